@@ -1,4 +1,10 @@
-"""How often a gate alarms falsely, and what it finds; `python benchmarks/gate_rates.py [EXPERIMENTS]` prints tables.
+"""How often comparisons, gates and bold alarm falsely, and what they find.
+
+Usage: python benchmarks/gate_rates.py [EXPERIMENTS] [--quick] [--only PART]
+
+`pairs`, `samples`, `power` and `bold` draw worlds of two sides (few seeds, ties, heavy tails, seeds that diverge,
+samples of unequal sizes) and ask the product's own functions: what is simulated is what `lobench compare`, a gate and a
+table do. Level .05 throughout. `gates` has the tables of one gate beside it. --quick is 40 experiments of each.
 
 A false alarm is REGRESSED where the true harm is exactly the margin, the worst place for it; over 26 cases it is any
 of them. The power is that of the number of seeds that the gate names from a pilot, averaged over pilots.
@@ -6,11 +12,13 @@ of them. The power is that of the number of seeds that the gate names from a pil
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import itertools
 import json
 import math
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +27,24 @@ from scipy import stats
 from simulated_seeds import Losses, Population
 
 from lobench.analysis.baseline_file import Baseline
+from lobench.analysis.bold import bold_cells
+from lobench.analysis.comparison import Effect, compare_cases
 from lobench.analysis.gate_looks import decide
 from lobench.analysis.gates import GateReport, GateResult, GateRules, Verdict, gate_cases, seeds_to_decide
 from lobench.analysis.paired_values import scored
-from lobench.analysis.samples import Samples
+from lobench.analysis.samples import DIVERGED, Samples
+from lobench.analysis.scales import Scales
 from lobench.analysis.score_scale import ScaleKind, ScoreScale
 from lobench.analysis.spending import Looks
+from lobench.analysis.subjects import Cell
+from lobench.core.case import CaseInfo
 
 __all__ = [
+    "World",
     "false_alarms",
+    "false_alarms_of",
     "false_alarms_on_losses",
+    "left_out_of_bold",
     "main",
     "passed_regressions",
     "power_of_named_seeds",
@@ -164,7 +180,183 @@ def _gate_pair(
     return worse, beyond, decide(differences, GateRules(), margins)
 
 
-def main(num_experiments: int) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Two sides on some cases, of one law but for a shift of B.
+
+    Attributes:
+      law: Of a value: `normal`, `t3`, `lognormal` (sigma 1), each with sd .1.
+      sizes: Seeds of A and of B.
+      step: In which values are rounded; 0: they are not.
+      lost: Share of A's and of B's seeds that diverge.
+      shift: B is better by so much.
+    """
+
+    law: str = "normal"
+    sizes: tuple[int, int]
+    is_paired: bool = True
+    num_cases: int = 1
+    step: float = 0.0
+    lost: tuple[float, float] = (0.0, 0.0)
+    shift: float = 0.0
+
+    def draw(self, generator: np.random.Generator) -> dict[str, Samples]:
+        sides = [self._side(generator, size, lost) for size, lost in zip(self.sizes, self.lost, strict=True)]
+        sides[1] += self.shift  # what diverged stays so
+        if self.step:
+            sides = [np.round(side / self.step) * self.step for side in sides]
+        pairs = zip(sides[0].tolist(), sides[1].tolist(), strict=True)
+        return {str(case): Samples.of(a, b, is_paired=self.is_paired) for case, (a, b) in enumerate(pairs)}
+
+    def _side(self, generator: np.random.Generator, size: int, lost: float) -> np.ndarray:
+        shape = (self.num_cases, size)
+        if self.law == "t3":
+            noise = generator.standard_t(3, shape) / math.sqrt(3)
+        elif self.law == "lognormal":
+            noise = (generator.lognormal(0, 1, shape) - math.exp(0.5)) / math.sqrt((math.e - 1) * math.e)
+        else:
+            noise = generator.standard_normal(shape)
+        return np.where(generator.random(shape) < lost, DIVERGED, 0.5 + _SD * noise)
+
+
+_SD = 0.1
+WORLDS: dict[str, dict[str, Any]] = {
+    "normal": {},
+    "t3": {"law": "t3"},
+    "lognormal": {"law": "lognormal"},
+    "ties, step sd": {"step": _SD},
+    "ties, step 2.5 sd": {"step": 2.5 * _SD},
+    "ties, step .15 sd": {"step": 0.15 * _SD},
+    "2% diverge": {"lost": (0.02, 0.02)},
+    "10% diverge": {"lost": (0.1, 0.1)},
+    "30% diverge": {"lost": (0.3, 0.3)},
+    "30% diverge, lognormal": {"lost": (0.3, 0.3), "law": "lognormal"},
+}
+PAIRED = (2, 3, 4, 8, 24)
+APART = ((3, 3), (5, 5), (4, 8), (2, 5), (3, 10), (4, 20))
+
+
+def false_alarms_of(world: World, num_experiments: int, seed: int = 0) -> dict[str, float]:
+    """Returns shares of worlds without a difference in which something is said all the same.
+
+    Returns:
+      `case`: of single tests with p at most .05; `any`: any case after Holm; `mean`: the mean over the cases; `gate`:
+      REGRESSED of anything where the harm is the margin; `pass`: PASS of the mean there; `few`: of single tests that
+      say "too few seeds".
+    """
+    generator, rules = np.random.default_rng(seed), GateRules()
+    at_margin = dataclasses.replace(world, shift=-rules.margin)
+    counts = dict.fromkeys(("case", "any", "mean", "gate", "pass", "few"), 0.0)
+    for _ in range(num_experiments):
+        found = compare_cases(world.draw(generator))
+        counts["case"] += sum(one.paired.p_value <= 0.05 for one in found.cases) / len(found.cases)
+        counts["few"] += sum("too few" in one.paired.note for one in found.cases) / len(found.cases)
+        counts["any"] += any(one.verdict is not Effect.UNDECIDED for one in found.cases)
+        counts["mean"] += found.verdict is not Effect.UNDECIDED
+        report = gate_cases(at_margin.draw(generator), rules)
+        counts["gate"] += report.verdict is Verdict.REGRESSED
+        counts["pass"] += report.overall.verdict is Verdict.PASS
+    return {name: count / num_experiments for name, count in counts.items()}
+
+
+def power_of(world: World, num_experiments: int, seed: int = 0) -> tuple[float, float]:
+    """Returns the shares of single cases, and of means over the cases, that are found to be better."""
+    generator, cases, means = np.random.default_rng(seed), 0.0, 0
+    for _ in range(num_experiments):
+        found = compare_cases(world.draw(generator))
+        cases += sum(one.verdict is Effect.BETTER for one in found.cases) / len(found.cases)
+        means += found.verdict is Effect.BETTER
+    return cases / num_experiments, means / num_experiments
+
+
+def left_out_of_bold(world: World, num_methods: int, num_experiments: int, seed: int = 0) -> tuple[float, float]:
+    """Returns how often a method, and how often any, of several that are all alike is not in bold on a case."""
+    generator, one, several = np.random.default_rng(seed), 0, 0
+    case = CaseInfo(
+        identity="c",
+        optimizer_hash="",
+        suite="s",
+        name="c",
+        node_id="",
+        num_inner_steps=1,
+        num_seeds=1,
+        seed_block=None,
+    )
+    for _ in range(num_experiments):
+        sides = []
+        while len(sides) < num_methods:
+            drawn = world.draw(generator)["0"]
+            sides += [drawn.a, drawn.b]
+        cells = [_cell(case, side) for side in sides[:num_methods]]
+        bold = bold_cells(cells, _METRIC, Scales(among={"c": cells}, cases={"c": case}))
+        left_out = {place for place, cell in enumerate(cells) if not cell.diverged_at} - bold.places
+        one += 0 in left_out
+        several += bool(left_out)
+    return one / num_experiments, several / num_experiments
+
+
+_METRIC = "test/accuracy"
+
+
+def _cell(case: CaseInfo, values: Sequence[float]) -> Cell:
+    lost = {seed: 1 for seed, value in enumerate(values) if value == DIVERGED}
+    return Cell(case=case, final={_METRIC: dict(enumerate(values))}, untrained={}, diverged_at=lost)
+
+
+def _print_pairs(num_experiments: int) -> None:
+    _print_rates(num_experiments, [(n, n) for n in PAIRED], is_paired=True)
+
+
+def _print_samples(num_experiments: int) -> None:
+    _print_rates(num_experiments, APART, is_paired=False)
+
+
+def _print_rates(num_experiments: int, sizes: Sequence[tuple[int, int]], *, is_paired: bool) -> None:
+    what = "common seeds" if is_paired else "no common seeds"
+    print(f"\n{what}, {num_experiments} worlds a row (a quarter where six cases are permuted)\n")
+    header = ("law", "seeds", "cases", "a case", "any, Holm", "the mean", "gate", "false PASS", "too few seeds")
+    print("| " + " | ".join(header) + " |\n" + "| --- " * len(header) + "|")
+    for (name, options), num_cases, size in itertools.product(WORLDS.items(), (1, 6), sizes):
+        world = World(sizes=size, is_paired=is_paired, num_cases=num_cases, **options)
+        permuted = max(size) > 2 * min(size) and num_cases > 1  # thousands of permutations of each
+        found = false_alarms_of(world, num_experiments // 4 if permuted else num_experiments)
+        shown = f"{size[0]}" if is_paired else f"{size[0]} against {size[1]}"
+        cells = " | ".join(f"{found[key]:.3f}" for key in ("case", "any", "mean", "gate", "pass", "few"))
+        print(f"| {name} | {shown} | {num_cases} | {cells} |", flush=True)
+
+
+def _print_power(num_experiments: int) -> None:
+    print(f"\n| B is better by two sd, diverge | seeds | one case | the mean of six | ({num_experiments} worlds)")
+    print("| --- | --- | --- | --- |")
+    for lost, n in itertools.product(((0.0, 0.0), (0.1, 0.1), (0.3, 0.3)), PAIRED):
+        world = World(sizes=(n, n), lost=lost, shift=2 * _SD)
+        one = power_of(world, num_experiments)[0]
+        mean = power_of(dataclasses.replace(world, num_cases=6), num_experiments)[1]
+        print(f"| {lost[0]:.0%} | {n} | {one:.2f} | {mean:.2f} |", flush=True)
+    print(
+        "\n| of A, of B diverge, no shift | seeds | called worse on one case | regressed |\n| --- | --- | --- | --- |"
+    )
+    for lost, n in itertools.product(((0.0, 0.5), (0.0, 1.0)), PAIRED):
+        world, generator = World(sizes=(n, n), lost=lost), np.random.default_rng(0)
+        worse = regressed = 0
+        for _ in range(num_experiments):
+            samples = world.draw(generator)
+            worse += compare_cases(samples).verdict is Effect.WORSE
+            regressed += gate_cases(samples).verdict is Verdict.REGRESSED
+        print(f"| {lost[0]:g}, {lost[1]:g} | {n} | {worse / num_experiments:.2f} | {regressed / num_experiments:.2f} |")
+
+
+def _print_bold(num_experiments: int) -> None:
+    print("\n| law | seeds | methods, all alike | one of them is left out of bold | any is |")
+    print("| --- | --- | --- | --- | --- |")
+    for name, n, methods in itertools.product(
+        ("normal", "lognormal", "ties, step sd", "10% diverge"), (3, 5, 8), (2, 6)
+    ):
+        rates = left_out_of_bold(World(sizes=(n, n), **WORLDS[name]), methods, num_experiments)
+        print(f"| {name} | {n} | {methods} | {rates[0]:.3f} | {rates[1]:.3f} |", flush=True)
+
+
+def _print_gates(num_experiments: int) -> None:
     print(f"| seeds are | cases | at 4 seeds | looks at 4, 8, 12 | ({num_experiments} gates each)")
     print("| --- | --- | --- | --- |")
     for num_cases in (1, 26):
@@ -193,5 +385,25 @@ def main(num_experiments: int) -> None:
         print(f"| {kind} | {shares} |", flush=True)
 
 
+_PARTS = {
+    "pairs": _print_pairs,
+    "samples": _print_samples,
+    "power": _print_power,
+    "bold": _print_bold,
+    "gates": _print_gates,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("experiments", nargs="?", type=int, default=2000)
+    parser.add_argument("--quick", action="store_true", help="40 experiments of each")
+    parser.add_argument("--only", choices=_PARTS, help="one part")
+    options = parser.parse_args()
+    for name, part in _PARTS.items():
+        if options.only in (None, name):
+            part(40 if options.quick else options.experiments)
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000)
+    main()

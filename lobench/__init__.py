@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lobench.core.phases import Phase
     from lobench.core.result import Outcome
     from lobench.engine.config.suite import cases
-    from lobench.evaluation.notebook import evaluate
     from lobench.evaluation.result import Result
     from lobench.inner.configurable import configurable
     from lobench.inner.optimizer import LearnedOptimizer
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from lobench.sessions.best import best
     from lobench.sessions.bisect import bisect
     from lobench.sessions.compare import compare
+    from lobench.sessions.evaluate import evaluate
     from lobench.sessions.imports import import_curves
     from lobench.sessions.run import run
     from lobench.sessions.watch import watch

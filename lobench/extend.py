@@ -13,7 +13,7 @@ from lobench.core.lazy import on_first_use
 if TYPE_CHECKING:
     from lobench.analysis.event_numbers import Group, Number, numbers_of, run_label
     from lobench.analysis.imports.wandb_log import wandb_rows
-    from lobench.analysis.intervals import Interval, stratified_t_mean
+    from lobench.analysis.intervals import Interval, metric_mean, stratified_t_mean
     from lobench.cli.output import emit, format_option
     from lobench.core import schedule
     from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
@@ -67,15 +67,14 @@ __all__ = [
     "Codec", "Configure", "Curves", "Direction", "Draws", "Exit", "Grid", "Group", "Interval", "Kind", "Layers",
     "LocalPool", "LossSchedule", "Member", "Message", "Number", "Objective", "Parameter", "Parcel", "PickleRefused",
     "PluginError", "PluginManager", "Pool", "Rule", "Scale", "SeedBlock", "SeenCheckpoint", "Selection", "Series",
-    "Space", "StoreBusy", "StoreLock", "Subject", "Trial", "Value", "Variant", "WorkerConfig",
-    "as_learned_optimizer", "as_stepper", "as_task", "better", "bind_case", "cause", "check_parameters",
-    "checkpoint_sha256", "claim_for", "compiler_options", "content_of", "counted", "database_errors",
-    "device_description", "emit", "finite_or_none", "flatten", "fold", "format_option", "front", "grid_values",
-    "headline", "is_settled", "kind_of", "leaf_paths", "leave_mark", "load_plugins", "marked_folder",
-    "newer_schema", "numbers_of", "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text",
-    "plain_page", "rank", "reading", "run_label", "schedule", "schema_version", "specs_called", "specs_in",
-    "stratified_t_mean", "suggestion", "sync", "text_table", "transaction", "trials_left", "wandb_rows", "weighted",
-    "write_ahead", "write_whole",
+    "Space", "StoreBusy", "StoreLock", "Subject", "Trial", "Value", "Variant", "WorkerConfig", "as_learned_optimizer",
+    "as_stepper", "as_task", "better", "bind_case", "cause", "check_parameters", "checkpoint_sha256", "claim_for",
+    "compiler_options", "content_of", "counted", "database_errors", "device_description", "emit", "finite_or_none",
+    "flatten", "fold", "format_option", "front", "grid_values", "headline", "is_settled", "kind_of", "leaf_paths",
+    "leave_mark", "load_plugins", "marked_folder", "metric_mean", "newer_schema", "numbers_of", "open_to_read",
+    "open_to_write", "oriented", "parse_file", "parse_text", "plain_page", "rank", "reading", "run_label", "schedule",
+    "schema_version", "specs_called", "specs_in", "stratified_t_mean", "suggestion", "sync", "text_table",
+    "transaction", "trials_left", "wandb_rows", "weighted", "write_ahead", "write_whole",
 ]
 # fmt: on
 

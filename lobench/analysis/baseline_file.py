@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import hashlib
 import json
 import shlex
 import zlib
@@ -33,10 +34,19 @@ __all__ = [
     "baseline_path",
     "beside_cases",
     "find_baselines",
+    "trained_by",
 ]
 
 FOLDER = "baselines"  # beside the suite's gin files
-_FORMAT = 2  # 1 lacks where the seeds began, and the case's scale and minimum
+# 1 lacks where the seeds began, and the case's scale and minimum; up to 2 nothing says what trained a case, and `tuned`
+# is what the program of all points gave, its optimizer told `horizon_factor` times the budget.
+_FORMAT = 3
+
+
+def trained_by(phase_lines: Sequence[str]) -> str:
+    """Returns what names the training of a baseline: the inner program's version, and a hash of a case's phases."""
+    phases = "\n".join(phase_lines)
+    return f"{PROGRAM_VERSION}-{hashlib.sha256(phases.encode()).hexdigest()[:10]}" if phases else PROGRAM_VERSION
 
 
 class BaselineError(LobenchError):
@@ -70,16 +80,21 @@ class BaselineCase:
 
     Attributes:
       problem: As `CaseInfo.problem` when it was made.
-      num_inner_steps: The case's own budget; the baseline ran `horizon_factor` times as long.
-      horizon_factor: That factor.
+      program: What trained it (`trained_by`); "" in older files.
+      num_inner_steps: The case's own budget, and the optimizer's horizon; the baseline ran `horizon_factor` times as
+        long.
+      horizon_factor: That factor; 1 for a case of phases and where the optimizer asks for its horizon.
+      is_told_horizon: Whether it does, as schedules do: beyond the budget it would train at the last rate of it.
       eval_every: Inner steps between the evaluations that the envelope is made of.
       seeds: The seeds, common with the suite's.
-      grid: Every setting that was tried.
+      grid: Every setting that was tried, all in one program.
       best: For each study the index of the setting with the lowest `GridPoint.final`; NaN is worst.
       untrained: By metric, the seed mean at inner step 0.
       starts: By metric, the value of each seed at inner step 0; empty in files of format 1.
       scale, minimum: As `Case`: how its primary metric is scored.
-      tuned: By metric, a value a seed at the case's own budget: the mean over the studies' best settings.
+      tuned: By metric, a value a seed at the case's own budget: the mean over the studies' best settings, each
+        evaluated alone, as any method with these seeds in one block is: the width of a program changes the last bits of
+        a step, and many steps make more of them.
       curve_steps: int[n]: inner steps of `curves`, from 0 to the horizon; the case's own budget is among them.
       curves: By metric float32[n]: the seed mean of the (first study's) best setting.
       envelope_steps: float64[512] from 0 to the horizon.
@@ -102,6 +117,8 @@ class BaselineCase:
     starts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     scale: str | None = None
     minimum: float | None = None
+    program: str = PROGRAM_VERSION
+    is_told_horizon: bool = False
 
     @property
     def horizon(self) -> int:
@@ -128,9 +145,19 @@ class BaselineCase:
             minimum=self.minimum if is_primary else None,
         )
 
+    @property
+    def ends_with_budget(self) -> bool:
+        """Whether nothing is trained beyond the case's own budget: a schedule, or phases, end there."""
+        return self.is_told_horizon or "-" in self.program
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this lobench's inner program trained it."""
+        return self.program.partition("-")[0] in (PROGRAM_VERSION, "")
+
     def is_scored_as(self, scale: str | None, minimum: float | None) -> bool:
-        """Returns whether it has its starts, and the scale and minimum that the case declares."""
-        return bool(self.starts) and (self.scale, self.minimum) == (scale, minimum)
+        """Returns whether it has the scale and minimum that the case declares."""
+        return (self.scale, self.minimum) == (scale, minimum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +208,7 @@ class Baseline:
             raise BaselineError(
                 f"{self.label} has no such case", where=where, next_step=f"run `lobench baseline {own_folder}`"
             )
-        if found is None or self.program_version != PROGRAM_VERSION:
+        if found is None or self.program_version != PROGRAM_VERSION or not found.is_current:
             what = "the case" if found is None else "the inner program"
             raise StaleBaseline(
                 f"the baseline {self.label} is stale: {what} changed since it was made",
@@ -280,13 +307,25 @@ def _case_record(case: BaselineCase) -> dict[str, Any]:
     return record
 
 
-_PLAIN = ("problem", "num_inner_steps", "horizon_factor", "eval_every", "seeds", "best", "scale", "minimum")
+_PLAIN = (
+    "problem",
+    "program",
+    "num_inner_steps",
+    "horizon_factor",
+    "is_told_horizon",
+    "eval_every",
+    "seeds",
+    "best",
+    "scale",
+    "minimum",
+)
 
 
 def _case_of(record: Mapping[str, Any]) -> BaselineCase:
     count, names = record["num_curve_steps"], record["curves"]
     values = np.frombuffer(zlib.decompress(base64.b64decode(record["compressed"])), "<f4")
     rows = values[: count * (len(names) + 1)].reshape(len(names) + 1, count)
+    record = {"program": "", "is_told_horizon": False, **record}  # an older file
     plain: dict[str, Any] = {
         name: tuple(value) if isinstance(value := record.get(name), list) else value for name in _PLAIN
     }

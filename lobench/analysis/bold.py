@@ -19,6 +19,8 @@ from lobench.core.result import mean_of
 
 __all__ = ["Bold", "bold_cells", "bold_means"]
 
+_ALPHA = 0.05
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bold:
@@ -32,7 +34,7 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
     """Returns the cells of the best mean, and those that a comparison does not find to be worse.
 
     The means are those that are printed; one that lost a seed to divergence has none. The comparison is that of
-    `lobench compare` on the case, at level .05.
+    `lobench compare` on the case, at level .05 for all of them together: what is truly best is left out in at most .05.
 
     Args:
       cells: None where a method was not evaluated.
@@ -51,7 +53,8 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
     if alone:
         return Bold(places=frozenset(index for index, mean in enumerate(means) if mean == means[best]))
     others = [index for index, mean in enumerate(means) if index != best and not math.isnan(mean)]
-    return _with_best(best, {index: _compared(cells[index], cells[best], metric, scales) for index in others})
+    alpha = _ALPHA / max(1, len(others))
+    return _with_best(best, {index: _compared(cells[index], cells[best], metric, scales, alpha) for index in others})
 
 
 def _with_best(best: int, others: Mapping[int, Comparison | None]) -> Bold:
@@ -64,12 +67,12 @@ def _with_best(best: int, others: Mapping[int, Comparison | None]) -> Bold:
     )
 
 
-def _compared(cell: Cell | None, best: Cell | None, metric: str, scales: Scales) -> Comparison:
+def _compared(cell: Cell | None, best: Cell | None, metric: str, scales: Scales, alpha: float) -> Comparison:
     found = paired_values(best, cell, metric, scales)
     samples = found.samples
     if best is not None and cell is not None and not found.scale.is_usable:  # it has values, if no scores
         samples = values_of(best, cell, metric, found.scale.direction)
-    return compare_cases({"": samples})
+    return compare_cases({"": samples}, alpha=alpha)
 
 
 def bold_means(findings: Findings, subjects: Sequence[int], metric: str) -> Bold:
@@ -81,4 +84,6 @@ def bold_means(findings: Findings, subjects: Sequence[int], metric: str) -> Bold
         return Bold()
     best = int(np.nanargmax(means))
     others = [index for index, mean in enumerate(means) if index != best and not math.isnan(mean)]
-    return _with_best(best, {one: findings.comparison(subjects[best], subjects[one], metric) for one in others})
+    alpha = _ALPHA / max(1, len(others))
+    compared = {one: findings.comparison(subjects[best], subjects[one], metric, alpha=alpha) for one in others}
+    return _with_best(best, compared)

@@ -180,7 +180,7 @@ def _too_few(found: Location, kept: Samples, num_seeds: int, level: float) -> st
         return "undecidable below n = 2"
     if len(kept) < 2:
         return f"too few seeds: {len(kept) or 'none'} converged on both sides"
-    if len(kept) == 2 and found.estimate.mean != 0 and kept.step and not kept.has_spread:
+    if len(kept) == 2 and found.estimate.mean != 0 and not kept.has_spread:
         return "too few seeds: two without spread"
     if found.permutation is not None and 2 * found.permutation.least > level:
         return f"too few seeds: a permutation test has no p below {2 * found.permutation.least:.2g} here"

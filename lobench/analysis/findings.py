@@ -283,13 +283,13 @@ class Findings:
                 found[identity] = paired_values(tuned, cell, name, self.scales).samples
         return AgainstTuned(comparison=compare_cases(found)) if found else AgainstTuned()
 
-    def comparison(self, before: int, after: int, metric: str) -> Comparison | None:
+    def comparison(self, before: int, after: int, metric: str, *, alpha: float = 0.05) -> Comparison | None:
         """Compares two subjects, paired by seed; None where they share no case."""
         sides = [self.reading.subjects[place] for place in (before, after)]
         if not sides[0].cells.keys() & sides[1].cells.keys():
             return None
         found = differences(sides[0], sides[1], _asked(metric), self.scales)
-        return compare_cases({case: one.samples for case, one in found.items()}) if found else None
+        return compare_cases({case: one.samples for case, one in found.items()}, alpha=alpha) if found else None
 
     def improvement(self) -> Interval:
         """Returns the chance that a seed of the shown subject ends better than one of the first."""
@@ -342,14 +342,14 @@ class Findings:
             if baseline is None:
                 continue
             target = baseline.tuned_mean("train/loss")
+            target += 1e-5 * abs(target) + 1e-30  # means of float32 curves: met where it is equal but for rounding
             for row, subject in zip(rows, subjects, strict=False):
                 cell = self.reading.cell(subject, case)
                 if cell is None or "train/loss" not in cell.final:
                     row.append(math.inf)
                     continue
                 row.append(_first(cell.curve("train/loss"), cell.steps, target))
-            # Means of float32 curves: the target is met where the curve is equal to it but for rounding.
-            rows[-1].append(_first(baseline.curves["train/loss"], baseline.curve_steps, target * (1 + 1e-5) + 1e-30))
+            rows[-1].append(_first(baseline.curves["train/loss"], baseline.curve_steps, target))
         return np.asarray(rows, np.float64)
 
 

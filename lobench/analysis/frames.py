@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lobench.analysis.names import is_called
 from lobench.analysis.reading import Reading
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
@@ -179,17 +180,16 @@ class StoredResults:
           metric: `<split>/<metric>`, or `batch/<metric>`.
           case: Only the case of this name (`relu32` or `digits/relu32`).
           outer_step: Only checkpoints of this outer step.
-          checkpoint: Only checkpoints whose path ends so, or whose sha256 starts so.
+          checkpoint: Only what is called so: by its label, its gin text, the end of its path, the start of its sha256.
         Raises:
           UsageError: nothing here has a metric of that name.
         """
         self._require(metric)
         groups: dict[tuple[str, Subject], list[tuple[EvaluationRow, Curves]]] = {}
         for row, who in self._sightings():
-            seen = who.checkpoint
             wanted = case is None or case in row.case.names
             wanted &= outer_step is None or (who.has_theta and outer_step == who.outer_step)
-            wanted &= checkpoint is None or seen.uri.endswith(checkpoint) or seen.sha256.startswith(checkpoint)
+            wanted &= checkpoint is None or is_called(who, checkpoint)
             found = row.curves if wanted else None
             if found is not None:
                 groups.setdefault((row.case.key, who), []).append((row, found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -28,10 +29,12 @@ class Location:
     Attributes:
       estimate: Over the seeds that converged; NaN where they are too few.
       permutation: In the place of t.
+      samples: What converged.
     """
 
     method: Method
     estimate: Estimate
+    samples: Samples = field(default_factory=Samples, repr=False)
     permutation: Permutation | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -78,6 +81,7 @@ class Location:
         return max(LEAST_P, t_sf(distance / self.error, self.estimate.degrees))
 
 
+@functools.lru_cache(maxsize=128)  # a comparison, its gate and its table ask for the same
 def locate(samples: Samples) -> Location:
     """Returns the mean of b - a over the seeds that converged, with the test that holds its level there.
 
@@ -90,23 +94,28 @@ def locate(samples: Samples) -> Location:
         return Location(method="paired" if kept.is_paired else "welch", estimate=_NOTHING)
     found = kept.estimate()
     if kept.is_paired:
-        return Location(method="paired", estimate=found)
+        return Location(method="paired", estimate=found, samples=kept)
     if few < 2 or many <= _MOST_RATIO * few or math.isnan(found.variance):
-        return Location(method="welch", estimate=found)
-    return Location(method="permutation", estimate=found, permutation=Permutation(kept.a, kept.b, kept.floor))
+        return Location(method="welch", estimate=found, samples=kept)
+    return Location(method="permutation", estimate=found, samples=kept, permutation=Permutation([kept]))
 
 
 def mean_location(parts: Sequence[Location]) -> Location:
     """Returns the mean over cases: of one case itself, of several the stratified t.
 
-    The variance is the sum of the cases' over their squared number, with Satterthwaite's degrees of freedom.
+    The variance is the sum of the cases' over their squared number, with Satterthwaite's degrees of freedom. Where the
+    samples of a case are permuted, those of all are, each among themselves.
     """
     if len(parts) == 1:
         return parts[0]
     known = [part.estimate for part in parts]
     variance, degrees = pooled([replace(one, variance=one.variance / len(known) ** 2) for one in known])
     mean = math.fsum(one.mean for one in known) / len(known)
-    return Location(method=parts[0].method, estimate=Estimate(mean=mean, variance=variance, degrees=degrees))
+    return Location(
+        method=parts[0].method,
+        estimate=Estimate(mean=mean, variance=variance, degrees=degrees),
+        permutation=Permutation([part.samples for part in parts]) if any(part.permutation for part in parts) else None,
+    )
 
 
 _NOTHING = Estimate(mean=math.nan, variance=math.nan, degrees=math.nan)

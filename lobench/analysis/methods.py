@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from lobench.analysis.names import names_of, one_called
 from lobench.analysis.reading import Reading, case_names, read_store
 from lobench.analysis.searched import best_trials, chosen_by_search
 from lobench.analysis.subjects import Cell, Subject, place_of, subject_of
@@ -25,6 +26,7 @@ __all__ = [
     "check_named",
     "chosen",
     "hyperparameters",
+    "narrowed",
     "of_members",
     "place_of_case",
     "place_of_method",
@@ -294,16 +296,28 @@ def chosen(reading: Reading, spec: TableSpec) -> Reading:
         subjects=tuple(reading.subjects[place] for place in places),
         labels=labels,
         openings=labels if spec.names else tuple(reading.openings[place] for place in places),
-        methods=tuple(_names(reading, place)[0] for place in places) if spec.methods or reading.methods else (),
+        methods=tuple(names_of(reading, place)[0] for place in places) if spec.methods or reading.methods else (),
         searched=tuple(reading.search(place) for place in places),
         names={identity: names.get(identity, name) for identity, name in reading.names.items()},
     )
 
 
+def narrowed(reading: Reading, names: Sequence[str]) -> Reading:
+    """Returns the subjects that are named, in this order; of no name all.
+
+    Raises:
+      UsageError: nothing has a name, or several have.
+    """
+    if not names:
+        return reading
+    own = [names_of(reading, one_called(reading, name))[0] for name in names]
+    return chosen(reading, TableSpec(methods=tuple(dict.fromkeys(own))))
+
+
 def _renamed(reading: Reading, name: str) -> int | str:
     """Returns what `Table.names` calls: a method by place, a case by identity, else what it says (a metric)."""
     for place in range(len(reading.subjects)):
-        if name in _names(reading, place):
+        if name in names_of(reading, place):
             return place
     return next((case.identity for case in reading.cases if name in _case_names(reading, case.identity)), name)
 
@@ -314,12 +328,6 @@ def check_named(reading: Reading, name: str) -> None:
         place_of_method(reading, "names", name)
 
 
-def _names(reading: Reading, place: int) -> list[str]:
-    subject = reading.subjects[place]
-    own = [reading.methods[place]] if reading.methods else []
-    return list(dict.fromkeys([*own, reading.labels[place], subject.label, subject.who.label, subject.who.uri]))
-
-
 def place_of_method(reading: Reading, key: str, name: str) -> int:
     """Returns the place of a method that `Table.KEY` names, by its scope, its label or its text.
 
@@ -327,9 +335,9 @@ def place_of_method(reading: Reading, key: str, name: str) -> int:
       ConfigError: there is none.
     """
     for place in range(len(reading.subjects)):
-        if name in _names(reading, place):
+        if name in names_of(reading, place):
             return place
-    raise unknown_name(key, name, [_names(reading, place)[0] for place in range(len(reading.subjects))])
+    raise unknown_name(key, name, [names_of(reading, place)[0] for place in range(len(reading.subjects))])
 
 
 def place_of_case(reading: Reading, name: str) -> int | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lobench.analysis.comparison import mean_difference
-from lobench.analysis.samples import DIVERGED, Samples, rounding_step
+from lobench.analysis.samples import DIVERGED, FLOAT_STEP, Samples, rounding_step
 from lobench.analysis.scales import Scales, seed_scores
 from lobench.analysis.score_scale import ScaleKind, ScoreScale
 from lobench.analysis.subjects import LOBENCH_SEEDS, Cell, are_common
@@ -124,8 +124,10 @@ def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale,
         ]
         for side in sides
     ]
-    step = _in_unit(rounding_step(values[0], values[1], is_paired=is_paired), [*values[0], *values[1]], scale)
-    return Samples(a=tuple(found[0]), b=tuple(found[1]), is_paired=is_paired, step=step)
+    every = [*values[0], *values[1]]
+    step = _in_unit(rounding_step(values[0], values[1], is_paired=is_paired), every, scale)
+    precision = _precision(every, scale)
+    return Samples(a=tuple(found[0]), b=tuple(found[1]), is_paired=is_paired, step=step, precision=precision)
 
 
 def _in_unit(step: float, values: Sequence[float], scale: ScoreScale) -> float:
@@ -136,6 +138,14 @@ def _in_unit(step: float, values: Sequence[float], scale: ScoreScale) -> float:
         return step / abs(scale.unit)
     finite = np.asarray([value for value in values if math.isfinite(value)]) - (scale.minimum or 0.0)
     return float(np.sqrt(np.mean((step / np.maximum(finite, step)) ** 2)) / scale.unit)
+
+
+def _precision(values: Sequence[float], scale: ScoreScale) -> float:
+    """Returns what a float32 cannot tell apart, in units of a scale: of its logarithms the same everywhere."""
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    if not scale.is_usable:
+        return 0.0
+    return FLOAT_STEP * (1.0 if scale.kind is ScaleKind.LOG else largest) / abs(scale.unit)
 
 
 def _in_units(samples: Samples, scale: ScoreScale) -> Samples:
@@ -160,7 +170,8 @@ def _in_units(samples: Samples, scale: ScoreScale) -> Samples:
             return -math.log(max(value - low, scale.floor)) / scale.unit
 
     a, b = (tuple(value if value == DIVERGED else worth(value) for value in side) for side in (samples.a, samples.b))
-    return dataclasses.replace(samples, a=a, b=b, step=step)
+    precision = _precision([value + low for value in finite], scale)
+    return dataclasses.replace(samples, a=a, b=b, step=step, precision=precision)
 
 
 def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreScale, str]:

@@ -114,6 +114,7 @@ def _hypergeometric(total: int, num_a: int, num_b: int) -> tuple[int, FloatArray
     return low, chances / chances.sum()
 
 
+@functools.lru_cache(maxsize=1024)
 def least_share(count: int, trials: int, tail: float) -> float:
     """Returns the share at which `count` or more of so many trials have the probability `tail`.
 

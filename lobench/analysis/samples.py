@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-__all__ = ["DIVERGED", "Estimate", "Samples", "pooled", "rounding_step"]
+__all__ = ["DIVERGED", "FLOAT_STEP", "Estimate", "Samples", "pooled", "rounding_step"]
 
 DIVERGED = -math.inf  # worse than any value
 
 # Stored values are float32: no mean of them is known better than their last bit, and what differs by less is equal.
-_FLOAT_STEP = 2.0**-23
-_EQUAL = 4 * _FLOAT_STEP
+FLOAT_STEP = 2.0**-23
+_EQUAL = 4 * FLOAT_STEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +39,14 @@ class Samples:
       a, b: A value of each seed; DIVERGED where it diverged, NaN where the case has no scale. Pairs are in one order.
       is_paired: Whether the seeds are common; else seed 3 of one side says nothing of seed 3 of the other.
       step: q, in which the values were rounded; 0 where nothing says so.
+      precision: What a float32 cannot tell apart, in the unit of these values; at least that of their own size.
     """
 
     a: tuple[float, ...] = ()
     b: tuple[float, ...] = ()
     is_paired: bool = True
     step: float = 0.0
+    precision: float = 0.0
 
     @classmethod
     def of(cls, a: Sequence[float], b: Sequence[float], *, is_paired: bool = True) -> Samples:
@@ -95,13 +97,13 @@ class Samples:
 
         Source: a uniform error over one step has the variance q^2 / 12.
         """
-        return max(self.step, _FLOAT_STEP * _size((*self.a, *self.b))) ** 2 / 12
+        return max(self.step, self.precision, FLOAT_STEP * _size((*self.a, *self.b))) ** 2 / 12
 
     @property
     def has_spread(self) -> bool:
         """Whether the converged seeds differ by more than a float32's rounding, at all."""
         spreads = [self._differences()] if self.is_paired else [self.a, self.b]
-        least = _EQUAL * _size((*self.a, *self.b))
+        least = max(_EQUAL * _size((*self.a, *self.b)), 4 * self.precision)
         return any(max(values) - min(values) > least for values in spreads)
 
     def _differences(self) -> list[float]:

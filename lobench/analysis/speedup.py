@@ -77,9 +77,7 @@ def envelope(curves: ArrayLike, steps: Sequence[float]) -> BaselineCurve:
       curves: float[num_rates, num_seeds, num_evals], training loss.
       steps: Inner steps of the evaluations.
     Returns:
-      A curve of 512 points.
-    Raises:
-      ValueError: every learning rate diverged at once.
+      A curve of 512 points; infinite up to the first step at which a learning rate has a finite loss.
     Source: Metz et al. 2022 (VeLO), the normalisation of its evaluation.
     """
     means = np.asarray(curves, np.float64).mean(axis=1)
@@ -88,12 +86,12 @@ def envelope(curves: ArrayLike, steps: Sequence[float]) -> BaselineCurve:
     for column in range(1, means.shape[1]):
         smooth[:, column] = _SMOOTHING * smooth[:, column - 1] + (1 - _SMOOTHING) * means[:, column]
     lowest = np.where(np.isfinite(smooth), smooth, np.inf).min(axis=0)
-    if not np.isfinite(lowest[0]):
-        raise ValueError("every learning rate of the baseline diverged at its first evaluation")
-    places = np.asarray(steps, np.float64)
-    known = np.isfinite(lowest)
+    places, known = np.asarray(steps, np.float64), np.isfinite(lowest)
     grid = np.linspace(places[0], places[-1], _ENVELOPE_POINTS)
-    losses = np.interp(grid, places[known], lowest[known])
+    losses = np.full(_ENVELOPE_POINTS, np.inf)
+    if known.any():
+        is_there = grid >= places[known][0]
+        losses[is_there] = np.interp(grid[is_there], places[known], lowest[known])
     return BaselineCurve(steps=grid, losses=_running_minimum(losses), form=Form.ENVELOPE)
 
 

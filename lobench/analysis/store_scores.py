@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.analysis.mean_scores import MeanScore, mean_score
 from lobench.analysis.scales import Scales
-from lobench.analysis.subjects import Subject, place_of, subjects_of
+from lobench.analysis.subjects import Cell, Subject, place_of, subjects_of
+from lobench.core.result import mean_of
 from lobench.core.subject import Subject as Who
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
-__all__ = ["Scored", "StoreScores"]
+__all__ = ["Fallback", "Scored", "StoreScores"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fallback:
+    """What is known of a subject without a tuned baseline for each of its cases, on the scale that a report takes now.
+
+    Attributes:
+      score: Where a baseline lacks, 1 is the best mean that is stored: it moves with what comes.
+      finals: Of each case its name, its primary metric, and the mean over the seeds; NaN where one diverged.
+      before: The earlier subjects with the same cases, and their mean scores on this scale.
+    """
+
+    score: MeanScore
+    finals: tuple[tuple[str, str, float], ...]
+    before: tuple[tuple[Who, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +40,7 @@ class Scored:
     Attributes:
       score: None where a case has no tuned baseline: its scale would move with what comes.
       num_untuned: Its cases without a tuned baseline.
+      fallback: What there is instead of the score then.
       label: Whose baselines score 1; "" where there are none.
     """
 
@@ -30,6 +48,7 @@ class Scored:
     score: MeanScore | None
     num_untuned: int
     label: str
+    fallback: Fallback | None = None
 
 
 class StoreScores:
@@ -64,8 +83,13 @@ class StoreScores:
         return [one for found in self._subjects.values() for one in found]
 
     def _scored(self, subjects: Sequence[Subject]) -> list[Scored]:
-        scales = Scales.of(sorted(self._known(), key=_place), self._places)
-        return [_scored(one, scales) for one in sorted(subjects, key=_place)]
+        known = sorted(self._known(), key=_place)
+        scales = Scales.of(known, self._places)
+        found = [_scored(one, scales) for one in sorted(subjects, key=_place)]
+        if all(one.score is not None for one in found):
+            return found
+        means = [(one, mean_score(one, None, scales).interval.mean) for one in known]
+        return [one if one.score is not None else _with_fallback(one, scales, means) for one in found]
 
     def _read(self, hashes: Collection[str]) -> list[Subject]:
         """Reads what is stored of these, and returns it; everything at the first time, and after a case was changed."""
@@ -96,6 +120,33 @@ def _scored(subject: Subject, scales: Scales) -> Scored:
     num_untuned = len(subject.cells.keys() - scales.tuned.keys())
     score = None if num_untuned else mean_score(subject, None, scales)
     return Scored(subject=subject, score=score, num_untuned=num_untuned, label=scales.label)
+
+
+def _with_fallback(scored: Scored, scales: Scales, means: Sequence[tuple[Subject, float]]) -> Scored:
+    """Returns a subject's score with what stands for it; `means` are of everyone, in order."""
+    own = scored.subject
+    before = [
+        (one.who, mean)
+        for one, mean in means
+        if _place(one) < _place(own) and one.cells.keys() == own.cells.keys() and math.isfinite(mean)
+    ]
+    fallback = Fallback(
+        score=mean_score(own, None, scales),
+        finals=tuple(
+            (cell.case.name, cell.case.primary_metric, _final(cell)) for _, cell in sorted(own.cells.items(), key=_name)
+        ),
+        before=tuple(before),
+    )
+    return dataclasses.replace(scored, fallback=fallback)
+
+
+def _name(item: tuple[str, Cell]) -> tuple[str, str]:
+    return item[1].case.suite, item[1].case.name
+
+
+def _final(cell: Cell) -> float:
+    values = cell.final.get(cell.case.primary_metric, {})
+    return math.nan if cell.diverged_at or not values else mean_of(list(values.values()))
 
 
 def _without_curves(subject: Subject) -> Subject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from statistics import NormalDist
 
@@ -20,6 +21,7 @@ def t_sf(value: float, degrees: float) -> float:
     return tail if value >= 0 else 1 - tail
 
 
+@functools.lru_cache(maxsize=4096)  # a gate asks for the same few quantiles on each of its cases
 def t_isf(chance: float, degrees: float) -> float:
     """Returns the value that is exceeded with a chance: 0.025 for the upper end of an interval.
 

@@ -35,7 +35,8 @@ Exit codes: 0 all fresh, 1 with --check: some are stale or missing, 2 usage."""
 def baseline(suites: tuple[str, ...], check: bool, kind: str, **options: object) -> None:
     """Tune baselines on the cases of SUITE and keep them beside it, in SUITE/baselines; what is fresh stays.
 
-    A change of Case.scale or Case.minimum, and a file that lacks where its seeds began, need step 0 alone.
+    A change of Case.scale or Case.minimum trains nothing. Of a file of an older lobench the best points are evaluated
+    again, and the grid is kept where it was trained as it would be now.
     """
     from lobench.engine.config.shipped import find_suite
     from lobench.report.progress import PlainProgress

@@ -16,6 +16,7 @@ __all__ = ["best"]
 Examples:
   lobench best runs/today --suite suites/quick
   lobench best runs/today --suite suites/quick --metric test/loss --top 5 --seeds 16
+  lobench best mine-0 --store .lobench/experiment --suite suites/quick
 
 Exit codes: 0, 2 usage, or no checkpoint could be evaluated again."""
 )
@@ -27,7 +28,11 @@ Exit codes: 0, 2 usage, or no checkpoint could be evaluated again."""
     "--seeds", type=click.IntRange(min=2), help="Fresh, and further, seeds of each case (default: as many as it has)."
 )
 @click.option("--name", default="", help="Name of the watch (default: the suite's).")
-@click.option("--store", type=click.Path(path_type=Path), help="Store of the watch (default: as `lobench watch`).")
+@click.option(
+    "--store",
+    type=click.Path(path_type=Path),
+    help="Store of the watch (default: as `lobench watch`), or of an experiment, with a command's session as CKPT_DIR.",
+)
 @click.option("--workers", default="auto", show_default=True, help="Worker processes, one core each.")
 @click.option("--gin-file", "gin_files", multiple=True, help="As of the watch.")
 @click.option("--gin-param", "gin_params", multiple=True, help="As of the watch.")

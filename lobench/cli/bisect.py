@@ -19,6 +19,7 @@ Examples:
   lobench bisect runs/today --suite quick --case relu32
   lobench bisect runs/today --suite quick --case relu32 --metric test/loss --from-step 2000
   lobench bisect runs/today --suite quick --case relu32 --format json
+  lobench bisect mine-0 --store .lobench/experiment --suite quick --case relu32
 
 Exit codes: 0, also where no fall was found; 2 usage, or nothing could be evaluated; 4 undecided after --most
 evaluations."""
@@ -42,7 +43,11 @@ evaluations."""
 @click.option("--from-step", type=int, help="Outer step at which it was good (default: the run's first one).")
 @click.option("--to-step", type=int, help="Outer step at which it was broken (default: the run's last one).")
 @click.option("--name", default="", help="Name of the watch (default: the suite's).")
-@click.option("--store", type=click.Path(path_type=Path), help="Store of the watch (default: as `lobench watch`).")
+@click.option(
+    "--store",
+    type=click.Path(path_type=Path),
+    help="Store of the watch (default: as `lobench watch`), or of an experiment, with a command's session as RUN.",
+)
 @click.option("--workers", default="auto", show_default=True, help="Worker processes; as many are looked at together.")
 @click.option("--gin-file", "gin_files", multiple=True, help="As of the watch.")
 @click.option("--gin-param", "gin_params", multiple=True, help="As of the watch.")

@@ -16,17 +16,19 @@ __all__ = ["compare"]
 
 @click.command(
     epilog="""\b
-A, B and C are, whatever fits first:
-  a store, or a run's folder with one store below it: its last checkpoint; STORE@STEP or STORE@NAME picks another
-  with --suite, a checkpoint or an optimizer ('adam(); adam.learning_rate = 0.01'): evaluated now;
+A, B and C are:
+  a store, or a run's folder with one store below it: its last checkpoint
+  STORE@NAME, or with --store NAME alone: a label, a scope of its experiment, the gin text of an optimizer, the path
+    of a checkpoint or its end, an outer step, the start of a sha256. The methods of the experiment that was run
+    last come first, as its table has them.
+  with --suite, what is evaluated now: a checkpoint, an optimizer ('adam(); adam.learning_rate = 0.01'), or a NAME;
     gin bindings for it alone follow a semicolon: 'celo.msgpack; Case.learned_optimizer = @Celo()'
-  with --store, what that store holds: an outer step, the end of a checkpoint's path, the start of its sha256,
-    the name of what was imported
 
 \b
 Examples:
   lobench compare runs/yesterday/lobench_results/quick runs/today/lobench_results/quick
   lobench compare 100 200 --store runs/today/lobench_results/quick
+  lobench compare SGD 'Adam, tuned' --store .lobench/experiment
   lobench compare muon soap --store runs/imported --target val/loss=3.28
   lobench compare dm.npz dm_cl.npz --suite suites/digits --gin-param 'Case.learned_optimizer = @L2ODM()'
 
@@ -60,6 +62,12 @@ Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is u
     show_default=True,
     type=Number(0.0001, 0.5),
     help="Chance of a false alarm; intervals are of level 1 - alpha.",
+)
+@click.option(
+    "--max-diverged",
+    default=1.0,
+    type=Number(0, 1),
+    help="PASS rules out that a larger share of B's seeds diverges, as 0.1 (default: the bound is printed, no more).",
 )
 @click.option(
     "--target",

@@ -18,13 +18,15 @@ __all__ = ["debug"]
 Examples:
   lobench debug quick/relu32 --checkpoint runs/today/theta_300.npz --seed 3
   lobench debug relu32 --suite suites/quick --optimizer "sgd(); sgd.learning_rate = 30.0"
+  lobench debug quick/relu32 --optimizer "SGD, tuned" --store .lobench/experiment
 
 Exit codes: 0, whatever was found; 2 usage."""
 )
 @click.argument("case", metavar="SUITE/CASE")
 @click.option("--suite", default="", help="Suite folder, .gin file, or a shipped one's name, if CASE is a name alone.")
-@click.option("--checkpoint", default="", help="What it is trained with: a checkpoint.")
-@click.option("--optimizer", default="", help="Instead of a checkpoint: adam(); adam.learning_rate = 1e-3.")
+@click.option("--checkpoint", default="", help="What it is trained with: a checkpoint, or its name in a store.")
+@click.option("--optimizer", default="", help="Instead: adam(); adam.learning_rate = 1e-3, or its name in a store.")
+@click.option("--store", type=click.Path(path_type=Path), help="Where a label, a scope or an outer step is looked up.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Whose training.")
 @click.option("--task-index", default=0, show_default=True, help="Of a family of tasks, which of the seed's.")
 @click.option(

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from lobench.core.subject import Subject
     from lobench.engine.store.ledger import EvaluationRow
     from lobench.sessions.costs import Costs
-    from lobench.sessions.plan import MethodPlan
+    from lobench.sessions.plan import ExperimentPlan, MethodPlan
     from lobench.sessions.rounds import Watched
-    from lobench.sessions.run import ExperimentPlan, Ran
+    from lobench.sessions.run import Ran
     from lobench.sessions.settings import WatchSettings
 
 __all__ = [
@@ -179,6 +179,9 @@ def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
         known = f"by recorded durations {seconds:.3g} core-seconds: {seconds / max_cores:.3g} s"
         but = f", without {', '.join(sorted(unknown))}, which never ran here" if unknown else ""
         lines.append(f"{known} on {counted(max_cores, 'core')}{but}")
+    if plan.unbound:
+        whose = ", ".join(plan.unbound)
+        lines.append(f"not checked, without a worker: whether all names and values in gin are right, of {whose}")
     return lines
 
 

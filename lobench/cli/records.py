@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from lobench.core.subject import Subject
     from lobench.engine.chief.contract import Ending
     from lobench.sessions.costs import Costs
+    from lobench.sessions.plan import ExperimentPlan
     from lobench.sessions.rounds import Watched
-    from lobench.sessions.run import ExperimentPlan, Ran
+    from lobench.sessions.run import Ran
 
 __all__ = ["costs_record", "plan_record", "ran_record", "verdict_record", "watched_record"]
 
@@ -109,6 +110,7 @@ def plan_record(plan: ExperimentPlan, max_cores: int) -> Record:
         "core_seconds": seconds,
         "max_cores": max_cores,
         "wall_seconds": seconds / max_cores,
+        "unbound": list(plan.unbound),
         "methods": [
             {
                 "method": one.method.title,

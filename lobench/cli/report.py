@@ -30,6 +30,7 @@ Examples:
   lobench report --store runs/today/lobench_results/quick --format latex --output table.tex --precision 3
   lobench report --store .lobench/experiment --format latex --table table.gin --output table.tex
   lobench report --store runs/today/lobench_results/quick --format pdf --output figures
+  lobench report --store .lobench/experiment --method SGD --method 'Adam, tuned' --format text
   lobench report --store .lobench/experiment --figure search --format png --output figures"""
 )
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store; it may be in use.")
@@ -40,6 +41,12 @@ Examples:
     "--table", type=click.Path(path_type=Path), help="gin file of `Table.*`: methods, metrics, groups, names."
 )
 @click.option("--figure", type=click.Choice(_FIGURES), help="With html, png and pdf: these charts only.")
+@click.option(
+    "--method",
+    "only",
+    multiple=True,
+    help="Only this one, by a label, a scope, gin text, a path or an outer step; may be given again.",
+)
 @click.option("--experiment", help="Methods of this experiment (default: of the one that was run last).")
 @click.option("--all", "every", is_flag=True, help="All that the store holds, and no experiment's methods.")
 @click.option("--precision", default=3, show_default=True, type=click.IntRange(1, 8), help="With latex: digits.")
@@ -50,13 +57,14 @@ def report(
     baselines: tuple[Path, ...],
     table: Path | None,
     figure: str | None,
+    only: tuple[str, ...],
     experiment: str | None,
     every: bool,
     precision: int,
 ) -> None:
     """Write a report of a store: a web page in one file, its verdict as text, a LaTeX table, or a paper's figures."""
-    from lobench.analysis.findings import findings_of
-    from lobench.analysis.methods import read_methods
+    from lobench.analysis.findings import Findings, findings_of
+    from lobench.analysis.methods import narrowed, read_methods
     from lobench.analysis.table import read_table
     from lobench.core.errors import UsageError
 
@@ -66,6 +74,7 @@ def report(
         raise UsageError(f"{kind} has no charts", next_step="give --format html, png or pdf, or leave --figure out")
     spec = read_table(table) if table is not None else None
     findings = findings_of(store, baselines or None, reading=read_methods(store, experiment, every=every))
+    findings = Findings(narrowed(findings.reading, only), findings.scales)  # who is left out still makes the scale
     if output is None or kind in ("text", "json"):
         from lobench.cli.results_output import written
 

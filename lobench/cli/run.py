@@ -10,6 +10,7 @@ import click
 
 from lobench.cli.options import display_options, options_of
 from lobench.cli.output import emit, format_option
+from lobench.core.errors import UsageError
 from lobench.sessions.settings import WatchSettings
 
 if TYPE_CHECKING:
@@ -45,13 +46,21 @@ what it prints."""
     "--check",
     "--dry-run",
     is_flag=True,
-    help="Start nothing; say what is missing and what it costs, by recorded durations.",
+    help="Train nothing: plan and bind all methods as the run does, and say what is missing and what it costs.",
 )
+@click.option("--offline", is_flag=True, help="With --check: start no worker either; say what was not checked.")
 @options_of(WatchSettings, "max_core_hours", "retry_errors", "allow_pickle")
 @format_option("text", "json")
 @display_options
 def run(
-    report: bool, check: bool, kind: str, verbose: bool, color: Colour, sinks: tuple[str, ...], **options: object
+    report: bool,
+    check: bool,
+    offline: bool,
+    kind: str,
+    verbose: bool,
+    color: Colour,
+    sinks: tuple[str, ...],
+    **options: object,
 ) -> None:
     """Run an experiment: methods x cases x sessions, as far as the store does not hold them yet."""
     from lobench.report.builtin_page import REPORT
@@ -60,13 +69,14 @@ def run(
     sinks = (*sinks, REPORT) if report and REPORT not in sinks else sinks
     ran_as: tuple[str, dict[str, Any]] | None = ("run", {}) if kind == "json" else None
     settings = RunSettings(sinks=sinks, **options)  # type: ignore[arg-type]  # checked by click
-    run_experiment(settings, check=check, ran_as=ran_as, verbose=verbose, color=color)
+    run_experiment(settings, check=check, offline=offline, ran_as=ran_as, verbose=verbose, color=color)
 
 
 def run_experiment(
     settings: RunSettings,
     *,
     check: bool,
+    offline: bool = False,
     ran_as: tuple[str, Mapping[str, Any]] | None,
     verbose: bool = False,
     color: Colour = "auto",
@@ -74,22 +84,27 @@ def run_experiment(
     """Runs an experiment, or says what is planned, and exits as `lobench run` does.
 
     Args:
+      offline: With `check`: no worker is started.
       ran_as: The schema for programs, and what its document holds besides; None: text alone.
     """
     from lobench.cli.endings import ending_lines, plan_lines, run_exit_code, say_unmet, table_of
     from lobench.cli.records import plan_record, ran_record
     from lobench.report.methods import make_method_progress
-    from lobench.sessions.run import ExperimentRun, plan_experiment
+    from lobench.report.notebook_progress import default_progress
+    from lobench.sessions.run import ExperimentRun
     from lobench.sessions.settings import num_workers
 
+    planned = ExperimentRun(settings)
+    if offline and not check:
+        raise UsageError("--offline is of --check: a run needs its workers")
     if check:
-        plan, max_cores = plan_experiment(settings), num_workers(settings.workers)
+        plan = planned.check(default_progress(), is_offline=offline)
+        max_cores = num_workers(settings.workers)
         for line in plan_lines(plan, max_cores):
             click.echo(line)
         if ran_as is not None:
             emit(f"{ran_as[0]}.plan", {**ran_as[1], **plan_record(plan, max_cores)})
         return
-    planned = ExperimentRun(settings)
     progress = make_method_progress(sys.stdout, planned.methods, verbose=verbose, color=color)
     with progress:
         ran = planned.run(progress)

@@ -30,10 +30,15 @@ Exit codes: those of `lobench run`."""
 @options_of(TuneSettings)
 @click.option("--store", default="", help="Result store (default: .lobench/tune-OPTIMIZER).")
 @click.option("--print", "is_printed", is_flag=True, help="Print the experiment for this folder, and run nothing.")
-@click.option("--check", is_flag=True, help="Start nothing; say what is missing and what it costs.")
+@click.option(
+    "--check", is_flag=True, help="Train nothing: plan as the run does; say what is missing and what it costs."
+)
+@click.option("--offline", is_flag=True, help="With --check: start no worker either; say what was not checked.")
 @format_option("text", "json")
 @options_of(WatchSettings, "workers", "executor", "ray_address", "max_core_hours", "retry_errors")
-def tune(suites: tuple[str, ...], store: str, is_printed: bool, check: bool, kind: str, **options: object) -> None:
+def tune(
+    suites: tuple[str, ...], store: str, is_printed: bool, check: bool, offline: bool, kind: str, **options: object
+) -> None:
     """Tune an optimizer on suites: an experiment with one method, which is printed as gin and kept in the store.
 
     `lobench run STORE/experiment.gin` goes on with it; a file of your own holds several methods.
@@ -56,4 +61,5 @@ def tune(suites: tuple[str, ...], store: str, is_printed: bool, check: bool, kin
     place = Path(store or f".lobench/{settings.name}")
     with tempfile.TemporaryDirectory() as nowhere:
         path = tune_file(settings, Path(nowhere) if check else place)
-        run_experiment(RunSettings(experiment=str(path), store=str(place), **options), check=check, ran_as=ran_as)  # type: ignore[arg-type]  # checked by click
+        of_run = RunSettings(experiment=str(path), store=str(place), **options)  # type: ignore[arg-type]  # checked by click
+        run_experiment(of_run, check=check, offline=offline, ran_as=ran_as)

@@ -36,24 +36,7 @@ def evaluate(
     test: str | None = None,
     allow_pickle: bool = False,
 ) -> Result:
-    """Trains one case and returns its result.
-
-    It runs in a warm child process: bits depend on the number of threads of jax's backend, and this one is yours. After
-    an edit of a module in the suite's folder another child is started; one that lies elsewhere, and new names or
-    parameters for gin, take a new session.
-
-    Args:
-      suite: A `.gin` file with cases, or the name of a shipped one, `quick/quick.gin`.
-      case: The scope of the case; may be left out where the file holds one only.
-      checkpoint: File or step directory; `config.gin` beside it is read.
-      optimizer: Instead of a checkpoint: `adam(); adam.learning_rate = 1e-3`.
-      gin_files, gin_params: Bound over the file's own bindings, in this order.
-      test: Name of the test that the suite's `test_*.py` wraps around the case; only for the case's identity.
-      allow_pickle: Load a checkpoint that is a pickle; it can run code.
-    Raises:
-      UsageError: a checkpoint and an optimizer, or neither where the case insists on none. SuiteError: no such case.
-      ConfigError, CheckpointError, ThetaMismatch: as in a suite.
-    """
+    """Trains one case and returns its result; see `lobench.sessions.evaluate.evaluate`, which knows names too."""
     if checkpoint and optimizer:
         raise UsageError("lobench.evaluate takes a checkpoint or an optimizer, one of them")
     spec = spec_called(case, find_suite(str(suite)))

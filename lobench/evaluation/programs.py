@@ -1,11 +1,12 @@
-"""Compiled programs of one process, shared by what differs in arguments alone."""
+"""Programs of bound cases: the one place that makes them, and those that the runners of a process share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 from weakref import WeakValueDictionary
 
 from lobench.core.case import CaseSpec
@@ -17,13 +18,16 @@ from lobench.inner.parallel_sessions import num_updates
 from lobench.inner.phases import later_phases, stepper_in
 from lobench.inner.train import Program
 
-__all__ = ["Programs", "Warm", "program_alone"]
+__all__ = ["Programs", "StepperMaker", "Warm", "program_of"]
 
 P = TypeVar("P", bound=Program)
 
 
-class _Maker:
-    """Makes steppers for a program, with the optimizer of the case that it computes now: that of whoever asked last."""
+class StepperMaker:
+    """Makes steppers for a program, with the optimizer of the case that it computes now: that of whoever asked last.
+
+    An optimizer is told the case's own number of steps, however long the program trains.
+    """
 
     def __init__(self, bound: BoundCase) -> None:
         self.bound = bound
@@ -60,7 +64,7 @@ def _is_as_bound(values: Sequence[Any], settings: Settings) -> bool:
 class Warm:
     """A program, and what makes its steppers."""
 
-    maker: _Maker
+    maker: StepperMaker
     program: Program
 
 
@@ -78,20 +82,53 @@ class Programs:
         key = (bound.spec, bound.info.program_key, num_seeds)
         warm = self._shared.get(key)
         if warm is None:
-            maker = _Maker(bound)
-            warm = self._shared[key] = Warm(maker, _program(bound, maker, num_seeds, Program))
+            maker = StepperMaker(bound)
+            warm = self._shared[key] = Warm(maker, program_of(bound, num_seeds, maker=maker))
         return warm
 
 
-def program_alone(bound: BoundCase, num_seeds: int, kind: type[P]) -> P:
-    """Returns the same program for one user, of a kind that can do more."""
-    return _program(bound, _Maker(bound), num_seeds, kind)
+@overload
+def program_of(
+    bound: BoundCase, num_seeds: int, *, maker: StepperMaker | None = ..., num_inner_steps: int | None = ...
+) -> Program: ...
 
 
-def _program(bound: BoundCase, maker: _Maker, num_seeds: int, kind: type[P]) -> P:
-    case, task = bound.case, as_task(bound.case.task)
+@overload
+def program_of(
+    bound: BoundCase,
+    num_seeds: int,
+    *,
+    kind: Callable[..., P],
+    maker: StepperMaker | None = ...,
+    num_inner_steps: int | None = ...,
+) -> P: ...
+
+
+def program_of(
+    bound: BoundCase,
+    num_seeds: int,
+    *,
+    kind: Callable[..., Program] = Program,
+    maker: StepperMaker | None = None,
+    num_inner_steps: int | None = None,
+) -> Program:
+    """Returns the program of a bound case, its phases included.
+
+    Args:
+      num_seeds: Of a block.
+      kind: A kind of `Program` that can do more.
+      maker: Of its steppers; None: of the case's own optimizer.
+      num_inner_steps: How long it trains; None: as long as the case. The optimizer's horizon is the case's either way.
+    Raises:
+      ValueError: a case of phases is to be trained longer than they are.
+    """
+    case, task, maker = bound.case, as_task(bound.case.task), maker or StepperMaker(bound)
     if not bound.phases:
+        if num_inner_steps is not None:
+            case = dataclasses.replace(case, num_inner_steps=num_inner_steps)
         return kind(case, task, maker, num_seeds, bound.settings.usual)
+    if num_inner_steps not in (None, case.num_inner_steps):
+        raise ValueError(f"{num_inner_steps} steps of phases that have {case.num_inner_steps}")
     usual = [phase.settings.usual for phase in bound.phases]
     where = f"{bound.spec.path}: case {bound.spec.name!r}"
     later = later_phases(case, maker.in_phase, usual=usual, where=where)

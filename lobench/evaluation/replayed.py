@@ -15,7 +15,7 @@ from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.result import Curves
 from lobench.engine.config.layers import Layers
 from lobench.evaluation.asked import ThetaLeaves
-from lobench.evaluation.programs import program_alone
+from lobench.evaluation.programs import program_of
 from lobench.evaluation.runner import BlockRunner
 from lobench.inner.replay import Look, Replay, State
 from lobench.inner.theta import leaf_paths
@@ -53,7 +53,7 @@ def replay_case(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, *
     bound = runner.bind(spec, "", theta.own_bindings)
     block = block_of(bound.info.blocks(), seed)
     runner.claim(bound)
-    program, matched = program_alone(bound, block.size, Replay), runner.theta_of(bound, theta)
+    program, matched = program_of(bound, block.size, kind=Replay), runner.theta_of(bound, theta)
     steps: list[Step] = []
     dtypes: dict[str, str] = {}
     num_after = 0

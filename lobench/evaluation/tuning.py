@@ -1,9 +1,10 @@
-"""Tunes a baseline on a case: the whole grid of hyperparameters in one compiled program."""
+"""Tunes a baseline on a case: the whole grid of hyperparameters in one compiled program, the best evaluated alone."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import gin.config as gin_state
@@ -11,30 +12,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lobench.analysis.baseline_file import BaselineCase, GridPoint
+from lobench.analysis.baseline_file import BaselineCase, GridPoint, trained_by
 from lobench.analysis.grids import Grid, Searched, untuned
 from lobench.analysis.own_scale import own_scale
 from lobench.analysis.score_scale import scores
+from lobench.analysis.speedup import envelope
 from lobench.core.case import Case, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.headline import headline
 from lobench.core.metric import Direction
 from lobench.core.result import Curves
+from lobench.engine.config.arguments import Settings
 from lobench.engine.config.binding import complete_selector
-from lobench.engine.config.bound import BoundCase, bind_case
+from lobench.engine.config.bound import BoundCase, bind_case, number_of
 from lobench.engine.config.layers import Layers
-from lobench.evaluation.runner import claim_for, wrong_threads
+from lobench.evaluation.asked import ThetaLeaves
+from lobench.evaluation.programs import StepperMaker, program_of
+from lobench.evaluation.runner import BlockRunner, claim_for, wrong_threads
 from lobench.inner.adapters import Stepper, as_stepper, as_task
+from lobench.inner.data import key_of
 from lobench.inner.optimizer import PyTree
-from lobench.inner.parallel_sessions import num_updates
-from lobench.inner.train import Program
+from lobench.inner.schedule import horizon_reads
+from lobench.inner.task import TaskFamily
+from lobench.inner.wants import facts_of
 
-__all__ = ["run_points", "step_zero", "tune"]
+__all__ = ["point_text", "run_points", "tune", "tuned_again"]
 
 _EVAL_EVERY = 10  # VeLO's protocol
-_EMA = 0.95
 _CURVE_POINTS = 100  # up to the case's own budget, and as many again beyond it
-_ENVELOPE_POINTS = 512
 _FINDS_ITS_RATE = ("optax.lbfgs",)  # a factor before a line search changes only where the search begins
 
 
@@ -49,29 +54,64 @@ def tune(
 ) -> BaselineCase:
     """Trains every point of the grid on the case, seeds 0 .. num_seeds-1, and keeps what comparisons need.
 
-    The points of a grid are one program, and so are those of a search's wave.
+    The points of a grid are one program, and so are those of a search's wave. The best one is then evaluated alone, as
+    any method is: what 0 and 1 of the score are is what `lobench evaluate` says of it, to the bit.
 
     Args:
       optimizer: Name of a gin configurable that returns an optax transformation and takes the grid's names. One
         without a learning rate is trained as it is where a grid varies the rate alone.
-      horizon_factor: How many times the case's own budget it trains, so that a faster optimizer can be measured.
+      horizon_factor: How many times the case's own budget it trains, so that a faster optimizer can be measured. A case
+        of phases, and an optimizer whose schedule runs over the case's budget, end with the budget.
     Raises:
       ConfigError: no such optimizer, or it lacks a parameter of the grid; the case does not bind.
       LobenchError: the task or the optimizer fails.
     """
-    bound, grid = _bound(spec, layers), _suited(grid, optimizer)
-    budget = bound.case.num_inner_steps
-    case = dataclasses.replace(
-        bound.case, num_inner_steps=budget * horizon_factor, eval_every=_divisor(budget), log_every=0
-    )
+    grid = _suited(_bound(spec, layers, build=False), grid, optimizer)
+    first: list[bool] = []  # whether the optimizer is told how long it trains
     curves: list[Curves] = []
 
     def run(points: Sequence[Mapping[str, float]]) -> list[float]:
-        found = _run(spec, case, optimizer, grid, points, num_seeds)
+        bound = _bound(spec, layers, _template(optimizer, points[0]))
+        with _clear_errors(spec, optimizer):
+            if not first:
+                first.append(_is_told(bound.case))
+            factor = 1 if bound.phases or first[0] else horizon_factor
+            found = _run(bound, optimizer, points, num_seeds, factor)
         curves.extend(found)
-        return [_worth(one, budget // case.eval_every) for one in found]
+        at = found[0].eval_steps.index(bound.case.num_inner_steps)
+        return [_worth(one, at) for one in found]
 
-    return _summary(bound, case.eval_every, horizon_factor, grid.tried(run), curves)
+    tried = grid.tried(run)
+    made = _of_grid(_bound(spec, layers, build=False), tried, curves, is_told=first[0])
+    return _with_evaluated(made, _evaluated(spec, layers, optimizer, made))
+
+
+def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, before: BaselineCase) -> BaselineCase | None:
+    """Returns a baseline of an older file with its best points evaluated as `tune` evaluates them.
+
+    Returns:
+      None where the grid itself was trained otherwise than now, and is to be trained again.
+    Raises:
+      As `tune`.
+    """
+    bound = _bound(spec, layers, point_text(optimizer, before.grid[before.best[0]].values))
+    with _clear_errors(spec, optimizer):
+        is_told = _is_told(bound.case)
+    if bound.phases or (is_told and before.horizon_factor > 1):
+        return None
+    made = dataclasses.replace(
+        before,
+        program=trained_by(bound.phase_lines),
+        is_told_horizon=is_told,
+        scale=bound.case.scale,
+        minimum=bound.case.minimum,
+    )
+    return _with_evaluated(made, _evaluated(spec, layers, optimizer, made))
+
+
+def point_text(optimizer: str, point: Mapping[str, float]) -> str:
+    """Returns a point as `--optimizer` takes it: `adam(); adam.learning_rate = 0.01`."""
+    return "; ".join([f"{optimizer}()", *(f"{optimizer}.{name} = {value!r}" for name, value in point.items())])
 
 
 def _worth(curves: Curves, at: int) -> float:
@@ -88,90 +128,145 @@ def run_points(spec: CaseSpec, layers: Layers, optimizer: str, grid: Grid, *, nu
     Raises:
       As `tune`.
     """
-    return _run(spec, _bound(spec, layers).case, optimizer, grid, grid.points, num_seeds)
+    _suited(_bound(spec, layers, build=False), grid, optimizer)
+    with _clear_errors(spec, optimizer):
+        return _run(_bound(spec, layers, _template(optimizer, grid.points[0])), optimizer, grid.points, num_seeds)
 
 
-def step_zero(
-    spec: CaseSpec, layers: Layers, optimizer: str, point: Mapping[str, float], *, num_seeds: int
-) -> dict[str, tuple[float, ...]]:
-    """Returns by metric where each seed begins, of a point: one inner step is trained, and step 0 evaluated.
-
-    Raises:
-      As `tune`.
-    """
-    bound = _bound(spec, layers)
-    case = dataclasses.replace(bound.case, num_inner_steps=1, eval_every=1, log_every=0)
-    grid = Grid(name="step zero", points=(point,), studies=(0,))
-    [curves] = _run(spec, case, optimizer, grid, grid.points, num_seeds)
-    return _starts(curves)
+def _template(optimizer: str, point: Mapping[str, float]) -> str:
+    """Returns a point with real values alone: settings that a program may have as arguments."""
+    return point_text(optimizer, {name: float(value) for name, value in point.items()})
 
 
-def _bound(spec: CaseSpec, layers: Layers) -> BoundCase:
+def _bound(spec: CaseSpec, layers: Layers, optimizer: str = "", *, build: bool = True) -> BoundCase:
     """Binds a case for this process, whose backend is claimed first: the case's modules may make arrays."""
+    layers = dataclasses.replace(layers, optimizer=optimizer)
     is_ours = claim_for(spec, layers)
-    bound = bind_case(spec, layers)
+    bound = bind_case(spec, layers, build=build)
     if not is_ours:
         raise wrong_threads(bound.case.num_cpus, f"{spec.path}: {spec.name}")
     return bound
 
 
-def _run(
-    spec: CaseSpec,
-    case: Case,
-    optimizer: str,
-    grid: Grid | Searched,
-    points: Sequence[Mapping[str, float]],
-    num_seeds: int,
-) -> list[Curves]:
-    """Trains points of the grid, seeds 0 .. num_seeds-1, in one program."""
-    make = _factory(optimizer, grid)
-    program = Program(
-        case,
-        as_task(case.task),
-        lambda theta: _with_steady_dtypes(as_stepper(make(**theta), case.num_inner_steps * num_updates(case))),
-        num_seeds,
-    )
-    block = SeedBlock(start=0, size=num_seeds)
-    thetas = [{name: np.float32(value) for name, value in point.items()} for point in points]
+@contextmanager
+def _clear_errors(spec: CaseSpec, optimizer: str) -> Iterator[None]:
+    """Makes one line of what a task or an optimizer raises."""
     try:
-        if thetas == [{}]:
-            only = program.run({}, block)
-            curves = [only] if only is not None else None
-        else:
-            curves = program.run_many(thetas, block)
+        yield
     except LobenchError:
         raise
-    except Exception as error:  # a task's or an optimizer's own
+    except Exception as error:
         where = f"{spec.path}: case {spec.name!r}"
         raise LobenchError(f"{optimizer!r} cannot be tuned on it", where=where, got=headline(error)) from error
-    assert curves is not None, "nobody stops it"
-    return curves
 
 
-def _starts(curves: Curves) -> dict[str, tuple[float, ...]]:
-    return {name: tuple(np.asarray(values)[:, 0].astype(float).tolist()) for name, values in curves.metrics.items()}
+def _run(
+    bound: BoundCase,
+    optimizer: str,
+    points: Sequence[Mapping[str, float]],
+    num_seeds: int,
+    horizon_factor: int | None = None,
+) -> list[Curves]:
+    """Trains points of a grid, seeds 0 .. num_seeds-1, in one program.
+
+    Args:
+      bound: With the optimizer, and values for the names that the points have.
+      horizon_factor: None: the case as it is; else so many times its budget, evaluated often.
+    """
+    steps = bound.case.num_inner_steps
+    if horizon_factor is not None:
+        case = dataclasses.replace(bound.case, eval_every=_eval_every(bound.case), log_every=0)
+        bound = dataclasses.replace(bound, case=case)
+    names = [f"{complete_selector(optimizer, 'the optimizer to tune')}.{name}" for name in points[0]]
+    for settings in [phase.settings for phase in bound.phases] or [bound.settings]:
+        assert set(names) <= set(settings.names), (names, settings.names)
+    maker = _PointMaker(bound)
+    program = program_of(bound, num_seeds, maker=maker, num_inner_steps=steps * (horizon_factor or 1))
+    thetas = [{name: np.float32(value) for name, value in zip(names, point.values(), strict=True)} for point in points]
+    block, values = SeedBlock(start=0, size=num_seeds), bound.settings.values
+    if thetas == [{}]:
+        only = program.run({}, block, settings=values)
+        found = [only] if only is not None else None
+    else:
+        found = program.run_many(thetas, block, settings=values)
+    assert found is not None, "nobody stops it"
+    return found
 
 
-def _divisor(budget: int) -> int:
-    """Returns the largest divisor of the budget up to ten: the case's own budget must be evaluated too."""
-    return next(step for step in range(_EVAL_EVERY, 0, -1) if budget % step == 0)
+class _PointMaker(StepperMaker):
+    """Makes steppers of a grid's points: theta has the values of the settings that a grid varies."""
+
+    def in_phase(self, index: int, theta: Any, *values: Any) -> Stepper:
+        return _with_steady_dtypes(
+            super().in_phase(index, {}, *self._at(theta, self.bound.phases[index].settings, values))
+        )
+
+    def __call__(self, theta: Any, *values: Any) -> Stepper:
+        return _with_steady_dtypes(super().__call__({}, *self._at(theta, self.bound.settings, values)))
+
+    def _at(self, theta: Mapping[str, Any], settings: Settings, values: Sequence[Any]) -> list[Any]:
+        return [theta.get(name, value) for name, value in zip(settings.names, values, strict=True)]
 
 
-def _suited(grid: Grid | Searched, optimizer: str) -> Grid | Searched:
-    """Returns the grid, or the one point of an optimizer that has no learning rate, where only that would vary."""
+def _evaluated(spec: CaseSpec, layers: Layers, optimizer: str, case: BaselineCase) -> list[Curves]:
+    """Evaluates the best point of each study alone, as a method is, with the baseline's seeds."""
+    block = SeedBlock(start=case.seeds[0], size=len(case.seeds))
+    shown = ["Case.log_every = 0"]
+    if number_of("eval_batches", spec, layers) is not None:
+        shown.append(f"Case.eval_every = {case.eval_every}")
+    found = []
+    for index in case.best:
+        text = point_text(optimizer, case.grid[index].values)
+        asked = dataclasses.replace(layers, optimizer=text, gin_params=(*layers.gin_params, *shown))
+        with _clear_errors(spec, optimizer):
+            found.append(BlockRunner(asked).run(spec, "", ThetaLeaves(leaves=None, where=optimizer), block))
+    return found
+
+
+def _is_told(case: Case) -> bool:
+    """Says whether a case's optimizer asks how long the training is, as most schedules do."""
+
+    def look(seed: jax.Array) -> jax.Array:
+        task = as_task(case.task)
+        if isinstance(task, TaskFamily):
+            task = task.task_fn(task.sample(key_of(seed)))
+        params, state = task.init_with_state(key_of(seed))
+        stepper = as_stepper(case.optimizer, case.num_inner_steps)
+        stepper.init(params, state, key_of(seed), facts_of(stepper.wants(params), lambda: task, params))
+        return seed
+
+    with horizon_reads() as reads:
+        jax.eval_shape(look, np.uint32(0))
+    return bool(reads)
+
+
+def _eval_every(case: Case) -> int:
+    """Returns how often a grid is evaluated: the case's own budget must be too."""
+    # Without evaluations, `eval_every` is what the numbers are means of.
+    most = _EVAL_EVERY if case.eval_batches else case.eval_every
+    return next(step for step in range(most, 0, -1) if case.num_inner_steps % step == 0)
+
+
+def _suited(bound: BoundCase, grid: Grid | Searched, optimizer: str) -> Grid | Searched:
+    """Returns the grid, or the one point of an optimizer that has no learning rate, where only that would vary.
+
+    Args:
+      bound: The case, whose modules are imported with it.
+    Raises:
+      ConfigError: no such optimizer, or it lacks a parameter of the grid.
+    """
     name = complete_selector(optimizer, "the optimizer to tune")
-    has_rate = gin_state._might_have_parameter(gin_state._REGISTRY[name].wrapper, "learning_rate")
-    varies_rate_alone = isinstance(grid, Grid) and list(grid.names) == ["learning_rate"]
-    return untuned(grid.name) if varies_rate_alone and (not has_rate or name in _FINDS_ITS_RATE) else grid
-
-
-def _factory(optimizer: str, grid: Grid | Searched) -> Callable[..., object]:
-    found = gin_state._REGISTRY[complete_selector(optimizer, "the optimizer to tune")]
-    missing = [name for name in grid.names if not gin_state._might_have_parameter(found.wrapper, name)]
+    wrapper = gin_state._REGISTRY[name].wrapper
+    if isinstance(grid, Grid) and list(grid.names) == ["learning_rate"]:
+        grid = (
+            grid
+            if gin_state._might_have_parameter(wrapper, "learning_rate") and name not in _FINDS_ITS_RATE
+            else untuned(grid.name)
+        )
+    missing = [parameter for parameter in grid.names if not gin_state._might_have_parameter(wrapper, parameter)]
     if missing:
         raise ConfigError(f"{optimizer!r} has no parameter {missing[0]!r}, which the grid {grid.name!r} varies")
-    make: Callable[..., object] = found.wrapped
-    return make
+    return grid
 
 
 def _with_steady_dtypes(stepper: Stepper) -> Stepper:
@@ -188,11 +283,10 @@ def _with_steady_dtypes(stepper: Stepper) -> Stepper:
     return dataclasses.replace(stepper, step=step)
 
 
-def _summary(
-    bound: BoundCase, eval_every: int, horizon_factor: int, grid: Grid, curves: Sequence[Curves]
-) -> BaselineCase:
-    budget = bound.case.num_inner_steps
-    at = budget // eval_every
+def _of_grid(bound: BoundCase, grid: Grid, curves: Sequence[Curves], *, is_told: bool) -> BaselineCase:
+    """Returns what the grid says; its best points are still to be evaluated."""
+    budget, steps = bound.case.num_inner_steps, curves[0].eval_steps
+    at = steps.index(budget)
     losses = np.stack([np.asarray(found.metrics["train/loss"]) for found in curves])  # [points, seeds, evals]
     # A seed is NaN from its divergence on, so that a mean at the budget knows of what diverged before it.
     finals = losses[:, :, at].astype(np.float64).mean(axis=1)
@@ -203,27 +297,47 @@ def _summary(
         for i, (values, study) in enumerate(zip(grid.points, grid.studies, strict=True))
     )
     best = tuple(_best(finals, grid.studies, study) for study in sorted(set(grid.studies)))
-    chosen = curves[best[0]]
-    kept = _kept(losses.shape[2], at)
+    chosen, kept = curves[best[0]], _kept(len(steps), at)
     return BaselineCase(
         problem=bound.info.problem,
+        program=trained_by(bound.phase_lines),
         num_inner_steps=budget,
-        horizon_factor=horizon_factor,
-        eval_every=eval_every,
+        horizon_factor=steps[-1] // budget,
+        is_told_horizon=is_told,
+        eval_every=_eval_every(bound.case),
         seeds=chosen.seeds,
         grid=points,
         best=best,
-        untrained={name: float(np.asarray(values)[:, 0].mean()) for name, values in chosen.metrics.items()},
-        starts=_starts(chosen),
+        untrained={},
+        tuned={},
         scale=bound.case.scale,
         minimum=bound.case.minimum,
-        tuned={
-            name: tuple(np.mean([np.asarray(curves[i].metrics[name])[:, at] for i in best], axis=0).tolist())
-            for name in chosen.metrics
-        },
-        curve_steps=np.asarray(chosen.eval_steps)[kept],
+        curve_steps=np.asarray(steps)[kept],
         curves={name: np.asarray(values).mean(axis=0)[kept] for name, values in chosen.metrics.items()},
-        envelope=_envelope(losses.mean(axis=1)),
+        envelope=envelope(losses, steps).losses.astype(np.float32),
+    )
+
+
+def _with_evaluated(case: BaselineCase, evaluated: Sequence[Curves]) -> BaselineCase:
+    """Returns the baseline with what evaluations of its best points say up to the case's own budget."""
+    chosen = evaluated[0]
+    steps, beyond = np.asarray(chosen.eval_steps), case.curve_steps > case.num_inner_steps
+    kept = _kept(len(steps), len(steps) - 1)
+    metrics = {name: np.asarray(values) for name, values in chosen.metrics.items()}
+    unknown = np.full(len(case.curve_steps), np.nan, np.float32)
+    return dataclasses.replace(
+        case,
+        untrained={name: float(values[:, 0].mean()) for name, values in metrics.items()},
+        starts={name: tuple(values[:, 0].astype(float).tolist()) for name, values in metrics.items()},
+        tuned={
+            name: tuple(np.mean([np.asarray(one.metrics[name])[:, -1] for one in evaluated], axis=0).tolist())
+            for name in metrics
+        },
+        curve_steps=np.concatenate([steps[kept], case.curve_steps[beyond]]),
+        curves={
+            name: np.concatenate([values.mean(axis=0)[kept], case.curves.get(name, unknown)[beyond]])
+            for name, values in metrics.items()
+        },
     )
 
 
@@ -237,18 +351,3 @@ def _kept(num_evals: int, at: int) -> np.ndarray:
     own = np.linspace(0, at, _CURVE_POINTS + 1)
     beyond = np.geomspace(max(at, 1), num_evals - 1, _CURVE_POINTS + 1)
     return np.unique(np.rint(np.concatenate([own, [at], beyond, [num_evals - 1]])).astype(np.int64))
-
-
-def _envelope(losses: np.ndarray) -> np.ndarray:
-    """Returns float32[512] of VeLO's per-step oracle from seed means [points, evals].
-
-    Per point the exponential average x <- .95 x + .05 l, the lowest over the points, interpolated, running minimum.
-    """
-    smoothed = np.empty_like(losses, dtype=np.float64)
-    smoothed[:, 0] = losses[:, 0]
-    for i in range(1, losses.shape[1]):
-        smoothed[:, i] = _EMA * smoothed[:, i - 1] + (1 - _EMA) * losses[:, i]
-    # fmin ignores the NaN of a point that diverged, as long as another point is left.
-    lowest = np.fmin.reduce(smoothed, axis=0)
-    steps = np.linspace(0, losses.shape[1] - 1, _ENVELOPE_POINTS)
-    return np.fmin.accumulate(np.interp(steps, np.arange(losses.shape[1]), lowest)).astype(np.float32)

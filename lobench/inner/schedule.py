@@ -17,7 +17,18 @@ import jax.numpy as jnp
 from lobench.core.errors import ConfigError
 from lobench.inner.optimizer import PyTree
 
-__all__ = ["Horizon", "LossSchedule", "Rate", "Schedule", "Watch", "any_schedules", "rate_at", "within"]
+__all__ = [
+    "Horizon",
+    "LossSchedule",
+    "Rate",
+    "Schedule",
+    "Watch",
+    "any_schedules",
+    "horizon_reads",
+    "note_horizon_read",
+    "rate_at",
+    "within",
+]
 
 Rate: TypeAlias = Any  # a float, float32[] when traced, or a schedule
 Count: TypeAlias = Any  # int32[]: the index of an update, 0 for the first
@@ -63,6 +74,7 @@ class Schedule:
 
     def at(self, count: Count, horizon: Horizon) -> jax.Array:
         """Returns the rate of an update, counted from the schedule's own start."""
+        note_horizon_read()
         return self._of(horizon.num_steps)(count)
 
     def resolve(self, num_steps: int) -> Callable[[Count], jax.Array]:
@@ -216,6 +228,7 @@ class Horizon:
 
 
 _HORIZON: ContextVar[Horizon | None] = ContextVar("horizon", default=None)
+_READS: ContextVar[list[None] | None] = ContextVar("reads", default=None)
 
 
 @contextlib.contextmanager
@@ -226,6 +239,23 @@ def within(horizon: Horizon) -> Iterator[None]:
         yield
     finally:
         _HORIZON.reset(token)
+
+
+@contextlib.contextmanager
+def horizon_reads() -> Iterator[list[None]]:
+    """Yields a list that has an entry for each time that an optimizer traced inside asks how long the training is."""
+    found: list[None] = []
+    token = _READS.set(found)
+    try:
+        yield found
+    finally:
+        _READS.reset(token)
+
+
+def note_horizon_read() -> None:
+    """Takes note for `horizon_reads`."""
+    if (found := _READS.get()) is not None:
+        found.append(None)
 
 
 def any_schedules() -> bool:

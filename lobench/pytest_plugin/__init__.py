@@ -41,10 +41,17 @@ def pytest_cmdline_main(config: pytest.Config) -> int | pytest.ExitCode | None:
 def pytest_configure(config: pytest.Config) -> None:
     from lobench.pytest_plugin.arguments import take_named_suites
     from lobench.pytest_plugin.experiments import take_experiment
-    from lobench.pytest_plugin.options import gin_params_of, option, refuse_no_subject, refuse_repetition
+    from lobench.pytest_plugin.options import (
+        gin_params_of,
+        option,
+        refuse_no_subject,
+        refuse_repetition,
+        resolve_names,
+    )
     from lobench.pytest_plugin.recording import Recorder
 
     refuse_repetition(config)
+    resolve_names(config)
     refuse_no_subject(config)
     take_named_suites(config)
     take_experiment(config, gin_params_of(config), option(config, "store"))

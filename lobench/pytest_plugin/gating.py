@@ -226,7 +226,7 @@ def make_reporter(config: pytest.Config, recorder: Recorder) -> GateReporter | N
     if not option(config, "against") or hasattr(config, "workerinput"):
         return None
     try:
-        check_reference(option(config, "against"))
+        check_reference(option(config, "against"), option(config, "store"))
         rules_of(config, ())
         adaptive_maximum(config)
     except LobenchError as error:

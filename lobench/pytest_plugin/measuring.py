@@ -43,7 +43,7 @@ class Measured:
     Attributes:
       name: Suite and case.
       a, b: Scores on the primary metric of each common seed that counts, in order; -inf where it diverged.
-      step: In which the scores are rounded; 0 where nothing says so.
+      step, precision: In which the scores are rounded, as `Samples` has them.
       test_harm: Mean of score(A) - score(B) on `test/loss`; NaN without one. It stands beside the verdict, no more.
       margin: Of this case.
       tolerated_ratio: How many times higher a loss the margin tolerates; NaN on a linear scale.
@@ -58,6 +58,7 @@ class Measured:
     a: list[float]
     b: list[float]
     step: float
+    precision: float
     test_harm: float
     margin: float
     tolerated_ratio: float
@@ -68,7 +69,7 @@ class Measured:
 
     @property
     def samples(self) -> Samples:
-        return Samples(a=tuple(self.a), b=tuple(self.b), step=self.step)
+        return Samples(a=tuple(self.a), b=tuple(self.b), step=self.step, precision=self.precision)
 
     def to_record(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -147,6 +148,7 @@ class Gate:
             a=list(found.samples.a[:count]),
             b=list(found.samples.b[:count]),
             step=found.samples.step,
+            precision=found.samples.precision,
             test_harm=_test_harm(Finals.of(blocks), reference, baseline, info),
             margin=margin,
             tolerated_ratio=scale.tolerated_ratio(margin) if scale else math.nan,
@@ -200,6 +202,7 @@ def rules_of(config: pytest.Config, looks: Sequence[int]) -> GateRules:
         margin=_number(config, "margin", GateRules().margin, lowest=0, highest=3),
         alpha=_number(config, "alpha", 0.05, lowest=1e-6, highest=0.5),
         looks=Looks(sizes=tuple(looks)) if len(looks) > 1 else None,
+        max_diverged=_number(config, "max_diverged", 1.0, lowest=0, highest=1),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from lobench.core.case import CaseSpec
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.errors import UsageError
+from lobench.core.errors import LobenchError, UsageError
 from lobench.core.subject import Given, GivenCheckpoint, Subject
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.config.bound import insists_on_optimizer
@@ -36,6 +36,7 @@ __all__ = [
     "read_checkpoint",
     "refuse_no_subject",
     "register_conftests",
+    "resolve_names",
     "subject_of",
 ]
 
@@ -55,12 +56,13 @@ class LoadedSubject:
 
 
 _SINGLE = {
-    "checkpoint": "Checkpoint to evaluate: a file or a step directory.",
-    "optimizer": "Optimizer to evaluate instead: `adam(); adam.learning_rate = 1e-3`, or a .gin file.",
+    "checkpoint": "Checkpoint to evaluate: a file, a step directory, or a name: STORE@NAME, NAME in --lobench-store.",
+    "optimizer": "Optimizer to evaluate instead: `adam(); adam.learning_rate = 1e-3`, a .gin file, or a name likewise.",
     "store": "Folder of the result store (default: .lobench/SUITE below the root, once there is a checkpoint).",
-    "against": "Gate: be no worse than a checkpoint, a store, a file of baselines, or `baseline[:OPTIMIZER]`.",
+    "against": "Gate: be no worse than a checkpoint, a store, STORE@NAME, a baseline file, or `baseline[:OPTIMIZER]`.",
     "margin": "Gate: harm that is tolerated, on the score (default: 0.05 on a log scale, 0.02 on a linear one).",
     "alpha": "Gate: chance of a false alarm (default: 0.05).",
+    "max-diverged": "Gate: PASS rules out a larger share of diverged seeds, as 0.1 (default: its bound is printed).",
     "adaptive-seeds": "Gate: add seed blocks to undecided cases, up to so many seeds a case.",
 }
 _SEVERAL = {"gin-file": "gin file bound over the suite's own.", "gin-param": "gin binding over everything else."}
@@ -101,6 +103,27 @@ def refuse_repetition(config: pytest.Config) -> None:
                 f"{flag} is given {len(given)} times; a session evaluates one {name}: run pytest once for each, or "
                 "compare them with `lobench compare`"
             )
+
+
+def resolve_names(config: pytest.Config) -> None:
+    """Puts paths and gin text in the place of names in a store: `STORE@NAME`, or NAME in `--lobench-store`.
+
+    Raises:
+      UsageError: nothing has such a name, or several have.
+    """
+    store = option(config, "store")
+    for kind in ("checkpoint", "optimizer"):
+        text = option(config, kind)
+        if not text or not (store or "@" in text[1:]):
+            continue
+        from lobench.sessions.resolve import find_trained
+
+        try:
+            found = find_trained(text, kind, Path(store) if store else None)
+        except LobenchError as error:
+            raise pytest.UsageError(f"--lobench-{kind}: {error}") from None
+        setattr(config.option, f"lobench_{kind}", found.checkpoint or found.optimizer)
+        config.option.lobench_gin_param = [*found.gin_params, *config.option.lobench_gin_param]
 
 
 def refuse_no_subject(config: pytest.Config) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from lobench.analysis.baseline_file import Baseline, BaselineCase, BaselineError, find_baselines
 from lobench.analysis.reading import read_store
-from lobench.analysis.subjects import LOBENCH_SEEDS, Cell
+from lobench.analysis.subjects import LOBENCH_SEEDS, Cell, Subject
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError, UsageError
@@ -135,17 +135,24 @@ class _BaselineReference:
         )
 
 
-def check_reference(text: str) -> None:
+def check_reference(text: str, store: str) -> None:
     """Refuses, before anything is trained, a reference that is not there.
 
+    Args:
+      store: Where a name is looked up; "": nowhere but in STORE of `STORE@NAME`.
     Raises:
-      UsageError: neither a path nor `baseline[:OPTIMIZER]`.
+      UsageError: neither a path, nor a name in a store, nor `baseline[:OPTIMIZER]`.
     """
-    if text.partition(":")[0] != _BASELINE and "://" not in text and not Path(text).exists():
+    if (
+        _stored(text, store) is None
+        and text.partition(":")[0] != _BASELINE
+        and "://" not in text
+        and not Path(text).exists()
+    ):
         raise UsageError(
             "--lobench-against: no such reference",
             got=text,
-            expected="a checkpoint, a store, a file of baselines, `baseline` or `baseline:OPTIMIZER`",
+            expected="a checkpoint, a store, STORE@NAME, a file of baselines, `baseline` or `baseline:OPTIMIZER`",
         )
 
 
@@ -166,6 +173,8 @@ def find_reference(config: pytest.Config) -> Reference:
         return _BaselineReference(path=path)
     if (path / "ledger.sqlite").is_file():
         return _store_reference(path)
+    if (stored := _stored(text, option(config, "store"))) is not None:
+        return _reference_to(stored, Path(option(config, "store") or text))
     if option(config, "optimizer"):
         raise UsageError(
             "an optimizer without theta cannot be compared with a checkpoint",
@@ -179,9 +188,28 @@ def _store_reference(path: Path) -> Reference:
     reading = read_store(path)
     if not reading.subjects:
         raise StoreError("the store holds no evaluation to compare with", where=str(path))
+    return _reference_to(reading.subjects[reading.shown], path)
+
+
+def _stored(text: str, store: str) -> Subject | None:
+    """Returns the subject that a text names in a store; None of what is a path, a baseline, or no name at all.
+
+    Raises:
+      UsageError: nothing there has this name, or several have.
+    """
+    is_path = text.partition(":")[0] == _BASELINE or "://" in text or Path(text).exists()
+    has_store = (Path(store) / "ledger.sqlite").is_file() if store else False
+    named_in = text.partition("@")[0]
+    if is_path or not (has_store or (named_in and (Path(named_in) / "ledger.sqlite").is_file())):
+        return None
+    from lobench.sessions.resolve import find_stored
+
+    return find_stored(text, Path(store) if has_store else None).subject
+
+
+def _reference_to(shown: Subject, path: Path) -> Reference:
     # One problem can be several cases: one that got more seeds, say.
     cells: dict[str, list[Cell]] = {}
-    shown = reading.subjects[reading.shown]
     if any(cell.draws != LOBENCH_SEEDS for cell in shown.cells.values()):
         raise UsageError(
             "seeds of imported curves are not this session's, and a gate in pytest pairs by seed",

@@ -23,13 +23,15 @@ from lobench.engine.store.ledger import Ledger
 from lobench.report.running import subject_name
 
 if TYPE_CHECKING:
-    from lobench.analysis.store_scores import Scored, StoreScores
+    from lobench.analysis.store_scores import Fallback, Scored, StoreScores
 
 __all__ = ["BAD", "BEST", "CheckpointLines", "beside_best"]
 
 BEST, BAD = "green", "yellow"  # how lines are coloured where there are colours
 
 _NUM_SPARKS = 12
+_NUM_LOSSES = 4  # cases whose loss is said where there is no baseline
+_MANY = 10  # checkpoints, after which it is said what so many looks do
 _SAME = 5e-4  # less than what three decimals show
 _CLOSE_SECONDS = 10.0
 _SHARE = 0.1  # of the thread's time that goes into scores, so that others have the processor; a rest is no longer
@@ -53,7 +55,7 @@ class CheckpointLines:
     Args:
       open_reader: Opens a ledger that the thread may read.
       suites: Where tuned baselines are looked for. A case without one has no scale that later checkpoints leave as it
-        is: the line has no score then, which other pages would contradict.
+        is: the line says losses then, and how they stand beside the earlier ones on the scale that a report has now.
       say: Takes a line and its colour, in the thread.
     """
 
@@ -62,9 +64,10 @@ class CheckpointLines:
         self._waiting: queue.SimpleQueue[_Finished | None] = queue.SimpleQueue()
         self._ledger: Ledger | None = None
         self._scores: StoreScores | None = None
-        self._lines = _Lines(f" (`{shlex.join(['lobench', 'baseline', *suites])}` makes it)")
+        self._lines = _Lines(shlex.join(["lobench", "baseline", *suites]))
         self._scale = ""
         self._told: tuple[object, int] | None = None  # the last one
+        self._num_told = 0
         self._ended = threading.Event()
         with open_reader() as ledger:
             self._before = ledger.finished()
@@ -122,6 +125,12 @@ class CheckpointLines:
                 self._scale = scored.label
                 self._say(f"scores: 0 is untrained, 1 {scored.label}; a diverged seed scores -1", "")
         self._say(f"{subject_name(one.subject)}: " + "; ".join(filter(None, (text, one.left))), colour)
+        self._num_told += scored is not None
+        if self._num_told == _MANY:
+            from lobench.report.verdict import MANY_LOOKS
+
+            self._num_told += 1  # said once
+            self._say(f"{_MANY} checkpoints: the best of many is the luckiest, too; {MANY_LOOKS}", "")
 
     def _look(self, subjects: Sequence[Subject]) -> dict[tuple[object, int], Scored]:
         from lobench.analysis.store_scores import StoreScores  # who looks at no score does not wait for it
@@ -142,8 +151,8 @@ class CheckpointLines:
 class _Lines:
     """What a line says, beside the ones before it."""
 
-    def __init__(self, hint: str) -> None:
-        self._hint = hint  # what to do where there is no baseline, said once
+    def __init__(self, command: str) -> None:
+        self._command = command  # what makes a baseline, said once
         self._means: list[float] = []
         self._best: dict[frozenset[str], tuple[float, str]] = {}  # of those who have scores on the same cases
 
@@ -188,14 +197,44 @@ class _Lines:
         if not any(cell.sources for cell in scored.subject.cells.values()):
             return "no score"
         if scored.score is None:
-            hint, self._hint = self._hint, ""
-            return f"no score: {scored.num_untuned} of {counted(num_cases, 'case')} lack a tuned baseline{hint}"
+            return f"{_losses(scored.fallback)}{self._hint(scored, num_cases)}" if scored.fallback else "no score"
         if not scored.score.scores:
             return "no score"
         text = f"score {interval_text(scored.score.interval)}"
         if scored.score.num_missing:
             text += f" of {scored.score.num_cases} of {counted(num_cases, 'case')}"
         return f"{text}{change}  {sparkline(self._means[-_NUM_SPARKS:])}"
+
+    def _hint(self, scored: Scored, num_cases: int) -> str:
+        """Returns, once, whose baselines lack and what makes them."""
+        command, self._command = self._command, ""
+        if not command:
+            return ""
+        lacking = f"{scored.num_untuned} of {counted(num_cases, 'case')} lack a tuned baseline"
+        return f"  ({lacking}: 1 is the best mean so far, and moves; `{command}` makes a scale that stays)"
+
+
+def _losses(fallback: Fallback) -> str:
+    """Returns what a subject ended at, and how it stands beside the earlier ones on the scale of now.
+
+    For example `train/loss 0.312; score 0.710 [0.550, 0.870], 0.050 below the best so far (outer step 30)  ▁█▇`.
+    """
+    from lobench.report.table import sparkline
+    from lobench.report.verdict import interval_text
+
+    metrics = {metric for _, metric, _ in fallback.finals}
+    one = f"{metrics.pop()} " if len(metrics) == 1 else ""
+    shown = [
+        f"{f'{name} ' if len(fallback.finals) > 1 else ''}{'' if one else f'{metric} '}{value:.4g}"
+        for name, metric, value in fallback.finals[:_NUM_LOSSES]
+    ]
+    text = one + ", ".join(shown) + ", ..." * (len(fallback.finals) > _NUM_LOSSES)
+    if not fallback.before or not fallback.score.scores:
+        return text
+    mean = fallback.score.interval.mean
+    best, at = max(fallback.before, key=lambda one: one[1])[::-1]
+    trend = sparkline([*(value for _, value in fallback.before[1 - _NUM_SPARKS :]), mean])
+    return f"{text}; score {interval_text(fallback.score.interval)}{beside_best(mean, best, subject_name(at))}  {trend}"
 
 
 def beside_best(mean: float, best: float, name: str) -> str:

@@ -25,6 +25,7 @@ from lobench.report.lines import interval_cell, subjects_in_words
 from lobench.report.svg import number
 
 __all__ = [
+    "MANY_LOOKS",
     "Card",
     "cards",
     "interval_text",
@@ -87,6 +88,10 @@ def verdict_text(findings: Findings) -> str:
         [f"Note: {line}" for line in warnings(findings, cases)],
     ]
     return "\n\n".join("\n".join(map(one_line, lines)) for lines in parts if lines)
+
+
+# What a level of one comparison is worth along a run; docs/statistics.md has the table.
+MANY_LOOKS = "a gate of each of 50 checkpoints, each at level .05, alarms falsely in 2 to 17 of 100 runs"
 
 
 def interval_text(found: Interval | MeanDifference) -> str:
@@ -240,6 +245,8 @@ def verdict_lines(findings: Findings, comparison: Comparison | None, cases: Sequ
             + (f", {verdicts['mixed']} better in one and worse in the other" if verdicts["mixed"] else "")
             + "."
         )
+        if (count := len(reading.lineup.run_of(findings.shown))) > 2:
+            lines.append(f"It is one of {count} checkpoints of its run: {MANY_LOOKS}.")
         if says := seeds_say(comparison, findings.improvement()):
             words = {"better": "better on the score", "worse": "worse on the score"}
             head = words.get(str(comparison.verdict), "no difference of the score is shown")
@@ -289,11 +296,14 @@ def warnings(findings: Findings, cases: Sequence[CaseFinding]) -> list[str]:
     for form, found in _speedups(cases):
         censored = sum(one.censored for one in found)
         if censored > _MANY_CENSORED * len(found):
-            factor = max(baseline.horizon_factor for baseline in findings.scales.tuned.values())
+            tuned = findings.scales.tuned.values()
+            factor = max(baseline.horizon_factor for baseline in tuned)
+            is_all = all(one.ends_with_budget for one in tuned)  # nothing is trained beyond it
+            further = "" if is_all else "; a larger --horizon-factor would measure them"
             lines.append(
                 f"The speed-up over {form} is censored on {censored} of {len(found)} cases, more than a tenth: the "
-                f"baseline, run for {factor} times the budget, never was as low. Those numbers are lower bounds; a "
-                "larger --horizon-factor would measure them."
+                f"baseline, run for {factor} times the budget, never was as low. Those numbers are lower "
+                f"bounds{further}."
             )
     places = range(len(reading.cases))
     missing = [reading.name(case) for case in places if reading.cell(findings.shown, case) is None]

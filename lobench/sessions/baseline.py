@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lobench.analysis.baseline_file import Baseline, BaselineCase, BaselineError, baseline_path
+from lobench.analysis.baseline_file import Baseline, BaselineCase, BaselineError, baseline_path, trained_by
 from lobench.analysis.grids import GRIDS, Grid, Searched, named_grid
 from lobench.core.case import CaseSpec
 from lobench.core.headline import counted
@@ -84,8 +84,7 @@ def _refreshing(settings: BaselineSettings, suite: Path, optimizer: str) -> str:
 
 def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) -> None:
     """Tunes each optimizer on each case whose baseline is stale or missing, and writes the file after each."""
-    from lobench.evaluation.tuning import step_zero, tune
-    from lobench.inner.backend import device_description
+    from lobench.evaluation.tuning import tune, tuned_again
 
     grids, layers = {name: _tuned_over(command, name) for name in command.optimizers}, default_layers()
     found = list(_bound_cases(suite, command, layers))
@@ -102,27 +101,23 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
                 if baseline.cases.get(name) is not before:  # of another suite, or the case had another name
                     baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: before})
                     baseline.save(path)
-                if before.is_scored_as(bound.case.scale, bound.case.minimum):
+                if before.program and before.is_scored_as(bound.case.scale, bound.case.minimum):
                     say(f"{optimizer} {name}: fresh")
                     continue
-                starts = step_zero(spec, layers, optimizer, before.grid[0].values, num_seeds=command.seeds)
-                scored = dataclasses.replace(before, starts=starts, scale=bound.case.scale, minimum=bound.case.minimum)
-                baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: scored})
-                baseline.save(path)
-                say(f"{optimizer} {name}: tuned as before, scored as the case says now")
-                continue
+                if before.program:
+                    scored = dataclasses.replace(before, scale=bound.case.scale, minimum=bound.case.minimum)
+                    baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: scored})
+                    baseline.save(path)
+                    say(f"{optimizer} {name}: tuned as before, scored as the case says now")
+                    continue
+                if (again := tuned_again(spec, layers, optimizer, before)) is not None:
+                    baseline = _with(baseline, name, again, spec)
+                    baseline.save(path)
+                    say(f"{optimizer} {name}: tuned as before, its best point evaluated again")
+                    continue
             started = time.perf_counter()
             case = tune(spec, layers, optimizer, grid, num_seeds=command.seeds, horizon_factor=command.horizon_factor)
-            made = provenance(bindings="", device=device_description(), folder=Path(spec.path).parent)
-            baseline = dataclasses.replace(
-                baseline,
-                provenance={
-                    "device": made.device,
-                    "versions": dict(made.versions),
-                    "git_revision": made.git_revision,
-                },
-                cases={**baseline.cases, name: case},
-            )
+            baseline = _with(baseline, name, case, spec)
             baseline.save(path)
             values = case.grid[case.best[0]].values
             best = ", ".join(f"{key} {value:g}" for key, value in values.items()) or "as it is"
@@ -137,6 +132,15 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
                 baseline = dataclasses.replace(baseline, cases=kept)
                 baseline.save(path)
         say(f"{path}: {counted(len(baseline.cases), 'case')}, {path.stat().st_size / 1000:.0f} kB")
+
+
+def _with(baseline: Baseline, name: str, case: BaselineCase, spec: CaseSpec) -> Baseline:
+    """Returns a baseline with a case that was trained now."""
+    from lobench.inner.backend import device_description
+
+    made = provenance(bindings="", device=device_description(), folder=Path(spec.path).parent)
+    said = {"device": made.device, "versions": dict(made.versions), "git_revision": made.git_revision}
+    return dataclasses.replace(baseline, provenance=said, cases={**baseline.cases, name: case})
 
 
 def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
@@ -157,9 +161,13 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
                 problems.append(f"{path}: {name} is stale or missing; run `{refresh}`")
             elif is_other or not _is_tuned_over(case, grid):
                 problems.append(f"{path}: {name} was tuned over other values; run `{refresh}`")
+            elif case.program and case.program != trained_by(bound.phase_lines):
+                problems.append(f"{path}: {name} was trained by another program, or in other phases; run `{refresh}`")
+            elif not case.program:
+                what = "is of an older lobench, its best point not evaluated alone"
+                problems.append(f"{path}: {name} {what}; run `{refresh}`, which keeps the grid where it can")
             elif not case.is_scored_as(bound.case.scale, bound.case.minimum):
-                what = "lacks where its seeds began" if not case.starts else "has another scale or minimum"
-                problems.append(f"{path}: {name} {what}; run `{refresh}`, which takes seconds")
+                problems.append(f"{path}: {name} has another scale or minimum; run `{refresh}`, which takes seconds")
     return problems
 
 
@@ -176,8 +184,10 @@ def _kept(
     case = baseline.find(bound.info.problem, spec.name)
     if command.force or case is None or not baseline.has(bound.info.problem) or not _is_tuned_over(case, grid):
         return None
-    is_as_asked = (len(case.seeds), case.horizon_factor) == (command.seeds, command.horizon_factor)
-    return case if is_as_asked else None
+    if case.program not in ("", trained_by(bound.phase_lines)):
+        return None
+    is_as_long = case.horizon_factor == (1 if case.ends_with_budget else command.horizon_factor)
+    return case if is_as_long and len(case.seeds) == command.seeds else None
 
 
 def _is_tuned_over(case: BaselineCase, grid: Grid | Searched) -> bool:

@@ -29,6 +29,7 @@ from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
 from lobench.sessions.evaluate import evaluate_into
+from lobench.sessions.resolve import find_run
 from lobench.sessions.settings import default_store, texts
 
 __all__ = ["best", "ranked_run"]
@@ -51,7 +52,7 @@ def best(
     """Finds the best checkpoint of a watched run, and says how good it is on seeds that did not choose it.
 
     Args:
-      location: The run's folder.
+      location: The run's folder; or, with `store`, a session of an experiment's command: `mine-0`, by scope or label.
       suites: Those that the run was watched with.
       metric: What to be best in; "": each case's primary metric.
       top: How many to evaluate again.
@@ -67,6 +68,8 @@ def best(
       KeyboardInterrupt: Ctrl-C.
     """
     places = tuple(str(find_suite(suite)) for suite in texts(suites))
+    run = find_run(str(location), None if store is None else Path(store))
+    location, gin_params = run.location, (*run.bindings, *gin_params)
     store = Path(store) if store else default_store(str(location), name or Path(places[0]).resolve().stem)
 
     def evaluate(folder: Path, first_seed: int, paths: Sequence[str]) -> None:
@@ -85,7 +88,8 @@ def best(
 
     _kept(store / "best.json")  # before hours of work, and not after
     first_seed = _next_seed(read_store(store).rows)
-    measured, scales, ranked = ranked_run(store, places, metric)
+    measured, scales, every = ranked_run(store, places, metric)
+    ranked = [one for one in every if run.holds(one.subject.who.uri)]
     chosen, gone = _there(ranked, top)
     if not chosen:
         raise _nothing(store, places, ranked, gone)

@@ -29,6 +29,7 @@ from lobench.plugins import PluginManager
 from lobench.report.notebook_progress import default_progress
 from lobench.sessions.evaluate import evaluate_into
 from lobench.sessions.named import plugins_of
+from lobench.sessions.resolve import Run, find_run
 from lobench.sessions.settings import command_text, default_store, num_workers, texts
 
 __all__ = ["bisect"]
@@ -61,7 +62,7 @@ def bisect(
     evaluations go to a store below the watch's, which may be in use.
 
     Args:
-      location: The run's folder.
+      location: The run's folder; or, with `store`, a session of an experiment's command: `mine-0`, by scope or label.
       suites: Those that the run was watched with, or is.
       case: Its name: `relu32`, `quick/relu32`, or with its file's, `digits.relu32`.
       metric: What is to have fallen; "": the case's primary metric.
@@ -78,6 +79,8 @@ def bisect(
       KeyboardInterrupt: Ctrl-C; the same call goes on from there.
     """
     places = tuple(str(find_suite(suite)) for suite in texts(suites))
+    run = find_run(str(location), None if store is None else Path(store))
+    asked_for, location, own_params = location, run.location, (*run.bindings, *gin_params)
     given_store, store = (
         store,
         Path(store) if store else default_store(str(location), name or Path(places[0]).resolve().stem),
@@ -94,7 +97,7 @@ def bisect(
             places,
             location=location,
             progress=progress,
-            gin_params=(*gin_params, *own),
+            gin_params=(*own_params, *own),
             cases=(case,),
             **options,
         )
@@ -103,7 +106,7 @@ def bisect(
     if not rows and not epath.Path(location).exists():
         raise UsageError("there is no run here", where=str(location))
     manager = plugins_of(places, progress)
-    checkpoints = _checkpoints(location, manager, rows, progress)
+    checkpoints = _checkpoints(run, manager, rows, progress)
     checkpoints = [
         one
         for one in checkpoints
@@ -120,7 +123,7 @@ def bisect(
     def look() -> Probed:
         return probed(store, _rows(store), names, checkpoints, [Path(place) for place in places], metric)
 
-    layers = layers_at(location, manager, gin_files=texts(gin_files), gin_params=gin_params)
+    layers = layers_at(location, manager, gin_files=texts(gin_files), gin_params=own_params)
     search = _Search(
         checkpoints=checkpoints,
         first=_first_block(specs_called([case], *places)[0], layers),
@@ -146,7 +149,7 @@ def bisect(
         scale=seen.scale,
         looked_at=frozenset(probe.place for probe in seen.probes),
         command=command_text(
-            *("lobench", "bisect", str(location)),
+            *("lobench", "bisect", str(asked_for)),
             suite=texts(suites),
             case=case,
             metric=metric,
@@ -281,17 +284,17 @@ def _rows(store: Path) -> list[EvaluationRow]:
 
 
 def _checkpoints(
-    location: str | Path, manager: PluginManager, rows: Sequence[EvaluationRow], progress: Progress
+    run: Run, manager: PluginManager, rows: Sequence[EvaluationRow], progress: Progress
 ) -> list[Checkpoint]:
     """Returns the run's checkpoints in order: those that lie there, and those that were evaluated and are gone."""
     readers = load_readers(manager, allow_pickle=False)
     make = manager.find("lobench_checkpoint_sources", "directory", kind="source").load()
-    source = make(SourceContext(location=str(location), readers=readers))
+    source = make(SourceContext(location=run.location, readers=readers))
     seen = [*source.poll(), *source.poll()]  # a file without a mark of completeness is one when it stays as it is
     found: dict[tuple[str, int, int], Checkpoint] = {}
     for row in rows:
         for who in row.sightings:
-            if not who.is_optimizer and who.uri:
+            if who.has_theta and who.uri and run.holds(who.uri):
                 one = who.checkpoint
                 found[one.run, one.generation, one.outer_step] = one
     for each in seen:
@@ -303,5 +306,5 @@ def _checkpoints(
         found[one.run, one.generation, one.outer_step] = one
     runs = sorted({one.run for one in found.values()})
     if len(runs) > 1:
-        raise UsageError("several runs", where=str(location), got=", ".join(runs), expected="the folder of one of them")
+        raise UsageError("several runs", where=run.location, got=", ".join(runs), expected="the folder of one of them")
     return sorted(found.values(), key=lambda one: (one.generation, one.outer_step))

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from lobench.evaluation.asked import ThetaLeaves
 from lobench.report.debugging import Debugged, write_debug_page
 from lobench.report.notebook_progress import default_progress
 from lobench.sessions.named import plugins_of
+from lobench.sessions.resolve import find_trained
 from lobench.sessions.settings import command_text, texts
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def debug(
     seed: int = 0,
     task_index: int = 0,
     home: str = "quick",
+    store: str | Path | None = None,
     output: str | Path | None = None,
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
@@ -57,10 +59,12 @@ def debug(
     Args:
       case: `suites/quick/relu32`, or `relu32` with a suite.
       suite: A folder, a `.gin` file, or a shipped suite's name.
-      checkpoint, optimizer: What it is trained with, one of them, as `lobench.evaluate` takes them.
+      checkpoint, optimizer: What it is trained with, one of them, as `lobench.evaluate` takes them; none where the case
+        insists on an optimizer.
       seed: Whose training.
       task_index: Of a family of tasks, which of the seed's.
       home: The suite whose trainings tell the usual range of a learned rule's inputs; "": nobody looks.
+      store: Where names are looked up: a label, a scope, an outer step; `STORE@NAME` says it too.
       output: Of the page; None: below `.lobench/debug`.
       gin_files, gin_params: Bound over the suite's own bindings.
       allow_pickle: Load a checkpoint that is a pickle; it can run code.
@@ -72,6 +76,11 @@ def debug(
     """
     if checkpoint and optimizer:
         raise UsageError("debugging takes a checkpoint or an optimizer, one of them")
+    given_as, own_params = (checkpoint, optimizer), gin_params
+    if checkpoint or optimizer:
+        kind: Literal["checkpoint", "optimizer"] = "checkpoint" if checkpoint else "optimizer"
+        found = find_trained(str(checkpoint or optimizer), kind, None if store is None else Path(store))
+        checkpoint, optimizer, own_params = found.checkpoint, found.optimizer, (*found.gin_params, *gin_params)
     if seed < 0:
         raise UsageError("--seed", got=str(seed), expected="0 or more")
     progress = progress or default_progress()
@@ -81,7 +90,7 @@ def debug(
     theta = ThetaLeaves(leaves=None, where="optimizer")
     if checkpoint:
         _, theta = ThetaLeaves.read(str(checkpoint), manager, allow_pickle=allow_pickle)
-    layers = layers_at(checkpoint, manager, optimizer=optimizer, gin_files=gin_files, gin_params=gin_params)
+    layers = layers_at(checkpoint, manager, optimizer=optimizer, gin_files=gin_files, gin_params=own_params)
     if not checkpoint and not optimizer and not insists_on_optimizer(spec, layers):
         raise UsageError(
             "the case insists on no optimizer",
@@ -94,8 +103,8 @@ def debug(
     if not claim_for(spec, layers):
         raise wrong_threads(1, spec.path)
     say(f"replaying {spec.suite}/{spec.name}, seed {seed}")
-    found = replay_case(layers, spec, theta, seed, task_index=task_index)
-    training, at_home = found.training, ""
+    replayed = replay_case(layers, spec, theta, seed, task_index=task_index)
+    training, at_home = replayed.training, ""
     if home and theta.leaves is not None and any(step.inputs for step in training.steps):
         training = replace(training, usual=_usual(home, layers, theta, spec, say))
         at_home = f"The rule's inputs are compared with those that it has on {home}."
@@ -103,16 +112,17 @@ def debug(
         name=f"{spec.suite}/{spec.name}",
         trained_with=str(checkpoint) or optimizer or "its own optimizer",
         seed=seed,
-        block=str(found.block),
+        block=str(replayed.block),
         training=training,
         verdict=diagnose(training),
-        difference=found.difference,
+        difference=replayed.difference,
         home=at_home,
         command=command_text(
             *("lobench", "debug", case),
             suite=str(suite),
-            checkpoint=str(checkpoint),
-            optimizer=optimizer,
+            checkpoint=str(given_as[0]),
+            optimizer=given_as[1],
+            store=str(store or ""),
             seed=str(seed),
             task_index=str(task_index or ""),
             home="" if home == "quick" else home,

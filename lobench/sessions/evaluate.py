@@ -5,16 +5,71 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lobench.core.subject import Given, GivenCheckpoint
 from lobench.engine.checkpoints.given import given_subject
 from lobench.engine.chief.contract import Progress
 from lobench.report.notebook_progress import default_progress
+from lobench.sessions.resolve import Trained, find_trained
 from lobench.sessions.rounds import Watched, run_rounds
 from lobench.sessions.settings import WatchSettings, texts
 
-__all__ = ["evaluate_into"]
+if TYPE_CHECKING:
+    from lobench.evaluation.result import Result
+
+__all__ = ["evaluate", "evaluate_into"]
+
+
+def evaluate(
+    suite: str | Path,
+    *,
+    case: str | None = None,
+    checkpoint: str | Path | None = None,
+    optimizer: str = "",
+    store: str | Path | None = None,
+    gin_files: Sequence[str | Path] = (),
+    gin_params: Sequence[str] = (),
+    test: str | None = None,
+    allow_pickle: bool = False,
+) -> Result:
+    """Trains one case and returns its result.
+
+    It runs in a warm child process: bits depend on the number of threads of jax's backend, and this one is yours. After
+    an edit of a module in the suite's folder another child is started; one that lies elsewhere, and new names or
+    parameters for gin, take a new session.
+
+    Args:
+      suite: A `.gin` file with cases, or the name of a shipped one, `quick/quick.gin`.
+      case: The scope of the case; may be left out where the file holds one only.
+      checkpoint: File or step directory; `config.gin` beside it is read. Or its name in a store: `STORE@NAME`, or NAME
+        with `store`: a label, a scope, an outer step, the start of a sha256.
+      optimizer: Instead of a checkpoint: `adam(); adam.learning_rate = 1e-3`, or a name likewise. Neither where the
+        case insists on an optimizer.
+      store: Where names are looked up.
+      gin_files, gin_params: Bound over the file's own bindings, in this order.
+      test: Name of the test that the suite's `test_*.py` wraps around the case; only for the case's identity.
+      allow_pickle: Load a checkpoint that is a pickle; it can run code.
+    Raises:
+      UsageError: a checkpoint and an optimizer, or neither where the case insists on none; a name that nothing has.
+      SuiteError: no such case. ConfigError, CheckpointError, ThetaMismatch: as in a suite.
+    """
+    from lobench.evaluation.notebook import evaluate as evaluated
+
+    found = Trained(checkpoint=str(checkpoint or ""), optimizer=optimizer)
+    if bool(checkpoint) != bool(optimizer):
+        kind: Literal["checkpoint", "optimizer"] = "checkpoint" if checkpoint else "optimizer"
+        found = find_trained(str(checkpoint or optimizer), kind, None if store is None else Path(store))
+    return evaluated(
+        suite,
+        case=case,
+        checkpoint=found.checkpoint or None,
+        optimizer=found.optimizer,
+        gin_files=gin_files,
+        gin_params=(*found.gin_params, *gin_params),
+        test=test,
+        allow_pickle=allow_pickle,
+    )
 
 
 def evaluate_into(

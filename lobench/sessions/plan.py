@@ -1,33 +1,40 @@
-"""How much of an experiment is there already, and what is missing: `lobench run --check`. No training is started."""
+"""The plan of an experiment: what is there already, and what is missing (`lobench run --check`)."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
-from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
+from lobench.core.case import OPTIMIZER_FIELDS, CaseSpec, SeedBlock, seed_blocks
 from lobench.core.experiment import CommandState, Method, SessionBlocks
-from lobench.core.subject import Subject, SubjectKey
+from lobench.core.search import Trial
+from lobench.core.space import Space, Value
+from lobench.core.subject import Subject, SubjectKey, Variant
 from lobench.core.trials import is_over
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.chief.commands import CommandRun
 from lobench.engine.config.bound import number_of
 from lobench.engine.config.experiment_files import ExperimentFile
 from lobench.engine.config.layers import Layers
+from lobench.engine.config.suite import specs_called
+from lobench.engine.config.syntax import only_bindings, parse_text
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.plugins import PluginManager
-from lobench.sessions.held import Held, NamedBlock
+from lobench.sessions.held import Held, NamedBlock, cases_of
 from lobench.sessions.members import states_by_folder
 from lobench.sessions.methods import blocks_of, given_method, looked_at
 from lobench.sessions.roster import Roster
-from lobench.sessions.searches import KnownTrials, PlannedSearch, known_of, planned_searches
+from lobench.sessions.searches import PlannedSearch, known_of
 from lobench.sessions.settings import WatchSettings
 
-__all__ = ["MethodPlan", "plan_of"]
+__all__ = ["ExperimentPlan", "MethodPlan", "plan_of"]
 
+_DRAWS = 64  # of a search's space, to have each of its parameters
+_SOME_OPTIMIZER = ("Case.optimizer = @sgd()",)  # where a trainer's config.gin will name it
 _WITHOUT: tuple[CommandState, ...] = ("failed", "infeasible")  # they bring no checkpoint
 
 
@@ -57,81 +64,168 @@ class MethodPlan:
     repeated: MethodPlan | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentPlan:
+    """What is planned, and what of it is missing; what two methods share counts once.
+
+    Attributes:
+      unbound: Titles of the methods whose bindings nobody has checked: no worker was started.
+    """
+
+    store: Path
+    methods: tuple[MethodPlan, ...]
+    num_cases: int
+    unbound: tuple[str, ...] = ()
+
+    @property
+    def num_planned(self) -> int:
+        return int(self._sum("num_planned"))
+
+    @property
+    def num_missing(self) -> int:
+        return int(self._sum("num_missing"))
+
+    @property
+    def seconds(self) -> float:
+        return self._sum("seconds")
+
+    def _sum(self, name: Literal["num_planned", "num_missing", "seconds"]) -> float:
+        repeated = [one.repeated for one in self.methods if one.repeated is not None]
+        every, again = (math.fsum(getattr(one, name) for one in plans) for plans in (self.methods, repeated))
+        return every - again
+
+
 def plan_of(
     file: ExperimentFile,
     methods: Sequence[Method],
-    cases: Sequence[CaseSpec],
+    searches: Mapping[str, PlannedSearch],
     settings: WatchSettings,
     manager: PluginManager,
-) -> list[MethodPlan]:
+    *,
+    is_offline: bool = False,
+) -> ExperimentPlan:
     """Returns how much of each method is missing. Trains nothing and writes nothing.
 
+    Every method is bound as the run binds it, in one worker of this machine: what gin says wrong of one is an error.
+    Of a search that are trials which have each of its parameters; of a command without a checkpoint its own bindings,
+    with some optimizer where they name none.
+
     Args:
-      cases: Those that are planned.
+      methods: Those that are planned.
+      searches: Theirs, by name.
       settings: What would be run.
+      is_offline: Whether no worker is started: the methods that the store does not remember are not bound.
     Raises:
-      CheckpointError: a checkpoint cannot be read. SuiteError: the cases cannot be bound.
+      CheckpointError: a checkpoint cannot be read. SuiteError: the cases cannot be collected, or not be bound.
     """
-    store = settings.store_folder
-    searches = planned_searches(file, methods, manager)
+    store, specs = settings.store_folder, specs_called(settings.cases, *settings.suites)
     blocks = blocks_of(file.experiment, store)
-    num_sessions = len(file.experiment.sessions or (0,))
     with looked_at(store) as ledger:
+        wanted = _Wanted(file, methods, searches, settings, manager, ledger)
+        cases = cases_of(wanted.labels, ledger, settings, manager, store, is_offline=is_offline)
         rows = list(ledger.evaluations()) if ledger is not None else []
-        known_trials = {name: known_of(one, file, ledger) for name, one in searches.items()}
+        unbound = [(spec.names[-1], block) for spec in specs for block in _blocks(spec, file, blocks)]
         planner = _Planner(
-            planned=[(spec.names[-1], block) for spec in cases for block in _blocks(spec, file, blocks)],
-            shown=_short_names(cases),
-            rows=rows,
+            wanted=wanted,
+            held=Held(ledger, settings, cases, unbound),
+            shown=_short_names(specs),
             durations=_durations(rows),
-            manager=manager,
-            allow_pickle=settings.allow_pickle,
         )
-        found = _found(file, methods, settings, planner, ledger)
-    return [
-        MethodPlan(method=method, num_planned=0, num_missing=0, seconds=0.0, unknown=frozenset())
-        if method.kind == "curves"
-        else _plan_search(method, searches[method.name], known_trials[method.name], planner.plan, num_sessions)
-        if method.search is not None
-        else found[method.name]
-        for method in methods
-    ]
+        plans = planner.plans(methods)
+    skipped = [label for variant, label in wanted.labels.items() if variant.key not in cases]
+    return ExperimentPlan(
+        store=store, methods=tuple(plans), num_cases=len(specs), unbound=tuple(dict.fromkeys(skipped))
+    )
 
 
-def _found(
-    file: ExperimentFile, methods: Sequence[Method], settings: WatchSettings, planner: _Planner, ledger: Ledger | None
-) -> dict[str, MethodPlan]:
-    """Returns the plans of methods without a search: as the ledger has it, where it has something of a subject."""
-    trainings = _Trainings(file, ledger, settings)
-    methods = [method for method in methods if method.search is None and method.kind != "curves"]
-    subjects = {
-        method.name: trainings.brought(method) if method.kind == "command" else [planner.subject_of(method)]
-        for method in methods
-    }
-    there = {row.key.checkpoint_sha256 for row in planner.rows}
-    wanted = {one for own in subjects.values() for one in own if one.sha256 in there}
-    held = Held(ledger, settings, planner.manager, settings.store_folder, wanted) if ledger and wanted else None
-    blocks_of = {
-        one.key: held.blocks_of(one) if held is not None and one in wanted else (planner.planned, planner.planned)
-        for own in subjects.values()
-        for one in own
-    }
-    plans, seen = dict[str, MethodPlan](), set[SubjectKey]()
-    for method in methods:
-        own = [one.key for one in subjects[method.name]]
-        waiting = planner.planned * trainings.num_expected(method)
-        plan, repeated = (
-            planner.priced(
-                method,
-                [block for key in keys for block in blocks_of[key][0]] + others,
-                [block for key in keys for block in blocks_of[key][1]] + others,
-                num_trainings=trainings.num_of(method),
-            )
-            for keys, others in ((own, waiting), ([key for key in own if key in seen], []))
-        )
-        plans[method.name] = replace(plan, repeated=repeated)
-        seen.update(own)
-    return plans
+class _Wanted:
+    """What a run would evaluate, as far as files and the store tell.
+
+    Attributes:
+      subjects: Of each method without a search, those that are known.
+      waiting: Of each method, the variant of what is not known yet: a command's checkpoints, a search's trials.
+      known: Of each search, what the store holds of it.
+      labels: Every variant, and whose it is.
+    """
+
+    def __init__(
+        self,
+        file: ExperimentFile,
+        methods: Sequence[Method],
+        searches: Mapping[str, PlannedSearch],
+        settings: WatchSettings,
+        manager: PluginManager,
+        ledger: Ledger | None,
+    ) -> None:
+        self._manager, self._allow_pickle = manager, settings.allow_pickle
+        self.trainings, self.searches = _Trainings(file, ledger, settings), searches
+        self.num_sessions = len(file.experiment.sessions or (0,))
+        self.subjects = dict[str, list[Subject]]()
+        self.waiting = dict[str, Variant]()
+        self.known = {name: known_of(one, file, ledger) for name, one in searches.items()}
+        self.labels = dict[Variant, str]()
+        has_optimizer = _names_optimizer(file.shared)
+        for method in methods:
+            if method.search is not None:
+                tried = [method.with_values(values) for values in _samples(searches[method.name].space)]
+                variants = [_waiting_variant(one, has_optimizer=has_optimizer) for one in tried]
+                self.waiting[method.name] = variants[0]
+                open_trials = [one for one in self.trials_of(method) if not is_over(one.state)]
+                is_text = method.kind == "optimizer"  # of others the bindings are not in the hash
+                own = [self._subject_of(method.with_values(one.parameters)) for one in open_trials if is_text]
+                self.subjects[method.name] = own
+                if method.kind == "checkpoint":
+                    self._subject_of(tried[0])  # it can be read
+            elif method.kind == "command":
+                own = self.subjects[method.name] = self.trainings.brought(method)
+                self.waiting[method.name] = _waiting_variant(method, has_optimizer=has_optimizer)
+                variants = [self.waiting[method.name]] if self.trainings.num_expected(method) else []
+            else:
+                own = self.subjects[method.name] = [self._subject_of(method)]
+                variants = []
+            for variant in (*(one.variant for one in own), *variants):
+                self.labels.setdefault(variant, method.title)
+
+    def trials_of(self, method: Method) -> Sequence[Trial]:
+        return self.known[method.name].trials[: self.searches[method.name].num_trials]
+
+    def _subject_of(self, method: Method) -> Subject:
+        """Returns what a method that is an optimizer or a checkpoint evaluates."""
+        given = given_method(method, label=method.title)
+        if isinstance(given, Subject):
+            return given
+        return given.read_as(load_checkpoint(given.uri, self._manager, allow_pickle=self._allow_pickle)[0])
+
+
+def _samples(space: Space) -> list[Mapping[str, Value]]:
+    """Returns points of a space that have each of its parameters once, as far as a few draws find them."""
+    found: list[Mapping[str, Value]] = []
+    seen = set[str]()
+    for seed in range(_DRAWS):
+        values = space.sample(seed)
+        if not found or not seen.issuperset(values):
+            found.append(values)
+            seen.update(values)
+        if len(seen) == len(space.parameters):
+            break
+    return found
+
+
+def _waiting_variant(method: Method, *, has_optimizer: bool) -> Variant:
+    """Returns the variant of what a method evaluates; of a command, without the `config.gin` that it will write.
+
+    Args:
+      has_optimizer: Whether the file names an optimizer for all.
+    """
+    if method.kind != "command":
+        return given_method(method, label=method.title).variant
+    is_named = has_optimizer or _names_optimizer(method.bindings)
+    return Variant(bindings=(*method.bindings, *(() if is_named else _SOME_OPTIMIZER)), trainer_config="")
+
+
+def _names_optimizer(lines: Sequence[str]) -> bool:
+    statements = [statement for line in lines for statement in parse_text(line, repr(line))]
+    return any(one.name == "Case" and one.parameter in OPTIMIZER_FIELDS for one in only_bindings(statements))
 
 
 class _Trainings:
@@ -169,75 +263,74 @@ def _blocks(spec: CaseSpec, file: ExperimentFile, blocks: SessionBlocks | None) 
     return list(seed_blocks(number_of("num_seeds", spec, Layers(gin_params=file.shared)) or 1, None))
 
 
-def _plan_search(
-    method: Method, search: PlannedSearch, known: KnownTrials, plan: Callable[..., MethodPlan], num_sessions: int
-) -> MethodPlan:
-    """Returns the plan of a search: trials that nobody has proposed yet lack everything."""
-    factor = num_sessions if method.kind == "command" else 0
-    nothing = plan(method, num_trainings=factor, is_known=False)
-    num_known = min(len(known.trials), search.num_trials)
-    parts = [nothing] * (search.num_trials - num_known)
-    for trial in known.trials[:num_known]:
-        if is_over(trial.state):
-            continue
-        is_text = method.kind == "optimizer"  # of others the bindings are not in the hash
-        parts.append(plan(method.with_values(trial.parameters), num_trainings=factor, is_known=is_text))
-    num_stopped = sum(trial.state == "stopped" for trial in known.trials[:num_known])
-    num_reported = 0 if method.report_sessions == 0 else nothing.num_planned
-    parts += [nothing] if num_reported and not known.is_reported else []
-    return MethodPlan(
-        method=method,
-        num_planned=nothing.num_planned * (search.num_trials - num_stopped) + num_reported,
-        num_missing=sum(one.num_missing for one in parts),
-        seconds=math.fsum(one.seconds for one in parts),
-        unknown=frozenset[str]().union(*(one.unknown for one in parts)),
-        num_trainings=factor * search.num_trials,
-        num_trials=search.num_trials,
-        num_reported=num_reported,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planner:
     """Makes plans of methods.
 
     Attributes:
-      planned: Of one subject.
       shown: What each case is called where people read it.
-      rows: What the store holds.
       durations: Seconds that an evaluation of a case took, by case.
     """
 
-    planned: list[NamedBlock]
+    wanted: _Wanted
+    held: Held
     shown: Mapping[str, str]
-    rows: Sequence[EvaluationRow]
     durations: Mapping[str, float]
-    manager: PluginManager
-    allow_pickle: bool
 
-    def subject_of(self, method: Method) -> Subject:
-        """Returns what a method that is an optimizer or a checkpoint evaluates."""
-        given = given_method(method, label=method.title)
-        if isinstance(given, Subject):
-            return given
-        return given.read_as(load_checkpoint(given.uri, self.manager, allow_pickle=self.allow_pickle)[0])
+    def plans(self, methods: Sequence[Method]) -> list[MethodPlan]:
+        """Returns the plans in the methods' order, each with what the ones before it have too."""
+        found, seen = list[MethodPlan](), set[SubjectKey]()
+        for method in methods:
+            if method.search is not None:
+                found.append(self._of_search(method, self.wanted.searches[method.name]))
+                continue
+            own = self.wanted.subjects[method.name]
+            plan = self._of(method, own, self.wanted.trainings.num_expected(method))
+            repeated = self._of(method, [one for one in own if one.key in seen], 0)
+            found.append(replace(plan, repeated=repeated))
+            seen.update(one.key for one in own)
+        return found
 
-    def plan(self, method: Method, *, num_trainings: int, is_known: bool = True) -> MethodPlan:
-        """Returns the plan of one subject, or of one for each session of a command, going by the names of cases.
+    def _of(self, method: Method, subjects: Sequence[Subject], num_expected: int) -> MethodPlan:
+        """Returns the plan of subjects, and of so many more that are not there yet."""
+        blocks = [self.held.blocks_of(one.sha256, one.variant) for one in subjects]
+        blocks += [self._waiting(method)] * num_expected if num_expected else []
+        return self._priced(
+            method,
+            [block for planned, _ in blocks for block in planned],
+            [block for _, missing in blocks for block in missing],
+            num_trainings=self.wanted.trainings.num_of(method) if method.kind == "command" else 0,
+        )
 
-        Args:
-          is_known: Whether the store may hold some of it.
-        """
-        if method.kind == "checkpoint" and method.search is None:
-            self.subject_of(method)  # it can be read
-        sha256 = self.subject_of(method).sha256 if is_known and method.kind != "command" else ""
-        own = [row for row in self.rows if row.key.checkpoint_sha256 == sha256]
-        held = {(name, row.key.seed_block) for row in own for name in row.case.names}
-        missing = [one for one in self.planned if one not in held]
-        factor = max(num_trainings, 1)
-        return self.priced(method, self.planned * factor, missing * factor, num_trainings=num_trainings)
+    def _waiting(self, method: Method) -> tuple[list[NamedBlock], list[NamedBlock]]:
+        return self.held.blocks_of("", self.wanted.waiting[method.name])
 
-    def priced(
+    def _of_search(self, method: Method, search: PlannedSearch) -> MethodPlan:
+        """Returns the plan of a search: trials that nobody has proposed yet lack everything."""
+        factor = self.wanted.num_sessions if method.kind == "command" else 1
+        every = self._waiting(method)[0] * factor
+        trials, subjects = self.wanted.trials_of(method), iter(self.wanted.subjects[method.name])
+        missing = every * (search.num_trials - len(trials))
+        for _ in (trial for trial in trials if not is_over(trial.state)):
+            one = next(subjects, None)
+            missing = missing + (every if one is None else self.held.blocks_of(one.sha256, one.variant)[1])
+        num_stopped = sum(trial.state == "stopped" for trial in trials)
+        num_reported = 0 if method.report_sessions == 0 else len(every)
+        missing = missing + (every if num_reported and not self.wanted.known[method.name].is_reported else [])
+        plan = self._priced(
+            method,
+            every * (search.num_trials - num_stopped),
+            missing,
+            num_trainings=factor * search.num_trials if method.kind == "command" else 0,
+        )
+        return replace(
+            plan,
+            num_planned=plan.num_planned + num_reported,
+            num_trials=search.num_trials,
+            num_reported=num_reported,
+        )
+
+    def _priced(
         self, method: Method, planned: Sequence[NamedBlock], missing: Sequence[NamedBlock], *, num_trainings: int
     ) -> MethodPlan:
         """Returns a plan with what its missing evaluations take."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from lobench.analysis.frames import StoredResults, open_results
-from lobench.core.experiment import CommandState, Experiment
+from lobench.core.experiment import CommandState, Experiment, Method
 from lobench.core.subject import Subject
 from lobench.engine.chief.contract import Ending, Progress
 from lobench.engine.config.experiment_files import ExperimentFile, read_experiment
@@ -22,14 +21,15 @@ from lobench.report.notebook_progress import default_progress
 from lobench.sessions.experiment_curves import read_curves
 from lobench.sessions.members import ExperimentRecord
 from lobench.sessions.methods import blocks_of, chosen_methods, given_methods
-from lobench.sessions.plan import MethodPlan, plan_of
+from lobench.sessions.named import named_in
+from lobench.sessions.plan import ExperimentPlan, MethodPlan, plan_of
 from lobench.sessions.repeated import repeating_command
 from lobench.sessions.roster import Roster
 from lobench.sessions.rounds import HERE, run_rounds
 from lobench.sessions.searches import planned_searches
 from lobench.sessions.settings import WatchSettings, num_workers
 
-__all__ = ["ExperimentPlan", "ExperimentRun", "Ran", "RunSettings", "plan_experiment", "run", "store_of"]
+__all__ = ["ExperimentRun", "Ran", "RunSettings", "run", "store_of"]
 
 _OF_RUNS = ("experiment", "store", "methods", "cases", "gin_params")  # the other options of a run are those of a watch
 
@@ -59,48 +59,8 @@ class RunSettings:
     allow_pickle: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentPlan:
-    """What is planned, and what of it is missing; what two methods share counts once."""
-
-    store: Path
-    methods: tuple[MethodPlan, ...]
-    num_cases: int
-
-    @property
-    def num_planned(self) -> int:
-        return int(self._sum("num_planned"))
-
-    @property
-    def num_missing(self) -> int:
-        return int(self._sum("num_missing"))
-
-    @property
-    def seconds(self) -> float:
-        return self._sum("seconds")
-
-    def _sum(self, name: Literal["num_planned", "num_missing", "seconds"]) -> float:
-        repeated = [one.repeated for one in self.methods if one.repeated is not None]
-        every, again = (math.fsum(getattr(one, name) for one in plans) for plans in (self.methods, repeated))
-        return every - again
-
-
 def store_of(settings: RunSettings, experiment: Experiment) -> Path:
     return Path(settings.store) if settings.store else Path(".lobench") / experiment.name
-
-
-def plan_experiment(settings: RunSettings) -> ExperimentPlan:
-    """Returns what is planned. Nothing is trained or written.
-
-    Raises:
-      LobenchError: the experiment is wrong, or a checkpoint of it cannot be read.
-    """
-    file = read_experiment(Path(settings.experiment), settings.gin_params)
-    methods = chosen_methods(file.experiment, settings.methods)
-    store, cases = store_of(settings, file.experiment), specs_called(settings.cases, *file.experiment.suites)
-    names = tuple(spec.names[-1] for spec in cases) if settings.cases else ()
-    plans = plan_of(file, methods, cases, _watch_settings(settings, file, store, names), load_plugins())
-    return ExperimentPlan(store=store, methods=tuple(plans), num_cases=len(cases))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +104,7 @@ def run(experiment: str | Path, *, progress: Progress | None = None, **options: 
 
 
 class ExperimentRun:
-    """An experiment that is read and checked, and not begun: `run` runs what is missing.
+    """An experiment that is read, and not begun: `check` says what is missing, `run` runs it.
 
     Attributes:
       methods: What a progress may show of it, kept current while it runs.
@@ -162,8 +122,9 @@ class ExperimentRun:
         chosen = tuple(method for method in chosen if method.kind != "curves")
         self._store, self._given = store_of(settings, experiment), given_methods(chosen)
         is_search = any(method.search is not None for method in chosen)
-        searches = planned_searches(self._file, chosen, load_plugins()) if is_search else {}
-        self._roster = roster = Roster(self._file, chosen, self._given, searches, self._store)
+        self._chosen = chosen
+        self._searches = planned_searches(self._file, chosen, load_plugins()) if is_search else {}
+        self._roster = roster = Roster(self._file, chosen, self._given, self._searches, self._store)
         self._record = ExperimentRecord(
             self._file,
             roster,
@@ -172,6 +133,30 @@ class ExperimentRun:
             num_slots=num_workers(settings.workers),
         )
         self.methods = Methods(roster.titles, self._record.reading, self._record.plan, trials_of=roster.trial_texts)
+
+    def check(self, progress: Progress, *, is_offline: bool = False) -> ExperimentPlan:
+        """Returns what is planned, once all that the run names is found and bound as it will be.
+
+        Nothing is trained or written. A worker of this machine binds what the store does not remember.
+
+        Args:
+          is_offline: Whether none is started, and curves are not read: the plan says what was not checked.
+        Raises:
+          LobenchError: as `run` would, before anything is trained.
+        """
+        settings = self._watched()
+        found = named_in(settings.found(), progress)
+        for sink in settings.sinks:
+            found.manager.find("lobench_result_sinks", sink.partition(":")[0], kind="sink")
+        if not is_offline:
+            with read_curves(self._curves):
+                pass
+        plan = plan_of(self._file, self._chosen, self._searches, settings, found.manager, is_offline=is_offline)
+        without = [_of_curves(method) for method in self._curves]
+        order = [method.name for method in self._file.experiment.methods]
+        return replace(
+            plan, methods=tuple(sorted((*plan.methods, *without), key=lambda one: order.index(one.method.name)))
+        )
 
     def run(self, progress: Progress) -> Ran:
         """Runs what is missing, and makes what is there the experiment's.
@@ -211,6 +196,10 @@ class ExperimentRun:
             return repeating_command(subject, row.case, self._watched().found())
         params = [word for param in self._settings.gin_params for word in ("--lobench-gin-param", param)]
         return shlex.join(["pytest", *items, "--lobench-store", str(self._store), *params])
+
+
+def _of_curves(method: Method) -> MethodPlan:
+    return MethodPlan(method=method, num_planned=0, num_missing=0, seconds=0.0, unknown=frozenset())
 
 
 def _watch_settings(settings: RunSettings, file: ExperimentFile, store: Path, cases: tuple[str, ...]) -> WatchSettings:

@@ -106,6 +106,16 @@ def test_rounded_losses_have_a_step_on_the_scale_of_scores() -> None:
     assert 0.05 < mean_difference(found).p_value < 0.1
 
 
+def test_two_seeds_of_one_ratio_are_too_few() -> None:
+    """A quadratic falls by one factor on every seed: what the two differ by then is a float32's rounding."""
+    scale = ScoreScale.of_baseline("train/loss", untrained=2.4, tuned=[0.024, 0.024])
+    a, b = (np.float32(factor) * np.array([0.5, 0.55, 0.7, 0.9], np.float32) for factor in (1.0, 0.6))
+    sides = [dict(enumerate(side.astype(float).tolist())) for side in (a, b)]
+    samples = scored(sides[0], sides[1], dict.fromkeys(range(4), 2.4), scale)
+    assert mean_difference(samples.first(2)).note == "too few seeds: two without spread"
+    assert 0 < mean_difference(samples).p_value < 1e-12
+
+
 def test_a_diverged_seed_is_no_score() -> None:
     scale = ScoreScale.of_baseline("train/loss", untrained=2.4, tuned=[0.024, 0.024])
     found = scored({0: 0.1, 1: math.nan}, {0: 0.2, 1: 0.1}, {}, scale)

@@ -40,3 +40,12 @@ def test_a_rate_that_diverges_counts_until_then() -> None:
     early = np.where(STEPS > 20, np.nan, 1.0)
     found = envelope(np.stack([[FALLING], [early]]), STEPS.tolist())
     assert found.losses[-1] == pytest.approx(1.0)
+
+
+def test_before_any_rate_has_a_finite_loss_the_envelope_is_infinite() -> None:
+    late = np.where(STEPS < 20, np.inf, 1.0)
+    late[2:] = 1.0
+    found = envelope([[late], [np.full(11, np.nan)]], STEPS.tolist())
+    assert math.isinf(found.losses[0])
+    lost = envelope([[np.full(11, np.nan)]], STEPS.tolist())
+    assert str(speedup(0.5, 100, lost)) == ">= 1", "a baseline that never has a loss is never as low"

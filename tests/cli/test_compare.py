@@ -23,6 +23,9 @@ def both(train: list[float], test: list[float]) -> dict[str, list[float]]:
     return {"train/loss": train, "test/loss": test}
 
 
+THREE = ("--gin-param", "Case.num_seeds = 3")  # a bowl has no spread over seeds, of which two say nothing
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """1: good on train, bad on test; 2: the other way round; 3: like 1 in everything."""
@@ -94,7 +97,10 @@ def test_noise_is_inconclusive_and_names_the_seeds_that_would_decide(tmp_path: P
     [
         (("1",), "nothing to compare with"),
         (("1", "2"), "give --suite to evaluate it now, or --store"),
-        (("1", "77", "--store", "{store}"), "no checkpoint '77'; expected one of 1 (theta_1.npz), 2"),
+        (
+            ("1", "77", "--store", "{store}"),
+            "called '77'; expected one of 'outer step 1', 'outer step 2'",
+        ),
         (("{store}/nothing", "{store}"), "neither a store nor a folder"),
         (("a.npz", "adam()", "--suite", "{store}"), "neither a checkpoint nor an optimizer; got 'a.npz'"),
         (("a", "b", "--suite", "nowhere"), "nowhere: there is no such suite"),
@@ -108,7 +114,7 @@ def test_usage_is_one_clear_line(store: Path, arguments: tuple[str, ...], says: 
 def test_checkpoints_and_optimizers_are_evaluated_now_and_kept(tmp_path: Path) -> None:
     suite, run_folder = make_suite(tmp_path), make_run(tmp_path, -4.0, -1.5)
     subjects = [run_folder / "theta_1.npz", run_folder / "theta_2.npz", "adam(); adam.learning_rate = 0.1"]
-    options = ["--suite", suite, "--store", tmp_path / "kept", "--workers", "1", "--format", "json"]
+    options = ["--suite", suite, "--store", tmp_path / "kept", "--workers", "1", "--format", "json", *THREE]
     done = run(*subjects, *options)
     assert done.returncode == 0, done.stderr
     better, _ = json.loads(done.stdout)
@@ -166,7 +172,7 @@ def test_what_lies_at_the_path_now_is_compared(tmp_path: Path) -> None:
     """The kept results are of what lay there before, too: the last of them need not be what lies there now."""
     suite, run_folder = make_suite(tmp_path), make_run(tmp_path, -4.0, -1.5)
     one, two, current = (run_folder / name for name in ("theta_1.npz", "theta_2.npz", "current.npz"))
-    options = ["--suite", suite, "--store", tmp_path / "kept", "--workers", "1", "--format", "json"]
+    options = ["--suite", suite, "--store", tmp_path / "kept", "--workers", "1", "--format", "json", *THREE]
     effects = []
     for content in (one, two, one):
         current.write_bytes(content.read_bytes())
@@ -222,3 +228,26 @@ def test_a_runs_folder_is_its_last_checkpoint(tmp_path: Path) -> None:
     done = run(folder / "theta_1.npz", folder, "--suite", suite, "--store", tmp_path / "kept", "--workers", "1")
     assert done.returncode == 0 and f"{folder} against theta_1.npz" in done.stdout, done.stderr
     assert {found["checkpoint"]["outer_step"] for found in results(tmp_path / "kept")} == {1, 2}
+
+
+def test_a_pass_says_how_many_seeds_may_diverge_and_max_diverged_asks_for_it(tmp_path: Path) -> None:
+    for step in (1, 2):
+        losses = [0.5, 0.52, 0.49, 0.51] if step == 1 else [0.501, 0.519, 0.491, 0.509]
+        add(tmp_path, step, {"a": {"train/loss": losses}})
+    done = run("1", "2", "--store", tmp_path)
+    assert "PASS (0 of 4 diverged, at most 53%)" in done.stdout
+    asked = run("1", "2", "--store", tmp_path, "--max-diverged", "0.1", "--strict")
+    assert asked.returncode == 1 and "INCONCLUSIVE" in asked.stdout
+
+
+def test_seeds_that_diverge_are_said_beside_those_that_converge(tmp_path: Path) -> None:
+    a = [0.5, 0.52, 0.49, 0.51, 0.5, 0.53, 0.48, math.nan]
+    b = [0.3, 0.33, 0.31, 0.29, 0.3, 0.32, 0.31, 0.3]
+    add(tmp_path, 1, {"a": {"train/loss": a}})
+    add(tmp_path, 2, {"a": {"train/loss": b}})
+    done = run("1", "2", "--store", tmp_path)
+    assert "better on the 7 seeds that converge (p < .001); diverged 0 of 8 against 1 of 8" in done.stdout
+    (pair,) = json.loads(run("1", "2", "--store", tmp_path, "--format", "json").stdout)
+    (case,) = pair["metrics"]["train/loss"]["cases"].values()
+    assert (case["num_converged"], case["diverged_a"], case["num_a"], case["p_diverged"] > 0.05) == (7, 1, 8, True)
+    assert case["p_value"] == pytest.approx(2 * case["p_converged"]) and case["p_holm"] > 0

@@ -55,6 +55,37 @@ def test_one_method_is_planned_alone(experiment: Path) -> None:
     assert "1 method x 2 cases: 2 of 2 evaluations" in done.stdout
 
 
+WRONG = """
+Experiment.suites = ["tiny"]
+good/Method.optimizer = @sgd()
+bad/Method.optimizer = @adam()
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("worse/Method.optimizer = @adamm()", "unknown name 'adamm'; did you mean 'adam'?"),
+        ("bad/adam.learning_rat = 0.1", "'adam' has no parameter 'learning_rat'"),
+        ("bad/Case.phases = 2\nbad/adam.learning_rate = [0.1, 0.01, 0.001]\nExperiment.fixed = []", "phases"),
+        ('bad/adam.learning_rat = @rate/Real()\nrate/Real.low = 0.1\nrate/Real.high = 1.0\n'
+         'bad/Method.search = @random()\nbad/Method.num_trials = 2', "'adam' has no parameter 'learning_rat'"),
+        ("mine/Method.command = 'cp theta.npz {folder}'\nmine/Case.learned_optimizer = @LearnableSDG()",
+         "unknown name 'LearnableSDG'; did you mean 'LearnableSGD'?"),
+    ],
+)  # fmt: skip
+def test_what_the_run_would_refuse_is_refused(experiment: Path, lines: str, expected: str) -> None:
+    experiment.write_text(WRONG + lines + "\n")
+    done = lobench("run", experiment, "--check", "--store", experiment.parent / "store")
+    assert (done.returncode, done.stdout) == (2, ""), done.stdout
+    assert expected in done.stderr and any(repr(name) in done.stderr for name in ("bad", "worse", "mine")), done.stderr
+    assert done.stderr.count("\n") == 1 and not (experiment.parent / "store").exists()
+    if "adamm" in lines:
+        offline = lobench("run", experiment, "--check", "--offline", "--store", experiment.parent / "store")
+        said = "not checked, without a worker: whether all names and values in gin are right, of good, bad, worse"
+        assert offline.returncode == 0 and offline.stdout.splitlines()[-1] == said
+
+
 LEARNED = """
 Experiment.suites = ["tiny"]
 Experiment.num_sessions = 2

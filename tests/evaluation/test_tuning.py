@@ -11,6 +11,7 @@ import pytest
 from commands import lobench
 from tiny import make_suite
 
+from lobench import evaluate
 from lobench.analysis.baseline_file import Baseline
 from lobench.analysis.grids import velo_grid
 from lobench.evaluation.tuning import _best
@@ -231,32 +232,118 @@ def test_a_study_that_diverged_is_not_won_by_another_ones_point() -> None:
     assert [_best(finals, (0, 0, 1, 1, 2, 2), study) for study in range(3)] == [1, 2, 5]
 
 
-def test_starts_are_added_from_step_zero_and_a_scale_is_copied_without_the_grid(suite: Path, tmp_path: Path) -> None:
-    folder = tmp_path / suite.name
-    shutil.copytree(suite, folder)
+OWN = """
+import lobench, optax
+from lobench import configurable
+
+@configurable
+def cosine_adam(learning_rate=0.1):
+    return optax.adam(lobench.Schedule(lambda n: optax.cosine_decay_schedule(learning_rate, n), "cosine"))
+"""
+
+FIVE_SEEDS = """
+import own_optimizers
+Case.num_seeds = 5
+phased/Case.task = @Bowl()
+phased/Case.phases = [@warm/Phase(), @cool/Phase()]
+warm/Phase.num_inner_steps = 4
+cool/Phase.num_inner_steps = 6
+cool/Phase.opt_state = "reset"
+"""
+
+
+@pytest.fixture(scope="module")
+def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A suite of as many seeds as its baselines have, with a case of two phases."""
+    folder = make_suite(tmp_path_factory.mktemp("five"), extra=FIVE_SEEDS)
+    (folder / "own_optimizers.py").write_text(OWN)
+    done = lobench(
+        "baseline", folder, "--optimizer", "adam", "--optimizer", "cosine_adam", "--case", "a", "--case", "phased"
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "cosine_adam"])
+@pytest.mark.parametrize("name", ["a", "phased"])
+def test_the_best_point_evaluated_as_a_method_is_what_was_tuned_to_the_bit(
+    five: Path, optimizer: str, name: str
+) -> None:
+    path = five / "baselines" / f"{optimizer}-velo.json"
+    case = Baseline.load(path).cases[f"tiny.gin:{name}"]
+    rate = case.grid[case.best[0]].values["learning_rate"]
+    found = evaluate(five, case=name, optimizer=f"{optimizer}(); {optimizer}.learning_rate = {rate!r}")
+    assert tuple(np.float32(case.tuned["train/loss"])) == tuple(found.metrics["train/loss"][:, -1])
+    assert case.tuned_mean("train/loss") == pytest.approx(case.grid[case.best[0]].final, rel=1e-5)
+    # What has a schedule, or phases, ends with the case's budget: beyond it there is none.
+    ends = optimizer == "cosine_adam" or name == "phased"
+    assert (case.horizon, case.curve_steps[-1], case.is_told_horizon) == (
+        10 if ends else 100,
+        10 if ends else 100,
+        optimizer == "cosine_adam",
+    )
+
+
+def test_another_program_or_other_phases_make_a_baseline_stale(five: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(five, tmp_path / five.name)
+    check = ("baseline", folder, "--optimizer", "adam", "--case", "a", "--case", "phased", "--check")
+    assert lobench(*check).returncode == 0
+    gin, path = folder / "tiny.gin", folder / "baselines" / "adam-velo.json"
+    text, file = gin.read_text(), path.read_text()
+    gin.write_text(text.replace('cool/Phase.opt_state = "reset"', 'cool/Phase.opt_state = "keep"'))
+    stale = lobench(*check)
+    assert stale.returncode == 1 and "tiny.gin:phased was trained by another program" in stale.stdout
+    assert "tiny.gin:a" not in stale.stdout
+    gin.write_text(text)
+    record = json.loads(file)
+    record["cases"]["tiny.gin:a"]["program"] = "4"
+    path.write_text(json.dumps(record))
+    stale = lobench(*check)
+    assert stale.returncode == 1 and "tiny.gin:a was trained by another program" in stale.stdout
+    done = lobench(*check[:-1])
+    assert "adam tiny.gin:a: learning_rate" in done.stdout and done.stdout.count("fresh") == 1
+    assert json.loads(path.read_text())["cases"] == json.loads(file)["cases"]
+
+
+def test_of_an_older_file_the_best_point_is_evaluated_and_the_grid_is_kept_where_it_was_trained_as_now(
+    five: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(five, tmp_path / five.name)
+    command = ("baseline", folder, "--optimizer", "adam", "--optimizer", "cosine_adam", "--case", "a")
+    for optimizer in ("adam", "cosine_adam"):
+        path = folder / "baselines" / f"{optimizer}-velo.json"
+        record = json.loads(path.read_text())
+        record["format"] = 1
+        case = record["cases"]["tiny.gin:a"]
+        case["tuned"]["train/loss"][0] *= 1.001  # as the program of all points may have it
+        case["horizon_factor"] = 10
+        for name in ("starts", "scale", "minimum", "program", "is_told_horizon"):
+            del case[name]
+        path.write_text(json.dumps(record))
+    checked = lobench(*command, "--check")
+    assert (checked.returncode, checked.stdout.count("its best point not evaluated alone")) == (1, 2)
+    done = lobench(*command)
+    assert "adam tiny.gin:a: tuned as before, its best point evaluated again" in done.stdout, done.stderr
+    assert "cosine_adam tiny.gin:a: learning_rate" in done.stdout, "its schedule ran over ten times the budget"
+    for optimizer in ("adam", "cosine_adam"):
+        ours, theirs = (
+            json.loads((each / "baselines" / f"{optimizer}-velo.json").read_text()) for each in (folder, five)
+        )
+        assert ours["format"] == 3 and ours["cases"]["tiny.gin:a"] == theirs["cases"]["tiny.gin:a"]
+    assert lobench(*command).stdout.count("fresh") == 2
+
+
+def test_a_scale_is_copied_and_nothing_is_trained(suite: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(suite, tmp_path / suite.name)
     path = folder / "baselines" / "adam-velo.json"
     full = Baseline.load(path)
-    starts = full.cases["tiny.gin:a"].starts["train/loss"]
-    assert np.mean(starts) == pytest.approx(full.cases["tiny.gin:a"].untrained["train/loss"], rel=1e-6)
-    record = json.loads(path.read_text())
-    record["format"] = 1
-    for case in record["cases"].values():
-        for name in ("starts", "scale", "minimum"):
-            del case[name]
-    path.write_text(json.dumps(record))
-    assert Baseline.load(path).cases["tiny.gin:a"].starts == {}
-    checked = lobench("baseline", str(folder), "--check")
-    assert (checked.returncode, checked.stdout.count("lacks where its seeds began")) == (1, 2)
     gin = folder / "tiny.gin"
     gin.write_text(gin.read_text() + 'b/Case.scale = "linear"\nb/Case.minimum = 0.25\n')
-    added = lobench("baseline", str(folder))
-    assert added.stdout.count("tuned as before") == 2, added.stdout + added.stderr
+    assert "tiny.gin:b has another scale or minimum" in lobench("baseline", folder, "--check").stdout
+    added = lobench("baseline", folder)
+    assert added.stdout.count("scored as the case says now") == 1, added.stdout + added.stderr
     found = Baseline.load(path).cases
-    assert found["tiny.gin:a"].starts["train/loss"] == pytest.approx(starts, rel=1e-6)
     assert found["tiny.gin:b"].grid == full.cases["tiny.gin:b"].grid
     assert (found["tiny.gin:b"].scale, found["tiny.gin:b"].minimum) == ("linear", 0.25)
     assert (found["tiny.gin:a"].scale, found["tiny.gin:a"].minimum) == (None, None)
-    assert json.loads(path.read_text())["format"] == 2
-    assert lobench("baseline", str(folder)).stdout.count("fresh") == 2
-    gin.write_text(gin.read_text().replace('"linear"', '"log"'))
-    assert "tiny.gin:b has another scale or minimum" in lobench("baseline", str(folder), "--check").stdout
+    assert lobench("baseline", folder).stdout.count("fresh") == 2

@@ -57,6 +57,7 @@ class Dish(Bowl):
         return jnp.sum(params**2 + 0.2 * params**4)
 """
 MARGIN = ("--lobench-margin", "0.65")
+THREE = ("--lobench-gin-param", "Case.num_seeds = 3")  # of two seeds without spread nothing is said
 ONE = ("-k", "test_tiny[b]")
 ADAPTIVE = (*MARGIN, "--lobench-adaptive-seeds", "32")
 # checkpoint, reference (STORE: a folder made by an earlier scenario), options
@@ -71,7 +72,11 @@ SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "store, adaptive": (GOOD, "STORE same", ADAPTIVE),
     "other case": (GOOD, "STORE unclear", ()),
     "fewer seeds": (BAD, "STORE same", (*ONE, "--lobench-gin-param", "Case.num_seeds = 4")),
-    "own margin": (HARMFUL, f"run/{GOOD}", ("--lobench-gin-param", "a/expect.margin = 3")),
+    "own margin": (
+        HARMFUL,
+        f"run/{GOOD}",
+        ("--lobench-gin-param", "a/expect.margin = 3", "--lobench-gin-param", "Case.num_seeds = 3"),
+    ),
     "baseline": (HARMFUL, "baseline", ()),
     "baseline by name": (HARMFUL, "baseline:adam", ()),
     "baseline file": (HARMFUL, "tiny/baselines/adam-velo.json", ()),

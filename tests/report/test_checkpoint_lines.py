@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from commands import lobench
 from report_store import make_baseline, make_store
 from tiny import make_run, make_suite, watch
@@ -39,6 +40,14 @@ def test_the_last_lines_score_is_that_of_the_report(tmp_path: Path) -> None:
     assert "1 of 12 seeds diverged, 1 failed" in said[-1]
 
 
+def test_what_many_looks_do_is_said_once_by_lines_and_by_the_page(tmp_path: Path) -> None:
+    store = make_store(tmp_path, num_checkpoints=12)
+    said = [line for line in lines_of(store, tmp_path) if "alarms falsely in 2 to 17 of 100 runs" in line]
+    assert len(said) == 1 and said[0].startswith("10 checkpoints: the best of many is the luckiest, too")
+    report = lobench("report", "--store", store, "--format", "text").stdout
+    assert "It is one of 12 checkpoints of its run: a gate of each of 50 checkpoints" in report
+
+
 def test_the_change_is_to_the_best_before(tmp_path: Path) -> None:
     said = lines_of(make_store(tmp_path), make_baseline(tmp_path, with_last=True))[1:]
     assert "the best so far" not in said[0]
@@ -50,13 +59,24 @@ def test_the_change_is_to_the_best_before(tmp_path: Path) -> None:
         assert abs(float(change) * (1 if where == "above" else -1) - (means[index] - best)) < 0.0021
 
 
-def test_without_a_baseline_there_is_no_score_to_compare(tmp_path: Path) -> None:
-    assert all("no score: 3 of 3 cases lack" in line for line in lines_of(make_store(tmp_path), tmp_path))
-
-
-def test_where_a_case_lacks_one_no_score_contradicts_the_report(tmp_path: Path) -> None:
-    said = lines_of(make_store(tmp_path), make_baseline(tmp_path))
-    assert all("no score: 1 of 3 cases lack a tuned baseline" in line for line in said)
+@pytest.mark.parametrize("has_some", [False, True])
+def test_without_a_baseline_a_line_says_losses_and_their_trend_on_the_scale_of_reports(
+    has_some: bool, tmp_path: Path
+) -> None:
+    store, suite = make_store(tmp_path), make_baseline(tmp_path) if has_some else tmp_path
+    said = lines_of(store, suite)
+    lacking = f"{1 if has_some else 3} of 3 cases lack a tuned baseline"
+    assert [lacking in line and "`lobench baseline " in line for line in said] == [True, False, False, False]
+    assert all(
+        re.match(r"outer step \d: train/loss .+ [\dna.]+, case0 [\dna.]+, case1 [\dna.]+", line) for line in said
+    ), said
+    assert "; score" not in said[0]  # beside nothing
+    # The last line's score is that of a report of the same store.
+    score, bounds = re.search(r"; score (\S+) (\[\S+, \S+\])", said[-1]).groups()
+    baseline = ["--baseline", suite] if has_some else []
+    report = lobench("report", "--store", store, *baseline, "--format", "text", cwd=tmp_path).stdout
+    assert f"{score} (95% {bounds}" in report
+    assert re.search(r"(above|below|level with) the best so far \(outer step \d\)  [▁-█x]{4}", said[-1]), said
 
 
 def test_a_quiet_watch_says_a_line_a_checkpoint_and_no_more(tmp_path: Path) -> None:
@@ -65,7 +85,7 @@ def test_a_quiet_watch_says_a_line_a_checkpoint_and_no_more(tmp_path: Path) -> N
     assert done.returncode == 0, done.stdout + done.stderr
     steps = [line for line in done.stdout.splitlines() if line.startswith("outer step")]
     assert [line.partition(":")[0] for line in steps] == ["outer step 1", "outer step 2"]
-    assert "train/loss" not in done.stdout
+    assert done.stdout.count("tiny/a") == 1  # the list of the cases
 
 
 def test_the_best_so_far_is_the_stores_at_a_restart_too(tmp_path: Path) -> None:

@@ -251,7 +251,7 @@ def test_a_method_without_one_of_the_cases_wins_by_the_others_alone_and_the_tabl
     """`lucky` has no curve of the hard case, on which all others score less: its mean was the best."""
     for name, easy, hard in (("good", 0.10, 1.0), ("worse", 0.11, 1.1), ("lucky", 0.12, None)):
         cases = {"easy": easy} if hard is None else {"easy": easy, "hard": hard}
-        losses = {case: {"train/loss": [value, value * 1.01]} for case, value in cases.items()}
+        losses = {case: {"train/loss": [value, value * 1.01, value * 0.98]} for case, value in cases.items()}
         add(tmp_path / "store", 0, losses, optimizer=name)
     found = tabulate(findings_of(tmp_path / "store", []))
     (means,) = (line for panel in found.panels for line in panel.lines if line.heading.label.startswith("mean score"))

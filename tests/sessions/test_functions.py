@@ -36,6 +36,8 @@ print(json.dumps({
 def test_a_script_watches_chooses_and_compares_and_prints_what_it_prints_itself(tmp_path: Path) -> None:
     suite, run, elsewhere = make_suite(tmp_path), make_run(tmp_path, -4.0, -1.5), tmp_path / "elsewhere"
     elsewhere.mkdir()
+    gin = suite / "tiny.gin"  # of two seeds without spread nothing is said
+    gin.write_text(gin.read_text().replace("Case.num_seeds = 2", "Case.num_seeds = 3"))
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(run), str(suite)],
         cwd=elsewhere,

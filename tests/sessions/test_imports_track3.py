@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from decimal import ROUND_HALF_UP, Decimal
@@ -13,7 +14,9 @@ import pytest
 from imported import held
 from scipy import stats
 
+from lobench.analysis.compared import compare_subjects
 from lobench.analysis.reading import read_store
+from lobench.analysis.scales import Scales
 from lobench.analysis.steps_to_target import steps_to_target
 from lobench.analysis.subjects import Cell
 from lobench.core.metric import Direction
@@ -73,6 +76,21 @@ def test_two_records_are_compared_by_welchs_interval(store: Path, cells: dict[st
     apart = stats.ttest_ind(steps[1], steps[0], equal_var=False).confidence_interval(0.95)
     difference = found.steps[0][0].difference
     assert (difference.lower, difference.upper) == pytest.approx((apart.low, apart.high), rel=1e-9)
+
+
+def test_p_values_of_all_pairs_are_those_of_the_values_in_the_headline_too(store: Path, cells: dict[str, Cell]) -> None:
+    subjects = {subject.who.name: subject for subject in read_store(store).subjects}
+    scales, seen = Scales.of(subjects.values()), 0
+    for one, other in itertools.combinations([name for name, cell in cells.items() if len(cell.seeds) > 1], 2):
+        a, b = (list(cells[name].final["val/loss"].values()) for name in (one, other))
+        if max(len(a), len(b)) > 2 * min(len(a), len(b)):
+            continue  # permuted
+        (found,) = compare_subjects([subjects[one], subjects[other]], scales=scales)
+        expected, (case,) = float(stats.ttest_ind(a, b, equal_var=False).pvalue), found.primary.comparison.cases
+        for p_value in (found.primary.comparison.p_value, case.paired.p_value):
+            assert p_value == pytest.approx(expected, rel=1e-4, abs=1e-12)
+        seen += 1
+    assert seen > 50
 
 
 def test_what_is_said_to_be_the_same_draws_is_paired(tmp_path: Path) -> None:

@@ -78,6 +78,11 @@ class BoundCase:
     theta_part: str = ""
     problems: tuple[str, ...] = ()
 
+    @property
+    def phase_lines(self) -> tuple[str, ...]:
+        """What the case says of its phases."""
+        return tuple(line for phase in self.phases for line in phase.case_lines)
+
     def require_optimizer(self) -> None:
         """Raises ConfigError where no layer binds an optimizer."""
         if not self.optimizer_bindings:
@@ -129,7 +134,10 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         whole=whole if whole != identity else "",
         optimizer_hash=_sha256(*reached_optimizer),
         program_hash=settings.program_hash,
-        problem=_sha256(_budget(case), *of_task),
+        # A stream of tasks is another one where its tasks are longer or more; an optimizer's phases are its own.
+        problem=_sha256(
+            _budget(case), *of_task, *(line for one in phases if one.is_of_task for line in one.case_lines)
+        ),
         role=role,
         headline=suite.headline,
     )

@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lobench.engine.config.binding import import_named, is_registered, matching_names
+from lobench.engine.config.binding import is_registered, matching_names
+from lobench.engine.config.data_imports import import_code, refuse_data
 from lobench.engine.config.syntax import (
     Binding,
     Import,
@@ -74,11 +75,14 @@ def import_optimizer(statements: Sequence[Statement], optimizer: Binding, commen
         longer = [other for other in (*known, *comments) if other.endswith(f".{name}") or other == name]
         for candidate in sorted({name, *longer}, key=len, reverse=True):
             module = candidate.rpartition(".")[0]
-            if not is_registered(name) and module and _is_there(module):
-                import_named(Import(module=module, where=optimizer.where))
+            if is_registered(name) or not module:
+                continue
+            refuse_data(Import(module=module, where=optimizer.where))  # looking for it runs the packages around it
+            if _is_there(module):
+                import_code(Import(module=module, where=optimizer.where))
         for module in [] if is_registered(name) else _modules_that_define(last):
             if f"{module}.{last}".endswith(f".{name}"):
-                import_named(Import(module=module, where=optimizer.where))
+                import_code(Import(module=module, where=optimizer.where))
 
 
 def _reached(statements: Sequence[Statement], optimizer: Binding) -> list[str]:

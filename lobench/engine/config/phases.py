@@ -49,6 +49,7 @@ class BoundPhase:
     Attributes:
       phase: What is bound, its defaults chosen; its optimizer is None unless it was built.
       case_lines: What the case says of it.
+      is_of_task: Whether it is one of a stream's tasks (`task_sequence`), and so part of what is trained.
       optimizer_lines: What is reached from its optimizer.
       settings: The real-valued ones of these.
     """
@@ -57,6 +58,7 @@ class BoundPhase:
     case_lines: tuple[str, ...]
     optimizer_lines: tuple[str, ...]
     settings: Settings
+    is_of_task: bool = False
 
     def prefix_lines(self, index: int) -> list[str]:
         """Returns what fixes the bits of this phase, after those before."""
@@ -115,7 +117,13 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
         said = [f"{name} = {bindings[name]!r}" for name in sorted(bindings) if name not in OPTIMIZER_FIELDS]
         case_lines = [f"{_CASE}.phases[{index}].{line}" for line in said] if named or is_sequence else []
         found.append(
-            BoundPhase(phase=phase, case_lines=tuple(case_lines), optimizer_lines=tuple(lines), settings=settings)
+            BoundPhase(
+                phase=phase,
+                case_lines=tuple(case_lines),
+                optimizer_lines=tuple(lines),
+                settings=settings,
+                is_of_task=is_sequence,
+            )
         )
     return found
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from lobench.core.errors import ConfigError
-from lobench.engine.config.binding import UnknownName, bind, bind_overrides, import_named, is_registered
+from lobench.engine.config.binding import UnknownName, bind, bind_overrides, is_registered
+from lobench.engine.config.data_imports import DataNotImported, import_code
 from lobench.engine.config.learned_optimization import import_optimizer, is_theirs, prefer_theirs, trained_optimizer
 from lobench.engine.config.syntax import Binding, Import, Statement, only_bindings
 
@@ -37,7 +38,9 @@ def import_what_is_there(statements: Sequence[Statement]) -> list[str]:
     for statement in statements:
         if isinstance(statement, Import):
             try:
-                import_named(statement)
+                import_code(statement)
+            except DataNotImported as error:
+                failed.append(str(error))
             except ConfigError as error:
                 failed.append(f"`import {statement.module}` ({statement.where}) failed: {error.got}")
     return failed

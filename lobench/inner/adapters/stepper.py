@@ -15,6 +15,7 @@ from lobench.core.errors import ConfigError
 from lobench.inner.adapters.scheduled import Watches
 from lobench.inner.offered import call_offering
 from lobench.inner.optimizer import PyTree
+from lobench.inner.schedule import note_horizon_read
 from lobench.inner.wanting import asked_for, declared_wants, offering, starts_of, wants_of
 from lobench.inner.wants import NOTHING, Facts, Wanted, Wants
 
@@ -141,6 +142,7 @@ def _google_stepper(optimizer: Any, num_steps: int) -> Stepper:
     declared = declared_wants(optimizer)
 
     def init(params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> PyTree:
+        note_horizon_read()
         return call_offering(optimizer.init, params, model_state, num_steps=num_steps, key=key, **facts)
 
     def step(

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import hmac
 import ipaddress
+import os
 import signal
 import socket
 import ssl
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import contextmanager
@@ -35,6 +38,9 @@ _THREADS = 16
 _PAGE = 500
 _PAGE_BYTES = 2 << 20  # a client takes 4 MiB in one message; a trial of many cases has many metrics
 _TICK_SECONDS = 1.0
+_GRACE_SECONDS = 5.0  # for requests that are being answered when the controller ends
+_LAST_SECONDS = 2.0  # until what was told to end has ended
+_THREAD_NAMES = "lobench-pbt-request"
 _LINE = 800  # characters, each of them up to nine bytes on its way
 
 
@@ -123,6 +129,8 @@ def _refusals(context: grpc.ServicerContext) -> Iterator[None]:
         context.abort(CODES[error.refusal], _details(error))
     except ConfigError as error:
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, _details(error))
+    except RecursionError:
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is nested too deeply")
     except StoreError as error:
         # A full disk may be freed: nothing was changed, and clients ask again for as long as their patience lasts.
         context.abort(grpc.StatusCode.UNAVAILABLE, _details(error))
@@ -234,7 +242,7 @@ def start_server(service: Service, listen: str, security: Security) -> tuple[grp
     interceptors: list[grpc.ServerInterceptor] = [_Tokens(security.token)] if security.token else []
     # Without SO_REUSEPORT, so that a second controller on the port is an error.
     server = grpc.server(
-        futures.ThreadPoolExecutor(max_workers=_THREADS),
+        futures.ThreadPoolExecutor(_THREADS, thread_name_prefix=_THREAD_NAMES),
         interceptors=interceptors,
         options=[("grpc.so_reuseport", 0)],
     )
@@ -278,10 +286,25 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, say: Ca
                 if str(error) != trouble:
                     say(f"{error}; clients wait")
                 trouble = str(error)
-        server.stop(grace=5.0).wait()
+        stopped = server.stop(grace=_GRACE_SECONDS)
+        stopped.wait(_GRACE_SECONDS)
     finally:
         service.close()
         lock.release()
+    stopped.wait(_LAST_SECONDS)
+    _end_whatever_waits(say)
+
+
+def _end_whatever_waits(say: Callable[[str], None]) -> None:
+    """Ends this process where a request waits for a file system that does not answer: Python would wait with it."""
+    deadline = time.monotonic() + _LAST_SECONDS
+    waiting = [thread for thread in threading.enumerate() if thread.name.startswith(_THREAD_NAMES)]
+    for thread in waiting:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    if any(thread.is_alive() for thread in waiting):
+        say("a request was still waiting for its files; it is given up, and nothing of it was taken")
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def stop(store: Path, name: str, *, options: str, say: Callable[[str], None]) -> None:

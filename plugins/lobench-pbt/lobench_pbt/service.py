@@ -113,6 +113,8 @@ class Service:
         self._vault.sweep([kept for row in studies(self._db) for kept in TrialTable(self._db, row.name).kept()])
 
     def close(self) -> None:
+        """Ends what is being copied, and closes the database."""
+        self._vault.close()
         with self._lock:
             self._db.close()
 

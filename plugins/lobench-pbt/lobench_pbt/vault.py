@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
 import shutil
+import stat
+import threading
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from lobench import CheckpointError, StoreError
 from lobench.extend import cause, checkpoint_sha256, sync
@@ -17,6 +21,9 @@ from lobench_pbt.trial import Artifact, Refusal, Refused
 __all__ = ["Vault", "bytes_sha256"]
 
 _NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)  # waiting mends none of them
+_MOST_BYTES = 64 << 30  # of one artifact; a sparse file may say that it has any number of them
+_MOST_FILES = 10_000
+_CHUNK_BYTES = 8 << 20
 
 
 def bytes_sha256(path: Path) -> str:
@@ -37,6 +44,11 @@ class Vault:
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
         self._root.mkdir(parents=True, exist_ok=True)
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        """Ends the copies that are being made: `take` raises."""
+        self._closed.set()
 
     def take(self, name: str, checkpoint: Artifact, state: Artifact | None) -> tuple[Artifact, Artifact | None]:
         """Copies what a trial leaves, and checks the copy.
@@ -63,20 +75,17 @@ class Vault:
         copy = folder / source.name
         folder.mkdir()
         try:
-            if source.is_dir():
-                shutil.copytree(source, copy)
-            else:
-                shutil.copyfile(source, copy)
-        except shutil.Error as error:  # of a folder: what could not be copied, each with its source
-            if all(os.access(entry[0], os.R_OK) for entry in error.args[0]):
-                raise  # the store's, not the trainer's: a full disk
-            raise Refused(Refusal.INVALID, "there is no such checkpoint", where=artifact.uri) from error
+            if not source.name or self._root.resolve().is_relative_to(os.path.realpath(source)):
+                raise Refused(Refusal.INVALID, "a folder around the store is no checkpoint", where=artifact.uri)
+            _Copy(artifact.uri, self._closed).copy(source, copy)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise Refused(Refusal.INVALID, "there is no such checkpoint", where=artifact.uri) from error
         except PermissionError as error:
-            if os.access(source, os.R_OK):
+            if error.filename is None or Path(error.filename).is_relative_to(folder):
                 raise  # the store's, not the trainer's
             raise Refused(Refusal.INVALID, "the controller may not read the checkpoint", where=artifact.uri) from error
+        except ValueError as error:  # a NUL
+            raise Refused(Refusal.INVALID, "no file has such a path", where=repr(artifact.uri)) from error
         except OSError as error:
             if error.errno not in _NO_PATH:
                 raise
@@ -125,3 +134,65 @@ class Vault:
 
     def _folder(self, artifact: Artifact) -> Path:
         return self._root / Path(artifact.uri).parents[1].name  # the store may be known by another path now, a link's
+
+
+class _Copy:
+    """One artifact on its way into the store: regular files and folders, of a size that is known when each is opened.
+
+    A device or a pipe has no end; and what the controller waits for, it waits for in one of a few threads.
+    """
+
+    def __init__(self, where: str, closed: threading.Event) -> None:
+        self._where, self._closed = where, closed
+        self._num_bytes = self._num_files = 0
+
+    def copy(self, source: Path, copy: Path) -> None:
+        found = list(self._found(source, copy))  # before anything is written: what is refused costs a look alone
+        for path, kept in found:
+            if path.is_dir():
+                kept.mkdir()
+            else:
+                self._copy_file(path, kept)
+
+    def _found(self, source: Path, copy: Path) -> Iterator[tuple[Path, Path]]:
+        """Yields what there is, and where it goes; a folder before what is in it."""
+        status = source.stat()
+        is_folder = stat.S_ISDIR(status.st_mode)
+        if not is_folder and not stat.S_ISREG(status.st_mode):
+            self._refuse(f"{source} is neither")
+        self._count(num_files=1, num_bytes=0 if is_folder else status.st_size)
+        yield source, copy
+        with os.scandir(source) if is_folder else contextlib.nullcontext(()) as entries:
+            for entry in entries:
+                if entry.is_symlink() and entry.is_dir():
+                    self._refuse(f"{entry.path} is a link to a folder")
+                yield from self._found(Path(entry.path), copy / entry.name)
+
+    def _copy_file(self, source: Path, copy: Path) -> None:
+        # It may be another one by now: opening a pipe must not wait.
+        with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file, copy.open("xb") as kept:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                self._refuse(f"{source} is neither")
+            left = status.st_size
+            while left and (chunk := file.read(min(left, _CHUNK_BYTES))):
+                kept.write(chunk)
+                left -= len(chunk)
+                self._count()
+
+    def _count(self, *, num_files: int = 0, num_bytes: int = 0) -> None:
+        if self._closed.is_set():
+            raise StoreError("the controller ends", where=self._where, next_step="complete the trial again")
+        self._num_files += num_files
+        self._num_bytes += num_bytes
+        if self._num_files > _MOST_FILES or self._num_bytes > _MOST_BYTES:
+            self._refuse(f"{self._num_files:,} files and folders, {self._num_bytes:,} bytes and more")
+
+    def _refuse(self, got: str) -> NoReturn:
+        raise Refused(
+            Refusal.INVALID,
+            "the controller cannot copy it",
+            where=self._where,
+            got=got,
+            expected=f"a file or a folder of at most {_MOST_FILES:,} files and {_MOST_BYTES >> 30} GiB",
+        )

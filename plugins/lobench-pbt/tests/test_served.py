@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +19,11 @@ from lobench_pbt.server import Security, security_from
 from lobench_pbt.service import Service
 from lobench_pbt.study import FitnessFrom
 from lobench_pbt.trial import Refusal, Refused, State
+from lobench_pbt.vault import Vault
 from pbt_served import PATIENCE, Served, serving, suggestion
 from pbt_simulation import PLUGINS, make_study, write_theta
 
-from lobench import ConfigError, LobenchError, UsageError
+from lobench import ConfigError, LobenchError, StoreError, UsageError
 
 
 def completion(told: pbt_pb2.Trial, path: Path, **changes: object) -> pbt_pb2.CompleteRequest:
@@ -86,6 +89,62 @@ def test_a_missing_and_a_changed_checkpoint_are_refused(served: Served) -> None:
         served, connection, completion(trial, path, checkpoint=None), Refusal.INVALID
     )
     assert not list((served.folder / "store" / "checkpoints").iterdir()), "nothing is left of what was refused"
+
+
+def _sparse(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+
+def _with_a_pipe(path: Path) -> None:
+    path.mkdir()
+    os.mkfifo(path / "weights")
+
+
+ENDLESS: dict[str, Callable[[Path], object]] = {
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a terminal": lambda path: path.symlink_to(os.ttyname(os.openpty()[1])),
+    "a pipe": os.mkfifo,
+    "a folder with a pipe": _with_a_pipe,
+    "a folder with itself": lambda path: path.mkdir() or (path / "again").symlink_to(path),  # type: ignore[func-returns-value]
+    "a sparse file": _sparse,
+    "the folder of the store": lambda path: path.symlink_to(path.parent),
+    "the root": lambda path: path.symlink_to("/"),
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_what_has_no_end_is_not_copied(served: Served, kind: str) -> None:
+    connection, path = served.connect(), served.folder / "theta.npz"
+    request = completion(suggestion(connection), path)
+    endless = served.folder / "endless"
+    ENDLESS[kind](endless)
+    state = pbt_pb2.Artifact(uri=str(endless), sha256="00")
+    request.train_state.CopyFrom(state)
+    refused(served, connection, request, Refusal.INVALID)
+    request.ClearField("train_state")
+    request.checkpoint.CopyFrom(state)
+    refused(served, connection, request, Refusal.INVALID)
+    assert not list((served.folder / "store" / "checkpoints").iterdir())
+
+
+def test_a_copy_ends_with_the_controller(tmp_path: Path) -> None:
+    vault, theta = Vault(tmp_path / "vault"), write_theta(tmp_path / "theta.npz", 1.0)
+    vault.close()
+    with pytest.raises(StoreError, match="the controller ends"):
+        vault.take("one", theta, None)
+    assert not list((tmp_path / "vault").iterdir())
+
+
+def test_a_path_with_a_nul_and_a_deep_study_are_refused(served: Served) -> None:
+    connection, path = served.connect(), served.folder / "theta.npz"
+    request = completion(suggestion(connection), path)
+    request.checkpoint.uri = "/tmp/a\0b"
+    refused(served, connection, request, Refusal.INVALID)
+    for text in ("[" * 100_000, '{"version": ' * 100_000):
+        with pytest.raises(LobenchError, match="nested too deeply") as caught:
+            connection.call(connection.stub.CreateStudy, pbt_pb2.CreateStudyRequest(config=text))
+        assert isinstance(caught.value, Refused) and caught.value.refusal is Refusal.INVALID
 
 
 def test_wrong_steps_a_missing_metric_and_an_unknown_trial_are_refused(served: Served) -> None:

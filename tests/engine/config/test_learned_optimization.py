@@ -7,6 +7,7 @@ own: what is registered with gin stays so.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -114,7 +115,13 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str] | str
     for folder in ("learned_optimization", "learned_optimization/learned_optimizers", "learned_optimization/research"):
         (root / folder / "__init__.py").touch()
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], input=json.dumps(CONFIGS), cwd=root, capture_output=True, text=True, check=False
+        [sys.executable, "-c", SCRIPT],
+        input=json.dumps(CONFIGS),
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},  # a run's folder, whose modules are asked for
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -1,0 +1,82 @@
+"""Imports that a run's `config.gin` asks for: of code, never of what lies in the run's folder, which is data.
+
+The folder that a command is started in is searched for modules, and it may be the run's own: `cd run; lobench watch .`.
+A `config.gin` in a folder, or in the one around it, makes it a run's, as it does where checkpoints are looked for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from lobench.core.errors import ConfigError
+from lobench.engine.config.binding import import_named
+from lobench.engine.config.syntax import Import
+
+__all__ = ["DataNotImported", "import_code", "refuse_data"]
+
+
+class DataNotImported(ConfigError):
+    """A configuration that lies among data names a module that lies there, too."""
+
+
+def import_code(statement: Import) -> None:
+    """Imports a module that data names.
+
+    Raises:
+      DataNotImported: it lies in a run's folder. ConfigError: it cannot be imported.
+    """
+    refuse_data(statement)
+    import_named(statement)
+
+
+def refuse_data(statement: Import) -> None:
+    """Refuses a module that lies in a run's folder; imports nothing, not even the package around it.
+
+    A folder on PYTHONPATH, or of this Python's own packages, was asked for.
+
+    Raises:
+      DataNotImported: it lies there.
+    """
+    parts = statement.module.split(".")
+    searched: list[str] | None = None
+    for depth in range(1, len(parts) + 1):
+        name = ".".join(parts[:depth])
+        found = None if name in sys.modules else PathFinder.find_spec(name, searched)
+        if found is None:
+            return
+        for place in _places(found):
+            run = _run_of(place.parent)
+            if run is not None and not _is_asked_for(place, run):
+                raise DataNotImported(
+                    f"`import {statement.module}` is not followed",
+                    where=statement.where,
+                    got=f"{place} lies in a run's folder, which is data",
+                    next_step=f"trust it with --gin-param 'import {statement.module}' or PYTHONPATH={run}",
+                )
+        if found.origin is not None:
+            return  # a package of its own: what is in it is code
+        searched = list(found.submodule_search_locations or ())
+
+
+def _places(found: ModuleSpec) -> list[Path]:
+    """Returns the module's file, or the folders of a package."""
+    if found.submodule_search_locations is not None:
+        return [Path(folder).absolute() for folder in found.submodule_search_locations]
+    return [Path(found.origin).absolute()] if found.origin and found.has_location else []
+
+
+def _run_of(folder: Path) -> Path | None:
+    """Returns the run's folder that a folder is or lies in."""
+    return next((each for each in (folder, folder.parent) if (each / "config.gin").is_file()), None)
+
+
+def _is_asked_for(place: Path, run: Path) -> bool:
+    """Says whether PYTHONPATH names the run's folder or one in it; a folder around it says nothing of the run."""
+    place, run = place.resolve(), run.resolve()
+    given = [Path(entry).resolve() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    if any(folder.is_relative_to(run) and place.is_relative_to(folder) for folder in given):
+        return True
+    return any(place.is_relative_to(Path(prefix).resolve()) for prefix in (sys.prefix, sys.base_prefix))
