@@ -28,8 +28,9 @@ HEADER = b"method,case,seed,step,metric,value\n"
 def test_a_gzipped_file_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
     packed = gzip.compress(bytes(1 << 24), mtime=0)
     (tmp_path / "bomb.csv.gz").write_bytes(gzip.compress(HEADER) + packed * 40)
+    bomb = tmp_path / "bomb.csv.gz"
     with pytest.raises(UsageError, match=r"bomb\.csv\.gz: the file unpacks to far more than a table does"):
-        import_curves(tmp_path / "bomb.csv.gz", store=tmp_path / "store")
+        import_curves(bomb, store=tmp_path / "store")
 
 
 # Interrupts itself while a file is read, as Ctrl-C does: 130, and no error of the file.
@@ -89,6 +90,14 @@ def test_json_lines_are_read_as_a_csv_is(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (curve,) = held(tmp_path / "store")["log", "imported/mine", 0].values()
     assert curve[:3] == [(0, 1.0), (1, 0.9), (2, 0.8)] and curve[3][0] == 4 and np.isnan(curve[3][1])
+    # What begins as JSON is told of as JSON, whatever is wrong with it.
+    for name, line in (
+        ("deep", '{"step": 0, "a": ' + "[" * 100_000),
+        ("digits", '{"step": 0, "loss": 1' + "0" * 5000 + "}"),
+    ):
+        (tmp_path / f"{name}.jsonl").write_text(line + "\n")
+        with pytest.raises(UsageError, match=rf"{name}\.jsonl, line 1: a line is no JSON object"):
+            import_curves(tmp_path / f"{name}.jsonl", store=tmp_path / "no", case="b", metrics=("loss",))
     (tmp_path / "cut.jsonl").write_text('{"step": 1, "loss": 2}\n{"step": 2, "lo')
     with pytest.raises(UsageError, match=r"cut\.jsonl, line 2: the last line is cut off"):
         import_curves(tmp_path / "cut.jsonl", store=tmp_path / "no", method="a", case="b", seed="0", metrics=("loss",))

@@ -103,12 +103,11 @@ def column_names(path: Path) -> list[str]:
 
 
 def is_json_lines(path: Path) -> bool:
-    """Says whether the first line of a file, gzipped or not, is a JSON object."""
+    """Says whether the first line of a file, gzipped or not, begins as a JSON object does."""
     try:
         with opened(path) as file:
-            first = next((line for line in file if line.strip()), "")
-            return first.lstrip()[:1] == "{" and isinstance(json.loads(first), dict)
-    except (*UNREADABLE, ValueError, RecursionError):
+            return next((line for line in file if line.strip()), "").lstrip()[:1] == "{"
+    except UNREADABLE:
         return False
 
 
@@ -284,7 +283,8 @@ class _Body:
     """
 
     def __init__(self, file: IO[str]) -> None:
-        self._file, self._tail = file, ""
+        self._file = file
+        self._tail: list[str] = []  # a list, since a line may be as long as the file
         self._failed: BaseException | None = None
         self.names = [name.strip() for name in next(csv.reader(file), [])]
         self.more = "more cells" + "." * max(map(len, self.names), default=0)
@@ -309,7 +309,7 @@ class _Body:
             self._failed = error
             raise
         end = max(text.rfind("\n"), text.rfind("\r")) + 1
-        self._tail = text[end:] if end else self._tail + text
+        self._tail = [text[end:]] if end else [*self._tail, text]
         return text
 
     def frames(self, parts: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -323,12 +323,13 @@ class _Body:
 
     def check_whole(self, where: str) -> None:
         """Raises UsageError: the last line has no end, and lacks cells; somebody writes it still."""
-        cells = next(csv.reader([self._tail]), [])
-        if cells and len(cells) < len(self.names) and '"' not in self._tail:  # a cell may have lines
+        tail = "".join(self._tail)
+        cells = next(csv.reader([tail]), [])
+        if cells and len(cells) < len(self.names) and '"' not in tail:  # a cell may have lines
             raise UsageError(
                 "the last line is cut off",
                 where=where,
-                got=f"{len(cells)} cells: {self._tail[:60]!r}",
+                got=f"{len(cells)} cells: {tail[:60]!r}",
                 expected=f"{len(self.names)}",
                 next_step="import it again when it is written",
             )
