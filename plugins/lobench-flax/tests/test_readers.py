@@ -186,9 +186,7 @@ def test_a_damaged_orbax_directory_is_one_clear_error(tmp_path: Path) -> None:
     path = write_orbax("manager", tmp_path)
     shutil.rmtree(path / "default" / "d")
     shutil.rmtree(path / "default" / "ocdbt.process_0")
-    with pytest.raises(
-        CheckpointError, match="cannot read it as an orbax checkpoint.* got no manifest.ocdbt|got no [0-9a-f]{32}"
-    ) as caught:
+    with pytest.raises(CheckpointError, match=r"orbax checkpoint: leaf .* got no \w+") as caught:
         OrbaxReader().read(epath.Path(path))
     assert "tensorstore" not in str(caught.value) and str(path / "default") in str(caught.value)
 
