@@ -4,7 +4,7 @@
     python examples/pbt/close_the_loop.py OUTPUT [--studies 5]
 
 The smallest is `--studies 1`: four minutes on two cores, and the whole of what a study is; it shows no difference. A
-difference takes 16 studies, which `benchmarks/pbt_digits.py` runs in one process.
+difference takes 24 studies or more, which `benchmarks/pbt_digits.py` runs in one process.
 
 Each study has a controller and a watch of its own; each way of search has trainers that go from study to study. Both
 draw the same first populations, train as many trials for as many outer steps, and choose their best trial by the same

@@ -16,7 +16,7 @@ from lobench.analysis.methods import read_methods
 from lobench.analysis.names import called, one_called
 from lobench.analysis.reading import Reading, read_store
 from lobench.analysis.subjects import Subject, last_subject
-from lobench.core.errors import CheckpointError, ConfigError, UsageError, suggestion
+from lobench.core.errors import CheckpointError, ConfigError, StoreError, UsageError, suggestion
 from lobench.core.subject import Given, GivenCheckpoint
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_subject
@@ -258,9 +258,12 @@ def _namesakes(text: str, given: Given, store: Path | None) -> list[Who]:
     """
     if store is None or not is_store(store):
         return []
-    with Ledger.open(store, read_only=True) as ledger:
-        sightings = set(ledger.sightings().values())
-        has_scope = any(f"{text}/Method." in form.config for form in ledger.experiments())
+    try:
+        with Ledger.open(store, read_only=True) as ledger:
+            sightings = set(ledger.sightings().values())
+            has_scope = any(f"{text}/Method." in form.config for form in ledger.experiments())
+    except StoreError:
+        return []  # who writes to it says what is wrong
     found = [who for who in sightings if who.label == text and not who.uri.endswith(text)]
     if has_scope:
         reading = _reading_for(store, text)

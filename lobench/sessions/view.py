@@ -65,6 +65,7 @@ def view(
         import uvicorn
 
         from lobench.sessions.view_app import make_app
+        from lobench.sessions.view_protocol import HeaderTimeout
     except ImportError as error:
         missing = "the viewer needs starlette and uvicorn"
         raise LobenchError(missing, got=str(error), next_step="pip install 'lobench[view]'") from error
@@ -80,6 +81,7 @@ def view(
         server = uvicorn.Server(
             uvicorn.Config(
                 app,
+                http=HeaderTimeout,
                 log_level="error",
                 access_log=False,  # the address holds the token
                 lifespan="off",

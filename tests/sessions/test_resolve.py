@@ -15,6 +15,7 @@ from tiny import make_suite, write_checkpoint
 
 import lobench as package
 from lobench.core.errors import UsageError
+from lobench.pytest_plugin.references import check_reference
 from lobench.sessions.resolve import find_given, find_run, find_stored, find_trained
 
 # A label with spaces, a scope that is another one's label, and a label that is the name of a file.
@@ -131,6 +132,15 @@ def test_what_is_ambiguous_or_missing_says_candidates_and_the_next_step(
     assert "nothing here is called 'adma'; expected one of" in missing and missing.endswith("did you mean 'adam'?")
     assert "'adam' is no checkpoint" in refused(lambda: find_trained("adam", "checkpoint", world.store))
     assert "give that store" in refused(lambda: find_given("SGD, tuned", None))
+
+
+def test_a_gate_takes_a_name_for_its_reference(world: World) -> None:
+    for name, store in (("SGD, tuned", str(world.store)), ("adam", str(world.store)), (f"{world.store}@given", "")):
+        check_reference(name, store)
+    with pytest.raises(UsageError, match="did you mean 'adam'"):
+        check_reference("adma", str(world.store))
+    with pytest.raises(UsageError, match="no such reference"):
+        check_reference("adma", "")
 
 
 def test_the_sessions_of_a_command_are_runs(world: World) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from commands import lobench
@@ -15,8 +17,10 @@ from programs import document
 from report_store import NASTY, make_baseline, make_store
 from served import get, serve
 from stores import add
+from tiny import PATIENCE
 
 from lobench.engine.store.ledger import Ledger
+from lobench.sessions import view_protocol
 from lobench.sessions.view import Served
 
 
@@ -105,6 +109,23 @@ def test_a_token_is_asked_for_once_and_is_a_cookie_from_then_on(tmp_path: Path) 
     assert get(address, "data.json", Authorization="Bearer open sesame").status == 200
     assert get(address, "data.json", Cookie=cookie.partition("=")[0] + "=open").status == 401
     assert get(address, "?token=open%20sesame", Host="evil.example").status == 421
+
+
+def test_who_says_nothing_locks_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view_protocol, "_HEADER_SECONDS", 0.2)
+    served = serve(make_store(tmp_path, num_checkpoints=1, num_cases=2), token="open sesame")
+    port = urlsplit(served.address).port
+    said = [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: "]
+    with contextlib.ExitStack() as opened:
+        visitors = [opened.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(160)]
+        for place, visitor in enumerate(visitors):
+            visitor.settimeout(PATIENCE)
+            with contextlib.suppress(ConnectionError):
+                visitor.sendall(said[place % 3])
+        assert get(served.address, "data.json", Authorization="Bearer open sesame").status == 200
+        for visitor in visitors:
+            with contextlib.suppress(ConnectionError):
+                assert visitor.recv(1) == b"", "each is closed"
 
 
 def test_beyond_loopback_there_is_a_token_of_its_own(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ process groups and reads a pipe that only the chief holds open: at its end it ki
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from lobench.engine.workers.child_python import PYTHON
 __all__ = ["Keeper", "main"]
 
 _CLOSE_SECONDS = 2.0
+_PR_SET_PDEATHSIG = 1
 
 
 class Keeper:
@@ -33,6 +35,8 @@ class Keeper:
                 bufsize=0,
                 start_new_session=True,  # whoever signals the chief's group does not mean it
             )
+            if self._child.stdin is not None:
+                os.set_blocking(self._child.stdin.fileno(), False)
 
     def keep(self, group: int) -> None:
         self._tell(f"+{group}\n")
@@ -44,19 +48,32 @@ class Keeper:
     def _tell(self, line: str) -> None:
         if self._child is not None and self._child.stdin is not None:
             with contextlib.suppress(OSError, ValueError):
-                self._child.stdin.write(line.encode())
+                if self._child.stdin.write(line.encode()) is None:  # it is stopped, and what it knows is out of date
+                    self._end()
 
     def close(self) -> None:
         if self._child is not None and self._child.stdin is not None:
-            self._child.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with contextlib.suppress(OSError):
+                self._child.stdin.close()
+            try:
                 self._child.wait(_CLOSE_SECONDS)
+            except subprocess.TimeoutExpired:  # it is stopped, and the workers are ended without it
+                self._end()
+
+    def _end(self) -> None:
+        if self._child is not None and self._child.stdin is not None:
+            self._child.stdin.close()
+            self._child.kill()
+            self._child.wait()
+            self._child = None
 
 
 def main() -> None:
     """Reads which groups there are until the pipe ends, then kills those that are left."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    if sys.platform == "linux":  # the end of the chief wakes a keeper that is stopped
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
     groups: set[int] = set()
     for line in sys.stdin:
         (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))

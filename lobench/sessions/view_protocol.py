@@ -1,0 +1,59 @@
+"""HTTP connections that are closed where no whole request comes: who is let in is known from a request alone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+__all__ = ["HeaderTimeout"]
+
+_HEADER_SECONDS = 10.0
+_MOST_WAITING = 64  # connections without a whole request; each takes a file descriptor from who has the token
+# By server, in the order in which they began to wait.
+_WAITING: WeakKeyDictionary[ServerState, dict[HeaderTimeout, asyncio.TimerHandle]] = WeakKeyDictionary()
+
+
+class HeaderTimeout(H11Protocol):
+    """uvicorn's protocol, which itself waits for headers for ever.
+
+    A connection waits from its beginning, or from the end of its last answer, until a request is whole. Where too many
+    wait, the one that waited longest is closed.
+    """
+
+    def connection_made(self, transport: Any) -> None:
+        self._waiting = _WAITING.setdefault(self.server_state, {})
+        super().connection_made(transport)
+        self._look()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_waiting()
+        super().connection_lost(exc)
+
+    def _look(self) -> None:
+        if self.transport.is_closing() or not (self.cycle is None or self.cycle.response_complete):
+            self._end_waiting()
+        elif self not in self._waiting:  # what arrives byte by byte has no longer
+            self._waiting[self] = self.loop.call_later(_HEADER_SECONDS, self._close)
+            if len(self._waiting) > _MOST_WAITING:
+                next(iter(self._waiting))._close()
+
+    def _close(self) -> None:
+        self._end_waiting()
+        self.transport.abort()
+
+    def _end_waiting(self) -> None:
+        timer = self._waiting.pop(self, None)
+        if timer is not None:
+            timer.cancel()
