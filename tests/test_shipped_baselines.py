@@ -17,7 +17,7 @@ def test_there_are_baselines() -> None:
     assert len(FILES) >= 40
 
 
-# Their best points were not evaluated alone yet: each says so, and comparing with one is an error that names the command.
+# Their best points were not evaluated alone yet: comparing with one is an error that names the command.
 OLDER = ("adan", "adopt", "adafactor", "lamb", "shampoo", "sophia", "psgd_kron")
 
 
