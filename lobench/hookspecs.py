@@ -125,10 +125,18 @@ class CheckpointFinished(_OfSubject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """What a sink gets: an event and its place in the ledger's order, 1, 2, ... without end."""
+    """What a sink gets: an event, its place in the ledger's order, and the run that its numbers are of.
+
+    Attributes:
+      sequence: 1, 2, ... without end.
+      run: Name of the run, as tables name it: of an experiment a method, or a session of a command (`mine-0`); of a
+        watch the run's folder, and "" where the watched folder holds checkpoints itself. A sink writes the numbers of
+        each run and generation (`event.checkpoint.generation`) apart from all others: two runs have equal outer steps.
+    """
 
     sequence: int
     event: EvaluationFinished | CheckpointFinished
+    run: str = ""
 
 
 # What the factories of the declaring hooks must return.

@@ -19,11 +19,10 @@ from lobench.analysis.mean_scores import mean_score
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, subjects_of
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.engine.store.ledger import EvaluationRow
-from lobench.hookspecs import CheckpointFinished, EvaluationFinished
+from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
 
 __all__ = ["Group", "Number", "numbers_of", "row_of", "run_label"]
 
@@ -109,11 +108,11 @@ def numbers_of(event: EvaluationFinished | CheckpointFinished, suites: Sequence[
     return [*_scores(event, suites, names), *_passed(event), *cases, *troubles]
 
 
-def run_label(store: Path, checkpoint: Checkpoint) -> str:
-    """Returns how to call the run that a checkpoint is of: after its folder, where the store lies in that."""
+def run_label(store: Path, delivery: Delivery) -> str:
+    """Returns how to call a delivery's run beside those of other stores: after the store's folder, and its own name."""
     name = store.parent.parent.name if store.parent.name == "lobench_results" else store.name
-    label = "/".join([name, *filter(None, [checkpoint.run])])
-    return f"{label} generation {checkpoint.generation}" if checkpoint.generation else label
+    label, generation = "/".join([name, *filter(None, [delivery.run])]), delivery.event.checkpoint.generation
+    return f"{label} generation {generation}" if generation else label
 
 
 def row_of(event: EvaluationFinished, at: float) -> EvaluationRow:
@@ -140,8 +139,17 @@ def _of_case(evaluations: Sequence[EvaluationFinished]) -> list[Number]:
     if len({seed for block in blocks for seed in block.seeds}) < case.num_seeds:
         return []
     metrics = sorted(set.intersection(*(set(block.metrics) for block in blocks)))  # a plugin's own may fail for one
-    found = [_metric(case, name, [value for block in blocks for value in block.final(name)]) for name in metrics]
+    found = [_metric(case, name, _finals(blocks, name)) for name in metrics]
     return [*found, *_diverged(evaluations, case.suite, case.name)]
+
+
+def _finals(blocks: Sequence[Curves], name: str) -> list[float]:
+    """Returns the final values of all seeds; NaN of one that diverged, whatever the metric: tables say so too."""
+    return [
+        math.nan if diverged_at >= 0 else value
+        for block in blocks
+        for value, diverged_at in zip(block.final(name), block.diverged_at, strict=True)
+    ]
 
 
 def _metric(case: CaseInfo, name: str, finals: Sequence[float]) -> Number:

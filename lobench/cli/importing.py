@@ -17,7 +17,7 @@ __all__ = ["import_curves"]
     "import",
     epilog="""\b
 What is read, told by looking at it:
-  a csv (gzipped or not) or parquet: method, case, seed, step, metric, value; or a column for each --metric
+  csv, JSON lines (gzipped or not), parquet: method, case, seed, step, metric, value; or a column for each --metric
   W&B: the csv of a chart, what run.history() gives;  TensorBoard: a folder of event files, the csv of its page
   MLflow: a folder of its file store;  modded-nanogpt: a log, or a folder of them;  AlgoPerf: its csv, with --targets
   lobench: what `lobench results --format json --curves` prints
@@ -28,6 +28,8 @@ Examples:
   lobench import runs.csv --column seed=run --metric val_loss --method adam --case wikitext --store runs/mine
   lobench import wandb_export.csv --method mine --case wikitext --store runs/mine
   lobench import tb_logs --pattern '(?P<method>.+)-s(?P<seed>[0-9]+)' --metric val/loss --store runs/mine
+  lobench import train.jsonl --method mine --case wikitext --seed 0 --metric val_loss --store runs/mine
+  lobench import wandb --case-from config.problem --seed-from config.seed --metric val/loss --store runs/mine
   lobench import logs/muon logs/soap --case gpt2 --until-step soap=3125 --store runs/mine
   lobench compare adam mine --store runs/mine
 
@@ -46,5 +48,11 @@ def import_curves(files: tuple[str, ...], store: Path, output: str, **options: o
     """
     from lobench.sessions.imports import import_curves as imported
 
-    found = imported(*files, store=store, **options)
-    emit("import", found.to_record()) if output == "json" else click.echo(found.describe())
+    said: list[str] = []
+
+    def say(note: str) -> None:
+        said.append(note)
+        click.echo(note, err=True)
+
+    found = imported(*files, store=store, say=say, **options)
+    emit("import", found.to_record()) if output == "json" else click.echo(found.describe(said))

@@ -91,6 +91,14 @@ def history_text(store: Path, kind: str) -> str:
     return json_text("results.history", records)
 
 
+def _no_formula(cell: object) -> object:
+    """Returns a text such that no spreadsheet computes it: `=1+1` as `'=1+1`."""
+    return f"'{cell}" if isinstance(cell, str) and cell[:1] in _FORMULAS else cell
+
+
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+
+
 def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:
     """Writes the tidy frame.
 
@@ -105,6 +113,7 @@ def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:
         # A carriage return ends a line for those who read the file, and is quoted only where all text is.
         ends_lines = any("\r" in str(name) for column in names for name in names[column].unique())
         quoting = csv.QUOTE_NONNUMERIC if ends_lines else csv.QUOTE_MINIMAL
+        frame = frame.assign(**{name: frame[name].map(_no_formula) for name in names})
         with written(output):
             frame.to_csv(output or sys.stdout, index=False, quoting=quoting)
         return

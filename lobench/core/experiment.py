@@ -54,6 +54,7 @@ class Method:
       curves: Pattern of files of curves that were made elsewhere, relative to the experiment's file; behind a `#` which
         of their methods it is, where they have several.
       metrics: Of curves: what a file calls metrics, and what they are here, `val_loss=test/loss`.
+      pattern, case_from, method_from, seed_from: Of curves: as the options of `lobench import`.
       paired_seeds: Of curves: their seeds are the same draws in all files that say so.
       label: What tables say; "": the name.
       bindings: gin lines of the method's scope that are bound over the cases, without the scope.
@@ -74,6 +75,10 @@ class Method:
     checkpoints: str = "last"
     curves: str = ""
     metrics: Sequence[str] = ()
+    pattern: str = ""
+    case_from: str = ""
+    method_from: str = ""
+    seed_from: Sequence[str] = ()
     paired_seeds: bool = False
     label: str = ""
     bindings: tuple[str, ...] = ()

@@ -34,7 +34,13 @@ def read_curves(methods: Iterable[Method]) -> Iterator[ExperimentCurves]:
         for method in methods:
             pattern, _, name = method.curves.partition("#")
             settings = ImportSettings(
-                method=method.name, metrics=tuple(method.metrics), paired_seeds=method.paired_seeds
+                method="" if method.method_from or method.pattern else method.name,
+                metrics=tuple(method.metrics),
+                pattern=method.pattern,
+                case_from=method.case_from,
+                method_from=method.method_from,
+                seed_from=tuple([method.seed_from] if isinstance(method.seed_from, str) else method.seed_from),
+                paired_seeds=method.paired_seeds,
             )
             gathered = stack.enter_context(Gathered(sources_of([pattern], ""), settings))
             read.append((method, settings, gathered, _named(method, name, gathered)))

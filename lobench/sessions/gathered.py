@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import glob
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,6 +63,30 @@ def _pairs(texts: Sequence[str], option: str, expected: str) -> dict[str, str]:
     return dict(pairs)
 
 
+def _check_roles(source: Source, columns: Mapping[str, str], settings: ImportSettings) -> None:
+    """Checks that what is said of a file is something that its reader asks for.
+
+    Raises:
+      UsageError: an option does nothing there.
+    """
+    kind = KINDS[source.kind]
+    for role in columns.keys() - set(kind.columns):
+        raise UsageError(
+            f"--column {role}={columns[role]} does nothing: {source.kind} has no column of that role",
+            where=str(source.path),
+            expected=", ".join(f"{one}=COLUMN" for one in kind.columns) or "no --column",
+            next_step=f"--{role}-from KEY takes it from what was logged" if kind.has_facts else "--pattern, of names",
+        )
+    said = {"method": settings.method_from, "case": settings.case_from, "seed": ", ".join(settings.seed_from)}
+    for role, key in said.items():
+        if key and not kind.has_facts:
+            raise UsageError(
+                f"--{role}-from {key} does nothing: {source.kind} says nothing of a run but its name",
+                where=str(source.path),
+                next_step=f"--column {role}={key}" if role in kind.columns else "--pattern takes it from names of runs",
+            )
+
+
 class Gathered:
     """The points of all sources, and what their files say beside them. A context manager: they lie on disk."""
 
@@ -82,8 +106,13 @@ class Gathered:
             seed=settings.seed,
             metrics={name: new or metric_name(name) for name, new in metrics.items()},
             pattern=settings.pattern,
+            method_from=settings.method_from,
+            case_from=settings.case_from,
+            seed_from=settings.seed_from,
             targets=Path(settings.targets) if settings.targets else None,
         )
+        for source in sources:
+            _check_roles(source, columns, settings)
         self.renamed = _pairs(settings.rename, "--rename", "OLD=NEW")
         kinds = [KINDS[source.kind] for source in sources]
         self.cases = {name: case for one, kind in self._with(kinds) for name, case in kind.cases(one.path).items()}

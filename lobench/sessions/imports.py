@@ -7,7 +7,7 @@ import dataclasses
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,8 +61,8 @@ class Imported:
     notes: tuple[str, ...]
     keys: tuple[tuple[EvaluationKey, CaseInfo], ...] = ()
 
-    def describe(self) -> str:
-        """Returns what was done, a line each."""
+    def describe(self, said: Collection[str] = ()) -> str:
+        """Returns what was done, a line each, without the notes that were said."""
         what = f"{counted(len(self.methods), 'method')} on {counted(len(self.cases), 'case')}"
         counts = [counted(self.num_new, "new curve")]
         counts += [f"{self.num_known:,} known already"] * bool(self.num_known)
@@ -70,7 +70,7 @@ class Imported:
         head = (
             f"{self.store}: {what}, {counted(self.num_points, 'value')} ({', '.join(self.kinds)}): {', '.join(counts)}"
         )
-        return "\n".join([head, *self.notes])
+        return "\n".join([head, *(note for note in self.notes if note not in said)])
 
     def to_record(self) -> dict[str, Any]:
         """Returns what `--format json` prints."""
@@ -80,11 +80,14 @@ class Imported:
         }
 
 
-def import_curves(*files: str | Path, store: str | Path, **options: Any) -> Imported:
+def import_curves(
+    *files: str | Path, store: str | Path, say: Callable[[str], None] = lambda note: None, **options: Any
+) -> Imported:
     """Imports curves into a store, which is made where there is none. Nothing is written where anything is wrong.
 
     Args:
       files: Paths, and patterns of them (`logs/*.csv`).
+      say: Is told what is odd of the files before anything is written.
       options: Of `ImportSettings`: kind, columns, method, metrics, rename, paired_seeds, ...
     Raises:
       UsageError: a file cannot be read as what it is; a point twice; other values of a curve that the store has.
@@ -97,6 +100,8 @@ def import_curves(*files: str | Path, store: str | Path, **options: Any) -> Impo
         Gathered(sources, settings) as gathered,
         Ledger.open(folder, name="import") as ledger,
     ):
+        for note in gathered.notes:
+            say(note)
         return import_into(ledger, gathered, settings)
 
 

@@ -141,6 +141,11 @@ class ImportSettings:
         (), "Of a table: seed=run, value=loss, ...", flag="--column", metavar="ROLE=COLUMN"
     )
     pattern: str = option("", "Regular expression of runs' names, with groups method, case and seed.")
+    method_from: str = option(
+        "", "Of logged runs, which value is the method: config.KEY, params.KEY, tags.KEY, group, ...", metavar="KEY"
+    )
+    case_from: str = option("", "The same of the case: config.problem.", metavar="KEY")
+    seed_from: tuple[str, ...] = option((), "The same of the seed; more of them only tell seeds apart.", metavar="KEY")
     rename: tuple[str, ...] = option((), "Another name for a method or a case.", metavar="OLD=NEW")
     until_step: tuple[str, ...] = option((), "Where curves end; else at their last.", metavar="[METHOD=]STEP")
     maximize: tuple[str, ...] = option((), "A metric that is better above.", metavar="METRIC")

@@ -12,6 +12,7 @@ the contract has a sink die between a delivery and its acknowledgement.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import signal
@@ -39,11 +40,14 @@ __all__ = ["SinkContract", "sample_deliveries"]
 _NAN = math.nan
 
 
-def sample_deliveries(num_checkpoints: int = 3) -> list[Delivery]:
+def sample_deliveries(num_checkpoints: int = 3, *, run: str = "") -> list[Delivery]:
     """Returns deliveries in ledger order, with all that a sink may meet.
 
     Each checkpoint has a case in one block, one in two blocks, one of which a seed diverged (NaN), and one that ended
     in an error without curves. The last checkpoint is of a population's generation 1.
+
+    Args:
+      run: Name of the run that all are of.
     """
     events: list[EvaluationFinished | CheckpointFinished] = []
     for index in range(num_checkpoints):
@@ -59,7 +63,7 @@ def sample_deliveries(num_checkpoints: int = 3) -> list[Delivery]:
             _evaluation(subject, "breaks", SeedBlock(start=0, size=2), (), num_seeds=2),
         )
         events += [*evaluations, CheckpointFinished(subject=subject, evaluations=evaluations)]
-    return [Delivery(sequence=place, event=event) for place, event in enumerate(events, start=1)]
+    return [Delivery(sequence=place, event=event, run=run) for place, event in enumerate(events, start=1)]
 
 
 def _evaluation(
@@ -158,6 +162,19 @@ class SinkContract:
             sink.deliver(deliveries[max(0, end - 3) : end])
             sink.close()
         assert self.found(tmp_path / "again") == self.expected(tmp_path / "once", deliveries)
+
+    def test_each_run_has_its_numbers_whatever_the_others_have_at_its_outer_steps(self, tmp_path: Path) -> None:
+        """Methods and sessions of an experiment: the first to arrive is not the only one that is written.
+
+        The names differ by what file systems and trackers do not like: case-folding them or replacing characters by
+        others must not make two names one.
+        """
+        names = ("", "Adam", "Adam-0", "mine/3", "mine_3", "mine%2F3", "Größe", "Gr__e", ".hidden", "hidden", "x" * 300)
+        found = [delivery for name in names for delivery in sample_deliveries(1, run=name)]
+        deliveries = [dataclasses.replace(one, sequence=place) for place, one in enumerate(found, start=1)]
+        num_expected = len(names) * self.expected(tmp_path / "one", sample_deliveries(1)).total()
+        assert self.expected(tmp_path / "many", deliveries).total() == num_expected
+        assert self.expected(tmp_path / "many", deliveries).total() == num_expected, "the same again changes nothing"
 
     @pytest.mark.parametrize("count", [1, 8])
     def test_killed_before_the_acknowledgement_it_has_all_and_takes_it_again(self, tmp_path: Path, count: int) -> None:

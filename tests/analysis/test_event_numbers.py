@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ from commands import lobench
 from report_store import NASTY, deliveries_of, make_baseline, make_store
 
 from lobench.analysis.event_numbers import Group, Number, numbers_of, run_label
-from lobench.core.checkpoint import Checkpoint
 from lobench.hookspecs import CheckpointFinished, Delivery
+from lobench.testing.sinks import sample_deliveries
 
 
 def last(deliveries: list[Delivery]) -> CheckpointFinished:
@@ -55,6 +56,7 @@ def test_trouble_is_counted_and_no_mean_hides_a_seed_that_diverged(tmp_path: Pat
 
 def test_a_run_is_called_after_the_folder_of_its_checkpoints(tmp_path: Path) -> None:
     store = tmp_path / "today" / "lobench_results" / "quick"
-    assert run_label(store, Checkpoint(uri="c", sha256="0", outer_step=0)) == "today"
-    one = Checkpoint(uri="c", sha256="0", outer_step=0, run="trial_3", generation=2)
-    assert run_label(tmp_path / "else", one) == "else/trial_3 generation 2"
+    delivery = sample_deliveries(1)[-1]
+    assert delivery.event.checkpoint.generation == 1
+    assert run_label(store, delivery) == "today generation 1"
+    assert run_label(tmp_path / "else", replace(delivery, run="trial_3")) == "else/trial_3 generation 1"

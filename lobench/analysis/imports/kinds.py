@@ -30,6 +30,8 @@ class Kind:
       draws: Whose its seeds are; "": labels.
       cases: What the file itself says of its cases, by suite and name.
       directions: Which way it says that metrics are better.
+      columns: Roles that `--column` gives a column of it.
+      has_facts: Whether it says more of a run than its name: a configuration, parameters, tags.
     """
 
     about: str
@@ -39,12 +41,15 @@ class Kind:
     draws: str = ""
     cases: Callable[[Path], dict[str, CaseInfo]] = lambda path: {}
     directions: Callable[[Path, Asked], dict[str, Direction]] = lambda path, asked: {}
+    columns: tuple[str, ...] = ()
+    has_facts: bool = False
 
 
 KINDS: dict[str, Kind] = {
     "tidy": Kind(
-        about="csv or parquet with columns method, case, seed, step, metric, value, or a column for each --metric",
+        about="csv, JSON lines or parquet with method, case, seed, step, metric, value, or a column for each --metric",
         read=lambda path, asked, notes: tables.read_table(path, asked),
+        columns=("method", "case", "seed", "step", "metric", "value"),
     ),
     "lobench": Kind(
         about="`lobench results --format json --curves`",
@@ -54,12 +59,19 @@ KINDS: dict[str, Kind] = {
         directions=lambda path, asked: records.directions_of_records(path),
     ),
     "wandb-chart": Kind(about="the csv of a chart of W&B", read=wandb.read_chart, last_counts=True),
-    "wandb-history": Kind(about="W&B's `run.history()` as csv or parquet", read=wandb.read_api, last_counts=True),
+    "wandb-history": Kind(
+        about="W&B's `run.history()` as csv or parquet",
+        read=wandb.read_api,
+        last_counts=True,
+        columns=("method", "step"),
+    ),
     "wandb-run": Kind(
         about="W&B's own file of a run, run-ID.wandb, or a folder of them",
         read=wandb.read_runs,
         files=wandb.run_files,
         last_counts=True,
+        columns=("step",),
+        has_facts=True,
     ),
     "tensorboard": Kind(
         about="a folder of event files", read=tensorboard.read_events, files=tensorboard.event_files, last_counts=True
@@ -72,6 +84,7 @@ KINDS: dict[str, Kind] = {
         read=mlflow.read_mlflow,
         files=mlflow.mlflow_files,
         last_counts=True,
+        has_facts=True,
     ),
     "algoperf": Kind(
         about="AlgoPerf's evaluations, with --targets",

@@ -41,7 +41,7 @@ def mlflow_files(place: Path) -> list[Path]:
 def read_mlflow(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
     """Yields the metrics of MLflow's runs. Of a step logged twice the later time counts, as MLflow has it.
 
-    Runs of one name are one method's, and each is a seed: the one that its parameter `seed` says, or its id.
+    Runs of one name are one method's seeds; see `named_runs`.
 
     Raises:
       UsageError: a line is no `TIME VALUE STEP`; the database is not MLflow's.
@@ -71,10 +71,16 @@ def _folders(place: Path) -> list[Path]:
 
 
 def _known(folder: Path) -> LoggedRun:
-    tag, seed = folder / "tags" / "mlflow.runName", folder / "params" / "seed"
-    name = tag.read_text(encoding="utf-8").strip() if tag.is_file() else _said(folder, "run_name")
-    said = seed.read_text(encoding="utf-8").strip() if seed.is_file() else ""
-    return LoggedRun(folder.name, name or folder.name, said)
+    facts = {
+        f"{kind}.{path.relative_to(folder / kind).as_posix()}": path.read_text("utf-8", "replace").strip()
+        for kind in ("params", "tags")
+        for path in sorted((folder / kind).rglob("*"))
+        if path.is_file()
+    }
+    name = facts.pop("tags.mlflow.runName", "") or _said(folder, "run_name")
+    if (folder.parent / "meta.yaml").is_file() and (experiment := _said(folder.parent, "name")):
+        facts["experiment"] = experiment
+    return LoggedRun(folder.name, name or folder.name, facts)
 
 
 def _lines(file: Path) -> Iterator[tuple[int, float, int]]:
@@ -107,10 +113,14 @@ def _of_database(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points
         contextlib.closing(sqlite3.connect(address, uri=True)) as database,
     ):
         known = database.execute(
-            "SELECT run_uuid, name, (SELECT value FROM params WHERE key = 'seed' AND run_uuid = runs.run_uuid)"
-            " FROM runs WHERE lifecycle_stage = 'active' ORDER BY start_time, run_uuid"
+            "SELECT run_uuid, runs.name, experiments.name FROM runs LEFT JOIN experiments USING (experiment_id)"
+            " WHERE runs.lifecycle_stage = 'active' ORDER BY start_time, run_uuid"
         ).fetchall()
-        runs = [LoggedRun(id, name or id, seed or "") for id, name, seed in known]
+        facts: dict[str, dict[str, str]] = {id: {"experiment": experiment or ""} for id, _, experiment in known}
+        for kind in ("params", "tags"):
+            for id, key, value in database.execute(f"SELECT run_uuid, key, value FROM {kind}"):
+                facts.setdefault(id, {})[f"{kind}.{key}"] = str(value)
+        runs = [LoggedRun(id, name or id, facts[id]) for id, name, _ in known]
         for id, run in named_runs(runs, asked, notes):
             keys = database.execute("SELECT DISTINCT key FROM metrics WHERE run_uuid = ? ORDER BY key", (id,))
             for (metric,) in keys.fetchall():

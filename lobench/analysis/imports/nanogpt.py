@@ -46,7 +46,12 @@ def read_logs(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
     Raises:
       UsageError: a file cannot be read.
     """
-    for path in log_files(place) if place.is_dir() else [place]:
+    files = log_files(place) if place.is_dir() else [place]
+    if len(files) > 1 and not (asked.method or asked.pattern or asked.seed):
+        notes.append(
+            f"{place}: {len(files)} logs are seeds of one method, {place.name!r}; name the files where they are methods"
+        )
+    for path in files:
         before, repeats, number = set[_Row](), 0, 0
         for rows in _runs(path):
             if before.issuperset(rows):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lobench.core.errors import UsageError
+from lobench.core.errors import UsageError, suggestion
 from lobench.core.metric import Direction
 
 __all__ = ["Asked", "LoggedRun", "Points", "Run", "metric_name", "named_run", "named_runs", "step_numbers"]
@@ -43,12 +43,22 @@ class LoggedRun:
     Attributes:
       id: Its own, which no other run has.
       name: What people call it; several may have one.
-      seed: Its parameter `seed`, "" where it has none.
+      facts: What else was logged of it, by name: `config.lr`, `params.lr`, `tags.NAME`, `group`, `job_type`,
+        `experiment`. `name` and `id` are among what options can name, too.
     """
 
     id: str
     name: str
-    seed: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    def fact(self, key: str) -> str | None:
+        """Returns what is known under a name; None: nothing."""
+        return {"id": self.id, "name": self.name, **self.facts}.get(key)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What it was trained with: its config or parameters."""
+        return {key: value for key, value in self.facts.items() if key.startswith(("config.", "params."))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +121,8 @@ class Asked:
       method, case, seed: Of all rows, where the file has none; "": not said.
       metrics: What the file calls those that are taken, the primary one first, by lobench's names for them; empty: all.
       pattern: Of names of runs, with groups `method`, `case`, `seed`.
+      method_from, case_from: Name of the fact of a logged run that says it.
+      seed_from: Names of facts that tell seeds apart; the first one numbers them.
       directions: By lobench's name of a metric.
       targets: AlgoPerf's file of targets.
     """
@@ -121,6 +133,9 @@ class Asked:
     seed: str = ""
     metrics: dict[str, str] = field(default_factory=dict)
     pattern: str = ""
+    method_from: str = ""
+    case_from: str = ""
+    seed_from: Sequence[str] = ()
     directions: dict[str, Direction] = field(default_factory=dict)
     targets: Path | None = None
 
@@ -159,19 +174,80 @@ def named_run(name: str, asked: Asked, *, case: str = "") -> Run:
 def named_runs(known: Sequence[LoggedRun], asked: Asked, notes: list[str]) -> Iterator[tuple[str, Run]]:
     """Yields the ids of runs, and what each is to lobench.
 
-    Runs of one name are one method's, and each is a seed: the one that its parameter `seed` says, or its id.
+    Runs of one method and case are its seeds: the one that `--seed-from` or its parameter `seed` says, or its id.
 
     Raises:
-      UsageError: as `named_run`.
+      UsageError: as `named_run`; a run lacks what an option names; runs that would be seeds differ in more than that.
     """
-    numbers = Counter(one.name for one in known)
-    seeds = Counter((one.name, one.seed) for one in known)
-    notes += [f"{count} runs are called {name!r}: they are its seeds" for name, count in numbers.items() if count > 1]
+    groups: dict[tuple[str, str], list[tuple[LoggedRun, Run]]] = {}
     for one in known:
-        run = named_run(one.name, asked)
-        if numbers[one.name] > 1:
-            run = replace(run, seed=one.seed if one.seed and seeds[one.name, one.seed] == 1 else one.id)
-        yield one.id, run
+        run = _by_facts(one, named_run(one.name, asked), asked)
+        groups.setdefault((run.method, run.case), []).append((one, run))
+    seeds: dict[str, Run] = {}
+    for (method, case), members in groups.items():
+        if len(members) > 1:
+            _check_pooled(method, case, [one for one, _ in members], asked)
+            on = f" on {case!r}" if case else ""
+            notes.append(f"{len(members)} runs are called {method!r}{on}: they are its seeds")
+        numbers = Counter(_seed_of(one, asked) for one, _ in members)
+        for one, run in members:
+            seed = _seed_of(one, asked)
+            unique = seed if seed and numbers[seed] == 1 else one.id
+            seeds[one.id] = replace(run, seed=unique) if len(members) > 1 or asked.seed_from else run
+    yield from ((one.id, seeds[one.id]) for one in known)
+
+
+def _by_facts(one: LoggedRun, run: Run, asked: Asked) -> Run:
+    """Returns what a run is, with the method and the case that options take from what was logged of it."""
+    for role, key in (("method", asked.method_from), ("case", asked.case_from)):
+        if key:
+            run = replace(run, **{role: _fact(one, key, f"--{role}-from")})
+    return run
+
+
+def _fact(one: LoggedRun, key: str, option: str) -> str:
+    found = one.fact(key)
+    if not found:
+        known = ["name", "id", *one.facts]
+        raise UsageError(
+            f"{option} {key}: a run has no such value",
+            got=f"run {one.name!r} ({one.id})",
+            expected=f"one of {', '.join(known)}",
+            next_step=suggestion(key, known),
+        )
+    return found
+
+
+def _seed_of(one: LoggedRun, asked: Asked) -> str:
+    if asked.seed_from:
+        return _fact(one, asked.seed_from[0], "--seed-from")
+    return next((value for key, value in one.settings.items() if key.partition(".")[2] == "seed"), "")
+
+
+def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], asked: Asked) -> None:
+    """Checks that runs which would be seeds of one method differ in nothing but seeds.
+
+    Raises:
+      UsageError: their configurations differ otherwise: they may be other problems, or other methods.
+    """
+    keys = dict.fromkeys(key for one in members for key in one.settings)
+    values = {key: dict.fromkeys(one.settings.get(key, "(none)") for one in members) for key in keys}
+    seeds = {key for key in keys if key in asked.seed_from or key.rpartition(".")[2].lower().endswith("seed")}
+    odd = {key: sorted(found) for key, found in values.items() if len(found) > 1 and key not in seeds}
+    if not odd:
+        return
+    told = [f"{key} ({', '.join(found[:_TOLD])}{', ...' * (len(found) > _TOLD)})" for key, found in odd.items()]
+    first = next(iter(odd))
+    on = f" on {case!r}" if case else ""
+    raise UsageError(
+        f"{len(members)} runs are called {method!r}{on}, and differ in more than a seed",
+        got=", ".join(told[:_TOLD]) + (f" and {len(told) - _TOLD} more" if len(told) > _TOLD else ""),
+        next_step=f"--case-from {first} where these are problems, --method-from {first} where they are methods, "
+        f"--seed-from {first} where they only tell seeds apart",
+    )
+
+
+_TOLD = 4  # values, and keys, of one line
 
 
 def step_numbers(values: NDArray[np.float64], lines: NDArray[np.int64], where: str, column: str) -> NDArray[np.int64]:

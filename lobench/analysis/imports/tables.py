@@ -9,6 +9,9 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
+import json
+import shlex
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +35,9 @@ UNREADABLE = (OSError, EOFError, zlib.error, UnicodeDecodeError)
 
 _ROLES = ("method", "case", "seed", "step", "metric", "value")
 _CHUNK = 200_000  # rows
+_LEAST_UNPACKED, _MOST_TIMES = 2**28, 200  # bytes; times the packed ones
+_SNIFFED = 1000  # lines, of which the names in JSON are the columns
+_STEPS = ("iteration", "iter", "global_step", "_step", "steps", "epoch", "it", "i")  # what people call steps
 _MISSING = ["", "None", "none", "NULL", "null", "NA", "N/A", "<NA>"]
 
 
@@ -44,9 +50,38 @@ def opened(path: Path) -> IO[str]:
     with one_line_of(OSError, UsageError, "cannot read this file", where=path):
         with path.open("rb") as raw:
             is_packed = raw.read(2) == b"\x1f\x8b"
-        open_it: Any = gzip.open if is_packed else open
-        file: IO[str] = open_it(path, "rt", encoding="utf-8-sig", errors="strict", newline="")
-        return file
+        if is_packed:
+            packed = io.BufferedReader(_Unpacked(path))
+            return io.TextIOWrapper(packed, encoding="utf-8-sig", errors="strict", newline="")
+        return path.open(encoding="utf-8-sig", errors="strict", newline="")
+
+
+class _Unpacked(io.RawIOBase):
+    """A gzipped file that holds no more than a table would: some bytes can stand for gigabytes of nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._most = path, max(_LEAST_UNPACKED, _MOST_TIMES * path.stat().st_size)
+        self._file, self._num_read = gzip.GzipFile(path), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._file.read(len(buffer))
+        buffer[: len(found)] = found
+        self._num_read += len(found)
+        if self._num_read > self._most:
+            raise UsageError(
+                "the file unpacks to far more than a table does",
+                where=str(self._path),
+                got=f"over {self._num_read:,} bytes from {self._path.stat().st_size:,}",
+                next_step="unpack it, and import that, if it is what it should be",
+            )
+        return len(found)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def column_names(path: Path) -> list[str]:
@@ -57,11 +92,73 @@ def column_names(path: Path) -> list[str]:
     """
     if is_parquet(path):
         return list(_parquet(path).schema_arrow.names)
+    if is_json_lines(path):
+        rows = (row for _, (_, row) in zip(range(_SNIFFED), _json_rows(path), strict=False))
+        return list(dict.fromkeys(name for row in rows for name in row))
     with one_line_of((*UNREADABLE, csv.Error), UsageError, "this is not a csv file", where=path), opened(path) as file:
         names = next(csv.reader(file), [])
     if not any(name.strip() for name in names):
         raise UsageError("the file is empty", where=str(path))
     return [name.strip() for name in names]
+
+
+def is_json_lines(path: Path) -> bool:
+    """Says whether the first line of a file, gzipped or not, is a JSON object."""
+    try:
+        with opened(path) as file:
+            first = next((line for line in file if line.strip()), "")
+            return first.lstrip()[:1] == "{" and isinstance(json.loads(first), dict)
+    except (*UNREADABLE, ValueError, RecursionError):
+        return False
+
+
+def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields the line and the values of each object, those of objects inside as `outer.inner`.
+
+    Raises:
+      UsageError: a line is no object.
+    """
+    with one_line_of(UNREADABLE, UsageError, "cannot read this file", where=path), opened(path) as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                found = dict(_flat("", json.loads(line)))
+            except (ValueError, AttributeError, RecursionError) as error:
+                is_cut = not line.endswith("\n")
+                raise UsageError(
+                    "the last line is cut off" if is_cut else "a line is no JSON object",
+                    where=f"{path}, line {number}",
+                    got=repr(line.strip()[:60]),
+                    next_step="import it again when it is written" if is_cut else "",
+                ) from error
+            yield number, found
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    for key, one in value.items():
+        inner = f"{name}.{key}" if name else str(key)
+        if isinstance(one, dict):
+            yield from _flat(inner, one)
+        elif isinstance(one, str | int | float) and not isinstance(one, bool):
+            yield inner, one
+
+
+def _json_parts(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Iterator[Part]:
+    """Yields the rows that have any of the columns but the step's and texts: the others log something else."""
+    import pandas as pd
+
+    numbers = [name for name in columns if name not in texts]
+    kept = numbers[1:] or numbers  # the first one is the step
+    rows = ((line, row) for line, row in _json_rows(path) if any(name in row for name in kept))
+    while batch := list(itertools.islice(rows, _CHUNK)):
+        frame = pd.DataFrame({name: [row.get(name) for _, row in batch] for name in columns}, dtype=object)
+        for name in columns:
+            if name in texts:
+                frame[name] = frame[name].map(_text).astype("category")
+            else:  # a NaN that was logged is a value, and what is missing is none
+                frame[name] = frame[name].map(lambda one: "nan" if one != one else one)
+        yield Part(path=path, frame=frame, lines=np.asarray([line for line, _ in batch], np.int64))
 
 
 def is_parquet(path: Path) -> bool:
@@ -149,6 +246,9 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -
                 frame[name] = frame[name].astype(object).map(_text).astype("category")
             yield Part(path=path, frame=frame, lines=np.zeros(len(frame), np.int64))
         return
+    if is_json_lines(path):
+        yield from _json_parts(path, columns, texts)
+        return
     import pandas as pd
 
     line = 2
@@ -167,7 +267,7 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -
                 index_col=False,
                 low_memory=False,
             )
-            for frame in parts:
+            for frame in body.frames(parts):
                 _check_no_more(frame.pop(body.more), line, str(path), len(body.names))
                 lines = line + np.arange(len(frame), dtype=np.int64)
                 yield Part(path=path, frame=frame.astype(dict.fromkeys(texts, "category")), lines=lines)
@@ -185,6 +285,7 @@ class _Body:
 
     def __init__(self, file: IO[str]) -> None:
         self._file, self._tail = file, ""
+        self._failed: BaseException | None = None
         self.names = [name.strip() for name in next(csv.reader(file), [])]
         self.more = "more cells" + "." * max(map(len, self.names), default=0)
         firsts = [name if name not in self.names[:place] else "" for place, name in enumerate(self.names)]
@@ -202,10 +303,23 @@ class _Body:
         if self._header:
             header, self._header = self._header, ""
             return header
-        text = self._file.read(size)
+        try:
+            text = self._file.read(size)
+        except BaseException as error:
+            self._failed = error
+            raise
         end = max(text.rfind("\n"), text.rfind("\r")) + 1
         self._tail = text[end:] if end else self._tail + text
         return text
+
+    def frames(self, parts: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """Yields what pandas makes of it; pandas says `ParserError` whatever reading raised, Ctrl-C too."""
+        try:
+            yield from parts
+        except Exception:
+            if self._failed is not None:
+                raise self._failed from None
+            raise
 
     def check_whole(self, where: str) -> None:
         """Raises UsageError: the last line has no end, and lacks cells; somebody writes it still."""
@@ -254,13 +368,14 @@ def read_table(path: Path, asked: Asked) -> Iterator[Points]:
     missing = [place[role] for role in needed if place[role] not in found] + [
         name for name in wide if name not in found
     ]
+    missing += [name for name in asked.columns.values() if name not in found and name not in missing]
     if missing:
         raise UsageError(
             f"the table lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}",
             where=str(path),
             got=", ".join(found)[:200],
             expected=", ".join(place[role] for role in needed),
-            next_step=_advice(found),
+            next_step=_advice(path, found, [role for role in needed if place[role] not in found]),
         )
     names = [role for role in ("method", "case", "seed", "metric") if role in needed]
     texts = [place[role] for role in names]
@@ -282,15 +397,22 @@ def read_table(path: Path, asked: Asked) -> Iterator[Points]:
             yield Points(runs=runs, metrics=(name,), run=at[0], metric=at[1], step=at[2], value=at[3], line=at[4])
 
 
-def _advice(found: Sequence[str]) -> str:
-    """Returns what to do where columns are missing."""
+def _advice(path: Path, found: Sequence[str], missing: Sequence[str]) -> str:
+    """Returns what to type where columns are missing."""
     others = [text for text in (";", "\t", "|") if len(found) == 1 and text in found[0]]
     if others:
         return f"columns are separated by {others[0]!r} here; write commas, and decimals with a point"
-    return (
-        "--column ROLE=COLUMN names another one; --method, --case, --seed say it of all rows, "
-        "--metric COLUMN of a table with a column for each metric"
-    )
+    step = next((name for name in _STEPS if name in found), "COLUMN")
+    losses = [name for name in found if "loss" in name.lower()] or [name for name in found if name != step]
+    words = {
+        "method": f"--method {shlex.quote(path.stem.partition('.')[0])}",
+        "case": "--case NAME",
+        "seed": "--seed 0",
+        "step": f"--column step={shlex.quote(step)}",
+        "metric": f"--metric {shlex.quote(losses[-1]) if losses else 'COLUMN'}",
+    }
+    typed = " ".join(words[role] for role in words if role in missing)
+    return f"{typed} says it of all rows; --column ROLE=COLUMN names the column of a role"
 
 
 def _runs(part: Part, place: Mapping[str, str], said: Mapping[str, str]) -> tuple[list[Run], NDArray[np.integer]]:

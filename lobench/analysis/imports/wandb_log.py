@@ -49,17 +49,41 @@ def wandb_rows(path: Path, start: int = 0) -> Iterator[tuple[WandbRow, int]]:
 
 
 def wandb_run(path: Path) -> LoggedRun:
-    """Returns whose history the file has.
+    """Returns whose history the file has, with its configuration as far as it was said before the first row.
 
     Raises:
       UsageError: as `wandb_rows`; it was cut off before it says it.
     """
+    run: Any = None
+    facts: dict[str, str] = {}
     for record, _ in _messages(path):
-        if record.WhichOneof("record_type") == "run":
-            config = {item.key: item.value_json for item in record.run.config.update}
-            seed = config.get("seed", "").strip('"')
-            return LoggedRun(record.run.run_id, record.run.display_name or record.run.run_id, seed)
-    raise UsageError("the file ends before it says which run it is of", where=str(path))
+        kind = record.WhichOneof("record_type")
+        if kind == "history":
+            break
+        if kind == "run":
+            run = record.run
+            said = {"group": run.run_group, "job_type": run.job_type, "tags": ",".join(run.tags)}
+            facts |= {key: value for key, value in said.items() if value}
+        if kind in ("run", "config"):
+            for item in (record.run.config if kind == "run" else record.config).update:
+                facts |= _config(".".join(["config", *(item.nested_key or [item.key])]), item.value_json)
+    if run is None:
+        raise UsageError("the file ends before it says which run it is of", where=str(path))
+    return LoggedRun(run.run_id, run.display_name or run.run_id, facts)
+
+
+def _config(name: str, text: str) -> dict[str, str]:
+    """Returns a value of a run's configuration, of an object the parts, by name; what W&B itself adds is none."""
+    if name.startswith("config._wandb"):
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {name: text}
+    if isinstance(value, dict) and value:
+        parts = (_config(f"{name}.{own}", json.dumps(one)) for own, one in value.items())
+        return {key: text for part in parts for key, text in part.items()}
+    return {name: value if isinstance(value, str) else text}
 
 
 def _item(item: Any) -> tuple[str, float | None]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import os
 import time
 import zipfile
+import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["NpzReader", "PickleReader", "SafetensorsReader", "load_checkpoint", "load_readers", "reader_for"]
 
 _LARGEST_BYTES = 8 << 30  # a theta beyond this is a mistake, or a bomb
+_LEAST_UNPACKED, _MOST_TIMES = 1 << 28, 200  # bytes that any file may unpack to; times the packed ones
 
 
 class _FileReader:
@@ -52,9 +56,19 @@ class NpzReader(_FileReader):
     def read(self, path: epath.Path) -> CheckpointContent:
         with reading(path, "npz"), path.open("rb") as file:
             with zipfile.ZipFile(file) as archive:
-                declared = sum(member.file_size for member in archive.infolist())
-            if declared > _LARGEST_BYTES:
-                raise CheckpointError("too large for a theta", where=str(path), got=f"{declared:,} bytes declared")
+                members = archive.infolist()
+                declared = max(
+                    sum(member.file_size for member in members), sum(_declared(archive, member) for member in members)
+                )
+                packed = sum(member.compress_size for member in members)
+            most = min(_LARGEST_BYTES, _memory() // 2, max(_LEAST_UNPACKED, _MOST_TIMES * packed))
+            if declared > most:
+                raise CheckpointError(
+                    "too large for a theta",
+                    where=str(path),
+                    got=f"{declared:,} bytes declared in {packed:,}",
+                    expected=f"at most {most:,} here",
+                )
             file.seek(0)
             try:
                 with np.load(file, allow_pickle=self._allow_pickle) as loaded:
@@ -64,6 +78,23 @@ class NpzReader(_FileReader):
                     raise _refused(path, "an npz with pickled objects") from error
                 raise
             return content_of(leaves, str(path))
+
+
+def _declared(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
+    """Returns how many bytes the header of an array says that it has; 0 where it cannot be read."""
+    try:
+        with archive.open(member) as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(file)
+            return math.prod(shape) * dtype.itemsize
+    except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError):
+        return 0  # loading it says what is wrong
+
+
+def _memory() -> int:
+    """Returns the bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class SafetensorsReader(_FileReader):

@@ -47,7 +47,7 @@ __all__ = ["ExperimentFile", "is_experiment", "read_experiment"]
 
 _SUBJECTS = ("optimizer", "checkpoint", "command", "curves")
 _OF_COMMANDS = ("checkpoints", "num_cpus", "num_gpus")
-_OF_CURVES = ("metrics", "paired_seeds")
+_OF_CURVES = ("metrics", "pattern", "case_from", "method_from", "seed_from", "paired_seeds")
 _METHOD_KEYS = (*_SUBJECTS, "label", *_OF_COMMANDS, *_OF_CURVES, *SEARCH_KEYS)
 _EXPERIMENT_KEYS = tuple(field.name for field in fields(Experiment) if field.name != "methods")
 _REFERENCES = {"optimizer": "a reference such as @adam()", "search": "a call such as @random()"}

@@ -7,7 +7,7 @@ import functools
 import json
 import sqlite3
 import statistics
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from lobench.core.result import Curves, EvaluationKey, Outcome, curves_of, read_
 from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.store.database import schema_version
 from lobench.engine.store.programs import accepted, known_programs, old_programs
+from lobench.engine.store.run_names import RunNames
 from lobench.engine.store.schema import intact_rows, store_errors
 from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_of
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
@@ -92,6 +93,7 @@ class LedgerReader:
 
     def __init__(self, store: Path, connection: sqlite3.Connection) -> None:
         self.store, self._db = store, connection
+        self._runs = RunNames()
 
     @property
     def schema(self) -> int:
@@ -193,7 +195,7 @@ class LedgerReader:
                 "ORDER BY d.sequence LIMIT ?",
                 (sequence, limit),
             ).fetchall()
-            deliveries = []
+            deliveries, names = [], self._names_of_runs() if rows else {}
             for place, position, evaluation, *columns in rows:
                 subject = subject_of(tuple(columns))
                 event: EvaluationFinished | CheckpointFinished
@@ -201,8 +203,16 @@ class LedgerReader:
                     event = self._evaluation(evaluation, subject)
                 else:
                     event = self._completion(position, subject)
-                deliveries.append(Delivery(sequence=place, event=event))
+                deliveries.append(Delivery(sequence=place, event=event, run=names[position]))
             return deliveries
+
+    def _names_of_runs(self) -> Mapping[int, str]:
+        """Returns the run of each position; those that were asked for before keep their names."""
+        query = f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c WHERE c.position > ? ORDER BY c.position"
+        is_experiment = self._db.execute("SELECT 1 FROM experiments LIMIT 1").fetchone() is not None
+        for row in self._db.execute(query, (max(self._runs.names, default=-1),)).fetchall():
+            self._runs.add(row[0], subject_of(row[1:]), is_experiment=is_experiment)
+        return self._runs.names
 
     def checkpoint_finished(self, position: int) -> CheckpointFinished:
         """Returns the event of a finished position, as the sinks get it."""

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lobench.extend import Checkpoint, Number, PluginError, headline, numbers_of, run_label, sync, write_whole
+from lobench.extend import Number, PluginError, headline, numbers_of, run_label, sync, write_whole
 from lobench.hookspecs import Delivery, SinkContext
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ __all__ = ["MlflowSink"]
 
 _WHERE = "sink 'mlflow'"
 _KEY = "lobench.key"  # the tag by which the sink knows its runs
+_RUNS = "-2"  # counts up when other runs are written
 _BATCH = 1000  # metrics that MLflow takes at once
 _OTHERS = re.compile(r"[^A-Za-z0-9_. -]")  # a colon is none on Windows
 _RESERVED = {"score", "verdicts_passed", "score_of", "intervals", "diagnostics"}  # no suite makes a folder of these
@@ -58,16 +59,15 @@ class MlflowSink:
     @property
     def destination(self) -> str:
         """The experiment's id and the store's own: where either is made anew, everything is logged again."""
-        return f"{self._experiment} {self._store_id}"
+        return f"{self._experiment} {self._store_id}{_RUNS}"
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         try:
             touched: dict[str, _Run] = {}
             for delivery in deliveries:
-                checkpoint = delivery.event.checkpoint
                 if numbers := numbers_of(delivery.event, self._context.suites):
-                    run = self._run(checkpoint)
-                    run.add(_metrics_of(numbers), checkpoint.outer_step)
+                    run = self._run(delivery)
+                    run.add(_metrics_of(numbers), delivery.event.checkpoint.outer_step)
                     touched[run.id] = run
             for run in touched.values():
                 run.flush()
@@ -92,12 +92,13 @@ class MlflowSink:
         found = next((one for one in self._client.search_experiments() if one.name == name), None)
         return str(found.experiment_id if found is not None else self._client.create_experiment(name))
 
-    def _run(self, checkpoint: Checkpoint) -> _Run:
-        key = hashlib.sha256(f"{self._store_id}\0{checkpoint.run}\0{checkpoint.generation}".encode()).hexdigest()
+    def _run(self, delivery: Delivery) -> _Run:
+        generation = delivery.event.checkpoint.generation
+        key = hashlib.sha256(f"{self._store_id}\0{delivery.run}\0{generation}".encode()).hexdigest()
         if key not in self._runs:
             store, experiment, client = self._context.store, self._experiment, self._client
             folder = None if self._folder is None else self._folder / experiment
-            name = run_label(store, checkpoint)
+            name = run_label(store, delivery)
             tags = {_KEY: key, "lobench.store": str(store), "mlflow.source.name": "lobench"}
             found = _found(client, experiment, key) if folder is None else _found_in(folder, client, key, name)
             for tag, value in tags.items() if found else ():

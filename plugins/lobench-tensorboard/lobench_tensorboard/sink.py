@@ -9,8 +9,10 @@ TensorBoard takes the last: one is written when a checkpoint brings a chart that
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import os
+import re
 import socket
 import time
 import uuid
@@ -29,13 +31,15 @@ from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
-from lobench.extend import Checkpoint, Number, PluginError, numbers_of, sync, write_whole
+from lobench.extend import Number, PluginError, numbers_of, sync, write_whole
 from lobench.hookspecs import CheckpointFinished, Delivery, SinkContext
 from lobench_tensorboard.scalars import Chart, charts_in, charts_of, layout_of, scalars_of
 
 __all__ = ["EventFile", "TensorBoardSink", "written_scalars"]
 
-_TAGS = "-2"  # counts up when other tags are written
+_TAGS = "-3"  # counts up when other tags or runs are written
+_GENERATION = re.compile(r"generation_\d+")  # a folder of ours: no run makes one
+_MAX_LENGTH = 200
 _NUMBERS = itertools.count()  # of this process's files
 _METADATA = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"), data_class=DATA_CLASS_SCALAR)
 
@@ -160,8 +164,8 @@ class _Run:
 class TensorBoardSink:
     """Takes deliveries; `lobench_tensorboard.scalars` has the tags.
 
-    A run directory for each run and generation, so that the curves of lineages do not mix: the folder itself, below it
-    the run's name where the checkpoint has one, and `generation_<g>` where g > 0.
+    A run directory for each run and generation, so that the curves of methods and lineages do not mix: the folder
+    itself, below it the run's name where the delivery has one, and `generation_<g>` where g > 0.
 
     Raises:
       PluginError: the folder is on a remote file system, where event files cannot be read back and appended to.
@@ -194,12 +198,12 @@ class TensorBoardSink:
         try:
             touched: dict[Path, _Run] = {}
             for delivery in deliveries:
-                event, checkpoint = delivery.event, delivery.event.checkpoint
+                event = delivery.event
                 if numbers := numbers_of(event, self._suites):
-                    folder = self._folder_of(checkpoint)
+                    folder = self._folder_of(delivery)
                     touched[folder] = self._run(folder)
                     is_whole = isinstance(event, CheckpointFinished)
-                    touched[folder].add(numbers, checkpoint.outer_step, is_whole=is_whole)
+                    touched[folder].add(numbers, event.checkpoint.outer_step, is_whole=is_whole)
             for run in touched.values():
                 run.flush()
         except BaseException:
@@ -219,6 +223,15 @@ class TensorBoardSink:
             self._runs[folder] = _Run(folder)
         return self._runs[folder]
 
-    def _folder_of(self, checkpoint: Checkpoint) -> Path:
-        folder = self._folder / quote(checkpoint.run, safe=" ").lstrip(".") if checkpoint.run else self._folder
-        return folder / f"generation_{checkpoint.generation}" if checkpoint.generation else folder
+    def _folder_of(self, delivery: Delivery) -> Path:
+        folder = self._folder / _folder_name(delivery.run) if delivery.run else self._folder
+        generation = delivery.event.checkpoint.generation
+        return folder / f"generation_{generation}" if generation else folder
+
+
+def _folder_name(run: str) -> str:
+    """Returns a name for a file system: two runs that differ have two, whatever they are called."""
+    name = quote(run, safe=" ")
+    if name.startswith(".") or name != name.rstrip(" .") or _GENERATION.fullmatch(name) or len(name) > _MAX_LENGTH:
+        name = f"{name.lstrip('.')[:_MAX_LENGTH].rstrip(' .')}-{hashlib.sha256(run.encode()).hexdigest()[:8]}"
+    return name

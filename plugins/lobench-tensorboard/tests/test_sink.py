@@ -62,7 +62,7 @@ def deliveries(num_checkpoints: int, num_cases: int) -> list[Delivery]:
             for index in range(num_cases)
         )
         for event in (*events, CheckpointFinished(subject=subject, evaluations=events)):
-            found.append(Delivery(sequence=len(found) + 1, event=event))
+            found.append(Delivery(sequence=len(found) + 1, event=event, run=event.checkpoint.run))
     return found
 
 
@@ -112,7 +112,7 @@ def test_a_diverged_seed_is_nan_and_counted(tmp_path: Path) -> None:
         curves=curves(1.0, float("nan")),
     )
     sink = TensorBoardSink(SinkContext(store=tmp_path / "unused", argument=str(tmp_path / "logs")))
-    sink.deliver([Delivery(sequence=1, event=event)])
+    sink.deliver([Delivery(sequence=1, event=event, run="")])
     sink.close()
     found = scalars(tmp_path / "logs" / "generation_2")
     assert np.isnan(found["s/c/train/loss", 3])
@@ -331,7 +331,7 @@ def test_runs_and_generations_do_not_mix(tmp_path: Path) -> None:
             outcome=Outcome.PASSED,
             curves=curves(float(place), float(place)),
         )
-        sink.deliver([Delivery(sequence=place + 1, event=event)])
+        sink.deliver([Delivery(sequence=place + 1, event=event, run=event.checkpoint.run)])
     sink.close()
     folders = [".", "generation_3", "sgd%2F..%2Fb", "sgd%2F..%2Fb/generation_3"]
     assert [scalars(tmp_path / folder)["s/c/train/loss", 1] for folder in folders] == [0, 1, 2, 3]
@@ -347,7 +347,7 @@ def test_of_two_thetas_at_one_step_the_first_stays(tmp_path: Path) -> None:
             outcome=Outcome.PASSED,
             curves=curves(value, value),
         )
-        sink.deliver([Delivery(sequence=place + 1, event=event)])
+        sink.deliver([Delivery(sequence=place + 1, event=event, run=event.checkpoint.run)])
     sink.close()
     assert scalars(tmp_path)["s/c/train/loss", 7] == 1.0
     assert set(Counter(written_scalars(tmp_path)).values()) == {1}

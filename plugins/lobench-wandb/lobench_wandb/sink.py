@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from lobench.extend import (
-    Checkpoint,
     Number,
     PluginError,
     headline,
@@ -36,6 +35,7 @@ from lobench_wandb.settings import WHERE, checked_mode, checked_project, leave_s
 __all__ = ["WandbSink"]
 
 _AXIS = "outer_step"
+_RUNS = "-2"  # counts up when other runs are written
 _PATIENCE_SECONDS = 60.0  # for W&B's own process to write what it was given
 _WRITERS_SECONDS = 15.0  # for one that outlives a kill of ours for a moment, and writes what it has
 
@@ -65,7 +65,7 @@ class WandbSink:
         try:
             if not file.exists():
                 write_whole(file, uuid.uuid4().hex)
-            return file.read_text(encoding="ascii")
+            return file.read_text(encoding="ascii") + _RUNS
         except OSError as error:
             raise PluginError("cannot be written", where=WHERE, got=headline(error)) from error
 
@@ -73,10 +73,9 @@ class WandbSink:
         try:
             touched: dict[str, _Run] = {}
             for delivery in deliveries:
-                checkpoint = delivery.event.checkpoint
                 if numbers := numbers_of(delivery.event, self._context.suites):
-                    run = self._run(checkpoint)
-                    run.add(numbers, checkpoint.outer_step)
+                    run = self._run(delivery)
+                    run.add(numbers, delivery.event.checkpoint.outer_step)
                     touched[run.id] = run
             for run in touched.values():
                 run.flush()
@@ -92,12 +91,13 @@ class WandbSink:
             for run in self._runs.values():
                 runs.callback(run.close)
 
-    def _run(self, checkpoint: Checkpoint) -> _Run:
-        who = (self.destination, self._entity, self._project, checkpoint.run, str(checkpoint.generation))
+    def _run(self, delivery: Delivery) -> _Run:
+        generation = str(delivery.event.checkpoint.generation)
+        who = (self.destination.removesuffix(_RUNS), self._entity, self._project, delivery.run, generation)
         id = hashlib.sha256("\0".join(who).encode()).hexdigest()[:16]
         if id not in self._runs:
             given = {"entity": self._entity or None, "project": self._project, "mode": self._mode, "id": id}
-            label = run_label(self._context.store, checkpoint)
+            label = run_label(self._context.store, delivery)
             config = {"store": str(self._context.store), "suites": list(self._context.suites)}
             self._runs[id] = _Run(self._folder, id, {**given, "name": label, "config": config})
         return self._runs[id]

@@ -68,7 +68,7 @@ def as_the_client_reads(client: Any, metric: str) -> dict[str, list[tuple[int, f
 def check_mlflow(place: Path, client: Any, store: Path) -> None:
     assert kind_of(place) == "mlflow"
     imported = import_curves(place, store=store, case="digits", metrics=("val/loss",))
-    assert any("2 runs are called 'adam': they are its seeds" in note for note in imported.notes)
+    assert any("2 runs are called 'adam' on 'digits': they are its seeds" in note for note in imported.notes)
     found = {f"{method} {seed}": curves["val/loss"] for (method, _, seed), curves in held(store).items()}
     assert found == as_the_client_reads(client, "val/loss")
     assert found["adam 7"] == [(0, 9.25), (10, 8.5), (20, 7.5)]
@@ -218,3 +218,61 @@ def test_what_scan_history_gives_without_a_step(wandb_folder: Path, tmp_path: Pa
     pd.DataFrame(rows).to_csv(tmp_path / "scan.csv")
     with pytest.raises(UsageError, match="lacks the column"):
         import_curves(tmp_path / "scan.csv", store=tmp_path / "store")
+
+
+GRID = [
+    (problem, name, seed) for problem in ("mnist", "text") for name in ("adam", "sgd", "lion") for seed in (1, 2, 3)
+]
+
+
+def loss_of(problem: str, name: str, seed: int) -> float:
+    return round(len(problem) + 0.1 * len(name) + 0.01 * seed, 4)
+
+
+def check_grid(place: Path, tmp_path: Path, problem: str, seed: str) -> None:
+    """Two problems are no six seeds of an optimizer: what to type is said, and gives six cells of three seeds."""
+    with pytest.raises(UsageError) as refused:
+        import_curves(place, store=tmp_path / "no", case="digits", metrics=("val/loss",))
+    said = str(refused.value)
+    assert "6 runs are called '" in said and "' on 'digits', and differ in more than a seed" in said
+    assert f"{problem} (mnist, text)" in said and f"--case-from {problem}" in said and not (tmp_path / "no").exists()
+    options = {"case_from": problem, "seed_from": (seed,), "metrics": ("val/loss",)}
+    import_curves(place, store=tmp_path / "yes", **options)
+    found = held(tmp_path / "yes")
+    assert {key: curves["val/loss"][-1][1] for key, curves in found.items()} == {
+        (name, f"imported/{problem}", seed): loss_of(problem, name, seed) for problem, name, seed in GRID
+    }
+    with pytest.raises(UsageError, match=r"--case-from .*\.problm: a run has no such value.*did you mean"):
+        import_curves(place, store=tmp_path / "no", **(options | {"case_from": f"{problem[:-2]}m"}))
+    with pytest.raises(UsageError, match=r"--column case=problem does nothing"):
+        import_curves(place, store=tmp_path / "no", columns=("case=problem",), metrics=("val/loss",))
+
+
+def test_two_problems_of_mlflows_are_no_seeds_of_one_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    tracking = pytest.importorskip("mlflow.tracking")
+    client = tracking.MlflowClient(tracking_uri=(tmp_path / "mlruns").as_uri())
+    experiment = client.create_experiment("grid")
+    for problem, name, seed in GRID:
+        run = client.create_run(experiment, run_name=name).info.run_id
+        for key, value in (("problem", problem), ("seed", seed), ("lr", 0.1)):
+            client.log_param(run, key, value)
+        for step, value in ((0, 9.0), (5, loss_of(problem, name, seed))):
+            client.log_metric(run, "val/loss", value, step=step)
+    check_grid(tmp_path / "mlruns", tmp_path, "params.problem", "params.seed")
+
+
+def test_two_problems_of_wandbs_are_no_seeds_of_one_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    wandb = pytest.importorskip("wandb")
+    settings = wandb.Settings(
+        silent=True, console="off", x_disable_stats=True, x_disable_meta=True, reinit="create_new"
+    )
+    for problem, name, seed in GRID:
+        config = {"problem": problem, "seed": seed, "opt": {"lr": 0.1}}
+        run = wandb.init(mode="offline", project="p", dir=str(tmp_path), name=name, config=config, settings=settings)
+        for step, value in ((0, 9.0), (5, loss_of(problem, name, seed))):
+            run.log({"val/loss": value}, step=step, commit=True)
+        run.finish()
+    wandb.teardown()
+    check_grid(tmp_path / "wandb", tmp_path, "config.problem", "config.seed")
