@@ -14,6 +14,7 @@ import time
 
 import numpy as np
 import optax
+from harness import answer_help
 
 from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
@@ -57,4 +58,5 @@ def main(num_env_steps: int = 500_000) -> bool:
 
 
 if __name__ == "__main__":
+    answer_help(__doc__)
     sys.exit(not main(*(int(argument) for argument in sys.argv[1:2])))

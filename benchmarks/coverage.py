@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 
 import numpy as np
+from harness import answer_help
 from scipy import stats
 from simulated_seeds import KINDS, Losses, Population
 
@@ -73,4 +74,5 @@ def _iqm_interval(cells: list[list[float]]) -> Interval:
 
 
 if __name__ == "__main__":
+    answer_help(__doc__)
     main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000)

@@ -12,6 +12,7 @@ import math
 import sys
 
 import numpy as np
+from harness import answer_help
 
 from lobench.analysis.gate_looks import decide, is_settled, look_sizes
 from lobench.analysis.gates import GateRules, Verdict
@@ -46,4 +47,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    answer_help(__doc__)
     main()

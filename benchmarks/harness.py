@@ -8,12 +8,30 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Benchmark", "Measurement", "Rounds", "interleaved", "machine", "seconds_of", "table", "to_json"]
+__all__ = [
+    "Benchmark",
+    "Measurement",
+    "Rounds",
+    "answer_help",
+    "interleaved",
+    "machine",
+    "seconds_of",
+    "table",
+    "to_json",
+]
+
+
+def answer_help(doc: str | None) -> None:
+    """Ends a script that takes plain arguments with what it says of itself, where `--help` is among them."""
+    if "--help" in sys.argv[1:]:
+        print(doc)
+        sys.exit()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from harness import answer_help
 
 METHODS, CASES, SEEDS = 10, 4, 25
 RUNS = METHODS * CASES * SEEDS
@@ -58,4 +59,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    answer_help(__doc__)
     main()

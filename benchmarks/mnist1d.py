@@ -12,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+from harness import answer_help
+
 import lobench
 
 SUITE = Path(__file__).resolve().parents[1] / "suites" / "mnist1d" / "mnist1d.gin"
@@ -32,4 +34,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    answer_help(__doc__)
     main()

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from harness import answer_help
 
 from lobench.analysis.trouble import Ranges, Step, Training, Verdict, diagnose
 from lobench.core.case import Case, SeedBlock
@@ -263,4 +264,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    answer_help(__doc__)
     main()

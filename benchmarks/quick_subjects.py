@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 from gate_rates import SUBJECTS, SUITE
+from harness import answer_help
 
 from lobench.analysis.baseline_file import Baseline, baseline_path
 from lobench.analysis.grids import Grid
@@ -52,4 +53,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    answer_help(__doc__)
     main()

@@ -14,6 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from harness import answer_help
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from report_store import make_baseline, make_store
@@ -40,4 +42,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    answer_help(__doc__)
     main()

@@ -15,6 +15,8 @@ from array import array
 from pathlib import Path
 from random import Random
 
+from harness import answer_help
+
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
@@ -117,4 +119,5 @@ def _best(*arguments: str) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
+    answer_help(__doc__)
     main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000)

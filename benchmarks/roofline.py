@@ -18,7 +18,8 @@ import inner
 import jax
 import jax.numpy as jnp
 import numpy as np
-from harness import machine, seconds_of
+import wide
+from harness import answer_help, machine, seconds_of
 
 
 def _best(work: Callable[[], object], rounds: int = 7) -> float:
@@ -64,7 +65,7 @@ def main() -> None:
         ("mlp", "MLPLOpt, digits MLP", digits, 500),
         ("adafac", "AdafacMLPLOpt, digits MLP", digits, 1000),
         ("adafac", "AdafacMLPLOpt, 10-d quadratic", {"x": (10,)}, 1000),
-        ("adafac", "AdafacMLPLOpt, MLP 192-512-512-10", inner._WIDE, 20),
+        ("adafac", "AdafacMLPLOpt, MLP 192-512-512-10", wide._WIDE, 20),
     ):
         flops, moved, exponentials, seconds = _update(name, shapes, count)
         size = sum(int(np.prod(shape)) for shape in shapes.values())
@@ -79,4 +80,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    answer_help(__doc__)
     main()

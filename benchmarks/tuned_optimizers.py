@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 
+from harness import answer_help
+
 from lobench.analysis.baseline_file import Baseline, BaselineCase, find_baselines
 from lobench.analysis.intervals import stratified_t_mean
 from lobench.analysis.mean_ranks import mean_ranks
@@ -60,4 +62,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    answer_help(__doc__)
     main()

@@ -17,6 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from harness import answer_help
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import report_store
@@ -81,4 +83,5 @@ def _opened(page: Page, address: str) -> float:
 
 
 if __name__ == "__main__":
+    answer_help(__doc__)
     main()

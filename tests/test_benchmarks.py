@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 
 from reference import ROOT
@@ -28,3 +30,47 @@ def test_sides_are_timed_in_turns_and_their_processor_time_is_known() -> None:
     calls: list[str] = []
     found = interleaved("a over b", lambda: calls.append("a"), lambda: calls.append("b"), 3)
     assert calls == ["a", "b"] * 4 and len(found.ratios) == 3 and found.cores is not None
+
+
+# All in one process, which imports jax once.
+ASK = """
+import io, os, runpy, sys, traceback
+import jax, numpy, lobench.testing  # what most of them import: once
+failed = []
+for path in sys.argv[1:]:
+    before = set(sys.modules)
+    sys.argv, sys.path[0] = [path, "--help"], os.path.dirname(path)
+    real, sys.stdout = sys.stdout, io.StringIO()
+    try:
+        runpy.run_path(path, run_name="__main__")
+        failed.append(f"{path}: it did not end with its help")
+    except SystemExit as error:
+        if error.code or not sys.stdout.getvalue().strip():
+            failed.append(f"{path}: {error.code!r}, {sys.stdout.getvalue()!r}")
+    except BaseException:
+        failed.append(f"{path}: {traceback.format_exc()}")
+    finally:
+        sys.stdout = real
+print("\\n".join(failed))
+"""
+
+
+def test_every_benchmark_imports_and_answers_help() -> None:
+    scripts = [path for path in sorted((ROOT / "benchmarks").glob("*.py")) if "__main__" in path.read_text()]
+    assert len(scripts) > 20
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, *map(str, scripts)], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0 and not done.stdout.strip(), done.stdout + done.stderr
+
+
+def test_every_benchmark_finds_what_it_takes_from_another() -> None:
+    """A module's private names too, which nothing else looks up before the script is far on."""
+    found = [
+        f"{path.name}: {name}.{attribute}"
+        for path in sorted((ROOT / "benchmarks").glob("*.py"))
+        for name, attribute in re.findall(r"^(?!import|from).*?\b([a-z_]+)\.(_[A-Za-z]\w*)", path.read_text(), re.M)
+        if (ROOT / "benchmarks" / f"{name}.py").is_file()
+        and not re.search(rf"^(def |class )?{attribute}\b", (ROOT / "benchmarks" / f"{name}.py").read_text(), re.M)
+    ]
+    assert not found

@@ -125,3 +125,11 @@ def test_a_case_that_cannot_be_computed_together_runs_alone_and_says_why(tmp_pat
     how = together(store)
     assert how["b", 1] == "1 of 2" and how["b", 2] == "2 of 2"
     assert how["a", 1].startswith("alone: ") and "callback" in how["a", 1]
+
+
+def test_a_case_wider_than_the_workers_runs_alone_and_says_why(tmp_path: Path) -> None:
+    suite, run, store = make_suite(tmp_path), make_run(tmp_path, *RATES[:2]), tmp_path / "store"
+    wide = ("--gin-param", "Case.num_cpus = 2")
+    done = watch(run, suite, *ALL, "--together", "2", "--store", str(store), *wide)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(together(store).values()) == {"alone: this worker has another number of threads than its num_cpus = 2"}

@@ -153,7 +153,7 @@ class BaselineCase:
     @property
     def is_current(self) -> bool:
         """Whether this lobench's inner program trained it."""
-        return self.program.partition("-")[0] in (PROGRAM_VERSION, "")
+        return self.program.partition("-")[0] == PROGRAM_VERSION
 
     def is_scored_as(self, scale: str | None, minimum: float | None) -> bool:
         """Returns whether it has the scale and minimum that the case declares."""
@@ -209,9 +209,11 @@ class Baseline:
                 f"{self.label} has no such case", where=where, next_step=f"run `lobench baseline {own_folder}`"
             )
         if found is None or self.program_version != PROGRAM_VERSION or not found.is_current:
-            what = "the case" if found is None else "the inner program"
+            what = "the case changed" if found is None else "the inner program changed"
+            if found is not None and not found.program:
+                what = "what lobench trains a baseline with changed"  # a schedule's horizon, phases
             raise StaleBaseline(
-                f"the baseline {self.label} is stale: {what} changed since it was made",
+                f"the baseline {self.label} is stale: {what} since it was made",
                 where=where,
                 next_step=f"run `{self.refresh}`",
             )

@@ -40,6 +40,7 @@ class MetricEffect:
       tolerated: How many times higher a loss that is; NaN on a linear scale.
       ratios: How many times A's loss B's is; no bounds, and no mean, where a seed is clipped or on a linear scale.
       values: Final value of B less that of A, in the metric's own unit.
+      is_of_finals: Whether no case has scores: the differences are of final values.
       notes: What limits a case's verdict; only of cases of which there is something to say.
     """
 
@@ -52,6 +53,7 @@ class MetricEffect:
     tolerated: Mapping[str, float]
     ratios: Mapping[str, Interval]
     values: Mapping[str, MeanDifference]
+    is_of_finals: bool
     notes: Mapping[str, str]
 
 
@@ -202,6 +204,7 @@ def _effect(
         tolerated={key: one.scale.tolerated_ratio(margins[key]) for key, one in found.items()},
         ratios={key: _ratio(effects[key], one, found[key]) for key, one in ends.items()},
         values={key: mean_difference(one.samples, 1 - rules.alpha) for key, one in ends.items()},
+        is_of_finals=all(one.is_of_finals for one in found.values()),
         notes={key: note for key, one in ends.items() if (note := _note(one, found[key], effects[key], key in signed))},
     )
 

@@ -139,8 +139,17 @@ def _of_case(evaluations: Sequence[EvaluationFinished]) -> list[Number]:
     if len({seed for block in blocks for seed in block.seeds}) < case.num_seeds:
         return []
     metrics = sorted(set.intersection(*(set(block.metrics) for block in blocks)))  # a plugin's own may fail for one
-    found = [_metric(case, name, [value for block in blocks for value in block.final(name)]) for name in metrics]
+    found = [_metric(case, name, _finals(blocks, name)) for name in metrics]
     return [*found, *_diverged(evaluations, case.suite, case.name)]
+
+
+def _finals(blocks: Sequence[Curves], name: str) -> list[float]:
+    """Returns the final values of all seeds; NaN of one that diverged, whatever the metric: tables say so too."""
+    return [
+        math.nan if diverged_at >= 0 else value
+        for block in blocks
+        for value, diverged_at in zip(block.final(name), block.diverged_at, strict=True)
+    ]
 
 
 def _metric(case: CaseInfo, name: str, finals: Sequence[float]) -> Number:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from lobench.core.result import mean_of
 __all__ = [
     "Interval",
     "IntervalMethod",
-    "is_share",
     "is_trial",
     "metric_bounds",
     "metric_mean",
@@ -97,10 +96,9 @@ def stratified_t(means: Sequence[Estimate], confidence: float = 0.95) -> Interva
     return Interval(mean=mean, lower=mean - half, upper=mean + half, degrees=degrees)
 
 
-def is_share(metric: str, values: Sequence[float]) -> bool:
-    """Says whether a metric counts how often something is right: an accuracy, a success or a rate, all in [0, 1]."""
-    name = metric.rpartition("/")[2]
-    return name.endswith(("accuracy", "success", "rate", "solved")) and all(0 <= value <= 1 for value in values)
+def _is_share_name(metric: str) -> bool:
+    """Says whether a metric counts how often something is right, where all its values are in [0, 1]."""
+    return metric.rpartition("/")[2].endswith(("accuracy", "success", "rate", "solved"))
 
 
 def is_trial(metric: str) -> bool:
@@ -119,15 +117,20 @@ def metric_mean(metric: str, values: Sequence[float]) -> Interval:
     Args:
       values: One at least.
     """
-    lower, upper, method = metric_bounds(metric, np.asarray(values, np.float64)[:, None])
+    with np.errstate(invalid="ignore", over="ignore"):
+        lower, upper, methods = metric_bounds(metric, np.asarray(values, np.float64)[:, None])
     return Interval(
-        mean=mean_of(values), lower=float(lower[0]), upper=float(upper[0]), degrees=len(values) - 1, method=method
+        mean=mean_of(values),
+        lower=float(lower[0]),
+        upper=float(upper[0]),
+        degrees=len(values) - 1,
+        method=cast(IntervalMethod, str(methods[0])),
     )
 
 
 def metric_bounds(
     metric: str, rows: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], IntervalMethod]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.str_]]:
     """Returns the bounds of means over seeds, and what they are, by what the metric is.
 
     - "t": mean and standard error.
@@ -140,36 +143,36 @@ def metric_bounds(
       rows: float64[..., num_seeds, num_points].
     Returns:
       lower, upper: float64[..., num_points]; NaN where nothing can be said.
+      methods: str[..., num_points].
     Source: the delta method; Agresti 2013, section 3.1; Clopper and Pearson 1934.
     """
     count = rows.shape[-2]
     mean = rows.mean(axis=-2)
-    finite = rows[np.isfinite(rows)]
-    ends = [float(finite.min()), float(finite.max())] if finite.size else []
-    share = bool(ends) and is_share(metric, ends)
-    positive = bool(ends) and ends[0] > 0 and metric.rpartition("/")[2].endswith("loss")
-    method: IntervalMethod = "logit-t" if share else "log-t" if positive else "t"
+    # Point by point: what is decided of one cell must not hang on those that are computed beside it.
+    share = _is_share_name(metric) & (rows >= 0).all(axis=-2) & (rows <= 1).all(axis=-2)
+    positive = metric.rpartition("/")[2].endswith("loss") & (rows > 0).all(axis=-2)
+    methods = np.where(share, "logit-t", np.where(positive, "log-t", "t"))
     if count < 2:
-        return np.full_like(mean, np.nan), np.full_like(mean, np.nan), method
+        return np.full_like(mean, np.nan), np.full_like(mean, np.nan), methods
     half = t_isf(_TAIL, count - 1) * rows.std(axis=-2, ddof=1) / math.sqrt(count)
-    if positive:
-        with np.errstate(over="ignore"):
-            factor = np.exp(half / mean)
-        return mean / factor, mean * factor, method
     lower, upper = mean - half, mean + half
-    if not share:
-        return lower, upper, method
-    inside = (mean > 0) & (mean < 1) & (half > 0)
+    if positive.any():
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            factor = np.exp(half / mean)
+            lower, upper = np.where(positive, mean / factor, lower), np.where(positive, mean * factor, upper)
+    if not share.any():
+        return lower, upper, methods
+    inside = share & (mean > 0) & (mean < 1) & (half > 0)
     safe = np.where(inside, mean, 0.5)
     centre, reach = np.log(safe / (1 - safe)), half / (safe * (1 - safe))
     lower, upper = (
         np.where(inside, 0.5 + np.tanh((centre + side) / 2) / 2, plain)
         for side, plain in ((-reach, lower), (reach, upper))
     )
-    whole = ((rows == 0) | (rows == 1)).all(axis=-2)
+    whole = share & ((rows == 0) | (rows == 1)).all(axis=-2)
     for right in range(count + 1) if is_trial(metric) else ():
         at = whole & (np.rint(mean * count) == right)
         if at.any():
-            method = "exact"
             lower[at], upper[at] = least_share(right, count, _TAIL), most_share(right, count, _TAIL)
-    return lower, upper, method
+            methods[at] = "exact"
+    return lower, upper, methods

@@ -96,7 +96,7 @@ def _measure(
     names = list(finals)
     for index, ((place, header, _), ends) in enumerate(zip(members, zip(*finals.values(), strict=True), strict=True)):
         num_diverged = sum(step >= 0 for step in header["diverged_at"])
-        final = dict(zip(names, ends, strict=True))
+        final = dict.fromkeys(names, math.nan) if num_diverged else dict(zip(names, ends, strict=True))
         found[place] = {
             "direction": direction,
             "final": final,

@@ -158,7 +158,7 @@ def _in_units(samples: Samples, scale: ScoreScale) -> Samples:
         def worth(value: float) -> float:
             return -(value - low) / scale.unit
 
-    elif not finite or max(finite) <= _NARROW * min(finite):
+    elif _is_narrow(finite):
         unit = scale.unit * (math.fsum(finite) / len(finite) if finite else 1.0)
 
         def worth(value: float) -> float:
@@ -174,6 +174,10 @@ def _in_units(samples: Samples, scale: ScoreScale) -> Samples:
     return dataclasses.replace(samples, a=a, b=b, step=step, precision=precision)
 
 
+def _is_narrow(finite: Sequence[float]) -> bool:
+    return not finite or max(finite) <= _NARROW * min(finite)
+
+
 def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreScale, str]:
     """Returns the scale that two sides share and no third one moves, and a note of what its unit is."""
     own, tuned = scales.scale(a.case, metric), scales.tuned.get(a.case.identity)
@@ -183,7 +187,8 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
     minimum = a.case.minimum if is_primary else None
     low, direction = minimum or 0.0, own.direction or Direction.MIN
     finals = [finals_of(cell, metric) for cell in (a, b)]
-    lowest = min((value - low for side in finals for value in side.values() if math.isfinite(value)), default=math.nan)
+    finite = [value - low for side in finals for value in side.values() if math.isfinite(value)]
+    lowest = min(finite, default=math.nan)
     declared = (a.case.scale or "") if is_primary else ""
     is_loss = metric.rpartition("/")[2] == "loss" and direction is Direction.MIN
     is_log = declared != ScaleKind.LINEAR and lowest > 0 and (is_loss or bool(declared))
@@ -201,7 +206,8 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
     unit = 1.0 if is_log or direction is Direction.MIN else -1.0
     floor = 1e-12 * lowest if is_log else -math.inf
     made = dataclasses.replace(made, untrained=math.nan, log_unit=abs(unit), linear_unit=unit, floor=floor)
-    return made, f"final values{', as logarithms' if is_log else ''}: {why}"
+    how = (", relative to their mean" if _is_narrow(finite) else ", as logarithms") if is_log else ""
+    return made, f"final values{how}: {why}"
 
 
 def _common_start(a: Cell, b: Cell, metric: str) -> tuple[float, str]:

@@ -44,7 +44,7 @@ def exit_code(ending: Ending) -> int:
     if ending.over_budget and ending.num_left:
         return ExitCode.BUDGET
     found = {*ending.outcomes, *ending.recorded}
-    if found.intersection(ERRORS):
+    if ending.unread or found.intersection(ERRORS):
         return ExitCode.ERROR
     return ExitCode.VERDICT if Outcome.FAILED in found else ExitCode.OK
 
@@ -108,6 +108,13 @@ def say_ending(settings: WatchSettings, watched: Watched, say: Callable[..., Non
         say(watched.utilisation)
     page = f", and {watched.store / PAGE}" if REPORT in settings.sinks else ""
     say(f"done: {_counts(ending)}; see {_results(watched.store)}{page}")
+    for line in _unread_lines(ending):
+        say(line, "red")
+
+
+def _unread_lines(ending: Ending) -> list[str]:
+    said = "the newest checkpoint could not be read, and what was evaluated is older"
+    return [f"{said}: {why}" for why in ending.unread.values()]
 
 
 def _counts(ending: Ending) -> str:
@@ -145,7 +152,7 @@ def ending_lines(ran: Ran) -> list[str]:
     if ran.ending.over_budget and ran.num_done < ran.num_planned:
         return [*lines, f"--max-core-hours are used: {of}; the same command goes on"]
     new = _listed(ran.ending.outcomes) or "nothing new"
-    return [*lines, f"done: {of}, {new}; see {_results(ran.store)}"]
+    return [*lines, f"done: {of}, {new}; see {_results(ran.store)}", *_unread_lines(ran.ending)]
 
 
 def cost_lines(costs: Costs) -> list[str]:

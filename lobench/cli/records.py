@@ -57,6 +57,7 @@ def _ending(ending: Ending) -> Record:
         "num_left": ending.num_left,
         "core_seconds": ending.core_seconds,
         "sinks_behind": dict(ending.behind),
+        "unread": dict(ending.unread),
     }
 
 

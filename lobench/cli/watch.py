@@ -24,8 +24,9 @@ Examples:
   lobench watch runs/today --suite suites/digits --name digits --checkpoints every:5 --workers 4
   lobench watch runs/today/theta.npz --suite suites/quick --once --gin-param 'Case.learned_optimizer = @MLPLOpt()'
 
-Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an error, 4 --max-core-hours are used and
-evaluations are left (whatever became of the others), 130 interrupted, 141 nobody reads
+Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an error or the
+newest checkpoint could not be read, 4 --max-core-hours are used and evaluations are left (whatever became of the
+others), 130 interrupted, 141 nobody reads
 what it prints."""
 )
 @click.argument("location", metavar="CKPT_DIR")

@@ -47,7 +47,15 @@ class JobRunner:
             self._kept = self._computed(spec, test, job, theta, on_progress)
         if key in self._kept:
             return self._kept[key]
-        curves = self._runner.run(spec, test, theta, job.seed_block, on_progress=on_progress)
+        return self._told(spec, test, self._runner.run(spec, test, theta, job.seed_block, on_progress=on_progress))
+
+    def apart(self, spec: CaseSpec, test: str, job: Job, curves: Curves, why: str) -> Curves:
+        """Returns what another process computed, which says why where the job's group was to be computed together."""
+        if job.companions:
+            self._apart.setdefault((spec, test), why)
+        return self._told(spec, test, curves)
+
+    def _told(self, spec: CaseSpec, test: str, curves: Curves) -> Curves:
         if (spec, test) not in self._apart:
             return curves
         made = dataclasses.replace(curves.provenance, together=f"alone: {self._apart[spec, test]}")

@@ -59,6 +59,9 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
             item.stash[APART] = foreign_maker()
             runners.apart.compilation_cache = str(kept_in)
             curves = runners.apart.run(runners.layers, case, test, theta, block)
+            if job is not None:
+                why = f"this worker has another number of threads than its num_cpus = {bound.case.num_cpus}"
+                curves = runners.together.apart(case, test, job, curves, why)
         return with_metrics(curves, metrics_of(config))
 
     if gate is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -110,7 +111,8 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> dict[str
 def _metric(curves: Curves, name: str) -> dict[str, Any]:
     final, mean, direction = curves.final(name), curves.mean(name), curves.direction(name)
     return {
-        "final": finite_or_none(mean_of(final)),
+        # Of a seed that diverged no metric has a final value, as in every table.
+        "final": finite_or_none(math.nan if curves.num_diverged else mean_of(final)),
         "best": finite_or_none(mean_of(curves.best(name))) if direction is not None else None,
         "direction": direction,
         "mean": finite_or_none(mean_of(mean)),

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "compare"]
 
 
+# The scale of a comparison of curves without common seeds and starts.
+_OF_FINALS = "differences are of final values, and nobody else who is stored moves them: the notes say in which unit"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison:
     """B, C, ... against A.
@@ -140,7 +144,8 @@ def compare(
     if target is not None:
         asked = parse_target(str(target))
         steps = [tuple(compare_steps(pair.a, pair.b, asked, scales, alpha=alpha)) for pair in pairs]
-    return Comparison(pairs=tuple(pairs), scale=scales.describe(), steps=tuple(steps))
+    are_of_finals = all(pair.primary.is_of_finals for pair in pairs)
+    return Comparison(pairs=tuple(pairs), scale=_OF_FINALS if are_of_finals else scales.describe(), steps=tuple(steps))
 
 
 def _told_apart(subjects: Sequence[Subject], texts: Sequence[str]) -> list[Subject]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lobench.analysis.intervals import is_share, is_trial, metric_mean
+from lobench.analysis.intervals import is_trial, metric_mean
 from lobench.extend import stratified_t_mean
 
 A, B = [1.0, 2.5, 0.5, 4.0], [7.0, 7.5, 9.0, 6.0, 6.5, 8.0]
@@ -140,8 +140,8 @@ def test_the_interval_of_a_share_holds_the_truth_and_lies_inside_0_and_1(share: 
 
 def test_what_is_a_share() -> None:
     names = ("test/accuracy", "train/success", "train/solved", "error_rate")
-    assert all(is_share(name, [0.0, 0.5, 1.0]) for name in names)
-    assert not is_share("train/success", [1.2]) and not is_share("train/return", [0.5])
+    assert all(metric_mean(name, [0.0, 0.5, 1.0]).method == "logit-t" for name in names)
+    assert metric_mean("train/success", [1.2]).method == metric_mean("train/return", [0.5]).method == "t"
 
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=2, max_size=8))

@@ -70,6 +70,7 @@ def test_a_difference_without_a_scale_is_relative_or_of_the_values() -> None:
     assert between(imported(A), imported(b))[1] == pytest.approx(0.01, rel=0.01)
     wide = between(imported((1e-3, 2e-3, 1e-2)), imported((1e-4, 2e-4, 1e-3)))
     assert wide[1] == pytest.approx(math.log(10)) and "as logarithms" in wide[2]
+    assert "relative to their mean" in between(imported(A), imported(b))[2]
     rising = between(imported((0.5, 0.6, 0.55), metric="val/score"), imported((0.7, 0.8, 0.75), metric="val/score"))
     assert rising[1] == pytest.approx(0.2)
 

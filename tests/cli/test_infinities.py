@@ -68,4 +68,4 @@ def test_a_watch_and_a_session_of_pytest_show_them() -> None:
     )
     assert "train/loss nan  test/loss nan" in describe(event)
     finished = Finished(case=case, seed_block=BLOCK, outcome=Outcome.PASSED, message="", payload=found.to_payload())
-    assert _row("", finished)[3:5] == ("nan", "nan")
+    assert _row("", finished, ("train/loss", "test/loss"))[3:5] == ("nan", "nan")

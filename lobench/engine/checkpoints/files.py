@@ -29,12 +29,17 @@ __all__ = ["content_of", "flatten", "index_in_name", "is_settled", "mark_of", "r
 
 _NEVER_THETA = ("outer_step", *GENERATION_NAMES)  # `step` and `iteration` could be leaves of theta itself
 _MOST_DIGITS = 18  # what fits an integer of the ledger
+_COUNTED = ("step", "epoch", "iter", "iteration", "ckpt", "checkpoint", "theta", "params")
+_NUMBER = re.compile(rf"(?:(?<![^\W_])|{'|'.join(f'(?<={word})' for word in _COUNTED)})\d+", re.IGNORECASE)
 _LFS = b"version https://git-lfs"
 
 
 def index_in_name(name: str) -> int | None:
-    """Returns the last number in a name; an index, not an outer step. One that no run can count to is none."""
-    numbers = re.findall(r"\d+", name)
+    """Returns the last number in a name; an index, not an outer step. One that no run can count to is none.
+
+    A number counts after a separator, or a word for what is counted: `params_5`, `0005`, `step5`, not `name6`.
+    """
+    numbers = _NUMBER.findall(name)
     return int(numbers[-1]) if numbers and len(numbers[-1]) <= _MOST_DIGITS else None
 
 

@@ -53,6 +53,8 @@ class Intake:
         self._told: set[tuple[str, str, str]] = set()  # since this start
         self._found: deque[SeenCheckpoint] = deque()
         self._passed_over: list[str] = []
+        self._unread: dict[tuple[str, str], tuple[SeenCheckpoint, str]] = {}  # the newest that could not be, and why
+        self._last_read: dict[tuple[str, str], int] = {}  # by run and folder: the highest index
         self._fingerprints = ledger.fingerprints()  # of what was read before this start
         self._postponed: list[SeenCheckpoint] = []  # for want of a file descriptor
         self._short_since: dict[str, float] = {}
@@ -119,6 +121,15 @@ class Intake:
 
     def holds(self, sha256: str) -> bool:
         return self._spool.path(sha256).exists()
+
+    @property
+    def unread(self) -> dict[str, str]:
+        """Why, by its place, the newest checkpoint of a run could not be read, where that is so."""
+        return {
+            seen.uri: why
+            for folder, (seen, why) in self._unread.items()
+            if (seen.index or 0) > self._last_read.get(folder, -1)
+        }
 
     @property
     def backlog(self) -> int:
@@ -207,6 +218,7 @@ class Intake:
             return None
         try:
             if given is None and self._is_known(seen):
+                self._note_read(seen)
                 return None
             mark = fingerprint(epath.Path(seen.uri))
             checkpoint = self._spool.take(seen, self._readers[seen.reader])
@@ -219,10 +231,17 @@ class Intake:
             if isinstance(error, StoreError):
                 raise
             self._incident("unreadable", seen, error)
+            before = self._unread.get(_folder(seen))
+            if given is None and (before is None or (before[0].index or 0) <= (seen.index or 0)):
+                self._unread[_folder(seen)] = seen, str(error)
         else:
             self._short_since.pop(seen.uri, None)
+            self._note_read(seen)
             return self._ledger.record_sighting(subject, mark), subject
         return None
+
+    def _note_read(self, seen: SeenCheckpoint) -> None:
+        self._last_read[_folder(seen)] = max(seen.index or 0, self._last_read.get(_folder(seen), -1))
 
     def _is_postponed(self, seen: SeenCheckpoint, error: LobenchError) -> bool:
         """Says whether a checkpoint is tried again: that this process has no descriptor left is not its fault."""

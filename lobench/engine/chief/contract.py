@@ -132,6 +132,7 @@ class Ending:
       programs: Keys of those whose results count today.
       subjects: What was evaluated, or was before.
       cases: Of each variant, by its key.
+      unread: Why, by its place, the newest checkpoint of a run could not be read: what was evaluated is older.
     """
 
     outcomes: Mapping[Outcome, int]
@@ -146,3 +147,4 @@ class Ending:
     programs: Collection[str] = ()
     subjects: Sequence[Subject] = ()
     cases: Mapping[str, Sequence[CaseInfo]] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)

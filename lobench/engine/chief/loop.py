@@ -159,6 +159,7 @@ class Chief:
             programs=frozenset(self._journal.programs),
             subjects=self._subjects.all(),
             cases=self._subjects.cases_by_variant(),
+            unread=self._intake.unread,
         )
 
     def _recover(self) -> None:

@@ -29,6 +29,7 @@ _TREE = "_METADATA"
 _STEP = "_CHECKPOINT_METADATA"
 _COMMIT = "commit_success.txt"
 _STRINGS = "_strings.json"
+_FILE = re.compile(r'local file "([^"]+)"')  # as tensorstore names one
 _EMPTY = ("None", "Dict", "List", "Tuple", "NamedTuple")  # containers without a leaf
 
 
@@ -97,7 +98,7 @@ def _counters(path: epath.Path) -> dict[str, Any]:
     for entry in path.iterdir():
         file = entry / "metadata"
         if file.exists():
-            content = json.loads(file.read_text())
+            content = _json(file)
             if isinstance(content, Mapping):
                 names = ("outer_step", "step", "iteration", "generation", "gen_id")
                 found |= {name: content[name] for name in names if name in content}
@@ -106,7 +107,7 @@ def _counters(path: epath.Path) -> dict[str, Any]:
 
 def _leaves(item: epath.Path) -> dict[str, Any]:
     """Returns the arrays and texts of an item."""
-    metadata = json.loads((item / _TREE).read_text())
+    metadata = _json(item / _TREE)
     texts: dict[str, str] = {}
     leaves: dict[str, Any] = {}
     for entry in metadata["tree_metadata"].values():
@@ -115,7 +116,7 @@ def _leaves(item: epath.Path) -> dict[str, Any]:
         if kind in _EMPTY:
             continue
         if kind == "string":
-            texts = texts or json.loads((item / _STRINGS).read_text())
+            texts = texts or _json(item / _STRINGS)
             leaves["/".join(keys)] = texts[".".join(keys)]
         else:
             leaves["/".join(keys)] = _array(item, ".".join(keys), metadata)
@@ -134,5 +135,35 @@ def _array(item: epath.Path, name: str, metadata: Mapping[str, Any]) -> np.ndarr
     spec = {"driver": "zarr3" if metadata.get("use_zarr3") else "zarr", "kvstore": store}
     if metadata.get("store_array_data_equal_to_fill_value"):
         spec["fill_missing_data_reads"] = False  # everything was written: what is missing is no zero
-    array: np.ndarray = tensorstore.open(spec).result().read().result()
+    try:
+        array: np.ndarray = tensorstore.open(spec).result().read().result()
+    except Exception as error:
+        if "://" in str(item):
+            raise
+        raise _damage(item, name, str(error), is_database=bool(metadata.get("use_ocdbt", True))) from error
     return array
+
+
+def _damage(item: epath.Path, leaf: str, text: str, *, is_database: bool) -> CheckpointError:
+    """Returns which file is missing, or not as it was written, where tensorstore says at length what it tried."""
+    named = [epath.Path(found) for found in _FILE.findall(text)]
+    files = [file for file in named if not file.is_dir()]
+    manifest = item / "manifest.ocdbt"
+    if is_database and not manifest.exists():
+        files = [manifest]
+    file = files[-1] if files else item
+    got = f"no {file.name}" if not file.exists() else f"a {file.name} that is cut off or damaged"
+    where = str(file.parent if not file.exists() else file)
+    return CheckpointError(f"cannot read it as an orbax checkpoint: leaf {leaf!r}", where=where, got=got)
+
+
+def _json(file: epath.Path) -> Any:
+    try:
+        return json.loads(file.read_text())
+    except FileNotFoundError:
+        if not file.parent.exists():
+            raise  # the checkpoint is gone, all of it
+        what, got = str(file.parent), f"no {file.name}"
+    except ValueError as error:
+        what, got = str(file), f"no whole JSON: {error}"
+    raise CheckpointError("cannot read it as an orbax checkpoint", where=what, got=got)

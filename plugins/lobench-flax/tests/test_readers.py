@@ -186,8 +186,21 @@ def test_a_damaged_orbax_directory_is_one_clear_error(tmp_path: Path) -> None:
     path = write_orbax("manager", tmp_path)
     shutil.rmtree(path / "default" / "d")
     shutil.rmtree(path / "default" / "ocdbt.process_0")
-    with pytest.raises(CheckpointError, match="cannot read it as an orbax checkpoint"):
+    with pytest.raises(CheckpointError, match=r"orbax checkpoint: leaf .* got no \w+") as caught:
         OrbaxReader().read(epath.Path(path))
+    assert "tensorstore" not in str(caught.value) and str(path / "default") in str(caught.value)
+
+
+@pytest.mark.parametrize("how", ["missing", "cut off"])
+@pytest.mark.parametrize("file", ["default/manifest.ocdbt", "default/d/*", "default/_METADATA"])
+def test_what_is_missing_of_an_orbax_directory_is_named(tmp_path: Path, file: str, how: str) -> None:
+    path = Path(write_orbax("manager", tmp_path))
+    (found,) = path.glob(file)
+    content = found.read_bytes()
+    found.unlink() if how == "missing" else found.write_bytes(content[: len(content) // 2])
+    with pytest.raises(CheckpointError, match=found.name) as caught:
+        OrbaxReader().read(epath.Path(path))
+    assert "NOT_FOUND" not in str(caught.value) and "local file" not in str(caught.value)
 
 
 def test_msgpack_theta_and_the_checkpoint_of_learned_optimization(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 
 from lobench.core.checkpoint import CheckpointContent, SeenCheckpoint, theta_sha256
 from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused
+from lobench.engine.checkpoints.files import index_in_name
 from lobench.engine.checkpoints.readers import NpzReader, PickleReader, SafetensorsReader, load_checkpoint, load_readers
 from lobench.engine.checkpoints.source import DirectorySource
 from lobench.engine.checkpoints.spool import Spool, load_theta
@@ -248,3 +249,14 @@ def test_deleted_before_the_copy_it_is_gone_and_after_it_it_is_ours(tmp_path: Pa
     with pytest.raises(CheckpointGone, match=r"t\.npz: the checkpoint was deleted before it was copied"):
         spool.take(seen, NpzReader())
     assert [path.name for path in (tmp_path / "spool").iterdir()] == [f"{checkpoint.sha256}.npz"]
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("params_6", 6), ("theta_0006.npz", 6), ("0006", 6), ("6.npz", 6), ("step6.npz", 6), ("run-2-step=6.npz", 6),
+        ("Epoch12.npz", 12), ("name6.theta.state", None), ("v2.npz", None), ("mlp32x64.npz", None), ("theta.npz", None),
+    ],
+)  # fmt: skip
+def test_a_number_in_a_name_counts_after_a_separator(name: str, index: int | None) -> None:
+    assert index_in_name(name) == index

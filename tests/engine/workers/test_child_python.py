@@ -51,6 +51,22 @@ def test_watch(littered: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert [record["outcome"] for record in results(littered / "lobench_results" / "tiny")] == ["passed", "passed"]
     assert (littered / "lobench_results" / "tiny" / "report.html").is_file()
+    (good,) = littered.glob("theta_*.npz")
+    (littered / "theta_900.npz").write_bytes(b"PK" + good.read_bytes()[-400:])
+    again = watch(littered)
+    assert again.returncode == 3, "what was evaluated is older than what is there"
+    assert "the newest checkpoint could not be read" in again.stdout.splitlines()[-1]
+    assert "theta_900.npz" in again.stdout.splitlines()[-1]
+
+
+def test_what_a_config_names_is_not_run_either(littered: Path) -> None:
+    (littered / "mine.py").write_text("raise SystemExit('mine.py of the current folder was run')\n")
+    with (littered / "config.gin").open("a") as config:
+        config.write("import mine\n")
+    done = watch(littered)
+    assert done.returncode == 0, done.stdout + done.stderr
+    asked = watch(littered, "--gin-param", "import mine")
+    assert asked.returncode and "mine.py of the current folder was run" in asked.stdout + asked.stderr
 
 
 def test_evaluate(littered: Path) -> None:

@@ -1,0 +1,118 @@
+"""A mean with its interval is one number wherever it is shown, of any store: to the last digit that is printed."""
+
+from __future__ import annotations
+
+import math
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report_store import deliveries_of
+from stores import add
+
+from lobench.analysis.event_numbers import Group, numbers_of
+from lobench.analysis.explored import Explored
+from lobench.analysis.findings import Findings, findings_of
+from lobench.analysis.notebook import html_of_results
+from lobench.analysis.table import TableSpec
+from lobench.analysis.tabulate import tabulate
+from lobench.cli.records import verdict_record
+from lobench.hookspecs import EvaluationFinished
+from lobench.report.latex import latex_table
+from lobench.report.method_table import method_records, method_text
+from lobench.report.page import render_page
+
+Store = dict[str, dict[str, dict[str, list[float]]]]  # by method, case and metric
+METRICS = ("train/loss", "test/accuracy", "test/success")
+
+
+def cells() -> st.SearchStrategy[dict[str, list[float]]]:
+    """Final values of a method on a case, four seeds: losses of both signs, rounded or not; shares; trials."""
+    loss = st.one_of(st.floats(1e-6, 50.0), st.sampled_from([0.25, 0.5, -0.5]), st.just(math.nan))
+    share = st.one_of(st.floats(0.0, 1.0), st.sampled_from([0.0, 1.0, 0.97]))
+    strategies = {"train/loss": loss, "test/accuracy": share, "test/success": st.sampled_from([0.0, 1.0])}
+    return st.fixed_dictionaries({name: st.lists(one, min_size=4, max_size=4) for name, one in strategies.items()})
+
+
+STORES = st.dictionaries(
+    st.sampled_from(["adam", "sgd", "lion"]),
+    st.dictionaries(st.sampled_from(["a", "b"]), cells(), min_size=1),
+    min_size=2,
+)
+
+
+@settings(max_examples=20)
+@given(STORES)
+def test_every_place_that_shows_an_interval_shows_the_same_one(
+    store: dict[str, dict[str, dict[str, list[float]]]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "store"
+        for method, found in store.items():
+            add(place, 0, found, optimizer=method, directions=dict.fromkeys(METRICS[1:], "max"))
+        findings = findings_of(place, [])
+        check_values(findings, place)
+        check_scores(findings)
+
+
+def check_values(findings: Findings, place: Path) -> None:
+    """Seed means on a case: JSON, text, LaTeX and notebook of the table, TensorBoard, the page's explorer."""
+    spec = TableSpec(metrics=METRICS)
+    table = tabulate(findings, spec)
+    cells = {(one["metric"].removeprefix("s, "), one["method"], one["case"]): one for one in method_records(table)}
+    written = {
+        (number.name, event.subject.label, number.case): (number.value, number.lower, number.upper)
+        for delivery in deliveries_of(place)
+        if isinstance(event := delivery.event, EvaluationFinished)
+        for number in numbers_of(event)
+        if number.group is Group.CASES
+    }
+    explored = Explored(findings)
+    latex, text = latex_table(findings, spec), method_text(table)
+    for (metric, method, case), cell in cells.items():
+        if case not in ("a", "b"):
+            continue
+        own = [math.nan if cell[key] is None else cell[key] for key in ("mean", "lower", "upper")]
+        assert own == pytest.approx(written[metric, method, case], rel=1e-6, nan_ok=True), (metric, method, case)
+        places = findings.reading.labels.index(method), [info.name for info in findings.reading.cases].index(case)
+        assert own == pytest.approx(explored.finals[metric][places].tolist(), rel=1e-6, nan_ok=True)
+        if cell["diverged"]:
+            continue
+        printed = [f"{value:.3g}" for value in own]
+        assert f"[{printed[1]}, {printed[2]}]" in text
+        assert " ".join(printed) in flat(latex)
+
+
+def check_scores(findings: Findings) -> None:
+    """Mean scores: the table, the verdict's record, the page, the notebook."""
+    table = tabulate(findings)
+    shown = {one["method"]: one for one in method_records(table) if one["case"].startswith("mean score")}
+    page, notebook = render_page(findings), html_of_results(findings.reading, "")
+    for one in verdict_record(findings, [])["subjects"]:
+        found = one["scores"]["train/loss"]
+        if math.isnan(found["mean"]):
+            continue
+        cell = shown[one["label"]]
+        own = [math.nan if cell[key] is None else cell[key] for key in ("mean", "lower", "upper")]
+        assert own == pytest.approx([found["mean"], found["lower"], found["upper"]], nan_ok=True)
+        if not math.isnan(own[1]):
+            printed = f"{own[0]:.3f}", f"[{own[1]:.3f}, {own[2]:.3f}]"
+            assert all(part in notebook and part in page for part in printed), printed
+
+
+def flat(latex: str) -> str:
+    """Returns the numbers of a table as they would be without LaTeX, in the shortest form."""
+    bare = re.sub(r"\\(?:mathbf|,)|[{}$\[\],&]", " ", latex)
+    bare = re.sub(r"(\S+) \\times 10\^\s*(-?\d+)", r"\1e\2", bare)
+    return " ".join(f"{float(word):.3g}" if is_number(word) else word for word in bare.split())
+
+
+def is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
