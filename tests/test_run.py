@@ -181,6 +181,8 @@ def test_checkpoints_whose_config_cannot_be_bound_end_their_command_alone(folder
     again = run(folder, "--store", "store", file="c.gin")
     assert again.returncode == 3 and num_new(again) == 0, again.stdout
     assert (folder / "ran-unbound-0").read_text() == (folder / "ran-garbled-0").read_text() == "x"
+    run(folder, "--store", "store", "--retry-errors", file="c.gin")  # its cases are bound again, and nothing is trained
+    assert (folder / "ran-unbound-0").read_text() == "x"
 
     (folder / "theta.npz").with_name("config.gin").write_text("Case.learned_optimizer = @NoSuch()\n")
     (folder / "n.gin").write_text(f'{SUITE}named/Method.checkpoint = "theta.npz"\n')
@@ -244,3 +246,18 @@ def test_methods_that_bind_their_own_phases_are_rows_of_one_table_and_live_lines
     table = dict(re.findall(r"^(slow|fast) .*? (\S+ \[\S+ \S+\])$", done.stdout, re.M))
     assert table.keys() == methods.keys() and table["fast"].startswith("1.000") and table["slow"] < "0.5", done.stdout
     assert {name for name, _ in live} == methods.keys() and live[-1][1] == table[live[-1][0]].replace("*", "")
+
+
+def test_an_experiment_that_includes_anothers_cases_shares_what_the_store_holds_of_them(folder: Path) -> None:
+    """And what it changes of a case makes that another one."""
+    (folder / "tiny_tasks.py").write_text((folder / "tiny" / "tiny_tasks.py").read_text())
+    case = "import tiny_tasks\nCase.num_inner_steps = 4\nCase.num_seeds = 2\n"
+    case += "own/Case.task = @Bowl()\nb/Case.task = @Bowl()\n"
+    (folder / "x.gin").write_text(f"{case}sgd/Method.optimizer = @sgd()\nsgd/sgd.learning_rate = 0.1\n")
+    for name, more in (("y", ADAM), ("z", "Bowl.dim = 2\n")):
+        (folder / f"{name}.gin").write_text(f'include "x.gin"\n{more}')
+    assert num_new(run(folder, "--store", "store")) == 2
+    assert num_new(run(folder, "--store", "store", file="y.gin")) == 2  # adam's alone
+    first, second = ({one.evaluation for one in members(folder / "store", name)} for name in ("x", "y"))
+    assert first < second
+    assert num_new(run(folder, "--store", "store", file="z.gin")) == 2

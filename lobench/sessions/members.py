@@ -11,7 +11,7 @@ from lobench.analysis.reading import Reading
 from lobench.core.case import CaseInfo
 from lobench.core.experiment import CommandState, Member, members
 from lobench.core.planner import EvaluationId, Plan
-from lobench.engine.chief.commands import CommandRun, CommandRuns
+from lobench.engine.chief.commands import CommandRun, CommandRuns, holds_checkpoint
 from lobench.engine.chief.contract import ERRORS, Arrivals, Ending
 from lobench.engine.config.experiment_files import ExperimentFile
 from lobench.engine.config.origin import revision_of
@@ -73,7 +73,7 @@ class ExperimentRecord:
         self._ledger, self._say = ledger, say
         experiment = self._file.experiment
         revision = revision_of(self._file.path.parent)
-        state_of = self._known_states(ledger)
+        state_of = self._known_states(ledger, readers)
         self.form = ledger.record_experiment(
             experiment.name, self._file.text, revision=revision, versions=versions_here()
         )
@@ -100,14 +100,18 @@ class ExperimentRecord:
             search.begin()
         return commands
 
-    def _known_states(self, ledger: Ledger) -> Callable[[CommandRun], CommandState]:
+    def _known_states(
+        self, ledger: Ledger, readers: Mapping[str, CheckpointReader]
+    ) -> Callable[[CommandRun], CommandState]:
         """Returns what says what became of a command in any form of any experiment: its folder says which it is."""
         by_folder = states_by_folder(ledger)
 
         def state_of(run: CommandRun) -> CommandState:
             state: CommandState = by_folder.get(run.name, "waiting")
-            is_retried = self._retry_errors and state in ("failed", "infeasible")
-            return "waiting" if is_retried else state
+            if not self._retry_errors or state not in _WITHOUT:
+                return state
+            # Infeasible with a checkpoint: it ended well, and the cases could not be bound. They are bound again.
+            return "done" if state == "infeasible" and holds_checkpoint(run, readers) else "waiting"
 
         return state_of
 

@@ -24,7 +24,7 @@ from lobench.engine.workers.command import command_words
 from lobench.engine.workers.protocol import Command
 from lobench.hookspecs import CheckpointReader, SourceContext
 
-__all__ = ["CommandRun", "CommandRuns"]
+__all__ = ["CommandRun", "CommandRuns", "holds_checkpoint"]
 
 _OVER: tuple[CommandState, ...] = ("done", "failed", "infeasible")
 _LOOKS = 2  # at a folder whose command does not write now: what two looks see alike is written to its end
@@ -69,6 +69,19 @@ class CommandRun:
         values = {"session": str(self.session), "folder": str(self.folder), "gin": str(gin)}
         words = command_words(shlex.split(self.method.command), values)
         return Command(lease=lease, words=words, folder=str(self.runs_in), log=str(self.log))
+
+
+def holds_checkpoint(run: CommandRun, readers: Mapping[str, CheckpointReader]) -> bool:
+    """Says whether a command's folder holds a checkpoint that was written to its end."""
+    return run.folder.is_dir() and bool(_polled(_source_of(run, readers)))
+
+
+def _source_of(run: CommandRun, readers: Mapping[str, CheckpointReader]) -> DirectorySource:
+    return DirectorySource(SourceContext(location=str(run.folder), readers=readers))
+
+
+def _polled(source: DirectorySource) -> list[SeenCheckpoint]:
+    return [one for _ in range(_LOOKS) for one in source.poll()]
 
 
 class CommandRuns:
@@ -220,15 +233,15 @@ class CommandRuns:
     def _look(self, run: CommandRun) -> tuple[Sequence[SeenCheckpoint], str]:
         """Returns the last checkpoint that a command wrote to its end, and why others in its folder are none."""
         source = self._source(run)
-        seen = [one for _ in range(_LOOKS) for one in source.poll()]
+        seen = _polled(source)
         left_out = "; ".join(f"{path} is left out: {found.reason}" for path, found in source.pending().items())
         return sorted(seen, key=lambda one: -1 if one.index is None else one.index)[-1:], left_out
 
     def _has_checkpoint(self, run: CommandRun) -> bool:
-        return run.folder.is_dir() and bool(self._look(run)[0])
+        return holds_checkpoint(run, self._readers)
 
     def _source(self, run: CommandRun) -> DirectorySource:
-        return DirectorySource(SourceContext(location=str(run.folder), readers=self._readers))
+        return _source_of(run, self._readers)
 
     def _set(self, command: CommandId, state: CommandState) -> None:
         if self.states.get(command) == state:

@@ -108,11 +108,15 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
     """
     paths = (str(Path(spec.path).parent), spec.root, *layers.import_folders)
     with isolated_gin(*paths):
-        problems = _bind_layers(parse_layers(spec, layers))
+        parsed = parse_layers(spec, layers)
+        problems = _bind_layers(parsed)
         where = f"{spec.path}: case {spec.name!r}"
         phases = bind_phases(spec.scope, where, paths, num_inner_steps=_num_inner_steps(spec.scope), build=build)
         reached_case, reached_optimizer = _reached(spec.scope, where, phases)
-        fixed, stop = (spec.relative_path, spec.name, test), f"{spec.scope}/lobench.Case.stop_after = "
+        fixed, stop = (
+            (_home_of(spec, only_bindings(parsed.case)), spec.name, test),
+            f"{spec.scope}/lobench.Case.stop_after = ",
+        )
         identity = _sha256(*fixed, *reached_case)
         whole = _sha256(*fixed, *(line for line in reached_case if not line.startswith(stop)))
         settings = settings_of_phases([phase.settings for phase in phases]) if phases else None
@@ -154,6 +158,18 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         theta_part=part,
         problems=tuple(problems),
     )
+
+
+def _home_of(spec: CaseSpec, bindings: Sequence[Binding]) -> str:
+    """Returns the file whose name is part of a case's identity: its own; of an experiment, the one that has the case.
+
+    An experiment that includes the cases of another has the same cases, as long as it binds nothing else of them.
+    """
+    if not any(one.name in ("Method", "Experiment") for one in bindings):
+        return spec.relative_path
+    homes = [one.where for one in bindings if (one.scope, one.name, one.parameter) == (spec.scope, "Case", "task")]
+    path = Path(homes[-1].rpartition(":")[0]) if homes else Path(spec.path)
+    return path.relative_to(path.parent.parent).as_posix()
 
 
 def _info(spec: CaseSpec, case: Case, **found: str) -> CaseInfo:
