@@ -37,9 +37,14 @@ def called(reading: Reading, text: str) -> Called:
     """Returns the subjects that a text names.
 
     That are those of which it is a scope, a label, the whole path or the gin text. Where there is none it may be an
-    outer step, the start of a sha256, or the end of a path.
+    outer step, the start of a sha256, or the end of a path. A number is an outer step first, where there are
+    checkpoints and no methods: `run/7` at outer step 0 is not the checkpoint 7.
     """
     every = range(len(reading.subjects))
+    if text.isdecimal() and not reading.methods:
+        whos = [reading.subjects[place].who for place in every]
+        if steps := [place for place in every if whos[place].has_theta and whos[place].outer_step == int(text)]:
+            return Called(tuple(steps), is_exact=False)
     exact = [place for place in every if text in names_of(reading, place)]
     exact = exact or [place for place in every if _is_text_or_path(reading.subjects[place].who, text)]
     if exact:
