@@ -22,6 +22,7 @@ from lobench.analysis.scales import Scales
 from lobench.analysis.speedup import BaselineCurve, Form, Speedup, speedup
 from lobench.analysis.subjects import Cell, Subject, headline_metrics, place_of
 from lobench.core.case import HEADLINES, ROLES, CaseInfo
+from lobench.core.headline import counted
 from lobench.core.result import mean_of
 
 __all__ = [
@@ -217,6 +218,16 @@ class Findings:
             for case in self.reading.cases
             if case.identity not in self.common_cases(metric) and any(case.identity in one for one in own.values())
         }
+
+    def over_which_cases(self, metric: str, *, names: bool = True) -> str:
+        """Returns over which cases the means of those compared are, with who lacks the others; "" if all have all."""
+        missing = self.left_out(metric)
+        common, who = (
+            len(self.common_cases(metric)),
+            "; ".join(f"{case}: not of {', '.join(labels)}" for case, labels in sorted(missing.items())),
+        )
+        text = f"the {common} of {counted(len(self.reading.cases), 'case')} that all methods have"
+        return (f"{text} ({who})" if names else text) if missing else ""
 
     def scores_by_role(self, metric: str) -> dict[str, tuple[Interval, int]]:
         """Returns the shown subject's mean score and number of cases for each role that its suites declare."""

@@ -302,13 +302,11 @@ class _Maker:
 
     def _note_left_out(self, metric: str) -> None:
         """Says which cases are in no mean score and no rank, since a method lacks them."""
-        num_cases, labels = len(self._findings.reading.cases), self._findings.reading.labels
-        if missing := self._findings.left_out(metric):
-            common = len(self._findings.common_cases(metric))
-            who = "; ".join(f"{case}: not of {', '.join(names)}" for case, names in sorted(missing.items()))
-            note = f"mean scores are over the {common} of {counted(num_cases, 'case')} that all methods have ({who})"
+        if which := self._findings.over_which_cases(metric):
+            note = f"mean scores are over {which}"
             self._notes += [note] if note not in self._notes else []
             return
+        labels = self._findings.reading.labels
         found = {place: self._findings.mean_score(place, metric).num_cases for place, _ in self._methods if place >= 0}
         fewer = [f"{labels[place]} {few}" for place, few in found.items() if 0 < few < max(found.values())]
         note = f"mean scores over fewer than {max(found.values())} cases, never bold: {', '.join(fewer)}"

@@ -167,5 +167,8 @@ def _lacking_methods(findings: Findings, metric: str, places: Sequence[int]) -> 
         for place, one in means.items()
         if one.num_missing and one.num_cases
     ]
-    parts = [f"Over fewer than all cases: {', '.join(partial)}."] if partial and len(partial) < len(places) else []
+    if which := findings.over_which_cases(metric):
+        parts = [f"Means are over {which}."]
+    else:
+        parts = [f"Over fewer than all cases: {', '.join(partial)}."] if partial and len(partial) < len(places) else []
     return " ".join([*parts, *([f"Without a score: {', '.join(none)}."] if none else [])])

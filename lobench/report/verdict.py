@@ -133,14 +133,18 @@ def cards(findings: Findings, comparison: Comparison | None) -> list[Card]:
 
 def _score_card(findings: Findings, metric: str) -> Card:
     found, name = findings.mean_score(findings.shown, metric), findings.metric_label(metric)
-    missing = f" (without a score: {found.num_missing})" if found.num_missing else ""
+    over = counted(found.num_cases, "case")
+    if findings.shown in findings.compared and (which := findings.over_which_cases(metric, names=False)):
+        over = which
+    elif found.num_missing:
+        over += f" (without a score: {found.num_missing})"
     bounds = interval_text(found.interval).partition(" ")[2]
     if bounds:
         bounds = bounds.strip("()") + ", " if math.isnan(found.interval.lower) else f"95% {bounds}, "
     return Card(
         label=f"Score on {name}, {findings.reading.labels[findings.shown]}",
         value="n/a" if math.isnan(found.interval.mean) else f"{found.interval.mean:.3f}",
-        note=f"{bounds}{counted(found.num_cases, 'case')}{missing}",
+        note=bounds + over,
     )
 
 

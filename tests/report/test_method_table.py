@@ -25,6 +25,8 @@ from lobench.engine.config.origin import Revision
 from lobench.engine.store.ledger import Ledger
 from lobench.report.latex import latex_table
 from lobench.report.page import render_page
+from lobench.report.runs_chart import side_by_side
+from lobench.report.verdict import cards
 
 NAMES = [f"adam(); adam.learning_rate = {rate:g}" for rate in (1, 2, 3, 4, 5, 6, 7, 8, 9)]
 CASES = [f"case{index}" for index in range(6)]
@@ -259,3 +261,7 @@ def test_a_method_without_one_of_the_cases_wins_by_the_others_alone_and_the_tabl
     assert by_name["good"].interval.mean > by_name["worse"].interval.mean > by_name["lucky"].interval.mean
     assert by_name["good"].is_bold and not by_name["lucky"].is_bold
     assert any("over the 1 of 2 cases that all methods have" in note and "not of lucky" in note for note in found.notes)
+    findings = findings_of(tmp_path / "store", [])
+    said = "over the 1 of 2 cases that all methods have (s/hard: not of lucky)"
+    assert any(said in figure.note for figure in side_by_side(findings).figures), "the chart of the same means"
+    assert cards(findings, None)[0].note.endswith("the 1 of 2 cases that all methods have")
