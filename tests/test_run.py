@@ -192,6 +192,14 @@ def test_checkpoints_whose_config_cannot_be_bound_end_their_command_alone(folder
     )
 
 
+def test_a_name_that_the_cases_do_not_know_is_said_before_a_command_trains(folder: Path) -> None:
+    command = 'good/Method.command = "python train.py good {session} {folder}"\n'
+    (folder / "c.gin").write_text(f"{SUITE}Experiment.num_sessions = 1\n{command}outer.num_steps = 3\n")
+    done = run(folder, "--store", "store", file="c.gin")
+    assert done.returncode == 2 and "unknown name 'outer'" in done.stderr, done.stdout + done.stderr
+    assert not (folder / "ran-good-0").exists()
+
+
 # The chief interrupts itself, as Ctrl-C would, once its first result is recorded.
 INTERRUPTS = """
 import os, signal

@@ -31,7 +31,7 @@ from lobench.sessions.roster import Roster
 from lobench.sessions.searches import PlannedSearch, known_of
 from lobench.sessions.settings import WatchSettings
 
-__all__ = ["ExperimentPlan", "MethodPlan", "plan_of"]
+__all__ = ["ExperimentPlan", "MethodPlan", "bind_waiting_commands", "plan_of"]
 
 _DRAWS = 64  # of a search's space, to have each of its parameters
 _SOME_OPTIMIZER = ("Case.optimizer = @sgd()",)  # where a trainer's config.gin will name it
@@ -136,6 +136,26 @@ def plan_of(
     return ExperimentPlan(
         store=store, methods=tuple(plans), num_cases=len(specs), unbound=tuple(dict.fromkeys(skipped))
     )
+
+
+def bind_waiting_commands(
+    file: ExperimentFile, methods: Sequence[Method], settings: WatchSettings, manager: PluginManager
+) -> None:
+    """Binds the cases for commands that were not run yet: what nobody knows is said before hours of training.
+
+    Raises:
+      SuiteError: the cases cannot be bound.
+    """
+    with looked_at(settings.store_folder, is_written=True) as ledger:
+        trainings, has_optimizer = _Trainings(file, ledger, settings), _names_optimizer(file.shared)
+        waiting = [one for one in methods if one.kind == "command" and one.search is None]
+        labels = {
+            _waiting_variant(one, has_optimizer=has_optimizer): one.title
+            for one in waiting
+            if trainings.num_expected(one)
+        }
+        if labels:
+            cases_of(labels, ledger, settings, manager, settings.store_folder)
 
 
 class _Wanted:

@@ -22,7 +22,7 @@ from lobench.sessions.experiment_curves import read_curves
 from lobench.sessions.members import ExperimentRecord
 from lobench.sessions.methods import blocks_of, chosen_methods, given_methods
 from lobench.sessions.named import named_in
-from lobench.sessions.plan import ExperimentPlan, MethodPlan, plan_of
+from lobench.sessions.plan import ExperimentPlan, MethodPlan, bind_waiting_commands, plan_of
 from lobench.sessions.repeated import repeating_command
 from lobench.sessions.roster import Roster
 from lobench.sessions.rounds import HERE, run_rounds
@@ -165,10 +165,12 @@ class ExperimentRun:
           LobenchError: as `run`.
         """
         record = self._record
-        given = tuple(self._given.values())
+        given, settings = tuple(self._given.values()), self._watched()
+        if self._roster.runs:
+            bind_waiting_commands(self._file, self._chosen, settings, named_in(settings.found(), progress).manager)
         with read_curves(self._curves) as curves:
             record.curves = curves
-            watched = run_rounds(self._watched(), progress, given=given, has_source=False, guest=record)
+            watched = run_rounds(settings, progress, given=given, has_source=False, guest=record)
         return Ran(
             store=self._store,
             name=self._file.experiment.name,
