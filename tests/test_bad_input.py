@@ -72,7 +72,8 @@ def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path: Path, suite:
     np.savez(run / "theta_4.npz", log_lr=np.asarray(["text"]))
     np.savez(run / "theta_5.npz")
     done = watch(run, suite, *HERE)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 3, done.stdout + done.stderr  # the newest is among them
+    assert "the newest checkpoint could not be read" in done.stdout.splitlines()[-1]
     assert "theta_2.pkl: a pickle is not loaded: it can run code" in done.stdout
     assert "theta_3.msgpack: cannot read it as flax msgpack" in done.stdout
     assert "theta_4.npz: leaf 'log_lr' is no array of numbers" in done.stdout

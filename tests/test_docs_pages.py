@@ -161,7 +161,8 @@ def _a_tree_with_a_change(folder: Path) -> None:
         write_checkpoint(folder / f"runs/today/theta_{step}.npz", -2.5 if step < 600 else 4.0)
     for name in ("dm", "dm_cl"):
         shutil.copy(reference_data() / "checkpoints" / f"{name}.npz", folder)
-    study = 'Experiment.suites = ["suites/quick"]\nadam/Method.optimizer = @adam()\n'
+    study = 'Experiment.suites = ["suites/quick"]\nadam/Method.optimizer = @adam()\nadam/Method.label = "Adam, tuned"\n'
+    study += 'sgd/Method.optimizer = @sgd()\nsgd/sgd.learning_rate = 1e-5\nsgd/Method.label = "SGD"\n'
     (folder / "study.gin").write_text(study)
     for words in ("init -q", "add study.gin", "-c user.name=a -c user.email=b commit -q -m one"):
         subprocess.run(["git", *words.split()], cwd=folder, check=True)

@@ -213,7 +213,7 @@ def test_an_edited_task_counts_for_the_inline_executor_too(tmp_path: Path) -> No
             (suite / "tiny_tasks.py").write_text(text.replace("return jnp.sum", "return 1000.0 + jnp.sum"))
             write_checkpoint(run / "theta_2.npz", -2.0)
     assert chief.wait(PATIENCE) == 0, "".join(said)
-    losses = {line.split("  train/loss ")[0]: float(line.split()[-1]) for line in said if "train/loss" in line}
+    losses = {line.split("  train/loss ")[0]: float(line.split()[-1]) for line in said if "passed  train" in line}
     assert losses["outer step 1  tiny/a  passed"] < 999 < losses["outer step 2  tiny/a  passed"]
 
 
