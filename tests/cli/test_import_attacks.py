@@ -44,6 +44,7 @@ def read(self, size=-1, calls=[0]):
         os.kill(os.getpid(), signal.SIGINT)
     return real(self, size)
 gzip.GzipFile.read = read
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background has it ignored
 from lobench.cli import main
 sys.argv[0] = "lobench"
 main()
