@@ -18,9 +18,9 @@ def call_offering(function: Callable[..., Any], *args: Any, **offered: Any) -> A
     """Calls a function once, with `args` and with what its signature takes of `offered`.
 
     Signatures decide, and no error that a call raises: a TypeError may be of the user's own code. `**extra` takes
-    everything, as optax's contract says, but for two kinds of wrappers: of a function that `functools.wraps` has
-    wrapped each layer must take a name, and what the method of an optimizer takes by `**extra` alone, the optimizers
-    that are its attributes must take too.
+    everything, as optax's contract says, but for three kinds of wrappers: of a function that `functools.wraps` has
+    wrapped each layer must take a name; and what the method of an optimizer takes by `**extra` alone, the optimizers
+    that are its attributes, and the method that it overrides and calls by `super()`, must take too.
 
     Raises:
       Whatever the function raises.
@@ -54,9 +54,13 @@ def _wrapped(function: Callable[..., Any]) -> Callable[..., Any] | None:
 
 
 def _inner_methods(function: Callable[..., Any]) -> list[Callable[..., Any]]:
-    """Returns the methods of the same name of the optimizers that are attributes of a method's own."""
+    """Returns what a method hands its arguments on to: the same method of a base class, and of its attributes."""
     if not inspect.ismethod(function):
         return []
+    owners = [vars(cls)[function.__name__] for cls in type(function.__self__).__mro__ if function.__name__ in vars(cls)]
+    later = owners[owners.index(function.__func__) + 1 :] if function.__func__ in owners else []
+    calls_super = "super" in getattr(getattr(function.__func__, "__code__", None), "co_names", ())
+    above = [types.MethodType(one, function.__self__) for one in later[:1] if calls_super and callable(one)]
     held = getattr(function.__self__, "__dict__", {}).values()
     optimizers = [one for one in held if all(callable(getattr(one, name, None)) for name in ("init", "update"))]
-    return [getattr(one, function.__name__) for one in optimizers if hasattr(one, function.__name__)]
+    return [*above, *(getattr(one, function.__name__) for one in optimizers if hasattr(one, function.__name__))]

@@ -58,3 +58,20 @@ def test_an_error_of_the_users_own_code_is_raised_and_nothing_is_called_twice() 
     with pytest.raises(TypeError, match="unexpected keyword argument 'key'"):
         call_offering(update, 0, 0, value=1, key=2)
     assert len(calls) == 1
+
+
+def test_what_a_method_hands_to_its_base_class_is_what_that_takes() -> None:
+    class Base:
+        def init(self, params: int, num_steps: int = 0) -> tuple[int, int]:
+            return params, num_steps
+
+    class Wrapper(Base):
+        def init(self, params: int, **kwargs: int) -> tuple[int, int]:
+            return super().init(params, **kwargs)
+
+    class Open(Base):
+        def init(self, params: int, **extra: int) -> tuple[int, int]:
+            return params, extra["key"]
+
+    assert call_offering(Wrapper().init, 1, num_steps=5, key=7) == (1, 5)
+    assert call_offering(Open().init, 1, num_steps=5, key=7) == (1, 7)
