@@ -10,7 +10,7 @@ import warnings
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from lobench.core.errors import UsageError
 from lobench.core.headline import one_line_of
@@ -18,7 +18,11 @@ from lobench.core.headline import one_line_of
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["plain_name", "read_csv", "text_of"]
+__all__ = ["UNREADABLE", "opened", "plain_name", "read_csv", "text_of"]
+
+# What reading a file of text, gzipped or not, raises where it is damaged or something else.
+UNREADABLE = (OSError, EOFError, zlib.error, UnicodeDecodeError)
+_LEAST_UNPACKED, _MOST_TIMES = 2**28, 200  # bytes; times the packed ones
 
 
 def read_csv(path: Path, *, names: Sequence[str], numbers: Sequence[str], what: str) -> pd.DataFrame:
@@ -64,14 +68,57 @@ def read_csv(path: Path, *, names: Sequence[str], numbers: Sequence[str], what: 
     return log
 
 
+def opened(path: Path) -> IO[str]:
+    """Opens a file of text, gzipped or not, whatever its name.
+
+    Raises:
+      UsageError: it cannot be read.
+    """
+    with one_line_of(OSError, UsageError, "cannot read this file", where=path):
+        with path.open("rb") as raw:
+            is_packed = raw.read(2) == b"\x1f\x8b"
+        if is_packed:
+            packed = io.BufferedReader(_Unpacked(path))
+            return io.TextIOWrapper(packed, encoding="utf-8-sig", errors="strict", newline="")
+        return path.open(encoding="utf-8-sig", errors="strict", newline="")
+
+
+class _Unpacked(io.RawIOBase):
+    """A gzipped file that holds no more than a table would: some bytes can stand for gigabytes of nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._most = path, max(_LEAST_UNPACKED, _MOST_TIMES * path.stat().st_size)
+        self._file, self._num_read = gzip.GzipFile(path), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._file.read(len(buffer))
+        buffer[: len(found)] = found
+        self._num_read += len(found)
+        if self._num_read > self._most:
+            raise UsageError(
+                "the file unpacks to far more than a table does",
+                where=str(self._path),
+                got=f"over {self._num_read:,} bytes from {self._path.stat().st_size:,}",
+                next_step="unpack it, and import that, if it is what it should be",
+            )
+        return len(found)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 def text_of(path: Path) -> str:
     """Returns the content of a file, unpacked if it is gzipped, whatever its name."""
-    with one_line_of((OSError, EOFError, zlib.error), UsageError, "cannot read this file", where=path):
-        content = path.read_bytes()
-        if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
-    with one_line_of(UnicodeDecodeError, UsageError, "this is not a text file", where=path):
-        return content.decode("utf-8-sig")
+    with (
+        one_line_of(UnicodeDecodeError, UsageError, "this is not a text file", where=path),
+        one_line_of((OSError, EOFError, zlib.error), UsageError, "cannot read this file", where=path),
+        opened(path) as file,
+    ):
+        return file.read()
 
 
 def _numbers(column: pd.Series, where: str, text: str) -> pd.Series:

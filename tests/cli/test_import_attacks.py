@@ -18,6 +18,7 @@ from imported import held
 from stores import add
 from tiny import PATIENCE
 
+from lobench.analysis.csv_files import text_of
 from lobench.core.errors import CheckpointError, UsageError
 from lobench.engine.checkpoints.readers import NpzReader
 from lobench.sessions.imports import import_curves
@@ -112,3 +113,9 @@ def test_a_folder_of_logs_that_become_seeds_is_said_first(tmp_path: Path) -> Non
     done = lobench("import", tmp_path / "logs", "--store", tmp_path / "store")
     assert done.returncode == 0 and "4 logs are seeds of one method, 'logs'" in done.stderr
     assert "4 logs" not in done.stdout
+
+
+def test_a_log_that_is_scored_is_unpacked_no_further_than_one_that_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "bomb.csv.gz").write_bytes(gzip.compress(bytes(1 << 24), mtime=0) * 40)
+    with pytest.raises(UsageError, match="unpacks to far more than a table does"):
+        text_of(tmp_path / "bomb.csv.gz")

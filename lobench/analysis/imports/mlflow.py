@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
+from lobench.analysis.csv_files import opened
 from lobench.analysis.imports.points import Asked, LoggedRun, Points, Run, named_runs
-from lobench.analysis.imports.tables import opened
 from lobench.core.errors import UsageError
 from lobench.core.headline import one_line_of
 

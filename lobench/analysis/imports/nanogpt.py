@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from lobench.analysis.csv_files import UNREADABLE, opened
 from lobench.analysis.imports.points import Asked, Points, Run, named_run
-from lobench.analysis.imports.tables import UNREADABLE, opened
 from lobench.core.errors import UsageError
 from lobench.core.headline import counted, one_line_of
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.analysis.algoperf_files import read_log, read_targets
+from lobench.analysis.csv_files import UNREADABLE, opened
 from lobench.analysis.imports.points import Asked, Points, Run, step_numbers
-from lobench.analysis.imports.tables import UNREADABLE, opened
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
 from lobench.core.headline import cause

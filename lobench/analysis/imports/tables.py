@@ -7,12 +7,10 @@ adam,mnist,0,100,val_loss,0.31              adam,mnist,0,100,0.31,0.91
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import itertools
 import json
 import shlex
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lobench.analysis.csv_files import UNREADABLE, opened
 from lobench.analysis.imports.points import Asked, Points, Run, step_numbers
 from lobench.core.errors import UsageError
 from lobench.core.headline import one_line_of
@@ -28,60 +27,13 @@ from lobench.core.headline import one_line_of
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["UNREADABLE", "Part", "column_names", "is_parquet", "opened", "parts_of", "read_table"]
-
-# What reading a file of text, gzipped or not, raises where it is damaged or something else.
-UNREADABLE = (OSError, EOFError, zlib.error, UnicodeDecodeError)
+__all__ = ["Part", "column_names", "is_parquet", "parts_of", "read_table"]
 
 _ROLES = ("method", "case", "seed", "step", "metric", "value")
 _CHUNK = 200_000  # rows
-_LEAST_UNPACKED, _MOST_TIMES = 2**28, 200  # bytes; times the packed ones
 _SNIFFED = 1000  # lines, of which the names in JSON are the columns
 _STEPS = ("iteration", "iter", "global_step", "_step", "steps", "epoch", "it", "i")  # what people call steps
 _MISSING = ["", "None", "none", "NULL", "null", "NA", "N/A", "<NA>"]
-
-
-def opened(path: Path) -> IO[str]:
-    """Opens a file of text, gzipped or not, whatever its name.
-
-    Raises:
-      UsageError: it cannot be read.
-    """
-    with one_line_of(OSError, UsageError, "cannot read this file", where=path):
-        with path.open("rb") as raw:
-            is_packed = raw.read(2) == b"\x1f\x8b"
-        if is_packed:
-            packed = io.BufferedReader(_Unpacked(path))
-            return io.TextIOWrapper(packed, encoding="utf-8-sig", errors="strict", newline="")
-        return path.open(encoding="utf-8-sig", errors="strict", newline="")
-
-
-class _Unpacked(io.RawIOBase):
-    """A gzipped file that holds no more than a table would: some bytes can stand for gigabytes of nothing."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._most = path, max(_LEAST_UNPACKED, _MOST_TIMES * path.stat().st_size)
-        self._file, self._num_read = gzip.GzipFile(path), 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        found = self._file.read(len(buffer))
-        buffer[: len(found)] = found
-        self._num_read += len(found)
-        if self._num_read > self._most:
-            raise UsageError(
-                "the file unpacks to far more than a table does",
-                where=str(self._path),
-                got=f"over {self._num_read:,} bytes from {self._path.stat().st_size:,}",
-                next_step="unpack it, and import that, if it is what it should be",
-            )
-        return len(found)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
 
 
 def column_names(path: Path) -> list[str]:
