@@ -77,6 +77,8 @@ def test_values_that_repeat_at_different_seeds_were_rounded() -> None:
     assert rounding_step([0.8, 0.81, 0.85], [0.82, 0.83, 0.87], is_paired=True) == pytest.approx(0.01)
     same = np.random.default_rng(0).normal(size=6).tolist()
     assert rounding_step(same, same, is_paired=True) == 0.0, "equal methods are no rounded ones"
+    nearly = [value * (1 + 1e-8) for value in same]
+    assert rounding_step(same, nearly, is_paired=True) == 0.0, "nor is one against its own rounded record"
     assert rounding_step(same, same[:3], is_paired=False) > 0
     found = mean_difference(Samples.of([0.8, 0.82, 0.84], [0.82, 0.84, 0.86]))
     assert found.p_value == pytest.approx(2 * stats.t.sf(0.02 / math.sqrt(0.02**2 / 6 / 3), 2), rel=1e-6)
