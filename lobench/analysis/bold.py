@@ -11,7 +11,7 @@ import numpy as np
 from lobench.analysis.comparison import Comparison, Effect, compare_cases
 from lobench.analysis.findings import Findings
 from lobench.analysis.location import Method
-from lobench.analysis.paired_values import finals_of, paired_values, values_of
+from lobench.analysis.paired_values import paired_values, values_of
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Cell
 from lobench.core.metric import Direction
@@ -40,7 +40,7 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
       cells: None where a method was not evaluated.
       alone: The best, and what equals it, alone.
     """
-    finals = [finals_of(cell, metric) if cell is not None else {} for cell in cells]
+    finals = [cell.finals(metric) if cell is not None else {} for cell in cells]
     case = next((cell.case for cell in cells if cell is not None), None)
     direction = scales.direction(case, metric) if case is not None else None
     if direction is None:  # nobody knows what is better

@@ -14,7 +14,7 @@ from lobench.analysis.findings import differences, improvement, is_changed
 from lobench.analysis.gate_looks import decide
 from lobench.analysis.gates import GateReport, GateRules
 from lobench.analysis.intervals import Interval
-from lobench.analysis.paired_values import PairedValues, finals_of, samples_of, without_scale
+from lobench.analysis.paired_values import PairedValues, samples_of, without_scale
 from lobench.analysis.reading import case_names
 from lobench.analysis.samples import Samples
 from lobench.analysis.scales import Scales
@@ -230,7 +230,7 @@ class _Ends:
         if identity not in a.cells or identity not in b.cells:
             return None
         cells = [side.cells[identity] for side in (a, b)]
-        finals = [finals_of(cell, metric) for cell in cells]
+        finals = [cell.finals(metric) for cell in cells]
         found = samples_of(finals[0], finals[1], *cells)
         if not len(found):
             return None

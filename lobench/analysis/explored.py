@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from lobench.analysis.bands import bands
 from lobench.analysis.findings import Findings
-from lobench.analysis.paired_values import finals_of
 from lobench.analysis.reading import Reading
 from lobench.core.metric import Direction, direction_of
 from lobench.drawing.wide import evenly
@@ -97,7 +96,7 @@ def _finals(reading: Reading, metric: str, direction: Direction | None) -> NDArr
     for place, subject in enumerate(reading.subjects):
         for case, info in enumerate(reading.cases):
             cell = subject.cells.get(info.identity)
-            if cell is not None and (values := list(finals_of(cell, metric).values())):
+            if cell is not None and (values := list(cell.finals(metric).values())):
                 groups.setdefault(len(values), []).append((place, case, values))
     for cells in groups.values():
         rows = np.asarray([values for *_, values in cells], np.float64)[:, :, None]

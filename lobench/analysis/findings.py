@@ -15,7 +15,7 @@ from lobench.analysis.baseline_file import BaselineCase
 from lobench.analysis.comparison import CaseEffect, Comparison, Effect, compare_cases
 from lobench.analysis.intervals import Interval, stratified_t_mean
 from lobench.analysis.mean_scores import MeanScore, mean_score
-from lobench.analysis.paired_values import PairedValues, finals_of, paired_values
+from lobench.analysis.paired_values import PairedValues, paired_values
 from lobench.analysis.reading import Reading, read_store
 from lobench.analysis.samples import Samples
 from lobench.analysis.scales import Scales
@@ -328,7 +328,7 @@ class Findings:
         names = [self.metric_of(case, metric) for metric in self.metrics]
         return CaseFinding(
             case=case,
-            final={name: mean_of(list(finals_of(cell, name).values())) for name in names if name in cell.final},
+            final={name: mean_of(list(cell.finals(name).values())) for name in names if name in cell.final},
             score={
                 metric: stratified_t_mean([list(found[identity].values())])
                 for metric, found in means.items()

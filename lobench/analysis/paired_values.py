@@ -17,7 +17,7 @@ from lobench.analysis.subjects import LOBENCH_SEEDS, Cell, are_common
 from lobench.core.metric import Direction
 from lobench.core.trials import FIRST_REPORT_SEED
 
-__all__ = ["PairedValues", "finals_of", "paired_values", "samples_of", "scored", "values_of", "without_scale"]
+__all__ = ["PairedValues", "paired_values", "samples_of", "scored", "values_of", "without_scale"]
 
 # Finals whose largest is at most so many times the smallest are compared as they are: a logarithm would say the same
 # to three digits, and p-values that were published are of the values.
@@ -60,7 +60,7 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     scale = scales.scale(case, name)
     if a is None or b is None:
         return PairedValues(samples=Samples(), scale=scale)
-    sides = [finals_of(cell, name) for cell in (a, b)]
+    sides = [cell.finals(name) for cell in (a, b)]
     if a.draws == b.draws == LOBENCH_SEEDS:
         starts = {**scales.starts_of(b, name), **scales.starts_of(a, name)}
         is_paired = _is_fresh(a) == _is_fresh(b)
@@ -84,7 +84,7 @@ def samples_of(a: Finals, b: Finals, of_a: Cell, of_b: Cell) -> Samples:
 def values_of(a: Cell, b: Cell, metric: str, direction: Direction | None) -> Samples:
     """Returns the final values of two cells, higher is better: of lowering metrics the negative ones."""
     sign = 1.0 if direction is Direction.MAX else -1.0
-    ours, theirs = ({seed: sign * value for seed, value in finals_of(cell, metric).items()} for cell in (a, b))
+    ours, theirs = ({seed: sign * value for seed, value in cell.finals(metric).items()} for cell in (a, b))
     return samples_of(ours, theirs, a, b)
 
 
@@ -92,12 +92,6 @@ def without_scale(samples: Samples) -> Samples:
     """Returns samples of which nothing can be decided."""
     a, b = ((math.nan,) * len(side) for side in (samples.a, samples.b))
     return dataclasses.replace(samples, a=a, b=b)
-
-
-def finals_of(cell: Cell, metric: str) -> dict[int, float]:
-    """Returns the final value of each seed that has the metric; NaN where it diverged."""
-    finals = cell.final.get(metric, {})
-    return {seed: math.nan if seed in cell.diverged_at else value for seed, value in sorted(finals.items())}
 
 
 def _is_fresh(cell: Cell) -> bool:
@@ -186,7 +180,7 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
     is_primary = metric == a.case.primary_metric
     minimum = a.case.minimum if is_primary else None
     low, direction = minimum or 0.0, own.direction or Direction.MIN
-    finals = [finals_of(cell, metric) for cell in (a, b)]
+    finals = [cell.finals(metric) for cell in (a, b)]
     finite = [value - low for side in finals for value in side.values() if math.isfinite(value)]
     lowest = min(finite, default=math.nan)
     declared = (a.case.scale or "") if is_primary else ""

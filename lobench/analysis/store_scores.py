@@ -145,8 +145,8 @@ def _name(item: tuple[str, Cell]) -> tuple[str, str]:
 
 
 def _final(cell: Cell) -> float:
-    values = cell.final.get(cell.case.primary_metric, {})
-    return math.nan if cell.diverged_at or not values else mean_of(list(values.values()))
+    values = list(cell.finals(cell.case.primary_metric).values())
+    return mean_of(values) if values else math.nan
 
 
 def _without_curves(subject: Subject) -> Subject:

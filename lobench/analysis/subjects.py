@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -103,6 +104,11 @@ class Cell:
     def curve(self, metric: str) -> NDArray[np.float64]:
         """Returns the mean over the seeds that have the metric: float64[num_evals]; NaN where one of them diverged."""
         return np.asarray(self.curves_of_seeds(metric).mean(axis=0))
+
+    def finals(self, metric: str) -> dict[int, float]:
+        """Returns the final value of each seed that has the metric; NaN where it diverged, whatever the metric."""
+        found = self.final.get(metric, {})
+        return {seed: math.nan if seed in self.diverged_at else value for seed, value in sorted(found.items())}
 
     def starts(self, metric: str) -> dict[int, float]:
         """Returns the first value of each seed, at whatever step its curve begins."""

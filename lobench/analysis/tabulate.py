@@ -18,13 +18,13 @@ from lobench.analysis.location import Method
 from lobench.analysis.mean_ranks import mean_ranks
 from lobench.analysis.mean_scores import mean_score
 from lobench.analysis.methods import check_named, chosen, hyperparameters, place_of_case, place_of_method
-from lobench.analysis.paired_values import finals_of
 from lobench.analysis.reading import Reading
 from lobench.analysis.subjects import Cell, Subject
 from lobench.analysis.table import Entry, Heading, Line, Panel, TableSpec, Tabulated, unknown_name
 from lobench.core.errors import StoreError
 from lobench.core.headline import counted
 from lobench.core.metric import how_to_declare
+from lobench.core.result import mean_of
 
 __all__ = ["SEARCHED_NOTE", "renamed", "tabulate"]
 
@@ -187,7 +187,7 @@ class _Maker:
         """Returns one case's cells, by method."""
         name = self._findings.metric_of(case, metric)
         cells = [self._cell(place, case, name) for place, _ in self._methods]
-        columns = [finals_of(cell, name) if cell is not None else {} for cell in cells]
+        columns = [cell.finals(name) if cell is not None else {} for cell in cells]
         bold = self._bold(name, cells)
         entries = [self._entry(column, name, is_bold=index in bold) for index, column in enumerate(columns)]
         return [
@@ -206,8 +206,8 @@ class _Maker:
 
     def _mean_of(self, subject: Subject, case: int, metric: str) -> float:
         cell = subject.cells.get(self._findings.reading.cases[case].identity)
-        column = finals_of(cell, metric) if cell is not None else {}
-        return math.fsum(column.values()) / len(column) if column else math.nan
+        column = cell.finals(metric) if cell is not None else {}
+        return mean_of(list(column.values())) if column else math.nan
 
     def _cell(self, place: int, case: int, metric: str) -> Cell | None:
         if place < 0:

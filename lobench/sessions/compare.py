@@ -170,10 +170,11 @@ def _evaluate(
     wanted = [_read(one, manager) for one in given]
     evaluate_into(store, given, suites, name="compare", progress=progress, **options)
     found: dict[str, Stored] = {}
+    reading = read_store(store)
     for name, subject in zip(names, _found(store, wanted), strict=True):
         if subject is None:
             raise LobenchError("it was not evaluated", where=name, next_step="see the lines above")
-        found[name] = Stored(subject=subject, reading=replace(read_store(store), subjects=(subject,)))
+        found[name] = Stored(subject=subject, reading=replace(reading, subjects=(subject,)))
     return found
 
 
