@@ -15,7 +15,7 @@ import statistics
 import time
 from pathlib import Path
 
-from lobench.analysis.grids import velo_grid
+from lobench.analysis.scores.baseline_grids import velo_grid
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in

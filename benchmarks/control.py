@@ -20,7 +20,7 @@ from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
 from lobench.inner.backend import claim_backend
 from lobench.inner.tasks.control import PPO
-from lobench.inner.train import Program
+from lobench.inner.training.train import Program
 
 __all__ = ["main"]
 

@@ -14,9 +14,9 @@ from harness import answer_help
 from scipy import stats
 from simulated_seeds import KINDS, Losses, Population
 
-from lobench.analysis.aggregates import iqm_interval
-from lobench.analysis.intervals import Interval, stratified_t_mean
-from lobench.analysis.score_scale import ScaleKind
+from lobench.analysis.scores.score_scale import ScaleKind
+from lobench.analysis.stats.aggregates import iqm_interval
+from lobench.analysis.stats.intervals import Interval, stratified_t_mean
 
 __all__ = ["coverage", "coverage_of_losses", "main"]
 

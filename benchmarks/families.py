@@ -17,7 +17,7 @@ from lobench.inner.task import IteratorDataset, Task
 from lobench.inner.tasks.image import DigitsConv
 from lobench.inner.tasks.language import PythonText
 from lobench.inner.tasks.sequence import ByteRNN
-from lobench.inner.train import Program
+from lobench.inner.training.train import Program
 
 __all__ = ["BENCHMARKS"]
 

@@ -16,7 +16,7 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.optimizers import AdafacMLPLOpt
 from lobench.inner.task import Datasets, IteratorDataset
 from lobench.inner.tasks.image import DigitsMLP
-from lobench.inner.train import Program
+from lobench.inner.training.train import Program
 
 __all__ = ["BENCHMARKS"]
 

@@ -14,10 +14,10 @@ import sys
 import numpy as np
 from harness import answer_help
 
-from lobench.analysis.gate_looks import decide, is_settled, look_sizes
-from lobench.analysis.gates import GateRules, Verdict
-from lobench.analysis.samples import Samples
-from lobench.analysis.spending import Looks
+from lobench.analysis.comparisons.gate_looks import decide, is_settled, look_sizes
+from lobench.analysis.comparisons.gates import GateRules, Verdict
+from lobench.analysis.stats.alpha_spending import Looks
+from lobench.analysis.stats.paired_samples import Samples
 
 
 def one_experiment(rng: np.random.Generator, rules: GateRules, num_cases: int) -> tuple[bool, float]:

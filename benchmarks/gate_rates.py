@@ -26,17 +26,17 @@ import numpy as np
 from scipy import stats
 from simulated_seeds import Losses, Population
 
-from lobench.analysis.baseline_file import Baseline
-from lobench.analysis.bold import bold_cells
-from lobench.analysis.comparison import Effect, compare_cases
-from lobench.analysis.gate_looks import decide
-from lobench.analysis.gates import GateReport, GateResult, GateRules, Verdict, gate_cases, seeds_to_decide
-from lobench.analysis.paired_values import scored
-from lobench.analysis.samples import DIVERGED, Samples
-from lobench.analysis.scales import Scales
-from lobench.analysis.score_scale import ScaleKind, ScoreScale
-from lobench.analysis.spending import Looks
-from lobench.analysis.subjects import Cell
+from lobench.analysis.comparisons.best_group import bold_cells
+from lobench.analysis.comparisons.gate_looks import decide
+from lobench.analysis.comparisons.gates import GateReport, GateResult, GateRules, Verdict, gate_cases, seeds_to_decide
+from lobench.analysis.comparisons.paired_values import scored
+from lobench.analysis.scores.baseline_file import Baseline
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.scores.score_scale import ScaleKind, ScoreScale
+from lobench.analysis.stats.alpha_spending import Looks
+from lobench.analysis.stats.comparison import Effect, compare_cases
+from lobench.analysis.stats.paired_samples import DIVERGED, Samples
+from lobench.analysis.store.subjects import Cell
 from lobench.core.case import CaseInfo
 
 __all__ = [

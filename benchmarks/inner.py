@@ -27,7 +27,7 @@ from lobench.inner.optimizers import L2ODM, AdafacMLPLOpt, Celo, MLPLOpt
 from lobench.inner.task import Datasets, Task
 from lobench.inner.tasks.image import DigitsMLP
 from lobench.inner.tasks.quadratic import Quadratic
-from lobench.inner.train import Program
+from lobench.inner.training.train import Program
 
 __all__ = ["BENCHMARKS"]
 

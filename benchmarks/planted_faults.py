@@ -15,13 +15,13 @@ import numpy as np
 import optax
 from harness import answer_help
 
-from lobench.analysis.trouble import Ranges, Step, Training, Verdict, diagnose
 from lobench.core.case import Case, SeedBlock
-from lobench.evaluation.replayed import step_of
 from lobench.inner.adapters import as_stepper
-from lobench.inner.replay import Look, Replay
 from lobench.inner.task import ArrayDataset, Datasets, Task
 from lobench.inner.theta import leaf_paths
+from lobench.inner.training.replay import Look, Replay
+from lobench.tools.debug.diagnosis import Ranges, Step, Training, Verdict, diagnose
+from lobench.tools.debug.replayed_case import step_of
 
 __all__ = ["FAULTS", "Fault", "replayed"]
 

@@ -13,11 +13,11 @@ import numpy as np
 from gate_rates import SUBJECTS, SUITE
 from harness import answer_help
 
-from lobench.analysis.baseline_file import Baseline, baseline_path
-from lobench.analysis.grids import Grid
+from lobench.analysis.scores.baseline_file import Baseline, baseline_path
+from lobench.analysis.scores.baseline_grids import Grid
 from lobench.engine.config.suite import specs_in
 from lobench.evaluation.tuning import run_points
-from lobench.sessions.baseline import case_key, default_layers
+from lobench.experiments.baseline import case_key, default_layers
 
 FACTORS = (0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
 METRICS = ("train/loss", "test/loss")

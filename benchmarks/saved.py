@@ -19,9 +19,9 @@ from lobench.engine.store.states import BlockStates
 from lobench.inner.adapters import as_stepper
 from lobench.inner.backend import claim_backend
 from lobench.inner.optimizers import Celo
-from lobench.inner.saved import SavePoints
 from lobench.inner.tasks.image import DigitsMLP
-from lobench.inner.train import Program
+from lobench.inner.training.checkpointing import SavePoints
+from lobench.inner.training.train import Program
 
 __all__ = ["BENCHMARKS"]
 

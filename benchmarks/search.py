@@ -24,8 +24,8 @@ from collections.abc import Callable, Mapping
 import optuna
 from lobench_optuna.search import optuna_search
 
-from lobench.core.search import search_seed
-from lobench.core.space import Parameter, Scale, Space, Value, parameter_of
+from lobench.core.search.search import search_seed
+from lobench.core.search.space import Parameter, Scale, Space, Value, parameter_of
 from lobench.testing.searches import run_search
 
 Objective = Callable[[Mapping[str, Value]], float]
@@ -46,7 +46,7 @@ def digits() -> Objective:
     from lobench.core.case import SeedBlock
     from lobench.extend import as_stepper, as_task
     from lobench.inner.tasks.image import DigitsMLP
-    from lobench.inner.train import Program
+    from lobench.inner.training.train import Program
 
     case = Case(task=DigitsMLP(hidden_sizes=(8,), batch_size=32), num_inner_steps=100, eval_every=100, num_seeds=1)
     program = Program(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.score_scale import ScaleKind, ScoreScale, scores
+from lobench.analysis.scores.score_scale import ScaleKind, ScoreScale, scores
 
 __all__ = ["KINDS", "Losses", "Population"]
 

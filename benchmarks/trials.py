@@ -12,8 +12,8 @@ from lobench.core.subject import Subject
 from lobench.engine.config.bound import bind_case
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
-from lobench.evaluation.asked import ThetaLeaves
 from lobench.evaluation.programs import Programs
+from lobench.evaluation.request import ThetaLeaves
 from lobench.evaluation.runner import BlockRunner
 from lobench.plugins import load_plugins
 

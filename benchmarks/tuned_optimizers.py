@@ -10,11 +10,11 @@ import sys
 
 from harness import answer_help
 
-from lobench.analysis.baseline_file import Baseline, BaselineCase, find_baselines
-from lobench.analysis.intervals import stratified_t_mean
-from lobench.analysis.mean_ranks import mean_ranks
-from lobench.analysis.scales import seed_scores
-from lobench.analysis.score_scale import ScoreScale
+from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, find_baselines
+from lobench.analysis.scores.scales import seed_scores
+from lobench.analysis.scores.score_scale import ScoreScale
+from lobench.analysis.stats.intervals import stratified_t_mean
+from lobench.analysis.stats.mean_ranks import mean_ranks
 from lobench.core.metric import Direction
 from lobench.engine.config.shipped import find_suite
 

@@ -12,7 +12,7 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.backend import claim_backend
 from lobench.inner.optimizers import Celo
 from lobench.inner.tasks.image import DigitsMLP
-from lobench.inner.train import Program
+from lobench.inner.training.train import Program
 
 __all__ = ["BENCHMARKS"]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TextIO
 
 import lobench
-from lobench.analysis.baseline_file import Baseline
+from lobench.analysis.scores.baseline_file import Baseline
 
 ROOT = Path(__file__).resolve().parents[1]
 SUITE = ROOT / "suites" / "demo"

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 from lobench.core.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from lobench.analysis.frames import CaseCurves, StoredResults, open_results
+    from lobench.analysis.tables.frames import CaseCurves, StoredResults, open_results
+    from lobench.api.compare import compare
+    from lobench.api.evaluate import evaluate
+    from lobench.api.watch import watch
     from lobench.core.case import Case
     from lobench.core.errors import (
         CheckpointError,
@@ -26,20 +29,17 @@ if TYPE_CHECKING:
     from lobench.core.result import Outcome
     from lobench.engine.config.suite import cases
     from lobench.evaluation.result import Result
+    from lobench.experiments.baseline import baseline
+    from lobench.experiments.run import run
     from lobench.inner.configurable import configurable
+    from lobench.inner.extra_inputs.optimizer_side import wanting
     from lobench.inner.optimizer import LearnedOptimizer
-    from lobench.inner.schedule import Schedule
+    from lobench.inner.schedules.schedule import Schedule
     from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
     from lobench.inner.tasks.multitask import MultiTask
-    from lobench.inner.wanting import wanting
-    from lobench.sessions.baseline import baseline
-    from lobench.sessions.best import best
-    from lobench.sessions.bisect import bisect
-    from lobench.sessions.compare import compare
-    from lobench.sessions.evaluate import evaluate
-    from lobench.sessions.imports import import_curves
-    from lobench.sessions.run import run
-    from lobench.sessions.watch import watch
+    from lobench.tools.best.best import best
+    from lobench.tools.bisect.bisect import bisect
+    from lobench.tools.curve_import.imports import import_curves
 
 __version__ = "0.1.0"
 

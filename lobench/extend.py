@@ -11,24 +11,33 @@ from typing import TYPE_CHECKING
 from lobench.core.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from lobench.analysis.event_numbers import Group, Number, numbers_of, run_label
-    from lobench.analysis.imports.wandb_log import wandb_rows
-    from lobench.analysis.intervals import Interval, metric_mean, stratified_t_mean
+    from lobench.analysis.comparisons.event_numbers import Group, Number, numbers_of, run_label
+    from lobench.analysis.stats.intervals import Interval, metric_mean, stratified_t_mean
     from lobench.cli.output import emit, format_option
     from lobench.core import schedule
     from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
     from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
     from lobench.core.codec import Codec, Message, kind_of
-    from lobench.core.draws import Draws, fold
     from lobench.core.errors import CheckpointGone, PickleRefused, PluginError, StoreBusy, suggestion
-    from lobench.core.finite import finite_or_none
-    from lobench.core.headline import cause, counted, headline
+    from lobench.core.json_numbers import finite_or_none
     from lobench.core.metric import Direction
-    from lobench.core.population import Member, Objective, Pool, Selection, better, front, oriented, rank, weighted
+    from lobench.core.population.population import (
+        Member,
+        Objective,
+        Pool,
+        Selection,
+        better,
+        front,
+        oriented,
+        rank,
+        weighted,
+    )
     from lobench.core.result import Curves
-    from lobench.core.search import Grid, Trial, grid_values, trials_left
-    from lobench.core.space import Kind, Parameter, Rule, Scale, Space, Value, check_parameters
+    from lobench.core.search.search import Grid, Trial, grid_values, trials_left
+    from lobench.core.search.seeded_draws import Draws, fold
+    from lobench.core.search.space import Kind, Parameter, Rule, Scale, Space, Value, check_parameters
     from lobench.core.subject import Subject, Variant
+    from lobench.core.wording import cause, counted, headline
     from lobench.engine.checkpoints.files import content_of, flatten, is_settled, reading
     from lobench.engine.checkpoints.spool import checkpoint_sha256
     from lobench.engine.config.bound import bind_case
@@ -54,12 +63,13 @@ if TYPE_CHECKING:
     from lobench.evaluation.runner import claim_for
     from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
     from lobench.inner.backend import compiler_options, device_description
-    from lobench.inner.schedule import LossSchedule
+    from lobench.inner.schedules.schedule import LossSchedule
     from lobench.inner.theta import leaf_paths
     from lobench.plugins import PluginManager, load_plugins
-    from lobench.report.lines import text_table
-    from lobench.report.rendered import plain_page
-    from lobench.report.svg import Chart, Series
+    from lobench.report.charts.svg import Chart, Series
+    from lobench.report.page.templates import plain_page
+    from lobench.report.tables.text import text_table
+    from lobench.tools.curve_import.formats.wandb_log import wandb_rows
 
 # fmt: off
 __all__ = [

@@ -20,10 +20,10 @@ import pluggy
 from lobench.core.admission import AdmissionPolicy
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
-from lobench.core.heard import Capacity, Died, Heard, Notice, Said
-from lobench.core.population import Member, Pool, Selection
+from lobench.core.executor_events import Capacity, Died, Heard, Notice, Said
+from lobench.core.population.population import Member, Pool, Selection
 from lobench.core.result import Curves, Outcome
-from lobench.core.search import SearchStrategy
+from lobench.core.search.search import SearchStrategy
 from lobench.core.subject import Subject
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import pluggy
 
 from lobench import hookspecs
 from lobench.core.errors import ConfigError, LobenchError, PluginError, UsageError, suggestion
-from lobench.core.headline import headline
+from lobench.core.wording import headline
 from lobench.hookspecs import Declaration
 
 __all__ = ["CASE_WORKER", "BrokenPlugin", "PluginManager", "Registered", "load_plugins"]

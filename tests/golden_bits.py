@@ -38,7 +38,7 @@ def bits() -> dict[str, str]:
     from lobench.engine.workers.devices import settle_blas
     from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
     from lobench.inner.backend import claim_backend
-    from lobench.inner.train import Program
+    from lobench.inner.training.train import Program
 
     class Tiny(Task):
         """A layer with leaves of one and of two axes, which gives all that an optimizer may want."""

@@ -107,7 +107,7 @@ class Reader:
             traceless(),
             contextlib.chdir(self._folder),
             mock.patch.dict(os.environ, environment(self._folder)),
-            mock.patch("lobench.sessions.settings.num_cores", return_value=1),  # so one worker, where a page says none
+            mock.patch("lobench.api.settings.num_cores", return_value=1),  # so one worker, where a page says none
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
         ):

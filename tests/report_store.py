@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lobench.analysis.baseline_file import Baseline, BaselineCase, GridPoint
+from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, GridPoint
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.film import Film, Scene, Shape

@@ -21,9 +21,9 @@ from lobench.engine.store.states import BlockStates
 from lobench.inner.adapters import as_learned_optimizer, as_stepper
 from lobench.inner.optimizer import LearnedOptimizer
 from lobench.inner.optimizers import adam, schedule_free_adamw
-from lobench.inner.phases import later_phases, stepper_in
 from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, Task
-from lobench.inner.train import Program
+from lobench.inner.training.phases import later_phases, stepper_in
+from lobench.inner.training.train import Program
 
 BLOCK = SeedBlock(start=3, size=2)
 ROWS = np.asarray(np.random.default_rng(0).normal(size=(40, 3)), np.float32)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from tiny import PATIENCE
 
-from lobench.sessions.view import Served, view
+from lobench.tools.viewer.server import Served, view
 
 
 @dataclass(frozen=True, slots=True)

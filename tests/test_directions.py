@@ -11,7 +11,7 @@ from stores import add
 
 import lobench as package
 from lobench.core.metric import Direction, UnknownDirection
-from lobench.sessions.best import ranked_run
+from lobench.tools.best.best import ranked_run
 
 LOW, HIGH = [2.1, 2.2, 2.0, 2.3], [5.0, 5.1, 5.3, 5.2]
 DECLARE = 'declare it: `metric_directions = {"return": "max"}`'

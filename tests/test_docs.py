@@ -16,7 +16,7 @@ from reference import ROOT
 from tiny import make_suite
 
 from lobench.core.experiment import CommandState
-from lobench.core.search import TrialState
+from lobench.core.search.search import TrialState
 
 
 def test_every_command_has_help_with_examples_or_options() -> None:

@@ -42,7 +42,7 @@ def test_from_a_training_to_a_gate_and_to_parity(tmp_path: Path) -> None:
 
 
 def test_the_page_knows_every_kind_and_every_option() -> None:
-    from lobench.analysis.imports.kinds import KINDS
+    from lobench.tools.curve_import.formats.kinds import KINDS
 
     text = (ROOT / "docs" / "import.md").read_text()
     assert set(re.findall(r"\| `([a-z][a-z-]+)` \|", text)) == set(KINDS)

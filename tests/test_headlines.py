@@ -15,7 +15,7 @@ from report_store import make_baseline
 from stores import add
 
 from lobench.core.result import Outcome
-from lobench.sessions.best import ranked_run
+from lobench.tools.best.best import ranked_run
 
 NAN = math.nan
 

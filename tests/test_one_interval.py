@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from report_store import deliveries_of
 from stores import add
 
-from lobench.analysis.event_numbers import Group, numbers_of
-from lobench.analysis.explored import Explored
-from lobench.analysis.findings import Findings, findings_of
-from lobench.analysis.notebook import html_of_results
-from lobench.analysis.table import TableSpec
-from lobench.analysis.tabulate import tabulate
+from lobench.analysis.comparisons.event_numbers import Group, numbers_of
+from lobench.analysis.comparisons.summary import Findings, findings_of
+from lobench.analysis.comparisons.viewer_index import Explored
+from lobench.analysis.tables.notebook import html_of_results
+from lobench.analysis.tables.table import TableSpec
+from lobench.analysis.tables.tabulate import tabulate
 from lobench.cli.records import verdict_record
 from lobench.hookspecs import EvaluationFinished
-from lobench.report.latex import latex_table
-from lobench.report.method_table import method_records, method_text
-from lobench.report.page import render_page
+from lobench.report.page.page import render_page
+from lobench.report.tables.latex import latex_table
+from lobench.report.tables.method_table import method_records, method_text
 
 Store = dict[str, dict[str, dict[str, list[float]]]]  # by method, case and metric
 METRICS = ("train/loss", "test/accuracy", "test/success")

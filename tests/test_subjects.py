@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from tiny import KILLED_CHIEF, PATIENCE, content, make_run, make_suite
 
+from lobench.api.engine_run import Watched
+from lobench.api.evaluate import evaluate_into
 from lobench.core.errors import ConfigError, LobenchError, UsageError
 from lobench.core.result import Outcome
 from lobench.engine.store.ledger import Ledger
-from lobench.report.progress import SilentProgress
-from lobench.sessions.evaluate import evaluate_into
-from lobench.sessions.rounds import Watched
+from lobench.report.live.progress import SilentProgress
 
 OTHER_RATE = "; LearnableSGD.initial_lr = 0.5"
 # Evaluates subjects in a process of its own: `python -c EVALUATE STORE SUITE SUBJECT...`.
 EVALUATE = """
 import sys
-from lobench.sessions.evaluate import evaluate_into
+from lobench.api.evaluate import evaluate_into
 store, suite, *subjects = sys.argv[1:]
 ending = evaluate_into(store, subjects, suite, workers=1).ending
 print(sum(ending.outcomes.values()), len([name for name in ("jax", "optax") if name in sys.modules]))

@@ -12,8 +12,9 @@ import gin.config as gin_state
 import griffe
 from words import escaped, prose, table
 
-from lobench.core import space
-from lobench.engine.config import bound, experiment_files, phases  # they register Case, Method, Phase, ...
+from lobench.core.search.search import space
+from lobench.engine.config import bound, phases
+from lobench.experiments import file  # they register Case, Method, Phase, ...
 from lobench.plugins import load_plugins
 
 __all__ = ["gin_pages"]
@@ -22,8 +23,8 @@ Made = Callable[..., Any]
 
 _KINDS = ("tasks", "optimizers", "schedules")
 _NOT_BOUND = {  # fields that no gin file says
-    "Method": {name for name in bound.Method.__slots__ if name not in experiment_files._METHOD_KEYS},
-    "Experiment": {name for name in bound.Experiment.__slots__ if name not in experiment_files._EXPERIMENT_KEYS},
+    "Method": {name for name in bound.Method.__slots__ if name not in file._METHOD_KEYS},
+    "Experiment": {name for name in bound.Experiment.__slots__ if name not in file._EXPERIMENT_KEYS},
 }
 _TEXTS = {
     "tasks": "`relu32/Case.task = @NAME()`; `NAME.FIELD = VALUE` sets a field.",

@@ -17,25 +17,31 @@ from lobench.core.errors import LobenchError, PluginError
 __all__ = ["main"]
 
 _COMMANDS = {
-    "run": ("lobench.cli.run:run", "Run an experiment: methods x cases x sessions."),
-    "tune": ("lobench.cli.tune:tune", "Tune an optimizer: an experiment with one method, printed as gin."),
+    "run": ("lobench.experiments.command:run", "Run an experiment: methods x cases x sessions."),
+    "tune": (
+        "lobench.experiments.tune_command:tune",
+        "Tune an optimizer: an experiment with one method, printed as gin.",
+    ),
     "watch": ("lobench.cli.watch:watch", "Evaluate every new checkpoint of a run."),
-    "import": ("lobench.cli.importing:import_curves", "Take curves that were made elsewhere into a store."),
+    "import": (
+        "lobench.tools.curve_import.command:import_curves",
+        "Take curves that were made elsewhere into a store.",
+    ),
     "results": ("lobench.cli.results:results", "Show or export what a store holds."),
     "compare": ("lobench.cli.compare:compare", "Is B better than A, on which cases, by how much?"),
-    "best": ("lobench.cli.best:best", "Find a run's best checkpoint, on seeds that did not choose it."),
-    "bisect": ("lobench.cli.bisect:bisect", "Find the outer step of a run at which a case broke."),
-    "debug": ("lobench.cli.debug:debug", "Replay one training, and say what went wrong in it."),
-    "merge": ("lobench.cli.merge:merge", "Put several stores into one; conflicts are named."),
+    "best": ("lobench.tools.best.command:best", "Find a run's best checkpoint, on seeds that did not choose it."),
+    "bisect": ("lobench.tools.bisect.command:bisect", "Find the outer step of a run at which a case broke."),
+    "debug": ("lobench.tools.debug.command:debug", "Replay one training, and say what went wrong in it."),
+    "merge": ("lobench.tools.merge.command:merge", "Put several stores into one; conflicts are named."),
     "report": ("lobench.cli.report:report", "Write a report: a web page, a LaTeX table, figures."),
-    "view": ("lobench.cli.view:view", "Serve the report as a page to explore, kept current."),
-    "score": ("lobench.cli.score:score", "AlgoPerf score from logs of evaluations."),
-    "baseline": ("lobench.cli.baseline:baseline", "Tune baselines on a suite and keep them beside it."),
+    "view": ("lobench.tools.viewer.command:view", "Serve the report as a page to explore, kept current."),
+    "score": ("lobench.tools.score.command:score", "AlgoPerf score from logs of evaluations."),
+    "baseline": ("lobench.experiments.baseline_command:baseline", "Tune baselines on a suite and keep them beside it."),
     "list": ("lobench.cli.inventory:list_things", "List tasks, optimizers, suites, readers, sinks, ..."),
     "plugins": ("lobench.cli.inventory:plugins", "Show plugins, their hooks, and those that do not import."),
-    "new": ("lobench.cli.new:new", "Begin a suite, a task, an optimizer, a sink or a plugin."),
+    "new": ("lobench.tools.new.command:new", "Begin a suite, a task, an optimizer, a sink or a plugin."),
     "schema": ("lobench.cli.schema:schema", "Show the JSON Schema of what --format json prints."),
-    "doctor": ("lobench.cli.doctor:doctor", "Check devices, store, plugins and configuration."),
+    "doctor": ("lobench.tools.doctor.command:doctor", "Check devices, store, plugins and configuration."),
 }
 
 _SHIPPED_PLUGINS = {"evolve": "lobench-evolve", "pbt": "lobench-pbt"}  # commands that may not be installed
@@ -151,7 +157,7 @@ def _ended() -> int:
     except Exception as error:  # noqa: BLE001  (Python's own exit code would be 1, which says that a verdict failed)
         import traceback
 
-        from lobench.core.headline import headline
+        from lobench.core.wording import headline
 
         traceback.print_exc()
         click.echo("lobench: this is a fault of lobench's or of a plugin's, and no verdict", err=True)

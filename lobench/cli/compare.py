@@ -81,8 +81,8 @@ Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is u
 @click.option("--gin-param", "gin_params", multiple=True, help="With --suite: gin binding over everything else.")
 def compare(subjects: tuple[str, ...], strict: bool, kind: str, **options: object) -> None:
     """Is B better than A, on which cases, by how much, and is that noise? The gate's verdict is the exit code."""
-    from lobench.report.comparison import comparison_records, comparison_text
-    from lobench.sessions.compare import compare as compared
+    from lobench.api.compare import compare as compared
+    from lobench.report.tables.comparison import comparison_records, comparison_text
 
     found = told_aside(compared, *subjects, **options)
     if kind == "json":

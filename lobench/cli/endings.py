@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lobench.cli.exit_codes import ExitCode
-from lobench.core.headline import counted
 from lobench.core.result import Outcome
-from lobench.engine.chief.contract import ERRORS, Ending
-from lobench.report.builtin_page import PAGE, REPORT
+from lobench.core.wording import counted
+from lobench.engine.chief.interfaces import ERRORS, Ending
+from lobench.report.page.builtin import PAGE, REPORT
 
 if TYPE_CHECKING:
+    from lobench.api.dry_run import Costs
+    from lobench.api.engine_run import Watched
+    from lobench.api.settings import WatchSettings
     from lobench.core.cost import CaseCost
     from lobench.core.subject import Subject
     from lobench.engine.store.ledger import EvaluationRow
-    from lobench.sessions.costs import Costs
-    from lobench.sessions.plan import ExperimentPlan, MethodPlan
-    from lobench.sessions.rounds import Watched
-    from lobench.sessions.run import Ran
-    from lobench.sessions.settings import WatchSettings
+    from lobench.experiments.check import ExperimentPlan, MethodPlan
+    from lobench.experiments.run import Ran
 
 __all__ = [
     "cost_lines",
@@ -66,9 +66,9 @@ def say_unmet(
     """
     if not ending.recorded.get(Outcome.FAILED):
         return
-    from lobench.report.failures import curve_lines
-    from lobench.report.running import subject_name
-    from lobench.sessions.repeated import unmet
+    from lobench.api.rerun import unmet
+    from lobench.report.live.running import subject_name
+    from lobench.report.tables.failures import curve_lines
 
     rows = unmet(store, ending)
     for row in rows[:_MOST]:
@@ -88,7 +88,7 @@ def say_ending(settings: WatchSettings, watched: Watched, say: Callable[..., Non
     Args:
       say: As of `say_unmet`.
     """
-    from lobench.sessions.repeated import repeating_command
+    from lobench.api.rerun import repeating_command
 
     ending = watched.ending
     for sink, count in ending.behind.items():

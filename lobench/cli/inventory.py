@@ -82,7 +82,7 @@ def list_things(kind: str, folder: Path | None, verbose: bool, form: str) -> Non
 
 
 def _list_kinds() -> list[Item]:
-    from lobench.report.lines import text_table
+    from lobench.report.tables.text import text_table
 
     click.echo(text_table([(f"lobench list {name}", summary) for name, summary in _KINDS.items()]))
     return [{"name": name, "summary": summary} for name, summary in _KINDS.items()]
@@ -91,7 +91,7 @@ def _list_kinds() -> list[Item]:
 def _list_declared(hook: str) -> list[Item]:
     from lobench.cli import plugin_commands
     from lobench.plugins import load_plugins
-    from lobench.report.lines import text_table
+    from lobench.report.tables.text import text_table
 
     found = plugin_commands() if hook == "lobench_cli_commands" else load_plugins().declarations(hook)
     if found:
@@ -128,7 +128,7 @@ def _list_suites(folder: Path | None, broken: list[LobenchError]) -> list[Item]:
 def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
     """Imports the gin modules, then sorts what they registered by its shape."""
     from lobench.plugins import load_plugins
-    from lobench.report.lines import text_table
+    from lobench.report.tables.text import text_table
 
     items = list[Item]()
     for found in load_plugins().declarations("lobench_gin_modules").values():

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from lobench.core.errors import suggestion
-from lobench.core.option import Option
+from lobench.core.settings_field import Option
 
 __all__ = ["Name", "Number", "baseline_option", "did_you_mean", "display_options", "options_of"]
 

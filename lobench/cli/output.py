@@ -21,8 +21,8 @@ from typing import Any, TextIO, TypeVar
 import click
 
 from lobench.core.errors import LobenchError, StoreError
-from lobench.core.finite import finite_or_none
-from lobench.core.headline import cause
+from lobench.core.json_numbers import finite_or_none
+from lobench.core.wording import cause
 
 __all__ = [
     "emit",
@@ -168,7 +168,7 @@ def emit_text(text: str) -> None:
 
 def told_aside(session: Callable[..., T], *arguments: Any, **options: Any) -> T:
     """Calls a session; what it tells meanwhile goes to the standard error: standard output is the record's."""
-    from lobench.report.progress import make_progress
+    from lobench.report.live.progress import make_progress
 
     with make_progress(sys.stderr) as progress:
         return session(*arguments, progress=progress, **options)

@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lobench.analysis.findings import Findings
+    from lobench.analysis.comparisons.summary import Findings
+    from lobench.api.dry_run import Costs
+    from lobench.api.engine_run import Watched
     from lobench.core.subject import Subject
-    from lobench.engine.chief.contract import Ending
-    from lobench.sessions.costs import Costs
-    from lobench.sessions.plan import ExperimentPlan
-    from lobench.sessions.rounds import Watched
-    from lobench.sessions.run import Ran
+    from lobench.engine.chief.interfaces import Ending
+    from lobench.experiments.check import ExperimentPlan
+    from lobench.experiments.run import Ran
 
 __all__ = ["costs_record", "plan_record", "ran_record", "verdict_record", "watched_record"]
 
@@ -34,7 +34,7 @@ def watched_record(watched: Watched) -> Record:
 def ran_record(ran: Ran) -> Record:
     """Returns how an experiment ended, and its table of methods and cases as far as there is one."""
     from lobench.cli.results_output import tabulated
-    from lobench.report.method_table import method_records
+    from lobench.report.tables.method_table import method_records
 
     return {
         "store": ran.store,
@@ -132,8 +132,8 @@ def plan_record(plan: ExperimentPlan, max_cores: int) -> Record:
 
 def verdict_record(findings: Findings, methods: Collection[Record]) -> Record:
     """Returns a report's verdict: scores of every subject, the change, what it says in words."""
-    from lobench.analysis.score_scale import SCORE_VERSION
-    from lobench.report.verdict import verdict_lines, warnings
+    from lobench.analysis.scores.score_scale import SCORE_VERSION
+    from lobench.report.tables.verdict import verdict_lines, warnings
 
     reading, comparison = findings.reading, findings.change()
     cases = findings.shown_cases(comparison)

@@ -11,8 +11,8 @@ from lobench.cli.options import baseline_option
 from lobench.cli.output import emit_text, format_option, json_text
 
 if TYPE_CHECKING:
-    from lobench.analysis.findings import Findings
-    from lobench.analysis.table import TableSpec
+    from lobench.analysis.comparisons.summary import Findings
+    from lobench.analysis.tables.table import TableSpec
 
 __all__ = ["report"]
 
@@ -63,9 +63,9 @@ def report(
     precision: int,
 ) -> None:
     """Write a report of a store: a web page in one file, its verdict as text, a LaTeX table, or a paper's figures."""
-    from lobench.analysis.findings import Findings, findings_of
-    from lobench.analysis.methods import narrowed, read_methods
-    from lobench.analysis.table import read_table
+    from lobench.analysis.comparisons.summary import Findings, findings_of
+    from lobench.analysis.store.methods import narrowed, read_methods
+    from lobench.analysis.tables.table import read_table
     from lobench.core.errors import UsageError
 
     if output is None and kind not in ("text", "json"):
@@ -87,16 +87,16 @@ def report(
         return
     paths = [output]
     if kind == "html":
-        from lobench.report.page import write_page
+        from lobench.report.page.page import write_page
 
         write_page(findings, output, spec, figure)
     elif kind == "latex":
-        from lobench.report.latex import write_latex
+        from lobench.report.tables.latex import write_latex
 
         write_latex(findings, output, precision=precision, spec=spec)
     else:
-        from lobench.analysis.tabulate import renamed
-        from lobench.report.figures import write_figures
+        from lobench.analysis.tables.tabulate import renamed
+        from lobench.report.charts.figures import write_figures
 
         paths = write_figures(renamed(findings, spec) if spec else findings, output, kind, figure)
     for path in paths:
@@ -105,10 +105,10 @@ def report(
 
 def _verdict(findings: Findings, spec: TableSpec | None, kind: str, digits: int) -> str:
     """Returns the verdict, and the table of methods where there are some, as text or as JSON."""
-    from lobench.analysis.tabulate import tabulate
+    from lobench.analysis.tables.tabulate import tabulate
     from lobench.cli.records import verdict_record
-    from lobench.report.method_table import method_records, method_text
-    from lobench.report.verdict import verdict_text
+    from lobench.report.tables.method_table import method_records, method_text
+    from lobench.report.tables.verdict import verdict_text
 
     text = verdict_text(findings)
     shows = spec is not None or findings.reading.lineup.shows_methods

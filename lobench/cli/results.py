@@ -86,7 +86,7 @@ def results(
             raise UsageError("--patch is a patch, and no JSON", expected="no --format beside it")
         if not history:
             raise UsageError("--patch is of an experiment of the history", expected="--history beside it")
-        from lobench.analysis.history import patch_of
+        from lobench.analysis.comparisons.history import patch_of
 
         show(patch_of(store, patch))
         return

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from lobench.cli.output import json_text
 from lobench.core.errors import StoreError, UsageError
-from lobench.core.headline import one_line_of
 from lobench.core.program import describe_programs
+from lobench.core.wording import one_line_of
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 if TYPE_CHECKING:
-    from lobench.analysis.table import Tabulated
+    from lobench.analysis.tables.table import Tabulated
 
 __all__ = ["by_method_text", "export", "history_text", "table_text", "tabulated", "written"]
 
@@ -28,12 +28,12 @@ def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool)
     """Returns the evaluations, and the checkpoints that could not be read, as a table or as JSON."""
     rows, unread = _rows(store, pattern), _unread(store)
     if kind == "json":
-        from lobench.report.records import records
+        from lobench.report.tables.records import records
 
         return json_text("results", [*records(rows, curves=curves), *unread])
-    from lobench.analysis.overview import overview
-    from lobench.core.headline import one_line
-    from lobench.report.table import results_table
+    from lobench.analysis.store.overview import overview
+    from lobench.core.wording import one_line
+    from lobench.report.tables.table import results_table
 
     lines = [results_table(overview(rows), sort=sort)] if rows or not unread else []
     if several := describe_programs({row.program for row in rows}):
@@ -42,7 +42,7 @@ def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool)
 
 
 def _unread(store: Path) -> list[dict[str, Any]]:
-    from lobench.report.records import unread_records
+    from lobench.report.tables.records import unread_records
 
     with Ledger.open(store, read_only=True) as ledger:
         read = {checkpoint.uri for checkpoint in ledger.sightings().values()}
@@ -51,7 +51,7 @@ def _unread(store: Path) -> list[dict[str, Any]]:
 
 def by_method_text(store: Path, kind: str, experiment: str | None, *, every: bool, table: Path | None) -> str:
     """Returns the table of methods and cases, as text or as JSON; see `tabulated`."""
-    from lobench.report.method_table import method_records, method_text
+    from lobench.report.tables.method_table import method_records, method_text
 
     found = tabulated(store, experiment, every=every, table=table)
     return json_text("results.methods", method_records(found)) if kind == "json" else method_text(found)
@@ -63,10 +63,10 @@ def tabulated(store: Path, experiment: str | None, *, every: bool = False, table
     Raises:
       StoreError: there is no store, or nothing in it. UsageError: no such experiment. ConfigError: see `read_table`.
     """
-    from lobench.analysis.findings import findings_of
-    from lobench.analysis.methods import read_methods
-    from lobench.analysis.table import TableSpec, read_table
-    from lobench.analysis.tabulate import tabulate
+    from lobench.analysis.comparisons.summary import findings_of
+    from lobench.analysis.store.methods import read_methods
+    from lobench.analysis.tables.table import TableSpec, read_table
+    from lobench.analysis.tables.tabulate import tabulate
 
     spec = read_table(table) if table is not None else TableSpec(rows="method")
     return tabulate(findings_of(store, reading=read_methods(store, experiment, every=every)), spec)
@@ -74,9 +74,9 @@ def tabulated(store: Path, experiment: str | None, *, every: bool = False, table
 
 def history_text(store: Path, kind: str) -> str:
     """Returns the experiments and the runs of the stores in or below a folder, as tables or as JSON."""
-    from lobench.analysis.history import experiment_history, find_stores, history
-    from lobench.analysis.score_scale import SCORE_VERSION
-    from lobench.report.history import experiments_table, history_table
+    from lobench.analysis.comparisons.history import experiment_history, find_stores, history
+    from lobench.analysis.scores.score_scale import SCORE_VERSION
+    from lobench.report.tables.history import experiments_table, history_table
 
     gc.disable()
     stores = find_stores(store)
@@ -105,7 +105,7 @@ def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:
     Raises:
       UsageError: a parquet file without a name or without pyarrow.
     """
-    from lobench.analysis.frames import StoredResults
+    from lobench.analysis.tables.frames import StoredResults
 
     frame = StoredResults(store, tuple(_rows(store, pattern))).frame()
     if kind == "csv":

@@ -43,7 +43,7 @@ def schema(name: str, kind: str) -> None:
         said = [{"name": _id(one), "file": str(files[each]), "title": one["title"]} for each, one in found]
         emit("schema", {"schemas": said})
         return
-    from lobench.report.lines import text_table
+    from lobench.report.tables.text import text_table
 
     click.echo(text_table([(each, one["title"]) for each, one in found], left={0, 1}))
 

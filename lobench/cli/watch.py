@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lobench.api.settings import WatchSettings
 from lobench.cli.options import display_options, options_of
 from lobench.cli.output import emit, format_option
-from lobench.sessions.settings import WatchSettings
 
 if TYPE_CHECKING:
-    from lobench.report.progress import Colour
+    from lobench.report.live.progress import Colour
 
 __all__ = ["watch"]
 
@@ -45,11 +45,11 @@ def watch(
     **options: object,
 ) -> None:
     """Evaluate every new checkpoint of CKPT_DIR (or the one checkpoint that it is) on suites of inner tasks."""
+    from lobench.api.watch import expected_costs, run_watch
     from lobench.cli.endings import cost_lines, exit_code, say_ending
     from lobench.cli.records import costs_record, watched_record
-    from lobench.report.builtin_page import REPORT
-    from lobench.report.progress import make_progress
-    from lobench.sessions.watch import expected_costs, run_watch
+    from lobench.report.live.progress import make_progress
+    from lobench.report.page.builtin import REPORT
 
     sinks = (*sinks, REPORT) if report and REPORT not in sinks else sinks
     settings = WatchSettings(sinks=sinks, **options)  # type: ignore[arg-type]  # click's values, checked by click

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from lobench.core.case import OPTIMIZER_FIELDS, CaseInfo, SeedBlock
 from lobench.core.planner import EvaluationId
-from lobench.core.space import Parameter, Value
+from lobench.core.search.space import Parameter, Value
 
 __all__ = [
     "CommandState",

@@ -14,8 +14,8 @@ from typing import Any
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.film import Film
-from lobench.core.headline import headline
 from lobench.core.metric import Direction, UnknownDirection, direction_of
+from lobench.core.wording import headline
 
 __all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "count_exploded", "curves_of", "mean_of", "read_header"]
 
@@ -73,7 +73,7 @@ class Provenance:
       optimizer: Which program ran for an object of google/learned_optimization of whose class lobench has its own:
         "lobench's MLPLOpt in place of ...", or "... itself: " and the reason; "" for all others.
       imported: Of curves that were made elsewhere: `file` and its `sha256`, what `kind` of file it is, what it calls
-        the `run`, and whose `draws` its seeds are (see `lobench.analysis.subjects.Cell`); empty of all others.
+        the `run`, and whose `draws` its seeds are (see `lobench.analysis.store.subjects.Cell`); empty of all others.
     """
 
     host: str = ""

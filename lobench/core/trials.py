@@ -14,8 +14,8 @@ from dataclasses import replace
 from lobench.core.case import SeedBlock
 from lobench.core.errors import PluginError
 from lobench.core.experiment import Experiment, session_blocks
-from lobench.core.search import SearchStrategy, Trial, TrialState, best_trial
-from lobench.core.space import Space, Value
+from lobench.core.search.search import SearchStrategy, Trial, TrialState, best_trial
+from lobench.core.search.space import Space, Value
 
 __all__ = ["FIRST_REPORT_SEED", "Course", "hopeless", "is_over", "report_bindings"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.core.errors import LobenchError
-from lobench.core.headline import one_line
+from lobench.core.wording import one_line
 from lobench.drawing.wide import spans_decades
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lobench.core.headline import one_line
+from lobench.core.wording import one_line
 from lobench.drawing.wide import spans_decades
 
 __all__ = ["Cell", "Markup", "paragraph", "spark", "table", "text"]

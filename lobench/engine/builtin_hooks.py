@@ -55,7 +55,7 @@ def lobench_admission_policies() -> Iterable[Declaration]:
 
 @hookimpl
 def lobench_selection_strategies() -> Iterable[Declaration]:
-    module = "lobench.core.selection"
+    module = "lobench.core.population.selection"
     return [
         Declaration(name=name, factory=f"{module}:{name}", summary=summary) for name, summary in _STRATEGIES.items()
     ]

@@ -23,16 +23,16 @@ from lobench.core import errors
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.codec import Codec, Message
 from lobench.core.errors import LobenchError
-from lobench.core.headline import headline
 from lobench.core.result import Curves
+from lobench.core.wording import headline
 from lobench.engine.checkpoints.spool import dump_theta
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers.channel import ChiefEnd
 from lobench.engine.workers.child_python import PYTHON, cache_environment, current_folder_last
-from lobench.evaluation.asked import ThetaLeaves, WrongThreads
 from lobench.evaluation.programs import Programs
+from lobench.evaluation.request import ThetaLeaves, WrongThreads
 from lobench.evaluation.runner import BlockRunner
-from lobench.inner.witness import watch_for_backend
+from lobench.inner.backend_guard import watch_for_backend
 
 __all__ = ["IsolatedRunner"]
 

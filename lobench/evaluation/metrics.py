@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from lobench.core.errors import LobenchError
-from lobench.core.headline import headline
 from lobench.core.metric import spread_directions
 from lobench.core.result import Curves
+from lobench.core.wording import headline
 from lobench.plugins import Registered
 
 __all__ = ["with_metrics"]

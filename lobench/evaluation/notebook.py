@@ -16,9 +16,9 @@ from lobench.engine.config.bound import BoundCase, bind_case, insists_on_optimiz
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite import spec_called
-from lobench.evaluation.asked import ThetaLeaves
 from lobench.evaluation.isolated import IsolatedRunner
 from lobench.evaluation.metrics import with_metrics
+from lobench.evaluation.request import ThetaLeaves
 from lobench.evaluation.result import Result
 from lobench.plugins import PluginManager, load_plugins
 
@@ -36,7 +36,7 @@ def evaluate(
     test: str | None = None,
     allow_pickle: bool = False,
 ) -> Result:
-    """Trains one case and returns its result; see `lobench.sessions.evaluate.evaluate`, which knows names too."""
+    """Trains one case and returns its result; see `lobench.api.evaluate.evaluate`, which knows names too."""
     if checkpoint and optimizer:
         raise UsageError("lobench.evaluate takes a checkpoint or an optimizer, one of them")
     spec = spec_called(case, find_suite(str(suite)))

@@ -14,9 +14,9 @@ from lobench.engine.config.arguments import Settings
 from lobench.engine.config.bound import BoundCase
 from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper, as_task, runs_as
 from lobench.inner.backend import CompilationCounter
-from lobench.inner.parallel_sessions import num_updates
-from lobench.inner.phases import later_phases, stepper_in
-from lobench.inner.train import Program
+from lobench.inner.training.parallel_sessions import num_updates
+from lobench.inner.training.phases import later_phases, stepper_in
+from lobench.inner.training.train import Program
 
 __all__ = ["Programs", "StepperMaker", "Warm", "program_of"]
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lobench.core.case import Case
-from lobench.core.headline import counted
 from lobench.core.metric import is_of_batch
 from lobench.core.result import Curves
+from lobench.core.wording import counted
 
 if TYPE_CHECKING:
     import pandas as pd

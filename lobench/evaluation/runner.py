@@ -20,12 +20,12 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.store.provenance import provenance
 from lobench.engine.store.states import BlockStates, States, owner_of
 from lobench.engine.workers.devices import settle_blas
-from lobench.evaluation.asked import DeadlinePassed, ThetaLeaves, WrongThreads
 from lobench.evaluation.programs import Programs, Warm
+from lobench.evaluation.request import DeadlinePassed, ThetaLeaves, WrongThreads
 from lobench.inner.adapters import as_learned_optimizer
 from lobench.inner.backend import claim_backend, device_description, foreign_maker
 from lobench.inner.theta import match_theta
-from lobench.inner.unmet import refuse_unmet
+from lobench.inner.training.input_checks import refuse_unmet
 
 __all__ = ["BlockRunner", "claim_for", "wrong_threads"]
 

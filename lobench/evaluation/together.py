@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError
-from lobench.core.headline import headline
 from lobench.core.result import Curves
+from lobench.core.wording import headline
 from lobench.engine.workers.protocol import Job
-from lobench.evaluation.asked import ThetaLeaves
+from lobench.evaluation.request import ThetaLeaves
 from lobench.evaluation.runner import BlockRunner
 
 __all__ = ["JobRunner"]

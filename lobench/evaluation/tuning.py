@@ -12,29 +12,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lobench.analysis.baseline_file import BaselineCase, GridPoint, trained_by
-from lobench.analysis.grids import Grid, Searched, untuned
-from lobench.analysis.own_scale import own_scale
-from lobench.analysis.score_scale import scores
-from lobench.analysis.speedup import envelope
+from lobench.analysis.scores.baseline_file import BaselineCase, GridPoint, trained_by
+from lobench.analysis.scores.baseline_grids import Grid, Searched, untuned
+from lobench.analysis.scores.fallback_scale import own_scale
+from lobench.analysis.scores.score_scale import scores
+from lobench.analysis.stats.speedup import envelope
 from lobench.core.case import Case, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
-from lobench.core.headline import headline
 from lobench.core.metric import Direction
 from lobench.core.result import Curves
+from lobench.core.wording import headline
 from lobench.engine.config.arguments import Settings
 from lobench.engine.config.binding import complete_selector
 from lobench.engine.config.bound import BoundCase, bind_case, number_of
 from lobench.engine.config.layers import Layers
-from lobench.evaluation.asked import ThetaLeaves
 from lobench.evaluation.programs import StepperMaker, program_of
+from lobench.evaluation.request import ThetaLeaves
 from lobench.evaluation.runner import BlockRunner, claim_for, wrong_threads
 from lobench.inner.adapters import Stepper, as_stepper, as_task
-from lobench.inner.data import key_of
+from lobench.inner.extra_inputs.task_side import facts_of
 from lobench.inner.optimizer import PyTree
-from lobench.inner.schedule import horizon_reads
+from lobench.inner.schedules.schedule import horizon_reads
 from lobench.inner.task import TaskFamily
-from lobench.inner.wants import facts_of
+from lobench.inner.training.streams import key_of
 
 __all__ = ["point_text", "run_points", "tune", "tuned_again"]
 

@@ -19,7 +19,7 @@ import jax
 from jax._src import monitoring, xla_bridge
 from jax.experimental.compilation_cache import compilation_cache
 
-from lobench.inner.witness import backend_maker
+from lobench.inner.backend_guard import backend_maker
 
 __all__ = [
     "CompilationCounter",

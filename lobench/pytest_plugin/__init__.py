@@ -10,7 +10,7 @@ import pytest
 
 from lobench.core.case import CaseSpec
 from lobench.evaluation.result import Result
-from lobench.inner.witness import watch_for_backend
+from lobench.inner.backend_guard import watch_for_backend
 
 __all__: list[str] = []
 
@@ -39,8 +39,8 @@ def pytest_cmdline_main(config: pytest.Config) -> int | pytest.ExitCode | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    from lobench.experiments.pytest_items import take_experiment
     from lobench.pytest_plugin.arguments import take_named_suites
-    from lobench.pytest_plugin.experiments import take_experiment
     from lobench.pytest_plugin.options import (
         gin_params_of,
         option,
@@ -88,21 +88,21 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 @pytest.hookimpl(trylast=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    from lobench.pytest_plugin.experiments import multiply
+    from lobench.experiments.pytest_items import multiply
 
     multiply(metafunc)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    from lobench.pytest_plugin.experiments import rename
+    from lobench.experiments.pytest_items import rename
 
     rename(item, case_of(item))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
-    from lobench.pytest_plugin.experiments import select_named
+    from lobench.experiments.pytest_items import select_named
     from lobench.pytest_plugin.parallel import refuse
 
     select_named(config, items)

@@ -9,13 +9,13 @@ import pytest
 
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
-from lobench.core.headline import headline
 from lobench.core.result import Curves, Outcome
-from lobench.evaluation.asked import DeadlinePassed
+from lobench.core.wording import headline
+from lobench.evaluation.request import DeadlinePassed
 from lobench.evaluation.result import Result
+from lobench.experiments.pytest_items import member_of
 from lobench.pytest_plugin import case_of
-from lobench.pytest_plugin.experiments import member_of
-from lobench.pytest_plugin.finished import APART, CURRENT_JOB, DONE, MEASURED, Finished
+from lobench.pytest_plugin.item_result import APART, CURRENT_JOB, DONE, MEASURED, Finished
 from lobench.pytest_plugin.items import blocks_of, case_info, runners_of, test_name, variant_of
 from lobench.pytest_plugin.reuse import known_info, reused
 
@@ -106,7 +106,7 @@ def _show(
     message: str,
 ) -> None:
     """Puts what people want to see on a report. JUnit writes an item's properties down when it is torn down."""
-    from lobench.pytest_plugin.shown import failure_text, properties
+    from lobench.pytest_plugin.report_properties import failure_text, properties
 
     if done:
         spec = case_of(item)

@@ -9,19 +9,19 @@ from typing import Any, Literal
 
 import pytest
 
-from lobench.analysis.gate_looks import decide
-from lobench.analysis.gates import GateReport, GateResult, Verdict
-from lobench.analysis.score_scale import SCORE_VERSION
+from lobench.analysis.comparisons.gate_looks import decide
+from lobench.analysis.comparisons.gates import GateReport, GateResult, Verdict
+from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.core.errors import LobenchError
-from lobench.core.finite import finite_or_none
-from lobench.core.headline import counted
+from lobench.core.json_numbers import finite_or_none
 from lobench.core.subject import Subject
-from lobench.pytest_plugin.finished import Finished
+from lobench.core.wording import counted
+from lobench.pytest_plugin.item_result import Finished
 from lobench.pytest_plugin.measuring import Measured, rules_of
 from lobench.pytest_plugin.options import option
 from lobench.pytest_plugin.recording import Recorder
 from lobench.pytest_plugin.references import find_reference
-from lobench.report.lines import text_table
+from lobench.report.tables.text import text_table
 
 __all__ = ["GateReporter"]
 

@@ -10,12 +10,12 @@ import pytest
 
 from lobench.core.case import CaseSpec, Expectations
 from lobench.core.errors import ConfigError, LobenchError
-from lobench.core.headline import counted, headline
 from lobench.core.result import Outcome
+from lobench.core.wording import counted, headline
 from lobench.engine.config.suite import claimed_gin_files, specs_in
 from lobench.evaluation.result import Result
+from lobench.experiments.pytest_items import ItemMember, members_of
 from lobench.pytest_plugin.evaluate import BLOCK_VERDICT, evaluator
-from lobench.pytest_plugin.experiments import ItemMember, members_of
 from lobench.pytest_plugin.items import expectations_of
 
 __all__ = ["GinFile", "GinItem", "collect_gin_file", "unmet"]

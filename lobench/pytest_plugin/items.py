@@ -14,9 +14,9 @@ from lobench.core.case import CaseInfo, CaseSpec, Expectations, SeedBlock
 from lobench.core.subject import Variant
 from lobench.engine.config import bound as binding
 from lobench.engine.config.layers import Layers
+from lobench.experiments.pytest_items import EXPERIMENT, ItemMember, member_of
 from lobench.pytest_plugin import case_of
-from lobench.pytest_plugin.experiments import EXPERIMENT, ItemMember, member_of
-from lobench.pytest_plugin.finished import CURRENT_JOB, STATES
+from lobench.pytest_plugin.item_result import CURRENT_JOB, STATES
 from lobench.pytest_plugin.options import layers_of
 from lobench.pytest_plugin.reuse import REUSED
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from lobench.analysis.baseline_file import BaselineCase, StaleBaseline
-from lobench.analysis.comparison import mean_difference
-from lobench.analysis.gate_looks import is_settled, look_sizes, usable, with_margin
-from lobench.analysis.gates import GateRules
-from lobench.analysis.paired_values import scored, without_scale
-from lobench.analysis.samples import Samples
-from lobench.analysis.score_scale import SIGNED, ScoreScale, is_signed, say_nothing, silence
-from lobench.analysis.spending import Looks
+from lobench.analysis.comparisons.gate_looks import is_settled, look_sizes, usable, with_margin
+from lobench.analysis.comparisons.gates import GateRules
+from lobench.analysis.comparisons.paired_values import scored, without_scale
+from lobench.analysis.scores.baseline_file import BaselineCase, StaleBaseline
+from lobench.analysis.scores.score_scale import SIGNED, ScoreScale, is_signed, say_nothing, silence
+from lobench.analysis.stats.alpha_spending import Looks
+from lobench.analysis.stats.comparison import mean_difference
+from lobench.analysis.stats.paired_samples import Samples
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.metric import Direction, UnknownDirection
@@ -27,7 +27,7 @@ from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Variant
 from lobench.pytest_plugin import case_of
-from lobench.pytest_plugin.finished import Finished
+from lobench.pytest_plugin.item_result import Finished
 from lobench.pytest_plugin.options import option
 from lobench.pytest_plugin.references import Finals, Reference, Train, find_reference, scale_of
 

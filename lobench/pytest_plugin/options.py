@@ -15,11 +15,11 @@ from lobench.core.subject import Given, GivenCheckpoint, Subject
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.config.bound import insists_on_optimizer
 from lobench.engine.config.layers import Layers
-from lobench.evaluation.asked import ThetaLeaves
+from lobench.evaluation.request import ThetaLeaves
+from lobench.experiments.pytest_items import EXPERIMENT, member_of
 from lobench.plugins import PluginManager, Registered, load_plugins
 from lobench.pytest_plugin import case_of
-from lobench.pytest_plugin.experiments import EXPERIMENT, member_of
-from lobench.pytest_plugin.finished import LAYERS
+from lobench.pytest_plugin.item_result import LAYERS
 
 __all__ = [
     "MANAGER",
@@ -116,7 +116,7 @@ def resolve_names(config: pytest.Config) -> None:
         text = option(config, kind)
         if not text or not (store or "@" in text[1:]):
             continue
-        from lobench.sessions.resolve import find_trained
+        from lobench.api.resolve import find_trained
 
         try:
             found = find_trained(text, kind, Path(store) if store else None)

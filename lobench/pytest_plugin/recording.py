@@ -14,9 +14,9 @@ from lobench.core.errors import LobenchError
 from lobench.core.metric import final_columns
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, mean_of
-from lobench.pytest_plugin.experiments import EXPERIMENT
-from lobench.pytest_plugin.finished import CURRENT_JOB, Finished
-from lobench.report.lines import text_table
+from lobench.experiments.pytest_items import EXPERIMENT
+from lobench.pytest_plugin.item_result import CURRENT_JOB, Finished
+from lobench.report.tables.text import text_table
 
 if TYPE_CHECKING:
     from lobench.core.subject import Subject, SubjectKey

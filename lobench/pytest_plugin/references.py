@@ -12,16 +12,16 @@ from typing import Protocol
 
 import pytest
 
-from lobench.analysis.baseline_file import Baseline, BaselineCase, BaselineError, find_baselines
-from lobench.analysis.reading import read_store
-from lobench.analysis.subjects import LOBENCH_SEEDS, Cell, Subject
+from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, BaselineError, find_baselines
+from lobench.analysis.store.snapshot import read_store
+from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, Subject
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.metric import is_of_batch
 from lobench.core.program import Program
 from lobench.core.result import Curves
-from lobench.evaluation.asked import ThetaLeaves
+from lobench.evaluation.request import ThetaLeaves
 from lobench.pytest_plugin.options import option, read_checkpoint
 
 __all__ = ["Finals", "Reference", "Train", "check_reference", "find_reference", "scale_of"]
@@ -202,7 +202,7 @@ def _stored(text: str, store: str) -> Subject | None:
     named_in = text.partition("@")[0]
     if is_path or not (has_store or (named_in and (Path(named_in) / "ledger.sqlite").is_file())):
         return None
-    from lobench.sessions.resolve import find_stored
+    from lobench.api.resolve import find_stored
 
     return find_stored(text, Path(store) if has_store else None).subject
 

@@ -18,8 +18,8 @@ from lobench.core.errors import LobenchError
 from lobench.core.subject import Variant
 from lobench.engine.checkpoints.given import given_checkpoint, given_optimizer
 from lobench.engine.config.layers import Layers
+from lobench.experiments.pytest_items import EXPERIMENT, member_of
 from lobench.pytest_plugin import case_of
-from lobench.pytest_plugin.experiments import EXPERIMENT, member_of
 from lobench.pytest_plugin.options import layers_of, option
 
 __all__ = ["remembered_info"]
@@ -61,7 +61,7 @@ def _name_in_file(item: pytest.Item, scope: str) -> str:
 
 
 def _recall(config: pytest.Config, store: Path, variant: Variant) -> _Cases:
-    from lobench.engine.chief.known import KnownCases
+    from lobench.engine.chief.case_cache import KnownCases
     from lobench.engine.config.suite_files import SuiteFiles
     from lobench.engine.store.ledger import Ledger
 

@@ -15,9 +15,9 @@ import pytest
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Subject, Variant
+from lobench.experiments.pytest_items import EXPERIMENT
 from lobench.pytest_plugin import case_of
-from lobench.pytest_plugin.experiments import EXPERIMENT
-from lobench.pytest_plugin.finished import CURRENT_JOB
+from lobench.pytest_plugin.item_result import CURRENT_JOB
 from lobench.pytest_plugin.options import loaded_subject, option
 
 if TYPE_CHECKING:

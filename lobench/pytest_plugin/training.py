@@ -14,12 +14,12 @@ import pytest
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.result import Curves
 from lobench.engine.workers.child_python import cache_folder
-from lobench.evaluation.asked import ThetaLeaves, WrongThreads
 from lobench.evaluation.metrics import with_metrics
+from lobench.evaluation.request import ThetaLeaves, WrongThreads
 from lobench.evaluation.result import Result
+from lobench.experiments.pytest_items import member_of
 from lobench.inner.backend import foreign_maker, programs_kept_in
-from lobench.pytest_plugin.experiments import member_of
-from lobench.pytest_plugin.finished import APART, CURRENT_JOB, DONE, MEASURED, ON_PROGRESS
+from lobench.pytest_plugin.item_result import APART, CURRENT_JOB, DONE, MEASURED, ON_PROGRESS
 from lobench.pytest_plugin.items import blocks_of, runners_of, test_name, variant_of
 from lobench.pytest_plugin.options import loaded_subject, metrics_of, option
 from lobench.pytest_plugin.reuse import store_path, stored_curves

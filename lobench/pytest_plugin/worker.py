@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lobench.core.headline import headline
 from lobench.core.result import Outcome
+from lobench.core.wording import headline
 from lobench.engine.store.states import States
 from lobench.engine.workers.channel import ChiefEnd
 from lobench.engine.workers.command import run_command
@@ -38,7 +38,7 @@ from lobench.engine.workers.protocol import (
     ToWorker,
 )
 from lobench.pytest_plugin import case_of
-from lobench.pytest_plugin.finished import CURRENT_JOB, LAYERS, ON_PROGRESS, STATES, Finished
+from lobench.pytest_plugin.item_result import CURRENT_JOB, LAYERS, ON_PROGRESS, STATES, Finished
 
 if TYPE_CHECKING:
     from lobench.pytest_plugin.variants import VariantCases

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from lobench.inner.adapters import Stepper
+from lobench.inner.extra_inputs.task_side import BatchLosses, Facts, Wanted, facts_of, wanted_at
 from lobench.inner.task import Task
-from lobench.inner.wants import BatchLosses, Facts, Wanted, facts_of, wanted_at
 
 __all__ = ["facts_for", "wanted_for"]
 

@@ -17,8 +17,8 @@ import pytest
 
 from lobench.core.errors import LobenchError
 from lobench.core.lazy import loaded
-from lobench.core.search import Trial
-from lobench.core.space import Space, Value, parameter_of
+from lobench.core.search.search import Trial
+from lobench.core.search.space import Space, Value, parameter_of
 from lobench.hookspecs import SearchStrategy
 
 __all__ = ["Fitness", "SearchContract", "quadratic", "run_search", "sample_spaces"]

@@ -13,9 +13,9 @@ from typing import ClassVar
 
 import pytest
 
-from lobench.core.draws import Draws
 from lobench.core.lazy import loaded
-from lobench.core.population import Member, Pool
+from lobench.core.population.population import Member, Pool
+from lobench.core.search.seeded_draws import Draws
 from lobench.hookspecs import SelectionStrategy
 
 __all__ = ["StrategyContract", "sample_populations"]

@@ -23,7 +23,7 @@ from lobench.core.case import Case, SeedBlock
 from lobench.core.result import Curves
 from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.task import SPLITS, ArrayDataset, IteratorDataset, SampledDataset, Task, TaskFamily
-from lobench.inner.train import Program
+from lobench.inner.training.train import Program
 from lobench.testing.bits import COMPILED_FAST, assert_same_bits, key_of, types_of
 
 __all__ = ["TaskContract"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lobench.analysis.aggregates import (
+from lobench.analysis.stats.aggregates import (
     bootstrap_interval,
     iqm,
     iqm_interval,

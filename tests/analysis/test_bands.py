@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from lobench.analysis.bands import BAND, bands
-from lobench.analysis.intervals import metric_mean
+from lobench.analysis.stats.bands import BAND, bands
+from lobench.analysis.stats.intervals import metric_mean
 from lobench.core.metric import Direction
 
 RNG = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lobench.analysis.baseline_file import (
+from lobench.analysis.scores.baseline_file import (
     Baseline,
     BaselineCase,
     BaselineError,

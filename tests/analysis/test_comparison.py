@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lobench.analysis.comparison import Effect, compare_cases, holm, mean_difference
-from lobench.analysis.samples import Samples
+from lobench.analysis.stats.comparison import Effect, compare_cases, holm, mean_difference
+from lobench.analysis.stats.paired_samples import Samples
 
 A, B = [0.5, 0.7, 0.4, 0.9], [0.8, 0.9, 0.7, 1.0]
 

@@ -10,7 +10,7 @@ import pytest
 from commands import lobench
 from report_store import NASTY, deliveries_of, make_baseline, make_store
 
-from lobench.analysis.event_numbers import Group, Number, numbers_of, run_label
+from lobench.analysis.comparisons.event_numbers import Group, Number, numbers_of, run_label
 from lobench.hookspecs import CheckpointFinished, Delivery
 from lobench.testing.sinks import sample_deliveries
 

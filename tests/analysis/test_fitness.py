@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from stores import add, case_info
 
-from lobench.analysis.fitness import fitness
+from lobench.analysis.scores.trial_fitness import fitness
 from lobench.core.errors import LobenchError
 from lobench.core.metric import UnknownDirection
 from lobench.core.result import Outcome

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lobench.analysis import gate_looks, gates
-from lobench.analysis.gate_looks import look_sizes, usable
-from lobench.analysis.gates import GateReport, GateRules, Verdict
-from lobench.analysis.samples import Samples
-from lobench.analysis.spending import Looks
+from lobench.analysis.comparisons import gate_looks, gates
+from lobench.analysis.comparisons.gate_looks import look_sizes, usable
+from lobench.analysis.comparisons.gates import GateReport, GateRules, Verdict
+from lobench.analysis.stats.alpha_spending import Looks
+from lobench.analysis.stats.paired_samples import Samples
 
 
 def decide(differences: Mapping[str, Sequence[float]], *args: Any) -> GateReport:

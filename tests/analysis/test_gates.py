@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lobench.analysis import gates
-from lobench.analysis.gates import GateReport, GateResult, GateRules, Verdict, seeds_to_decide
-from lobench.analysis.samples import Samples
-from lobench.analysis.spending import Looks, nominal_levels
+from lobench.analysis.comparisons import gates
+from lobench.analysis.comparisons.gates import GateReport, GateResult, GateRules, Verdict, seeds_to_decide
+from lobench.analysis.stats.alpha_spending import Looks, nominal_levels
+from lobench.analysis.stats.paired_samples import Samples
 
 LOOKS = Looks(sizes=(4, 8, 12))
 RULES = GateRules(margin=0.02)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lobench.analysis.grids import algoperf_grid, grid_from_file, named_grid, velo_grid
+from lobench.analysis.scores.baseline_grids import algoperf_grid, grid_from_file, named_grid, velo_grid
 from lobench.core.errors import ConfigError
 
 

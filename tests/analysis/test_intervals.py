@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lobench.analysis.intervals import is_trial, metric_mean
+from lobench.analysis.stats.intervals import is_trial, metric_mean
 from lobench.extend import stratified_t_mean
 
 A, B = [1.0, 2.5, 0.5, 4.0], [7.0, 7.5, 9.0, 6.0, 6.5, 8.0]

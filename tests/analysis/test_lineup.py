@@ -6,9 +6,9 @@ from pathlib import Path
 
 from stores import add
 
-from lobench.analysis.findings import findings_of
-from lobench.analysis.lineup import Lineup, run_names
-from lobench.analysis.reading import Reading, read_store
+from lobench.analysis.comparisons.summary import findings_of
+from lobench.analysis.store.groups import Lineup, run_names
+from lobench.analysis.store.snapshot import Reading, read_store
 
 LOSS = {"a": {"train/loss": [1.0, 1.1]}}
 ADAM = "adam(); adam.learning_rate = 0.01"

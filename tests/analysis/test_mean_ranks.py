@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from lobench.analysis.mean_ranks import mean_ranks
+from lobench.analysis.stats.mean_ranks import mean_ranks
 
 
 def of(*cases: float, spread: float = 0.0) -> dict[str, dict[int, float]]:

@@ -10,7 +10,7 @@ import pytest
 from report_store import make_store
 from stores import add
 
-from lobench.analysis.overview import NUM_SPARKS, overview
+from lobench.analysis.store.overview import NUM_SPARKS, overview
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject

@@ -10,14 +10,14 @@ import pytest
 from scipy import stats
 from stores import case_info
 
-from lobench.analysis.compared import compare_subjects
-from lobench.analysis.comparison import Effect, compare_cases, mean_difference
-from lobench.analysis.gates import Verdict
-from lobench.analysis.paired_values import paired_values, scored
-from lobench.analysis.samples import DIVERGED, Samples
-from lobench.analysis.scales import Scales
-from lobench.analysis.score_scale import ScoreScale
-from lobench.analysis.subjects import Cell, Subject
+from lobench.analysis.comparisons.gates import Verdict
+from lobench.analysis.comparisons.method_comparison import compare_subjects
+from lobench.analysis.comparisons.paired_values import paired_values, scored
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.scores.score_scale import ScoreScale
+from lobench.analysis.stats.comparison import Effect, compare_cases, mean_difference
+from lobench.analysis.stats.paired_samples import DIVERGED, Samples
+from lobench.analysis.store.subjects import Cell, Subject
 from lobench.core.metric import Direction
 from lobench.core.subject import Subject as Who
 

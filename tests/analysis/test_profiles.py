@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from lobench.analysis.profiles import ratio_profile, ratio_profile_score, score_profile, time_ratios
+from lobench.analysis.stats.profiles import ratio_profile, ratio_profile_score, score_profile, time_ratios
 
 
 def test_a_score_profile_is_the_share_of_runs_above() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from stores import add
 
-from lobench.analysis.mean_scores import rank
-from lobench.analysis.scales import Scales
-from lobench.analysis.subjects import subjects_of
+from lobench.analysis.scores.mean_scores import rank
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.store.subjects import subjects_of
 from lobench.core.result import Outcome
 from lobench.engine.store.ledger import Ledger
 

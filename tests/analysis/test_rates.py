@@ -9,9 +9,9 @@ import pytest
 from reference import ROOT
 from stores import case_info
 
-from lobench.analysis.baseline_file import Baseline
-from lobench.analysis.intervals import Interval, stratified_t_mean
-from lobench.analysis.score_scale import ScaleKind, scores
+from lobench.analysis.scores.baseline_file import Baseline
+from lobench.analysis.scores.score_scale import ScaleKind, scores
+from lobench.analysis.stats.intervals import Interval, stratified_t_mean
 from lobench.core.metric import Direction
 
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -7,7 +7,7 @@ import shlex
 import pytest
 from stores import case_info
 
-from lobench.analysis.repeated import seeds_arguments, with_subject
+from lobench.analysis.store.rerun_command import seeds_arguments, with_subject
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.subject import Subject, Variant

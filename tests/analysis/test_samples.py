@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lobench.analysis.comparison import Effect, compare_cases, mean_difference
-from lobench.analysis.gate_looks import decide
-from lobench.analysis.gates import GateRules, Verdict, gate
-from lobench.analysis.samples import Samples
+from lobench.analysis.comparisons.gate_looks import decide
+from lobench.analysis.comparisons.gates import GateRules, Verdict, gate
+from lobench.analysis.stats.comparison import Effect, compare_cases, mean_difference
+from lobench.analysis.stats.paired_samples import Samples
 
 A, B = (0.31, 0.29, 0.35, 0.30, 0.33), (0.41, 0.38, 0.47)
 

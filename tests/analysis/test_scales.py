@@ -11,10 +11,10 @@ import pytest
 from commands import Done, lobench
 from report_store import NASTY, make_baseline, make_store
 
-from lobench.analysis.baseline_file import Baseline, BaselineError
-from lobench.analysis.findings import findings_of
-from lobench.analysis.scales import Scales
-from lobench.analysis.subjects import Subject, subjects_of
+from lobench.analysis.comparisons.summary import findings_of
+from lobench.analysis.scores.baseline_file import Baseline, BaselineError
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.store.subjects import Subject, subjects_of
 from lobench.engine.store.ledger import Ledger
 
 

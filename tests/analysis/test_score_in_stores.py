@@ -12,17 +12,17 @@ from commands import lobench
 from report_store import make_baseline
 from stores import add, case_info, curves
 
-from lobench.analysis.baseline_file import Baseline
-from lobench.analysis.compared import Compared, compare_subjects
-from lobench.analysis.comparison import Effect
-from lobench.analysis.findings import findings_of, seeds_say
-from lobench.analysis.gates import Verdict
-from lobench.analysis.scales import Scales
-from lobench.analysis.score_scale import ScaleKind
-from lobench.analysis.subjects import subjects_of
+from lobench.analysis.comparisons.gates import Verdict
+from lobench.analysis.comparisons.method_comparison import Compared, compare_subjects
+from lobench.analysis.comparisons.summary import findings_of, seeds_say
+from lobench.analysis.scores.baseline_file import Baseline
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.scores.score_scale import ScaleKind
+from lobench.analysis.stats.comparison import Effect
+from lobench.analysis.store.subjects import subjects_of
 from lobench.core.case import CaseInfo
 from lobench.engine.store.ledger import Ledger
-from lobench.report.comparison import comparison_records, comparison_text
+from lobench.report.tables.comparison import comparison_records, comparison_text
 
 
 def compared(store: Path, **options: float) -> tuple[Compared, Scales]:

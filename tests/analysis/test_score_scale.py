@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lobench.analysis.score_scale import (
+from lobench.analysis.scores.score_scale import (
     DEFAULT_MARGINS,
     ScaleKind,
     ScoreScale,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from lobench.analysis.speedup import BaselineCurve, Form, envelope, speedup
+from lobench.analysis.stats.speedup import BaselineCurve, Form, envelope, speedup
 
 STEPS = np.arange(0, 101, 10)
 FALLING = 10.0 - STEPS / 20  # 10 .. 5

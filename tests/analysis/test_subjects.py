@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from stores import add
 
-from lobench.analysis.aggregates import probability_of_improvement_interval
-from lobench.analysis.compared import compare_subjects
-from lobench.analysis.comparison import Effect
-from lobench.analysis.findings import differences, improvement
-from lobench.analysis.gates import GateRules, Verdict
-from lobench.analysis.reading import read_store
-from lobench.analysis.samples import DIVERGED
-from lobench.analysis.scales import Scales
-from lobench.analysis.subjects import Subject, last_subject, subjects_of
+from lobench.analysis.comparisons.gates import GateRules, Verdict
+from lobench.analysis.comparisons.method_comparison import compare_subjects
+from lobench.analysis.comparisons.summary import differences, improvement
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.stats.aggregates import probability_of_improvement_interval
+from lobench.analysis.stats.comparison import Effect
+from lobench.analysis.stats.paired_samples import DIVERGED
+from lobench.analysis.store.snapshot import read_store
+from lobench.analysis.store.subjects import Subject, last_subject, subjects_of
 from lobench.core.errors import UsageError
 from lobench.core.result import Outcome
 from lobench.engine.store.ledger import Ledger

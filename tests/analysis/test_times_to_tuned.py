@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from report_store import make_baseline, make_store
 
-from lobench.analysis.baseline_file import Baseline
-from lobench.analysis.findings import findings_of
+from lobench.analysis.comparisons.summary import findings_of
+from lobench.analysis.scores.baseline_file import Baseline
 
 
 @pytest.mark.parametrize("shift", [0.0, -5.0])

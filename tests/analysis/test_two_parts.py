@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lobench.analysis.comparison import Effect, compare_cases, effect_words, mean_difference
-from lobench.analysis.gates import GateRules, Verdict, gate, gate_cases
-from lobench.analysis.permutation import Permutation
-from lobench.analysis.proportions import Counts, least_share, most_share, p_fewer, p_more, two_sided
-from lobench.analysis.samples import DIVERGED, Samples, rounding_step
+from lobench.analysis.comparisons.gates import GateRules, Verdict, gate, gate_cases
+from lobench.analysis.stats.comparison import Effect, compare_cases, effect_words, mean_difference
+from lobench.analysis.stats.paired_samples import DIVERGED, Samples, rounding_step
+from lobench.analysis.stats.permutation import Permutation
+from lobench.analysis.stats.proportions import Counts, least_share, most_share, p_fewer, p_more, two_sided
 
 A = (0.51, 0.48, 0.55, 0.5, 0.47, 0.53, 0.49, DIVERGED)
 B = (0.71, 0.66, 0.7, 0.72, 0.64, 0.75, 0.69, 0.7)

@@ -15,9 +15,9 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
-from lobench.pytest_plugin.finished import Finished
+from lobench.pytest_plugin.item_result import Finished
 from lobench.pytest_plugin.recording import _row
-from lobench.report.progress import describe
+from lobench.report.live.progress import describe
 
 FINALS = {"train/loss": [math.inf, -math.inf, 1.0], "test/loss": [-math.inf, math.inf, 1.0]}
 BLOCK = SeedBlock(start=0, size=3)

@@ -13,7 +13,7 @@ from stores import add
 from tiny import make_run, make_suite
 
 from lobench import cli
-from lobench.sessions.settings import default_store
+from lobench.api.settings import default_store
 
 
 def test_a_broken_suite_is_named_and_hides_no_other(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from lobench.api.settings import WatchSettings
 from lobench.cli.options import options_of
-from lobench.core.option import option
-from lobench.sessions.settings import WatchSettings
+from lobench.core.settings_field import option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from stores import add
 from lobench.core.program import PROGRAM_VERSION, Program
 from lobench.core.result import Outcome
 from lobench.engine.store.ledger import Ledger
-from lobench.report.table import sparkline
+from lobench.report.tables.table import sparkline
 
 
 def run(*arguments: str | Path) -> Done:

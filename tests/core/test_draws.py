@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from lobench.core.draws import Draws, fold
+from lobench.core.search.seeded_draws import Draws, fold
 
 
 def test_known_answers_hold_on_every_machine() -> None:

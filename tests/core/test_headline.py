@@ -8,7 +8,7 @@ import os
 import pytest
 
 from lobench.core.errors import ConfigError
-from lobench.core.headline import cause, counted, headline
+from lobench.core.wording import cause, counted, headline
 
 _ANNOUNCED = "the branches must have equal types, but they differ:\n\n  float32 and int32\nand much more"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lobench.core.population import Member, better, front, rank
+from lobench.core.population.population import Member, better, front, rank
 
 VALUES = st.integers(-2, 2).map(float)
 POPULATIONS = st.lists(st.none() | st.tuples(VALUES, VALUES), max_size=12).map(

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from lobench.core.draws import Draws
 from lobench.core.errors import ConfigError
-from lobench.core.iterated import AutoIteratedGrid, IteratedGrid
-from lobench.core.search import Grid, Random, Trial, best_trial, num_trials_of, search_seed
-from lobench.core.space import Parameter, Space, Value, parameter_of
+from lobench.core.search.iterated_grid import AutoIteratedGrid, IteratedGrid
+from lobench.core.search.search import Grid, Random, Trial, best_trial, num_trials_of, search_seed
+from lobench.core.search.seeded_draws import Draws
+from lobench.core.search.space import Parameter, Space, Value, parameter_of
 from lobench.testing.searches import quadratic, run_search, sample_spaces
 
 

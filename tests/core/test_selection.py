@@ -10,8 +10,8 @@ import pytest
 
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction
-from lobench.core.population import Member, Objective, Selection, better, oriented, rank, weighted
-from lobench.core.selection import (
+from lobench.core.population.population import Member, Objective, Selection, better, oriented, rank, weighted
+from lobench.core.population.selection import (
     ExploitExplore,
     Tournament,
     Truncation,
@@ -27,43 +27,43 @@ STRATEGIES = load_plugins().declarations("lobench_selection_strategies")
 
 
 class TestTournament(StrategyContract):
-    factory = "lobench.core.selection:tournament"
+    factory = "lobench.core.population.selection:tournament"
 
 
 class TestPareto(StrategyContract):
-    factory = "lobench.core.selection:pareto"
+    factory = "lobench.core.population.selection:pareto"
     num_objectives = 2
 
 
 class TestTruncation(StrategyContract):
-    factory = "lobench.core.selection:truncation"
+    factory = "lobench.core.population.selection:truncation"
     argument = "4"
 
 
 class TestTruncationOfTwoObjectives(StrategyContract):
-    factory = "lobench.core.selection:truncation"
+    factory = "lobench.core.population.selection:truncation"
     argument = "0.5"
     num_objectives = 2
 
 
 class TestExploitExplore(StrategyContract):
-    factory = "lobench.core.selection:exploit_explore"
+    factory = "lobench.core.population.selection:exploit_explore"
 
 
 class TestWinnerTakesAll(StrategyContract):
-    factory = "lobench.core.selection:winner_takes_all"
+    factory = "lobench.core.population.selection:winner_takes_all"
 
 
 class TestSingleWorker(StrategyContract):
-    factory = "lobench.core.selection:single_worker"
+    factory = "lobench.core.population.selection:single_worker"
 
 
 class TestFixedSchedule(StrategyContract):
-    factory = "lobench.core.selection:fixed_schedule"
+    factory = "lobench.core.population.selection:fixed_schedule"
 
 
 class TestRandomSearch(StrategyContract):
-    factory = "lobench.core.selection:random_search"
+    factory = "lobench.core.population.selection:random_search"
 
 
 def members(*values: float | tuple[float, ...] | None) -> list[Member]:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lobench.core.errors import ConfigError
-from lobench.core.space import Kind, Parameter, Rule, Scale, Space, check_parameters, parameter_of
+from lobench.core.search.space import Kind, Parameter, Rule, Scale, Space, check_parameters, parameter_of
 
 RANGE = {"low": 1e-4, "high": 1e-1}
 

@@ -10,9 +10,9 @@ import pytest
 from lobench.core.case import SeedBlock
 from lobench.core.errors import PluginError
 from lobench.core.experiment import Experiment, Method, Search
-from lobench.core.iterated import AutoIteratedGrid, IteratedGrid
-from lobench.core.search import Grid, Random, SearchStrategy, Trial
-from lobench.core.space import Kind, Parameter, Scale, Space
+from lobench.core.search.iterated_grid import AutoIteratedGrid, IteratedGrid
+from lobench.core.search.search import Grid, Random, SearchStrategy, Trial
+from lobench.core.search.space import Kind, Parameter, Scale, Space
 from lobench.core.trials import FIRST_REPORT_SEED, Course, hopeless, is_over, report_bindings
 
 RATE = Parameter(path="adam.rate", kind=Kind.REAL, low=1e-4, high=1.0, scale=Scale.LOG, num_values=5)

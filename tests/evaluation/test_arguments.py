@@ -21,7 +21,7 @@ from lobench.engine.config.suite import specs_in
 from lobench.evaluation.programs import Programs
 from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.optimizers import baselines
-from lobench.inner.train import Program
+from lobench.inner.training.train import Program
 
 MODULES = ("lobench.inner.optimizers", "lobench.inner.schedules")
 BLOCK = SeedBlock(start=0, size=2)

@@ -13,14 +13,14 @@ import optax
 import pytest
 from reference import ROOT
 
-from lobench.analysis.trouble import diagnose
 from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import UsageError
-from lobench.evaluation.replayed import block_of, step_of
 from lobench.inner.adapters import as_stepper
-from lobench.inner.replay import Look, Replay
 from lobench.inner.task import Datasets, IteratorDataset, Task, TaskFamily
-from lobench.inner.train import Program
+from lobench.inner.training.replay import Look, Replay
+from lobench.inner.training.train import Program
+from lobench.tools.debug.diagnosis import diagnose
+from lobench.tools.debug.replayed_case import block_of, step_of
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -125,7 +125,11 @@ def test_the_block_of_a_seed_is_the_cases_own_or_one_as_wide() -> None:
 
 
 def test_what_a_replay_alone_needs_is_not_imported_for_an_evaluation() -> None:
-    code = "import sys, lobench.evaluation.runner, lobench.inner.train; print(*sys.modules)"
+    code = "import sys, lobench.evaluation.runner, lobench.inner.training.train; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "lobench.inner.traced" in loaded
-    assert not {"lobench.inner.replay", "lobench.inner.rule_inputs", "lobench.analysis.trouble"}.intersection(loaded)
+    assert "lobench.inner.training.traced" in loaded
+    assert not {
+        "lobench.inner.training.replay",
+        "lobench.inner.training.rule_inputs",
+        "lobench.tools.debug.diagnosis",
+    }.intersection(loaded)

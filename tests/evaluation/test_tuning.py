@@ -12,8 +12,8 @@ from commands import lobench
 from tiny import make_suite
 
 from lobench import evaluate
-from lobench.analysis.baseline_file import Baseline
-from lobench.analysis.grids import velo_grid
+from lobench.analysis.scores.baseline_file import Baseline
+from lobench.analysis.scores.baseline_grids import velo_grid
 from lobench.evaluation.tuning import _best
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
-from lobench.inner.train import Program
+from lobench.inner.training.train import Program
 
 
 class Countdown:

@@ -15,7 +15,7 @@ from lobench.core.case import Case, SeedBlock
 from lobench.core.result import Curves
 from lobench.inner.adapters import as_stepper
 from lobench.inner.task import Task
-from lobench.inner.train import Program
+from lobench.inner.training.train import Program
 
 BLOCK = SeedBlock(start=0, size=2)
 USUAL = (0.5, 0.5)

@@ -17,9 +17,9 @@ from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import ConfigError
 from lobench.core.result import Curves
 from lobench.inner.adapters import as_stepper
-from lobench.inner.feed import ITERATOR_CHUNK, next_read
 from lobench.inner.task import Datasets, IteratorDataset, Task
-from lobench.inner.train import Program
+from lobench.inner.training.prefetch import ITERATOR_CHUNK, next_read
+from lobench.inner.training.train import Program
 
 PATIENT = 60.0  # seconds; a test that passes waits for milliseconds
 

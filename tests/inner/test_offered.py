@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import pytest
 
-from lobench.inner.offered import call_offering
+from lobench.inner.extra_inputs.calling import call_offering
 
 
 def _step(grads: Any, state: Any, *, value: Any = None) -> tuple[str, ...]:

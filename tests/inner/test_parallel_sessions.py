@@ -21,11 +21,11 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
 from lobench.inner import schedules
 from lobench.inner.adapters import as_stepper
-from lobench.inner.data import DATA, Lane, key_of, stream
 from lobench.inner.optimizers import LearnableAdam
-from lobench.inner.parallel_sessions import num_updates
 from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
-from lobench.inner.train import Program
+from lobench.inner.training.parallel_sessions import num_updates
+from lobench.inner.training.streams import DATA, Lane, key_of, stream
+from lobench.inner.training.train import Program
 
 ROUNDS = 12
 

@@ -25,8 +25,8 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
 from lobench.inner import optimizers, schedules
 from lobench.inner.adapters import as_stepper, as_task
-from lobench.inner.schedule import Schedule
-from lobench.inner.train import Program
+from lobench.inner.schedules.schedule import Schedule
+from lobench.inner.training.train import Program
 from lobench.testing.giving import facts_for, wanted_for
 
 MODULES = ("lobench.inner.optimizers", "lobench.inner.schedules", "lobench.inner.tasks")

@@ -13,7 +13,7 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.backend import claim_backend
 from lobench.inner.optimizers import LearnableAdam
 from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, Task, TaskFamily
-from lobench.inner.train import Program
+from lobench.inner.training.train import Program
 
 class Fed(Task):
     def __init__(self):

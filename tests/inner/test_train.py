@@ -17,9 +17,9 @@ from lobench.core.errors import ConfigError
 from lobench.core.result import Curves
 from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
 from lobench.inner.optimizer import TransformationWithEvalParams
-from lobench.inner.recorder import eval_steps
 from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, Task, TaskFamily
-from lobench.inner.train import Program
+from lobench.inner.training.recorder import eval_steps
+from lobench.inner.training.train import Program
 
 BLOCK = SeedBlock(start=0, size=3)
 
@@ -129,13 +129,13 @@ class Noisy(Task):
 
 
 def test_the_length_of_the_calls_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lobench.inner import course, feed
+    from lobench.inner.training import loop, prefetch
 
     whole = run(Noisy(), num_inner_steps=83).to_payload()
     unseen = run(Noisy(), num_inner_steps=83, eval_batches=0).to_payload()
     for chunk in (1, 7, 25):
-        monkeypatch.setattr(course, "FIRST_CHUNK", chunk)
-        monkeypatch.setattr(feed, "_CHUNK_SECONDS", 0.0)
+        monkeypatch.setattr(loop, "FIRST_CHUNK", chunk)
+        monkeypatch.setattr(prefetch, "_CHUNK_SECONDS", 0.0)
         again = run(Noisy(), num_inner_steps=83)
         assert again.metrics.keys() == {"train/loss", "test/loss"}
         assert b"".join(again.metrics[n].tobytes() for n in sorted(again.metrics)) in whole

@@ -21,12 +21,12 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
 from lobench.evaluation.runner import BlockRunner
 from lobench.inner.adapters import as_stepper
-from lobench.inner.phases import later_phases, stepper_in
-from lobench.inner.saved import SavedState
 from lobench.inner.tasks.wrappers.batches import BatchSize
 from lobench.inner.tasks.wrappers.noise import GradientNoise
 from lobench.inner.tasks.wrappers.reparametrised import Reparametrised
-from lobench.inner.train import Program
+from lobench.inner.training.checkpointing import SavedState
+from lobench.inner.training.phases import later_phases, stepper_in
+from lobench.inner.training.train import Program
 
 RATE = 0.125
 
@@ -121,7 +121,7 @@ def test_the_memory_is_that_of_the_model_state_before_the_step() -> None:
 
 
 def start(seed: jax.Array) -> jax.Array:
-    from lobench.inner.data import INIT, Lane, stream
+    from lobench.inner.training.streams import INIT, Lane, stream
 
     return jax.random.uniform(stream(Lane(seed.astype(jnp.uint32), jnp.uint32(0)), INIT))
 

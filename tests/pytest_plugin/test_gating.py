@@ -18,7 +18,7 @@ from tiny import GIN, TASKS, content, make_run, make_suite, results
 
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.engine.store.ledger import Ledger
-from lobench.evaluation.asked import ThetaLeaves
+from lobench.evaluation.request import ThetaLeaves
 from lobench.pytest_plugin.references import _store_reference
 
 # Its sessions run in one fixture, which beside eight busy processes takes minutes.

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from lobench.analysis.gates import Verdict, gate
-from lobench.analysis.score_scale import SIGNED, ScoreScale
+from lobench.analysis.comparisons.gates import Verdict, gate
+from lobench.analysis.scores.score_scale import SIGNED, ScoreScale
 from lobench.pytest_plugin.measuring import _note, _Paired, _paired
 from lobench.pytest_plugin.references import Finals
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tiny import PATIENCE, make_run, make_suite
 
-from lobench.sessions.evaluate import evaluate_into
+from lobench.api.evaluate import evaluate_into
 
 GIN = """
 import tiny_tasks

@@ -10,8 +10,8 @@ from chromium import opened
 from playwright.sync_api import Browser, Page
 from report_store import NASTY, make_baseline, make_store
 
-from lobench.analysis.findings import findings_of
-from lobench.report.page import write_page
+from lobench.analysis.comparisons.summary import findings_of
+from lobench.report.page.page import write_page
 
 
 @pytest.fixture(scope="module")

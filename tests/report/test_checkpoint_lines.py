@@ -11,7 +11,7 @@ from report_store import make_baseline, make_store
 from tiny import make_run, make_suite, watch
 
 from lobench.engine.store.ledger import Ledger
-from lobench.report.checkpoint_lines import CheckpointLines
+from lobench.report.live.checkpoint_lines import CheckpointLines
 
 
 def lines_of(store: Path, *suites: Path, only: slice = slice(None)) -> list[str]:

@@ -12,10 +12,10 @@ from commands import lobench
 from report_store import make_store
 from stores import add
 
-from lobench.analysis.explored import Explored
-from lobench.analysis.findings import findings_of
+from lobench.analysis.comparisons.summary import findings_of
+from lobench.analysis.comparisons.viewer_index import Explored
 from lobench.core.result import Outcome
-from lobench.report.explorer import explorer_curves, explorer_data
+from lobench.report.page.explorer import explorer_curves, explorer_data
 
 
 def explored(store: Path) -> Explored:

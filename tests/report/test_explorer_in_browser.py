@@ -21,9 +21,9 @@ from served import serve
 from stores import add
 from tiny import make_suite
 
-from lobench.analysis.findings import findings_of
-from lobench.report.page import write_page
-from lobench.report.svg import number, rounded
+from lobench.analysis.comparisons.summary import findings_of
+from lobench.report.charts.svg import number, rounded
+from lobench.report.page.page import write_page
 
 
 @pytest.fixture(scope="module")

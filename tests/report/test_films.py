@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from report_store import NASTY, curves, film, make_store
 
-from lobench.analysis.findings import findings_of
+from lobench.analysis.comparisons.summary import findings_of
 from lobench.core.result import Curves
-from lobench.report.films import films, moving
+from lobench.report.charts.films import films, moving
 
 
 def test_a_film_goes_with_its_curves_through_a_payload() -> None:

@@ -8,10 +8,10 @@ import re
 import numpy as np
 from report_store import case_info
 
-from lobench.analysis.accuracy_matrix import accuracy_matrix
-from lobench.analysis.subjects import Cell
+from lobench.analysis.store.subjects import Cell
+from lobench.analysis.tables.accuracy_matrix import accuracy_matrix
 from lobench.core.result import Curves
-from lobench.report.heat_map import HeatMap
+from lobench.report.charts.heat_map import HeatMap
 
 
 def cell(**metrics: list[list[float]]) -> Cell:

@@ -9,13 +9,13 @@ from pathlib import Path
 from report_store import make_baseline, make_store
 from stores import add, case_info
 
-from lobench.analysis.bold import bold_cells
-from lobench.analysis.findings import findings_of
-from lobench.analysis.scales import Scales
-from lobench.analysis.subjects import LOBENCH_SEEDS, Cell
+from lobench.analysis.comparisons.best_group import bold_cells
+from lobench.analysis.comparisons.summary import findings_of
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell
 from lobench.core.metric import Direction
 from lobench.core.trials import FIRST_REPORT_SEED
-from lobench.report.latex import escape, latex_table
+from lobench.report.tables.latex import escape, latex_table
 
 
 def cell(values: dict[int, float], draws: str = LOBENCH_SEEDS) -> Cell:

@@ -13,20 +13,20 @@ import pytest
 from commands import lobench
 from stores import add
 
-from lobench.analysis.findings import Findings, findings_of
-from lobench.analysis.intervals import metric_mean, stratified_t_mean
-from lobench.analysis.methods import read_methods
-from lobench.analysis.table import TableSpec, read_table
-from lobench.analysis.tabulate import tabulate
+from lobench.analysis.comparisons.summary import Findings, findings_of
+from lobench.analysis.stats.intervals import metric_mean, stratified_t_mean
+from lobench.analysis.store.methods import read_methods
+from lobench.analysis.tables.table import TableSpec, read_table
+from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import Member
 from lobench.core.planner import EvaluationId
 from lobench.engine.config.origin import Revision
 from lobench.engine.store.ledger import Ledger
-from lobench.report.latex import latex_table
-from lobench.report.page import render_page
-from lobench.report.runs_chart import side_by_side
-from lobench.report.verdict import cards
+from lobench.report.charts.runs_chart import side_by_side
+from lobench.report.page.page import render_page
+from lobench.report.tables.latex import latex_table
+from lobench.report.tables.verdict import cards
 
 NAMES = [f"adam(); adam.learning_rate = {rate:g}" for rate in (1, 2, 3, 4, 5, 6, 7, 8, 9)]
 CASES = [f"case{index}" for index in range(6)]

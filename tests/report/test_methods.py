@@ -9,9 +9,9 @@ from pathlib import Path
 
 from stores import case_info, curves
 
-from lobench.analysis.event_numbers import row_of
-from lobench.analysis.methods import of_members
-from lobench.analysis.reading import Reading
+from lobench.analysis.comparisons.event_numbers import row_of
+from lobench.analysis.store.methods import of_members
+from lobench.analysis.store.snapshot import Reading
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.planner import EvaluationId
@@ -20,7 +20,7 @@ from lobench.core.subject import Subject
 from lobench.engine.store.experiments import Membership
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import EvaluationFinished
-from lobench.report.methods import Methods, PlainMethods, make_method_progress
+from lobench.report.live.methods import Methods, PlainMethods, make_method_progress
 
 ADAM, SGD = Subject.of_optimizer("adam()"), Subject.of_optimizer("sgd()")
 NAMES = {ADAM.key: ["adam", "[b]tuned"], SGD.key: ["sgd"]}

@@ -11,15 +11,15 @@ import pytest
 from commands import lobench
 from stores import add
 
-from lobench.analysis.findings import Findings, findings_of
-from lobench.analysis.tabulate import tabulate
+from lobench.analysis.comparisons.summary import Findings, findings_of
+from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.result import Outcome
-from lobench.report.charts import sections
-from lobench.report.latex import latex_table
-from lobench.report.method_table import method_text
-from lobench.report.page import render_page
-from lobench.report.svg import Chart, Series, number, rounded
-from lobench.report.verdict import cards, verdict_text
+from lobench.report.charts.charts import sections
+from lobench.report.charts.svg import Chart, Series, number, rounded
+from lobench.report.page.page import render_page
+from lobench.report.tables.latex import latex_table
+from lobench.report.tables.method_table import method_text
+from lobench.report.tables.verdict import cards, verdict_text
 
 ADAM, SGD = "adam(); adam.learning_rate = 0.01", "sgd(); sgd.learning_rate = 0.1"
 FAILED = 20  # the checkpoint of this outer step gave no curve

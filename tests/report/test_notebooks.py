@@ -24,9 +24,9 @@ from lobench.core.subject import Subject
 from lobench.drawing.html import spark, table
 from lobench.evaluation.result import Result
 from lobench.hookspecs import EvaluationFinished
-from lobench.report.methods import Methods
-from lobench.report.notebook_progress import NotebookProgress, default_progress, in_notebook
-from lobench.report.progress import SilentProgress
+from lobench.report.live.methods import Methods
+from lobench.report.live.notebook_progress import NotebookProgress, default_progress, in_notebook
+from lobench.report.live.progress import SilentProgress
 
 ADAM = "adam(); adam.learning_rate = 0.01"
 

@@ -15,14 +15,14 @@ from commands import lobench
 from report_store import NASTY, make_baseline, make_store
 from stores import add
 
-from lobench.analysis.findings import findings_of
-from lobench.analysis.speedup import Form, Speedup
+from lobench.analysis.comparisons.summary import findings_of
+from lobench.analysis.stats.speedup import Form, Speedup
 from lobench.core.errors import StoreError
 from lobench.engine.store.ledger import Ledger
-from lobench.report.latex import latex_table
-from lobench.report.page import render_page, write_page
-from lobench.report.records import records
-from lobench.report.verdict import _span, verdict_text, warnings
+from lobench.report.page.page import render_page, write_page
+from lobench.report.tables.latex import latex_table
+from lobench.report.tables.records import records
+from lobench.report.tables.verdict import _span, verdict_text, warnings
 
 
 class Page(HTMLParser):

@@ -14,7 +14,7 @@ from lobench.core.errors import LobenchError
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
-from lobench.report.progress import LiveProgress, PlainProgress, is_coloured, make_progress
+from lobench.report.live.progress import LiveProgress, PlainProgress, is_coloured, make_progress
 
 NASTY = "a\x1b[31m\r\nb\u202e[bold]x"
 ADAM = Subject.of_optimizer("adam()", label=NASTY)

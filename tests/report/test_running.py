@@ -12,7 +12,7 @@ from lobench.core.planner import Left
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
-from lobench.report.running import Running, duration, subject_name
+from lobench.report.live.running import Running, duration, subject_name
 
 STEP = Subject.of_checkpoint(Checkpoint(uri="run/theta_3.npz", sha256="0" * 64, outer_step=3))
 A, B = case_info("a", 2), case_info("b", 2)

@@ -11,16 +11,16 @@ import pytest
 from commands import lobench
 from report_store import SEEDS, case_info, make_store
 
-from lobench.analysis.searched import Course, courses_of
+from lobench.analysis.store.search_history import Course, courses_of
 from lobench.core.case import SeedBlock
 from lobench.core.experiment import Member
 from lobench.core.planner import EvaluationId
-from lobench.core.search import Random
-from lobench.core.space import Value
+from lobench.core.search.search import Random
+from lobench.core.search.space import Value
 from lobench.engine.config.origin import Revision
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import Ledger
-from lobench.report.search_figure import search_section
+from lobench.report.charts.search_figure import search_section
 from lobench.testing.searches import quadratic, run_search, sample_spaces
 
 

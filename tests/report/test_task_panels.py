@@ -7,8 +7,8 @@ from pathlib import Path
 
 from stores import add
 
-from lobench.analysis.findings import findings_of
-from lobench.report.page import render_page
+from lobench.analysis.comparisons.summary import findings_of
+from lobench.report.page.page import render_page
 
 LOSSES = {"train/loss": (1.0, 1.0), "train/loss_task_1": (0.5, 0.7), "train/loss_task_2": (1.5, 1.3)}
 WEIGHTS = {"train/weight_task_1": (0.4, 0.6), "train/weight_task_2": (1.6, 1.4)}

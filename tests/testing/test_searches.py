@@ -8,28 +8,28 @@ from types import MappingProxyType
 
 import pytest
 
-from lobench.core.search import Trial
-from lobench.core.space import Space, Value
+from lobench.core.search.search import Trial
+from lobench.core.search.space import Space, Value
 from lobench.plugins import load_plugins
 from lobench.testing.searches import SearchContract, sample_spaces
 
 
 class TestRandom(SearchContract):
-    factory = "lobench.core.search:Random"
+    factory = "lobench.core.search.search:Random"
 
 
 class TestGrid(SearchContract):
-    factory = "lobench.core.search:Grid"
+    factory = "lobench.core.search.search:Grid"
     may_repeat = False
 
 
 class TestIteratedGrid(SearchContract):
-    factory = "lobench.core.iterated:IteratedGrid"
+    factory = "lobench.core.search.iterated_grid:IteratedGrid"
     may_repeat = False
 
 
 class TestAutoIteratedGrid(SearchContract):
-    factory = "lobench.core.iterated:AutoIteratedGrid"
+    factory = "lobench.core.search.iterated_grid:AutoIteratedGrid"
     may_repeat = False
     may_end_early = True
 

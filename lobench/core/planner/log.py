@@ -18,13 +18,13 @@ from typing import Any, TypeAlias
 
 from lobench.core.admission import AdmissionPolicy
 from lobench.core.case import CaseInfo, SeedBlock
-from lobench.core.headline import headline
 from lobench.core.planner import events
 from lobench.core.planner.events import Action, EvaluationId, Event, History
 from lobench.core.planner.planner import Planner
 from lobench.core.result import Outcome
 from lobench.core.schedule import Capacity, Drain, Size, StartWorker, Tick, WorkerDied, WorkerReady
 from lobench.core.subject import SubjectKey
+from lobench.core.wording import headline
 
 __all__ = ["Answer", "RecordedPlanner", "Start", "Step", "digest_of", "read_start", "read_step"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from lobench.core.headline import counted
 from lobench.core.planner import events
 from lobench.core.planner.events import Action, EvaluationId, Event
 from lobench.core.planner.log import Answer, Start, Step, digest_of
 from lobench.core.schedule import Drain, Fail, KillWorker, Rules, Size, StartWorker, WorkerReady
+from lobench.core.wording import counted
 
 __all__ = ["Replay"]
 

@@ -23,7 +23,7 @@ from lobench.core.checkpoint import (
     CheckpointContent,
 )
 from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError
-from lobench.core.headline import cause
+from lobench.core.wording import cause
 
 __all__ = ["content_of", "flatten", "index_in_name", "is_settled", "mark_of", "reading", "settling_seconds"]
 

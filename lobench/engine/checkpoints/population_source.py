@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from etils import epath
 
 from lobench.core.checkpoint import SeenCheckpoint
-from lobench.core.headline import cause
+from lobench.core.wording import cause
 from lobench.engine.checkpoints.source import DirectorySource
 from lobench.hookspecs import SourceContext, Unfinished
 

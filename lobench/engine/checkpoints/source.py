@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from etils import epath
 
 from lobench.core.checkpoint import SeenCheckpoint
-from lobench.core.headline import cause
+from lobench.core.wording import cause
 from lobench.engine.checkpoints.files import index_in_name, is_settled, mark_of
 from lobench.engine.checkpoints.readers import reader_for
 from lobench.hookspecs import SourceContext, Unfinished

@@ -18,7 +18,7 @@ from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint, theta_sha256
 from lobench.core.errors import CheckpointError, CheckpointGone, StoreError
-from lobench.core.headline import cause, one_line_of
+from lobench.core.wording import cause, one_line_of
 from lobench.engine.checkpoints.files import mark_of
 from lobench.engine.checkpoints.readers import checkpoint_of, load_readers, reader_for
 from lobench.engine.whole_file import write_whole

@@ -17,7 +17,7 @@ from lobench.core.planner import CommandEnded, CommandId, LeaseCommand, Size
 from lobench.core.subject import Given, Subject
 from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.checkpoints.source import DirectorySource
-from lobench.engine.chief.hands import WatchWorkers
+from lobench.engine.chief.worker_link import WatchWorkers
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.whole_file import write_whole
 from lobench.engine.workers.command import command_words

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from lobench.core.errors import StoreError
-from lobench.core.headline import cause
 from lobench.core.planner.log import Start, Step, read_start, read_step
+from lobench.core.wording import cause
 
 __all__ = ["DecisionLog", "read_decisions", "starts_of"]
 

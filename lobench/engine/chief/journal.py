@@ -11,8 +11,8 @@ from lobench.core.admission import AdmissionPolicy
 from lobench.core.planner.log import RecordedPlanner, Start
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey
-from lobench.engine.chief.contract import WatchOptions
 from lobench.engine.chief.decisions import DecisionLog
+from lobench.engine.chief.interfaces import WatchOptions
 from lobench.engine.chief.subjects import Subjects
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.programs import Expected

@@ -12,23 +12,23 @@ from lobench.core import planner
 from lobench.core.admission import AdmissionPolicy
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError, SuiteError
-from lobench.core.headline import counted
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Given, Subject, Variant
+from lobench.core.wording import counted
 from lobench.engine.checkpoints.intake import Intake, skipped_line
 from lobench.engine.checkpoints.source import NoSource
 from lobench.engine.checkpoints.spool import Spool
-from lobench.engine.chief.arriving import Arriving
+from lobench.engine.chief.arrivals import Arriving
+from lobench.engine.chief.case_cache import KnownCases
 from lobench.engine.chief.commands import CommandRuns
-from lobench.engine.chief.contract import ERRORS, Arrivals, Ending, Progress, WatchOptions
-from lobench.engine.chief.errands import Errands
-from lobench.engine.chief.hands import Told, WatchWorkers
+from lobench.engine.chief.dispatch import Errands
+from lobench.engine.chief.interfaces import ERRORS, Arrivals, Ending, Progress, WatchOptions
 from lobench.engine.chief.journal import Journal
-from lobench.engine.chief.known import KnownCases
 from lobench.engine.chief.observers import Observers
 from lobench.engine.chief.signals import Signals
 from lobench.engine.chief.subjects import Subjects, is_through, todays
 from lobench.engine.chief.variants import Variants
+from lobench.engine.chief.worker_link import Told, WatchWorkers
 from lobench.engine.config.suite_files import SuiteFiles
 from lobench.engine.store.delivery import Deliverer
 from lobench.engine.store.ledger import Ledger

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from lobench.core import planner
-from lobench.core.headline import headline
 from lobench.core.result import Curves
 from lobench.core.subject import Subject
-from lobench.engine.chief.contract import Progress
+from lobench.core.wording import headline
+from lobench.engine.chief.interfaces import Progress
 from lobench.engine.store.delivery import notify
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointSeen, EvaluationFinished

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from lobench.core.case import CaseInfo
 from lobench.core.planner import History, Plan
 from lobench.core.subject import Subject, Variant
-from lobench.engine.chief.known import KnownCases
+from lobench.engine.chief.case_cache import KnownCases
 from lobench.engine.workers.protocol import Described
 
 __all__ = ["Variants"]

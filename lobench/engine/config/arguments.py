@@ -18,7 +18,7 @@ import gin
 import gin.config as gin_state
 
 from lobench.core.case import OPTIMIZER_FIELDS
-from lobench.engine.config.reach import Reached, bindings_in, isolated_gin, reached_from, source_of
+from lobench.engine.config.gin_state import Reached, bindings_in, isolated_gin, reached_from, source_of
 
 __all__ = ["Settings", "settings_of", "settings_of_phases"]
 

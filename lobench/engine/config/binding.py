@@ -14,7 +14,7 @@ import gin
 import gin.config as gin_state
 
 from lobench.core.errors import ConfigError, LobenchError, suggestion
-from lobench.core.headline import headline
+from lobench.core.wording import headline
 from lobench.engine.config.syntax import Binding, Import, Macro, Reference, Statement, last_name, only_bindings
 
 __all__ = [

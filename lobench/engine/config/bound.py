@@ -18,6 +18,7 @@ from lobench.core.experiment import Experiment, Method
 from lobench.engine.config.arguments import Settings, settings_of, settings_of_phases
 from lobench.engine.config.binding import UnknownName, bind_overrides, bind_strictly, import_all
 from lobench.engine.config.case_checks import check_case, role_of
+from lobench.engine.config.gin_state import bindings_in, enclosing, isolated_gin, reached_from, task_lines
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers
 from lobench.engine.config.phases import (
@@ -31,7 +32,6 @@ from lobench.engine.config.phases import (
     prefixes,
     without_optimizers,
 )
-from lobench.engine.config.reach import bindings_in, enclosing, isolated_gin, reached_from, task_lines
 from lobench.engine.config.syntax import Binding, Reference, only_bindings, references_in
 from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
 

@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.core.headline import cause
+from lobench.core.wording import cause
 
 __all__ = ["LARGEST_PATCH", "ORIGIN", "Revision", "git_state", "revision_of"]
 

@@ -12,7 +12,7 @@ from lobench.core.subject import optimizer_bindings
 from lobench.engine.config.axes import cell_bindings
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.learned_optimization import names_in_comments
-from lobench.engine.config.searches import without_searches
+from lobench.engine.config.space_syntax import without_searches
 from lobench.engine.config.syntax import (
     Import,
     Statement,

@@ -15,10 +15,10 @@ import gin.config as gin_state
 
 from lobench.core.case import OPTIMIZER_FIELDS, Case
 from lobench.core.errors import ConfigError, LobenchError
-from lobench.core.headline import cause, headline
 from lobench.core.phases import Phase, prefix_sha256s, task_sequence
+from lobench.core.wording import cause, headline
 from lobench.engine.config.arguments import Settings, settings_of
-from lobench.engine.config.reach import bindings_in, enclosing, reached_from
+from lobench.engine.config.gin_state import bindings_in, enclosing, reached_from
 from lobench.engine.config.syntax import last_name
 
 __all__ = [

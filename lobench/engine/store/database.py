@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lobench.core.errors import StoreBusy, StoreError
-from lobench.core.headline import cause, one_line_of
+from lobench.core.wording import cause, one_line_of
 
 __all__ = [
     "LedgerPart",

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lobench.core.errors import StoreError
-from lobench.core.headline import one_line_of
+from lobench.core.wording import one_line_of
 from lobench.engine.whole_file import write_whole
 
 __all__ = ["LocalCopy", "file_system", "is_network"]

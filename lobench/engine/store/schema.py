@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lobench.core.errors import StoreError
-from lobench.core.headline import one_line_of
+from lobench.core.wording import one_line_of
 from lobench.engine.store.database import (
     database_errors,
     newer_schema,

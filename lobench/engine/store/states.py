@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import theta_sha256
-from lobench.core.headline import cause, headline
+from lobench.core.wording import cause, headline
 from lobench.engine.whole_file import write_whole
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lobench.core.headline import cause
+from lobench.core.wording import cause
 from lobench.engine.workers.last_words import how_it_ended, printable, tail_of
 
 __all__ = ["command_words", "run_command"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lobench.core.errors import LobenchError
-from lobench.core.headline import cause
+from lobench.core.wording import cause
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers.channel import Channel
 from lobench.engine.workers.devices import DeviceLeases, devices_here

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from lobench.core.headline import cause
+from lobench.core.wording import cause
 from lobench.engine.workers.channel import Channel
 from lobench.engine.workers.child_python import PYTHON
 from lobench.engine.workers.last_words import how_it_ended, last_words

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from lobench.core.errors import ConfigError
+from lobench.inner.extra_inputs.task_side import NOTHING, Facts, Wanted, Wants, blank
 from lobench.inner.optimizer import PyTree
-from lobench.inner.schedule import Horizon, LossSchedule, Watch, any_schedules, within
-from lobench.inner.wants import NOTHING, Facts, Wanted, Wants, blank
+from lobench.inner.schedules.schedule import Horizon, LossSchedule, Watch, any_schedules, within
 
 __all__ = ["Watched", "Watches"]
 

@@ -13,11 +13,11 @@ import optax
 
 from lobench.core.errors import ConfigError
 from lobench.inner.adapters.scheduled import Watches
-from lobench.inner.offered import call_offering
+from lobench.inner.extra_inputs.calling import call_offering
+from lobench.inner.extra_inputs.optimizer_side import asked_for, declared_wants, offering, starts_of, wants_of
+from lobench.inner.extra_inputs.task_side import NOTHING, Facts, Wanted, Wants
 from lobench.inner.optimizer import PyTree
-from lobench.inner.schedule import note_horizon_read
-from lobench.inner.wanting import asked_for, declared_wants, offering, starts_of, wants_of
-from lobench.inner.wants import NOTHING, Facts, Wanted, Wants
+from lobench.inner.schedules.schedule import note_horizon_read
 
 __all__ = ["Stepper", "as_stepper"]
 

@@ -10,10 +10,10 @@ import numpy as np
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.offered import call_offering
+from lobench.inner.extra_inputs.calling import call_offering
+from lobench.inner.extra_inputs.optimizer_side import wanting
 from lobench.inner.optimizer import PyTree
 from lobench.inner.optimizers.baselines import sgd
-from lobench.inner.wanting import wanting
 
 __all__ = ["agem"]
 

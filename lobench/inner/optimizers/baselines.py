@@ -7,7 +7,7 @@ import optax.contrib
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import TransformationWithEvalParams
-from lobench.inner.schedule import Rate
+from lobench.inner.schedules.schedule import Rate
 
 __all__ = [
     "adafactor",

@@ -12,7 +12,7 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizers.baselines import adam
 from lobench.inner.optimizers.baselines import momentum as heavy_ball
 from lobench.inner.optimizers.neurons import dot, on_neurons, safe_norm, unit
-from lobench.inner.schedule import Rate, rate_at
+from lobench.inner.schedules.schedule import Rate, rate_at
 
 __all__ = ["adam_g", "sgd_g"]
 

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import optax
 
 from lobench.core.errors import ConfigError
-from lobench.inner.offered import call_offering
+from lobench.inner.extra_inputs.calling import call_offering
+from lobench.inner.extra_inputs.optimizer_side import wanting
 from lobench.inner.optimizer import PyTree
-from lobench.inner.wanting import wanting
 
 __all__ = ["dot", "on_neurons", "safe_norm", "unit"]
 

@@ -14,10 +14,10 @@ import numpy as np
 import optax
 
 from lobench.core.errors import ConfigError
-from lobench.core.headline import cause
+from lobench.core.wording import cause
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
-from lobench.inner.schedule import Schedule
+from lobench.inner.schedules.schedule import Schedule
 
 __all__ = ["opt_list"]
 

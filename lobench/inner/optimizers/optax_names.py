@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import optax
 import optax.contrib
 
-from lobench.inner.lanes import when
 from lobench.inner.optimizer import PyTree, TransformationWithEvalParams
-from lobench.inner.schedule import Schedule
+from lobench.inner.schedules.schedule import Schedule
+from lobench.inner.vmap_periodic import when
 
 __all__ = ["OptaxNames"]
 

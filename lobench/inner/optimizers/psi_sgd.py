@@ -11,7 +11,7 @@ import optax
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizers.neurons import dot, on_neurons
-from lobench.inner.schedule import Rate, rate_at
+from lobench.inner.schedules.schedule import Rate, rate_at
 
 __all__ = ["psi_sgd"]
 

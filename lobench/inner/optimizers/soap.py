@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.lanes import when
 from lobench.inner.optimizer import PyTree
 from lobench.inner.optimizers.axes import along, eigh, gram, orthogonal, over_leaves
-from lobench.inner.schedule import Rate
+from lobench.inner.schedules.schedule import Rate
+from lobench.inner.vmap_periodic import when
 
 __all__ = ["soap"]
 

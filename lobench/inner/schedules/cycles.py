@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from lobench.inner.configurable import configurable
-from lobench.inner.schedule import Rate, Schedule
 from lobench.inner.schedules.decays import last_step
+from lobench.inner.schedules.schedule import Rate, Schedule
 from lobench.inner.schedules.settings import check_numbers
 
 __all__ = ["cyclic", "one_cycle"]

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lobench.inner.configurable import configurable
-from lobench.inner.schedule import LossSchedule, Rate
+from lobench.inner.schedules.schedule import LossSchedule, Rate
 from lobench.inner.schedules.settings import check_numbers, check_whole
 
 __all__ = ["plateau"]

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lobench.core.errors import ConfigError
-from lobench.inner.schedule import Schedule
+from lobench.inner.schedules.schedule import Schedule
 
 __all__ = ["check_numbers", "check_whole"]
 

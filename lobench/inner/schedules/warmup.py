@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from lobench.inner.configurable import configurable
-from lobench.inner.schedule import Horizon, Rate, Schedule, rate_at, within
+from lobench.inner.schedules.schedule import Horizon, Rate, Schedule, rate_at, within
 from lobench.inner.schedules.settings import check_numbers, check_whole
 
 __all__ = ["warmup"]

@@ -18,7 +18,7 @@ from lobench.core.codec import Message
 from lobench.core.planner import Size
 from lobench.core.result import Outcome
 from lobench.core.subject import Variant
-from lobench.engine.chief.hands import WatchWorkers, finished_of
+from lobench.engine.chief.worker_link import WatchWorkers, finished_of
 from lobench.engine.workers.protocol import (
     TO_WORKER,
     Describe,

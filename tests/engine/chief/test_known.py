@@ -12,8 +12,8 @@ from stores import case_info
 
 from lobench.core.experiment import SessionBlocks
 from lobench.core.subject import Variant
-from lobench.engine.chief import known as module
-from lobench.engine.chief.known import KnownCases
+from lobench.engine.chief import case_cache as module
+from lobench.engine.chief.case_cache import KnownCases
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite_files import SuiteFiles
 from lobench.engine.store.ledger import Ledger

@@ -8,7 +8,7 @@ import pytest
 from tiny import make_suite
 
 from lobench.core.errors import ConfigError
-from lobench.engine.config.experiment_files import ExperimentFile, read_experiment
+from lobench.experiments.file import ExperimentFile, read_experiment
 
 GOOD = """
 import optax_extras

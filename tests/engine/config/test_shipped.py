@@ -11,9 +11,9 @@ from tiny import make_run
 
 import lobench as package
 from lobench.core.errors import ConfigError, UsageError
-from lobench.engine.config.experiment_files import read_experiment
 from lobench.engine.config.shipped import find_suite, name_of, shipped_suites
-from lobench.sessions.tune import TuneSettings, tune_text
+from lobench.experiments.file import read_experiment
+from lobench.experiments.tune import TuneSettings, tune_text
 
 OWN = ROOT / "suites"
 

@@ -17,7 +17,7 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.optimizers import adam, agem, schedule_free_adamw, sgd
 from lobench.inner.optimizers.agem import agreeing
 from lobench.inner.tasks.multilayer import MLPClassifier
-from lobench.inner.train import Program
+from lobench.inner.training.train import Program
 
 SHAPES = {"w": (3, 4), "b": (5,), "s": ()}
 KEY = jax.random.key(0)

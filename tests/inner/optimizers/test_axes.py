@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lobench.inner.lanes import when
 from lobench.inner.optimizers import psgd_kron, shampoo, soap
 from lobench.inner.optimizers.optax_names import OptaxNames
+from lobench.inner.vmap_periodic import when
 
 
 def equations(jaxpr: Any, *, in_branches: bool) -> Iterator[Any]:

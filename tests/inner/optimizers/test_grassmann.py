@@ -17,7 +17,7 @@ from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
 from lobench.inner.optimizers import adam_g, sgd, sgd_g
 from lobench.inner.tasks.multilayer import MLPClassifier
-from lobench.inner.train import Program
+from lobench.inner.training.train import Program
 
 AXES = {"dense": 1, "kernel": 3, "first": 0, "bias": None}
 SHAPES = {"dense": (6, 4), "kernel": (3, 3, 2, 5), "first": (4, 7), "bias": (4,)}

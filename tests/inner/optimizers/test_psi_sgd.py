@@ -18,7 +18,7 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.optimizers import momentum, psi_sgd
 from lobench.inner.tasks.convolutional import ConvClassifier
 from lobench.inner.tasks.multilayer import MLPClassifier
-from lobench.inner.train import Program
+from lobench.inner.training.train import Program
 
 NUM_STEPS = 200
 EXACT = {"data": "digits", "norm": "batch", "norm_epsilon": 0.0}

@@ -20,7 +20,7 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.optimizers import constant_weights, pcgrad, sgd, slaw, slw, uncertainty
 from lobench.inner.schedules import cosine
 from lobench.inner.tasks.multitask import MultiTask
-from lobench.inner.train import Program
+from lobench.inner.training.train import Program
 
 
 class Bowls(MultiTask):

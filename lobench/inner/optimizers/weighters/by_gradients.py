@@ -11,7 +11,7 @@ import optax
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.optimizers.weighters.weighing import Rule, Seen, of_sum_k, one_over, weighed
-from lobench.inner.schedule import Rate
+from lobench.inner.schedules.schedule import Rate
 from lobench.inner.schedules.settings import check_numbers
 
 __all__ = ["gradnorm", "pcgrad", "slw"]

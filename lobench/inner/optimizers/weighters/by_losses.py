@@ -10,7 +10,7 @@ import optax
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizers.weighters.weighing import Rule, Seen, of_sum_k, one_over, weighed
-from lobench.inner.schedule import Rate
+from lobench.inner.schedules.schedule import Rate
 from lobench.inner.schedules.settings import check_numbers, check_whole
 
 __all__ = ["dwa", "lbtw", "mldw", "slaw"]

@@ -11,10 +11,10 @@ import optax
 
 from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
-from lobench.inner.offered import call_offering
+from lobench.inner.extra_inputs.calling import call_offering
+from lobench.inner.extra_inputs.optimizer_side import wanting
 from lobench.inner.optimizer import PyTree
 from lobench.inner.optimizers.weighters.weighing import Weighted, as_inner, named_weights, several
-from lobench.inner.wanting import wanting
 
 __all__ = ["uncertainty"]
 

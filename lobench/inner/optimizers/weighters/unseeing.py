@@ -13,7 +13,7 @@ from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.optimizers.weighters.weighing import Rule, Seen, of_sum_k, weighed
-from lobench.inner.schedule import Rate
+from lobench.inner.schedules.schedule import Rate
 from lobench.inner.schedules.settings import check_numbers
 
 __all__ = ["constant_weights", "noisy", "random_walk"]

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import optax
 
 from lobench.core.errors import ConfigError
-from lobench.inner.offered import call_offering
+from lobench.inner.extra_inputs.calling import call_offering
+from lobench.inner.extra_inputs.optimizer_side import wanting
 from lobench.inner.optimizer import PyTree
 from lobench.inner.optimizers.baselines import adam
-from lobench.inner.wanting import wanting
 
 __all__ = ["Rule", "Seen", "Weighted", "as_inner", "named_weights", "of_sum_k", "one_over", "several", "weighed"]
 

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from lobench.core.errors import ConfigError
 from lobench.core.film import Shape
-from lobench.inner.data import key_of
 from lobench.inner.optimizer import PyTree
 from lobench.inner.tasks.control.spaces import Actions, Box
+from lobench.inner.training.streams import key_of
 
 __all__ = ["Environment", "Layout", "Step", "environment", "flat", "layout_of"]
 

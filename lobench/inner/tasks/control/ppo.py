@@ -10,7 +10,6 @@ import jax.numpy as jnp
 
 from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
-from lobench.inner.lanes import when
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch
 from lobench.inner.tasks import arguments
@@ -18,6 +17,7 @@ from lobench.inner.tasks.control.agent import ControlTask, Experience
 from lobench.inner.tasks.control.processes import keys_of
 from lobench.inner.tasks.control.returns import advantages
 from lobench.inner.tasks.measured import Aux
+from lobench.inner.vmap_periodic import when
 
 __all__ = ["PPO"]
 

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from lobench.core.film import Shape
-from lobench.inner.data import key_of
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.control.environment import Environment, Step, environment
 from lobench.inner.tasks.control.spaces import Box
+from lobench.inner.training.streams import key_of
 
 __all__ = ["ReachGoals"]
 

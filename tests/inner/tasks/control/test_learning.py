@@ -14,13 +14,13 @@ import pytest
 
 from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
-from lobench.inner.lanes import when
 from lobench.inner.tasks.control import PPO, REINFORCE, Box, CartPole, Catch, Discrete, GoalFamily, ReachGoals, Step
 from lobench.inner.tasks.control.moments import moments_of_nothing
 from lobench.inner.tasks.control.policy import Policy
 from lobench.inner.tasks.control.processes import Stage, first_of, keys_of
 from lobench.inner.tasks.control.returns import advantages, longest_streak, returns_to_go
-from lobench.inner.train import Program
+from lobench.inner.training.train import Program
+from lobench.inner.vmap_periodic import when
 
 KEY = jax.random.key(0)
 

@@ -1,0 +1,1 @@
+"""Comparisons: what is said of several subjects together, and the gates."""

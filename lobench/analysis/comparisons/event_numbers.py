@@ -1,0 +1,217 @@
+"""What a finished evaluation or checkpoint says in numbers, for whoever writes them down: the sinks of plugins.
+
+All values are of the last inner step. A sink decides how it calls them, and writes each at the checkpoint's outer step.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lobench.analysis.scores.baseline_file import find_baselines
+from lobench.analysis.scores.mean_scores import mean_score
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.stats.intervals import Interval, metric_mean
+from lobench.analysis.store.subjects import Subject, subjects_of
+from lobench.core.case import CaseInfo
+from lobench.core.program import Program
+from lobench.core.result import Curves, EvaluationKey, Outcome
+from lobench.engine.store.ledger import EvaluationRow
+from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
+
+__all__ = ["Group", "Number", "numbers_of", "row_of", "run_label"]
+
+
+class Group(enum.StrEnum):
+    """What people look for, in the order in which they do."""
+
+    HEADLINE = "headline"
+    CASES = "cases"
+    DIAGNOSTICS = "diagnostics"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """One number of a subject.
+
+    Attributes:
+      name: `score`, `verdicts_passed`; of a case `score` and `<split>/<metric>`; of diagnostics `diverged`, `exploded`,
+        `not_evaluated` and `outcomes/<outcome>`.
+      suite: "": of all suites together.
+      case: "": of all cases of the suite.
+      lower, upper: 95% over seeds (of a score of several cases: over cases and seeds); NaN where nothing can be said.
+      is_primary: Of a case: this is the metric that headlines show.
+    """
+
+    group: Group
+    name: str
+    suite: str = ""
+    case: str = ""
+    value: float
+    lower: float = math.nan
+    upper: float = math.nan
+    is_primary: bool = False
+
+    @property
+    def has_chart(self) -> bool:
+        """Whether it is worth a chart with its interval: a score, or a case's primary metric, that has one."""
+        return not math.isnan(self.lower) and (self.is_primary or self.name == "score")
+
+    @property
+    def key(self) -> str:
+        """What it is called where slashes make sections, and a name without one comes first; none begins another.
+
+        `score`, `score_of/<suite>`, `<suite>/<case>/<split>/<metric>`, `diagnostics/suite/<suite>/diverged`,
+        `diagnostics/case/<suite>/<case>/diverged`.
+        """
+        if self.group is Group.HEADLINE:
+            return f"{self.name}_of/{self.suite}" if self.suite else self.name
+        place = "/".join(filter(None, (self.suite, self.case, self.name)))
+        return place if self.group is Group.CASES else f"diagnostics/{'case' if self.case else 'suite'}/{place}"
+
+    def values(self) -> Iterator[tuple[str, float]]:
+        """Yields what is written of it: its key and value, and the bounds of its chart, `intervals/<key>/lower`."""
+        yield self.key, self.value
+        if self.has_chart:
+            yield f"intervals/{self.key}/lower", self.lower
+            yield f"intervals/{self.key}/upper", self.upper
+
+
+def numbers_of(event: EvaluationFinished | CheckpointFinished, suites: Sequence[str] = ()) -> list[Number]:
+    """Returns everything that an event lets be known.
+
+    Of an evaluation: the metrics of its case, as soon as all seeds are there; a metric is NaN if one seed diverged,
+    which must not vanish in a mean. Of a checkpoint: these of all cases, the scores, and what went wrong. There is no
+    mean over cases but the score's: losses of two tasks have no common scale.
+
+    A case without a tuned baseline has no score, since its scale would move with every checkpoint that comes; with one
+    such case a suite has none either, and with one such suite there is none of all.
+
+    Args:
+      suites: Where tuned baselines are looked for.
+    Raises:
+      BaselineError: a file of baselines cannot be read.
+    """
+    if isinstance(event, EvaluationFinished):
+        return _of_case([event])
+    by_case: dict[str, list[EvaluationFinished]] = {}
+    for evaluation in event.evaluations:
+        by_case.setdefault(evaluation.case.key, []).append(evaluation)
+    names = sorted({evaluation.case.suite for evaluation in event.evaluations})
+    troubles = [number for name in names for number in _troubles(name, event.evaluations)]
+    cases = [number for of_case in by_case.values() for number in _of_case(of_case)]
+    return [*_scores(event, suites, names), *_passed(event), *cases, *troubles]
+
+
+def run_label(store: Path, delivery: Delivery) -> str:
+    """Returns how to call a delivery's run beside those of other stores: after the store's folder, and its own name."""
+    name = store.parent.parent.name if store.parent.name == "lobench_results" else store.name
+    label, generation = "/".join([name, *filter(None, [delivery.run])]), delivery.event.checkpoint.generation
+    return f"{label} generation {generation}" if generation else label
+
+
+def row_of(event: EvaluationFinished, at: float) -> EvaluationRow:
+    """Returns an event as a store would hold it, recorded at some time."""
+    return EvaluationRow(
+        key=EvaluationKey.of(event.subject.sha256, event.case, event.seed_block, ""),
+        program=Program(),
+        case=event.case,
+        outcome=event.outcome,
+        message=event.message,
+        payload=None,
+        subjects=(event.subject,),
+        experiment="",
+        trial="",
+        session="",
+        recorded_at=at,
+        at_hand=event.curves,
+    )
+
+
+def _of_case(evaluations: Sequence[EvaluationFinished]) -> list[Number]:
+    """Nothing while seeds are missing: one block of several says little, and could not be corrected later."""
+    case, blocks = evaluations[0].case, _curves(evaluations)
+    if len({seed for block in blocks for seed in block.seeds}) < case.num_seeds:
+        return []
+    metrics = sorted(set.intersection(*(set(block.metrics) for block in blocks)))  # a plugin's own may fail for one
+    found = [_metric(case, name, _finals(blocks, name)) for name in metrics]
+    return [*found, *_diverged(evaluations, case.suite, case.name)]
+
+
+def _finals(blocks: Sequence[Curves], name: str) -> list[float]:
+    """Returns the final values of all seeds; NaN of one that diverged, whatever the metric: tables say so too."""
+    return [
+        math.nan if diverged_at >= 0 else value
+        for block in blocks
+        for value, diverged_at in zip(block.final(name), block.diverged_at, strict=True)
+    ]
+
+
+def _metric(case: CaseInfo, name: str, finals: Sequence[float]) -> Number:
+    interval = metric_mean(name, finals)
+    is_primary = name == case.primary_metric
+    bounds = _bounds(interval)
+    return Number(group=Group.CASES, name=name, suite=case.suite, case=case.name, is_primary=is_primary, **bounds)
+
+
+def _bounds(interval: Interval) -> dict[str, Any]:
+    return {"value": interval.mean, "lower": interval.lower, "upper": interval.upper}
+
+
+def _diverged(evaluations: Sequence[EvaluationFinished], suite: str, case: str = "") -> list[Number]:
+    exploded = sum(one.curves.num_exploded(one.case) for one in evaluations if one.curves is not None)
+    counts = {"diverged": sum(block.num_diverged for block in _curves(evaluations)), "exploded": exploded}
+    return [_count(name, count, suite, case) for name, count in counts.items()]
+
+
+def _troubles(suite: str, evaluations: Iterable[EvaluationFinished]) -> list[Number]:
+    own = [evaluation for evaluation in evaluations if evaluation.case.suite == suite]
+    outcomes = Counter({Outcome.PASSED: 0, Outcome.FAILED: 0})
+    outcomes.update(evaluation.outcome for evaluation in own)
+    missing = sum(evaluation.curves is None for evaluation in own)
+    counted = [_count(f"outcomes/{outcome}", outcomes[outcome], suite) for outcome in sorted(outcomes)]
+    return [*_diverged(own, suite), _count("not_evaluated", missing, suite), *counted]
+
+
+def _count(name: str, count: int, suite: str, case: str = "") -> Number:
+    return Number(group=Group.DIAGNOSTICS, name=name, suite=suite, case=case, value=float(count))
+
+
+def _passed(event: CheckpointFinished) -> list[Number]:
+    if not event.evaluations:
+        return []
+    share = sum(one.outcome is Outcome.PASSED for one in event.evaluations) / len(event.evaluations)
+    return [Number(group=Group.HEADLINE, name="verdicts_passed", value=share)]
+
+
+def _scores(event: CheckpointFinished, suites: Sequence[str], names: Sequence[str]) -> list[Number]:
+    places = [Path(suite) for suite in suites]
+    if not event.evaluations or not any(map(find_baselines, places)):
+        return []
+    subject = subjects_of(row_of(one, float(place)) for place, one in enumerate(event.evaluations))[0]
+    scales = Scales.of([subject], places)
+    found = [_score(subject, subject.cells, scales)]
+    if len(names) > 1:
+        for name in names:
+            of_suite = [identity for identity, cell in subject.cells.items() if cell.case.suite == name]
+            found.append(_score(subject, of_suite, scales, suite=name))
+    for cell in subject.cells.values():
+        found.append(_score(subject, [cell.case.identity], scales, suite=cell.case.suite, case=cell.case.name))
+    return [number for number in found if not math.isnan(number.value)]
+
+
+def _score(subject: Subject, cases: Iterable[str], scales: Scales, *, suite: str = "", case: str = "") -> Number:
+    kept = {identity: subject.cells[identity] for identity in cases}
+    is_tuned = kept.keys() <= scales.tuned.keys()
+    interval = mean_score(replace(subject, cells=kept), None, scales).interval if is_tuned else Interval()
+    group = Group.CASES if case else Group.HEADLINE
+    return Number(group=group, name="score", suite=suite, case=case, **_bounds(interval))
+
+
+def _curves(evaluations: Iterable[EvaluationFinished]) -> list[Curves]:
+    return [evaluation.curves for evaluation in evaluations if evaluation.curves is not None]

@@ -1,0 +1,362 @@
+"""Gates: does B harm by more than a margin? PASS, REGRESSED or INCONCLUSIVE, and how many seeds would decide.
+
+The harm is score(A) - score(B), of the seeds that converge on both sides. Two one-sided tests, each at level alpha:
+PASS rejects "the harm is at least the margin", REGRESSED rejects "the harm is at most the margin". That B diverges
+more often than A is REGRESSED, too: where a seed diverged each of the two has half of alpha. Over the cases of one
+checkpoint REGRESSED is controlled by Holm, so that the chance of any false alarm stays below alpha; "all cases pass"
+needs no correction, since one case that does not is enough to refuse it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from lobench.analysis.scores.score_scale import DEFAULT_MARGINS, ScaleKind
+from lobench.analysis.stats.alpha_spending import Looks
+from lobench.analysis.stats.comparison import counts_of, holm, mean_difference
+from lobench.analysis.stats.distributions import chi2_ppf, nct_sf, norm_isf, norm_sf
+from lobench.analysis.stats.location import LEAST_P, Location, locate, mean_location
+from lobench.analysis.stats.paired_samples import Samples
+from lobench.analysis.stats.proportions import Counts, most_share, p_more, two_sided
+from lobench.analysis.stats.t_distribution import t_isf
+from lobench.core.wording import counted
+
+__all__ = ["GateReport", "GateResult", "GateRules", "Verdict", "gate", "gate_cases", "seeds_to_decide"]
+
+_MAX_SEEDS = 100_000
+
+
+class Verdict(enum.StrEnum):
+    """What a gate says."""
+
+    PASS = "PASS"
+    REGRESSED = "REGRESSED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateRules:
+    """How a gate decides.
+
+    Attributes:
+      margin: Harm that is tolerated, on the normalised score; what a log scale's default is.
+      alpha: Level of each of the two one-sided tests.
+      looks: Where seeds are added and looked at again: the planned looks, over which alpha is spent. The number of
+        seeds of a case must then be one of its sizes.
+      resolution, power: `seeds_to_decide` is for finding a true harm of margin + resolution with this power.
+      max_diverged: Share of diverged seeds that PASS has to rule out; 1 asks for nothing. A bound of .1 takes 29 seeds
+        without a divergence, more than most cases have: by default the bound is printed, and refuses nothing.
+    """
+
+    margin: float = DEFAULT_MARGINS[ScaleKind.LOG]
+    alpha: float = 0.05
+    looks: Looks | None = None
+    resolution: float = 0.05
+    power: float = 0.9
+    max_diverged: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateResult:
+    """The verdict on one case, or on the mean over the cases.
+
+    Attributes:
+      num_seeds: Common seeds; for the mean, of the case that has fewest.
+      harm: Mean of score(A) - score(B) over the seeds that converge on both sides; above 0: B is worse.
+      lower, upper: One-sided confidence bounds of the harm at this look's alpha, before Holm; NaN below two seeds.
+      p_regressed, p_pass: One-sided p-values of "harm <= margin and B diverges no more often" and of "harm >= margin";
+        with looks, the smallest overall alpha at which this look rejects.
+      num_converged: Seeds that the harm is of.
+      p_diverged: One-sided p-value of "B diverges no more often", a part of p_regressed; NaN where no seed diverged.
+      num_a, num_b, diverged_a, diverged_b: Seeds of either side, and those that diverged; of the mean, their sums.
+      most_diverged: Exact upper confidence bound, at alpha, of the share of B's seeds that diverge.
+      p_holm: `p_regressed`, adjusted over the cases of the gate; the verdict is its.
+      sd, degrees: Standard deviation of one seed's part in the harm, and the degrees of freedom of its estimate.
+      seeds_to_decide: Total seeds a case, more than there are; None where the verdict stands already, nothing can be
+        said, or the harm is so near the margin that the seeds which find margin + resolution are there and do not tell.
+      note: Why nothing can be said.
+    """
+
+    case: str
+    verdict: Verdict
+    num_seeds: int
+    harm: float
+    lower: float = math.nan
+    upper: float = math.nan
+    p_regressed: float = math.nan
+    p_pass: float = math.nan
+    p_holm: float = math.nan
+    sd: float = math.nan
+    degrees: float = math.nan
+    seeds_to_decide: int | None = None
+    num_converged: int = 0
+    p_diverged: float = math.nan
+    num_a: int = 0
+    num_b: int = 0
+    diverged_a: int = 0
+    diverged_b: int = 0
+    most_diverged: float = math.nan
+    note: str = ""
+
+    @property
+    def divergence(self) -> str:
+        """What is to be said of B's diverged seeds, "0 of 4 diverged, at most 53%"; of A's where there are any."""
+        if not self.num_b:
+            return ""
+        told = f"{self.diverged_b} of {self.num_b} diverged, at most {100 * self.most_diverged:.0f}%"
+        return told + (f" (against {self.diverged_a} of {self.num_a})" if self.diverged_a or self.diverged_b else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateReport:
+    """All cases of a gate, their mean, and one verdict.
+
+    REGRESSED where the mean or a case regressed; PASS where the mean and every case passed. The mean has one half of
+    alpha, the cases together (by Holm) the other, so that the chance that any of it alarms falsely is below alpha; a
+    gate of a single case is that case, with all of alpha.
+    """
+
+    cases: tuple[GateResult, ...]
+    overall: GateResult
+    verdict: Verdict
+    rules: GateRules
+
+
+def gate(samples: Samples, rules: GateRules | None = None, *, case: str = "") -> GateResult:
+    """Returns the verdict on one case by itself; for several cases call `gate_cases`.
+
+    Args:
+      samples: Both sides' scores; a NaN (a case without a scale) leaves nothing to say.
+    Raises:
+      ValueError: a number of seeds that is no planned look.
+    """
+    rules = rules or GateRules()
+    return _settle(_decide(_measure(samples, case), rules), rules, alpha=rules.alpha, num_tests=1)
+
+
+def gate_cases(
+    samples: Mapping[str, Samples],
+    rules: GateRules | None = None,
+    *,
+    previous: Mapping[str, GateResult] | None = None,
+) -> GateReport:
+    """Returns the verdicts on all cases of one checkpoint, and on their mean.
+
+    Args:
+      samples: Both sides' scores, by case. With looks, cases may stand at different ones, since only undecided cases
+        get more seeds.
+      previous: With looks, the results of the look before, by case (the mean's under ""): what was rejected at one look
+        stays rejected.
+    Raises:
+      ValueError: no case; a number of seeds that is no planned look.
+    """
+    if not samples:
+        raise ValueError("gate_cases needs at least one case")
+    rules = rules or GateRules()
+    several = len(samples) > 1
+    half = rules.alpha / 2 if several else rules.alpha
+    measured = {case: _measure(values, case) for case, values in samples.items()}
+    alone = [_decide(found, rules) for found in measured.values()]
+    alone = [_remember(result, (previous or {}).get(result.case)) for result in alone]
+    adjusted = holm([result.p_regressed for result in alone])
+    cases = tuple(
+        _settle(dataclasses.replace(result, p_holm=p_holm), rules, alpha=half, num_tests=len(samples))
+        for result, p_holm in zip(alone, adjusted, strict=True)
+    )
+    overall = cases[0]
+    if several:
+        mean = _remember(_decide(_measure_mean(measured.values()), rules), (previous or {}).get(""))
+        overall = _settle(mean, rules, alpha=half, num_tests=1)
+    verdicts = {overall.verdict, *(case.verdict for case in cases)}
+    worst = next(v for v in (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.PASS) if v in verdicts)
+    return GateReport(cases=cases, overall=overall, verdict=worst, rules=rules)
+
+
+def seeds_to_decide(
+    sd: float,
+    num_pilot: int,
+    *,
+    resolution: float = 0.05,
+    alpha: float = 0.05,
+    power: float = 0.9,
+    confidence: float = 0.8,
+    strata: float = 1.0,
+) -> int | None:
+    """Returns the seeds with which a one-sided t test at alpha finds an effect of `resolution` with the asked power.
+
+    A pilot's own standard deviation is too small as often as not, and the power falls short (.77 where .9 was asked,
+    at 4 seeds); hence its upper confidence limit.
+
+    Args:
+      sd: Standard deviation of one seed's difference in the pilot.
+      num_pilot: The pilot's seeds.
+      confidence: Of the upper limit of the standard deviation.
+      strata: Degrees of freedom for each seed beyond the first; 1 for one case.
+    Returns:
+      A number of seeds >= 2, or None where more than 100,000 would be needed, or the pilot says nothing.
+    Source: Browne 1995 on upper confidence limits of a pilot's variance; power by the noncentral t distribution.
+    """
+    if num_pilot < 2 or not math.isfinite(sd):
+        return None
+    degrees = strata * (num_pilot - 1)
+    limit = sd * math.sqrt(degrees / float(chi2_ppf(1 - confidence, degrees)))
+    if limit == 0:
+        return 2
+
+    def found(n: int) -> float:
+        quantile = t_isf(alpha, strata * (n - 1))
+        shift = resolution / limit * math.sqrt(n)
+        # Far from both the noncentral t has no digits left, and is normal for all that matters.
+        if shift > 30:
+            return float(norm_sf(quantile - shift))
+        return float(nct_sf(quantile, strata * (n - 1), shift))
+
+    # The normal law's answer is a little too small, so that a few steps up from it are the shortest way.
+    quantiles = float(norm_isf(alpha)) + float(norm_isf(1 - power))
+    n = max(2, math.ceil((quantiles * limit / resolution) ** 2))
+    if n > _MAX_SEEDS:
+        return None
+    while found(n) < power:
+        n += 1
+    return n
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """The difference of one case, or their mean.
+
+    Attributes:
+      num_seeds: Those that diverged count.
+      num_converged: Of pairs on which both sides did.
+      difference: None where nothing can be said of those.
+      counts: Of the seeds that diverged; of the mean, one for each case.
+    """
+
+    case: str
+    num_seeds: int
+    num_converged: int = 0
+    difference: Location | None = None
+    harm: float = math.nan
+    counts: tuple[Counts, ...] = ()
+    note: str = ""
+
+
+def _measure(samples: Samples, case: str) -> _Measured:
+    found = mean_difference(samples)
+    return _Measured(
+        case=case,
+        num_seeds=found.num_seeds,
+        num_converged=found.num_converged,
+        difference=None if math.isnan(found.sd) else locate(samples),
+        harm=0.0 - found.mean,
+        counts=(counts_of(samples),) if samples.has_scale and len(samples) > 1 else (),
+        note=found.note.partition(":")[0] if not samples.has_scale else found.note,
+    )
+
+
+def _measure_mean(cases: Collection[_Measured]) -> _Measured:
+    """Returns the mean over the cases that can be measured, by the stratified t."""
+    counts = tuple(one for case in cases for one in case.counts)
+    usable = [(case, case.difference) for case in cases if case.difference is not None]
+    if not usable:
+        return _Measured(case="", num_seeds=0, counts=counts, note="no case can be measured")
+    mean = mean_location([difference for _, difference in usable])
+    missing = len(cases) - len(usable)
+    return _Measured(
+        case="",
+        num_seeds=min(case.num_seeds for case, _ in usable),
+        num_converged=min(case.num_converged for case, _ in usable),
+        difference=mean,
+        harm=0.0 - mean.estimate.mean,
+        counts=counts,
+        note=f"without {counted(missing, 'case')} that cannot be measured" if missing else "",
+    )
+
+
+def _decide(found: _Measured, rules: GateRules) -> GateResult:
+    """Returns the result without its verdict and its number of seeds."""
+    looks, alpha, difference = rules.looks, rules.alpha, found.difference
+    num_a, num_b = (sum(getattr(one, name) for one in found.counts) for name in ("num_a", "num_b"))
+    lost_a, lost_b = (sum(getattr(one, name) for one in found.counts) for name in ("a", "b"))
+    result = GateResult(
+        case=found.case,
+        verdict=Verdict.INCONCLUSIVE,
+        num_seeds=found.num_seeds,
+        num_converged=found.num_converged,
+        harm=found.harm,
+        num_a=num_a,
+        num_b=num_b,
+        diverged_a=lost_a,
+        diverged_b=lost_b,
+        most_diverged=most_share(lost_b, num_b, alpha) if num_b else math.nan,
+        note=found.note,
+    )
+    p_diverged = max(LEAST_P, p_more(found.counts)) if lost_a + lost_b else math.nan
+    if difference is None and math.isnan(p_diverged):
+        return result
+    # The harm is -(b - a): it lies above the margin where b - a lies below -margin.
+    p_regressed = difference.below(-rules.margin) if difference else 1.0
+    p_pass = difference.above(-rules.margin) if difference else 1.0
+    if not math.isnan(p_diverged):
+        p_regressed = two_sided(p_regressed, p_diverged)
+    if looks is not None and found.num_seeds:
+        alpha = looks.level(found.num_seeds, alpha)
+        p_regressed, p_pass = (looks.p_value(found.num_seeds, p) for p in (p_regressed, p_pass))
+    low, high = difference.bounds(alpha) if difference else (math.nan, math.nan)
+    return dataclasses.replace(
+        result,
+        lower=0.0 - high,
+        upper=0.0 - low,
+        p_regressed=p_regressed,
+        p_pass=p_pass,
+        p_holm=p_regressed,
+        p_diverged=p_diverged,
+        sd=difference.error * math.sqrt(found.num_converged) if difference else math.nan,
+        degrees=difference.estimate.degrees if difference else math.nan,
+    )
+
+
+def _remember(result: GateResult, previous: GateResult | None) -> GateResult:
+    """Keeps the smaller p-value of two looks."""
+    if previous is None or math.isnan(previous.p_regressed):
+        return result
+    p_regressed = min(result.p_regressed, previous.p_regressed)
+    p_pass = min(result.p_pass, previous.p_pass)
+    return dataclasses.replace(result, p_regressed=p_regressed, p_pass=p_pass, p_holm=p_regressed)
+
+
+def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: int) -> GateResult:
+    """Returns the result with its verdict, and with the seeds that would decide it where it is undecided.
+
+    Args:
+      alpha: Of REGRESSED, which `p_holm` is held against; PASS has `rules.alpha`.
+      num_tests: Among how many Holm divided it: the seeds are for the level that it leaves to the smallest p-value.
+    """
+    if result.p_holm <= alpha:
+        return dataclasses.replace(result, verdict=Verdict.REGRESSED)
+    if result.p_pass <= rules.alpha:
+        if rules.max_diverged >= 1 or result.most_diverged <= rules.max_diverged:
+            return dataclasses.replace(result, verdict=Verdict.PASS)
+        said = f"the share that diverges may be above {rules.max_diverged:g}"
+        return dataclasses.replace(result, note="; ".join(filter(None, (result.note, said))))
+    if math.isnan(result.sd):
+        return result
+    level = alpha / num_tests
+    needed = seeds_to_decide(
+        result.sd,
+        result.num_converged,
+        resolution=rules.resolution,
+        alpha=level if rules.looks is None else rules.looks.level(rules.looks.sizes[-1], level),
+        power=rules.power,
+        strata=1.0 if math.isinf(result.degrees) else result.degrees / (result.num_converged - 1),
+    )
+    if needed is not None:  # as many more as do not converge
+        needed = math.ceil(needed * result.num_seeds / result.num_converged)
+    if needed is not None and needed <= result.num_seeds:
+        note = "; ".join(filter(None, (result.note, "the harm is too near the margin to tell")))
+        return dataclasses.replace(result, note=note)
+    return dataclasses.replace(result, seeds_to_decide=needed)

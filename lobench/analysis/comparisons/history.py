@@ -1,0 +1,222 @@
+"""Runs and experiments by date: what was evaluated when, at which git revision, and how far it came."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.analysis.scores.mean_scores import mean_score
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.stats.intervals import Interval
+from lobench.analysis.store.methods import of_members
+from lobench.analysis.store.snapshot import Reading, read_store
+from lobench.analysis.store.subjects import headline_metrics
+from lobench.core.errors import StoreError, UsageError
+from lobench.engine.store.experiments import ExperimentRow
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+
+__all__ = ["ExperimentSummary", "RunSummary", "experiment_history", "find_stores", "history", "patch_of"]
+
+_ADVICE = "`lobench baseline SUITE` makes one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """The evaluations of one store at one git revision.
+
+    Attributes:
+      first, last: When its first and last evaluation were recorded; seconds since 1970.
+      git_revision: Empty outside of a checkout; `+` where that had changes.
+      last_checkpoint: Label of the last one among those with most cases.
+      scores: By metric, the mean score of the last checkpoint over its cases, on a scale that all runs of the list
+        share.
+      scale: What 0 and 1 on it are.
+      num_diverged, num_exploded, num_seeds: Of the last checkpoint.
+      programs: What made the last checkpoint's results.
+      num_unscored: Cases of the last checkpoint that have no scale, and are in no mean.
+    """
+
+    store: Path
+    first: float
+    last: float
+    git_revision: str
+    num_checkpoints: int
+    num_evaluations: int
+    last_checkpoint: str
+    scores: dict[str, Interval]
+    scale: str
+    num_diverged: int
+    num_exploded: int
+    num_seeds: int
+    num_unscored: int
+    programs: tuple[str, ...] = ()
+
+
+def find_stores(folder: Path) -> list[Path]:
+    """Returns the store that a folder is, or those below it; not those that a store has for its own purposes.
+
+    Raises:
+      StoreError: there is none.
+    """
+    found = sorted(path.parent for path in folder.rglob("ledger.sqlite"))
+    if not found:
+        raise StoreError("there is no result store here", where=str(folder), next_step="is the path right?")
+    return [store for store in found if not set(store.parents) & set(found)]
+
+
+def history(stores: Iterable[Path]) -> list[RunSummary]:
+    """Returns the runs of some stores, the latest last."""
+    runs: list[tuple[str, Reading]] = []
+    for store in stores:
+        whole = read_store(store)
+        groups: dict[str, list[EvaluationRow]] = {}
+        revision = ""
+        for row in whole.rows:
+            # What gave no curves does not say where it was made: where the one before it was.
+            revision = _revision(row) if row.payload is not None else revision
+            groups.setdefault(revision, []).append(row)
+        if len(groups) == 1:
+            runs.append((revision, whole))
+        else:
+            positions = {subject.who: place for place, subject in enumerate(whole.subjects)}
+            runs += [(name, Reading.of(store, rows, positions=positions)) for name, rows in groups.items()]
+    scales = Scales.of([subject for _, reading in runs for subject in reading.subjects], None)
+    found = [_run_summary(revision, reading, scales) for revision, reading in runs]
+    return sorted(found, key=lambda run: (run.last, str(run.store)))
+
+
+def _revision(row: EvaluationRow) -> str:
+    origin = row.header()[0]["provenance"]
+    return str(origin["git_revision"][:12]) + ("+" if origin["git_dirty"] else "")
+
+
+def _run_summary(revision: str, reading: Reading, scales: Scales) -> RunSummary:
+    last = reading.subjects[reading.shown]
+    metrics = [metric for _, metric in headline_metrics([last])]
+    unscored = [
+        cell
+        for cell in last.cells.values()
+        if cell.sources
+        and not all(scales.scale(cell.case, metric or cell.case.primary_metric).is_usable for metric in metrics)
+    ]
+    cases = [case.identity for case in reading.cases]
+    found = {label: mean_score(last, metric, scales, cases) for label, metric in headline_metrics(reading.subjects)}
+    return RunSummary(
+        store=reading.store,
+        first=min(row.recorded_at for row in reading.rows),
+        last=max(row.recorded_at for row in reading.rows),
+        git_revision=revision,
+        num_checkpoints=len({row.key.checkpoint_sha256 for row in reading.rows}),
+        num_evaluations=len(reading.rows),
+        last_checkpoint=last.label,
+        scores={label: one.interval for label, one in found.items() if one.num_cases},
+        scale=scales.describe(_ADVICE),
+        num_diverged=last.num_diverged,
+        num_exploded=scales.num_exploded(*last.cells.values()),
+        num_seeds=last.num_seeds,
+        num_unscored=len(unscored),
+        programs=tuple(sorted(map(str, last.programs))),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentSummary:
+    """One form of an experiment: a configuration at a revision.
+
+    Attributes:
+      id: In its store; `--patch` takes it.
+      first, last: When it was run first and last; seconds since 1970.
+      git_revision: Empty outside of a checkout; `+` where that had changes.
+      patch_bytes: Size of what makes its dirty tree from the revision; 0 where there is none.
+      note: What the patch lacks, in a line.
+      methods: With evaluations, in the order of its file.
+      best: The method with the highest mean score over its cases, on a scale that all experiments of the list share;
+        "" where none has one.
+      score: Of the best one.
+      metric, scale: Which metric, and what 0 and 1 on the scale are.
+    """
+
+    store: Path
+    id: int
+    name: str
+    first: float
+    last: float
+    git_revision: str
+    patch_bytes: int
+    note: str
+    methods: tuple[str, ...]
+    num_evaluations: int
+    best: str
+    score: Interval | None
+    metric: str
+    scale: str
+
+
+def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
+    """Returns every form of every experiment of some stores, the one that was run last at the end."""
+    found: list[tuple[ExperimentRow, Reading]] = []
+    for store in stores:
+        with Ledger.open(store, read_only=True) as ledger:
+            forms = [row for row in ledger.experiments() if row.config]
+            held = [(row, ledger.memberships(row.id), ledger.trials(row.id)) for row in forms]
+        if held:
+            whole = read_store(store)
+            found += [(row, of_members(whole, row.config, members, trials)) for row, members, trials in held]
+    scales = Scales.of([subject for _, reading in found for subject in reading.subjects], None)
+    return sorted(
+        (_experiment_summary(row, reading, scales) for row, reading in found), key=lambda one: (one.last, one.id)
+    )
+
+
+def _experiment_summary(experiment: ExperimentRow, reading: Reading, scales: Scales) -> ExperimentSummary:
+    label, metric = headline_metrics(reading.subjects)[0] if reading.subjects else ("", None)
+    cases = [case.identity for case in reading.cases]
+    scores = [mean_score(subject, metric, scales, cases) for subject in reading.subjects]
+    # A method that lacks a case is not compared with those that have all.
+    complete = [place for place, score in enumerate(scores) if not score.num_missing and score.num_cases]
+    best = max(complete, key=lambda place: scores[place].interval.mean, default=None)
+    revision = experiment.revision
+    return ExperimentSummary(
+        store=reading.store,
+        id=experiment.id,
+        name=experiment.name,
+        first=experiment.created_at,
+        last=experiment.last_at,
+        git_revision=revision.commit[:12] + "+" * revision.is_dirty,
+        patch_bytes=len(revision.patch or b""),
+        note=revision.note,
+        methods=reading.labels,
+        num_evaluations=len(reading.rows),
+        best=reading.labels[best] if best is not None else "",
+        score=scores[best].interval if best is not None and not math.isnan(scores[best].interval.mean) else None,
+        metric=label,
+        scale=scales.describe(_ADVICE),
+    )
+
+
+def patch_of(store: Path, experiment: int) -> bytes:
+    """Returns what `git apply` makes the dirty tree of an experiment of, in a checkout of its revision.
+
+    Raises:
+      StoreError: there is no store. UsageError: no such experiment, or it has no patch; the message says why.
+    """
+    if not (store / "ledger.sqlite").is_file():
+        raise StoreError("a patch is of one store", where=str(store), next_step="name that with --store")
+    with Ledger.open(store, read_only=True) as ledger:
+        known = {row.id: row.revision for row in ledger.experiments() if row.config}
+    if experiment not in known:
+        numbers = ", ".join(map(str, sorted(known))) or "no experiment here"
+        raise UsageError("no such experiment", where=str(store), got=str(experiment), expected=numbers)
+    revision = known[experiment]
+    if revision.patch is None:
+        why = (
+            revision.note
+            if revision.is_dirty
+            else "its checkout was clean"
+            if revision.commit
+            else "it had no checkout"
+        )
+        raise UsageError("the experiment has no patch", where=str(store), got=why)
+    return revision.patch

@@ -1,0 +1,220 @@
+"""The values that two sides are compared by on a case: scores of common seeds, or finals on a scale of the two."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lobench.analysis.scores.scales import Scales, seed_scores
+from lobench.analysis.scores.score_scale import ScaleKind, ScoreScale
+from lobench.analysis.stats.comparison import mean_difference
+from lobench.analysis.stats.paired_samples import DIVERGED, FLOAT_STEP, Samples, rounding_step
+from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, are_common
+from lobench.core.metric import Direction
+from lobench.core.trials import FIRST_REPORT_SEED
+
+__all__ = ["PairedValues", "paired_values", "samples_of", "scored", "values_of", "without_scale"]
+
+# Finals whose largest is at most so many times the smallest are compared as they are: a logarithm would say the same
+# to three digits, and p-values that were published are of the values.
+_NARROW = 2.0
+
+Finals = Mapping[int, float]  # by seed; NaN where it diverged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedValues:
+    """Two sides on one case.
+
+    Attributes:
+      samples: Scores; without common seeds and starts the final values, in units of `scale`.
+      scale: What a difference of 1 is.
+      is_of_finals: Whether the values are finals and no scores.
+      note: What a unit is then, and why there is no scale of scores.
+    """
+
+    samples: Samples
+    scale: ScoreScale
+    is_of_finals: bool = False
+    note: str = ""
+
+
+def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Scales) -> PairedValues:
+    """Returns what B is compared with A by: the one place that says so, for every table, verdict and p-value.
+
+    Seeds that lobench trained have scores, from the start that all share on the seed. Others do not: where their curves
+    begin says nothing of where they end, and what a third one did is no scale of theirs. Their final values are
+    compared, and the unit is that of a tuned baseline, or the gain of the better of the two where both were evaluated
+    at step 0 and do not differ there; else a difference is one of logarithms, or of the values.
+
+    Args:
+      a, b: None, or without curves: of a side that was not evaluated there are no values.
+      metric: None: the case's primary one.
+    """
+    case = next(cell.case for cell in (a, b) if cell is not None)
+    name = metric or case.primary_metric
+    scale = scales.scale(case, name)
+    if a is None or b is None:
+        return PairedValues(samples=Samples(), scale=scale)
+    sides = [cell.finals(name) for cell in (a, b)]
+    if a.draws == b.draws == LOBENCH_SEEDS:
+        starts = {**scales.starts_of(b, name), **scales.starts_of(a, name)}
+        is_paired = _is_fresh(a) == _is_fresh(b)
+        return PairedValues(samples=scored(sides[0], sides[1], starts, scale, is_paired=is_paired), scale=scale)
+    if scale.direction is None:
+        return PairedValues(samples=without_scale(samples_of(sides[0], sides[1], a, b)), scale=scale)
+    scale, note = _scale_of_two(a, b, name, scales)
+    samples = samples_of(sides[0], sides[1], a, b)
+    return PairedValues(samples=_in_units(samples, scale), scale=scale, is_of_finals=True, note=note)
+
+
+def samples_of(a: Finals, b: Finals, of_a: Cell, of_b: Cell) -> Samples:
+    """Returns values of two cells, NaN of what diverged: pairs where their seeds are the same draws."""
+    is_paired = are_common(of_a.draws, of_b.draws) and _is_fresh(of_a) == _is_fresh(of_b)
+    seeds = sorted(a.keys() & b.keys()) if is_paired else []
+    sides = ([side[seed] for seed in seeds] if is_paired else list(side.values()) for side in (a, b))
+    ours, theirs = ([DIVERGED if not math.isfinite(value) else value for value in side] for side in sides)
+    return Samples.of(ours, theirs, is_paired=is_paired)
+
+
+def values_of(a: Cell, b: Cell, metric: str, direction: Direction | None) -> Samples:
+    """Returns the final values of two cells, higher is better: of lowering metrics the negative ones."""
+    sign = 1.0 if direction is Direction.MAX else -1.0
+    ours, theirs = ({seed: sign * value for seed, value in cell.finals(metric).items()} for cell in (a, b))
+    return samples_of(ours, theirs, a, b)
+
+
+def without_scale(samples: Samples) -> Samples:
+    """Returns samples of which nothing can be decided."""
+    a, b = ((math.nan,) * len(side) for side in (samples.a, samples.b))
+    return dataclasses.replace(samples, a=a, b=b)
+
+
+def _is_fresh(cell: Cell) -> bool:
+    """Says whether the seeds are those that a search is reported on, which nobody without a search has."""
+    seeds = [seed for finals in cell.final.values() for seed in finals]
+    return bool(seeds) and min(seeds) >= FIRST_REPORT_SEED
+
+
+def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale, *, is_paired: bool = True) -> Samples:
+    """Returns the scores of the common seeds, with the step in which their values were rounded.
+
+    Args:
+      starts: What each seed began at, for both sides.
+      scale: Where it is not usable every score is NaN.
+      is_paired: Of two samples, of all seeds of either side.
+    """
+    common = a.keys() & b.keys()
+    sides = [{seed: side[seed] for seed in sorted(common if is_paired else side)} for side in (a, b)]
+    values = [list(side.values()) for side in sides]
+    found = [
+        [
+            DIVERGED if scale.is_usable and not math.isfinite(side[seed]) else score
+            for seed, score in seed_scores(side, starts, (), scale).items()
+        ]
+        for side in sides
+    ]
+    every = [*values[0], *values[1]]
+    step = _in_unit(rounding_step(values[0], values[1], is_paired=is_paired), every, scale)
+    precision = _precision(every, scale)
+    return Samples(a=tuple(found[0]), b=tuple(found[1]), is_paired=is_paired, step=step, precision=precision)
+
+
+def _in_unit(step: float, values: Sequence[float], scale: ScoreScale) -> float:
+    """Returns a step of values as one of scores: of a logarithm it is the larger the smaller the value."""
+    if not step or not scale.is_usable:
+        return 0.0
+    if scale.kind is ScaleKind.LINEAR:
+        return step / abs(scale.unit)
+    finite = np.asarray([value for value in values if math.isfinite(value)]) - (scale.minimum or 0.0)
+    return float(np.sqrt(np.mean((step / np.maximum(finite, step)) ** 2)) / scale.unit)
+
+
+def _precision(values: Sequence[float], scale: ScoreScale) -> float:
+    """Returns what a float32 cannot tell apart, in units of a scale: of its logarithms the same everywhere."""
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    if not scale.is_usable:
+        return 0.0
+    return FLOAT_STEP * (1.0 if scale.kind is ScaleKind.LOG else largest) / abs(scale.unit)
+
+
+def _in_units(samples: Samples, scale: ScoreScale) -> Samples:
+    """Returns finals as values of which a higher one is better, in units of a scale, and unclipped."""
+    low = scale.minimum or 0.0
+    finite = [value - low for value in (*samples.a, *samples.b) if math.isfinite(value)]
+    step = _in_unit(samples.step, [value + low for value in finite], scale)
+    if scale.kind is ScaleKind.LINEAR:
+
+        def worth(value: float) -> float:
+            return -(value - low) / scale.unit
+
+    elif _is_narrow(finite):
+        unit = scale.unit * (math.fsum(finite) / len(finite) if finite else 1.0)
+
+        def worth(value: float) -> float:
+            return -(value - low) / unit
+
+    else:
+
+        def worth(value: float) -> float:
+            return -math.log(max(value - low, scale.floor)) / scale.unit
+
+    a, b = (tuple(value if value == DIVERGED else worth(value) for value in side) for side in (samples.a, samples.b))
+    precision = _precision([value + low for value in finite], scale)
+    return dataclasses.replace(samples, a=a, b=b, step=step, precision=precision)
+
+
+def _is_narrow(finite: Sequence[float]) -> bool:
+    return not finite or max(finite) <= _NARROW * min(finite)
+
+
+def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreScale, str]:
+    """Returns the scale that two sides share and no third one moves, and a note of what its unit is."""
+    own, tuned = scales.scale(a.case, metric), scales.tuned.get(a.case.identity)
+    if tuned is not None and metric in tuned.tuned and own.is_usable:
+        return own, "final values, in units of the tuned baseline"
+    is_primary = metric == a.case.primary_metric
+    minimum = a.case.minimum if is_primary else None
+    low, direction = minimum or 0.0, own.direction or Direction.MIN
+    finals = [cell.finals(metric) for cell in (a, b)]
+    finite = [value - low for side in finals for value in side.values() if math.isfinite(value)]
+    lowest = min(finite, default=math.nan)
+    declared = (a.case.scale or "") if is_primary else ""
+    is_loss = metric.rpartition("/")[2] == "loss" and direction is Direction.MIN
+    is_log = declared != ScaleKind.LINEAR and lowest > 0 and (is_loss or bool(declared))
+    start, why = _common_start(a, b, metric)
+    made = ScoreScale.among(
+        metric,
+        direction,
+        finals=finals,
+        starts={-1: start},  # of no seed: all of them begin there
+        declared=ScaleKind.LOG if is_log else ScaleKind.LINEAR,
+        minimum=minimum,
+    )
+    if made.is_usable:
+        return made, "final values, in units of the better one's gain from step 0"
+    unit = 1.0 if is_log or direction is Direction.MIN else -1.0
+    floor = 1e-12 * lowest if is_log else -math.inf
+    made = dataclasses.replace(made, untrained=math.nan, log_unit=abs(unit), linear_unit=unit, floor=floor)
+    how = (", relative to their mean" if _is_narrow(finite) else ", as logarithms") if is_log else ""
+    return made, f"final values{how}: {why}"
+
+
+def _common_start(a: Cell, b: Cell, metric: str) -> tuple[float, str]:
+    """Returns the mean value at step 0 of both sides; NaN, and why, where it is no common one."""
+    starts = [[v for v in cell.untrained.get(metric, {}).values() if math.isfinite(v)] for cell in (a, b)]
+    missing = [which for which, values in zip(("first", "second"), starts, strict=True) if not values]
+    if missing:
+        return math.nan, f"the {missing[0]} has no step 0" if len(missing) == 1 else "neither has a step 0"
+    means = [math.fsum(values) / len(values) for values in starts]
+    close = abs(means[1] - means[0]) <= _CLOSE * max(map(abs, means))
+    if not close and not mean_difference(Samples.of(starts[0], starts[1], is_paired=False)).p_value > 0.05:
+        return math.nan, f"step 0 is at {means[0]:.4g} and {means[1]:.4g}"
+    return math.fsum([*starts[0], *starts[1]]) / len([*starts[0], *starts[1]]), "both end no better than step 0"
+
+
+_CLOSE = 0.01  # two starts that differ by less are one, whatever their noise

@@ -1,0 +1,155 @@
+"""After how many inner steps does a training reach a value? A seed that never does is censored, and shown as such."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lobench.analysis.comparisons.paired_values import samples_of
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.stats.comparison import MeanDifference, mean_difference
+from lobench.analysis.stats.intervals import Interval, stratified_t_mean
+from lobench.analysis.store.subjects import Cell, Subject
+from lobench.core.errors import UsageError
+from lobench.core.metric import Direction, UnknownDirection
+
+__all__ = ["CaseSteps", "StepsToTarget", "Target", "compare_steps", "parse_target", "steps_to_target"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A value of a metric; "": of each case's primary one."""
+
+    metric: str = ""
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsToTarget:
+    """The first evaluated step of each seed at which a metric is at the target or beyond.
+
+    Attributes:
+      steps: By seed; infinite where it was never reached.
+      mean: With Student's interval over the seeds; NaN where one did not reach it, since nobody knows when it would.
+      median: Middle seed, with bounds that hold whatever the law of the steps; an infinite bound lies beyond `horizon`,
+        and a NaN one needs more seeds: six for 95%.
+      horizon: The last step that any seed was trained to.
+    """
+
+    steps: dict[int, float]
+    mean: Interval
+    median: Interval
+    horizon: int
+
+    @property
+    def num_reached(self) -> int:
+        return sum(map(math.isfinite, self.steps.values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseSteps:
+    """Both sides of a comparison on one case.
+
+    Attributes:
+      difference: Steps of B less those of A, paired or by Welch as their values are; with a note where a seed of either
+        did not get there.
+    """
+
+    case: str
+    target: Target
+    a: StepsToTarget
+    b: StepsToTarget
+    difference: MeanDifference
+
+
+def parse_target(text: str) -> Target:
+    """Reads `3.28` or `val/loss=3.28`.
+
+    Raises:
+      UsageError: it is neither.
+    """
+    metric, _, value = text.rpartition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise UsageError("--target", got=repr(text), expected="a value, or METRIC=VALUE: val/loss=3.28")
+    return Target(metric=metric.strip(), value=number)
+
+
+def steps_to_target(cell: Cell, metric: str, target: float, direction: Direction, alpha: float = 0.05) -> StepsToTarget:
+    """Returns after how many steps the seeds of a cell reach a target."""
+    found: dict[int, float] = {}
+    horizon = 0
+    for seed, (curves, row) in sorted(cell.sources.items()):
+        if metric not in curves.metrics:
+            continue
+        values = np.asarray(curves.metrics[metric])[row]
+        # What is stored is float32: 3.28 is there as 3.2799999.
+        edge = np.float32(target)
+        is_there = values <= edge if direction is Direction.MIN else values >= edge
+        found[seed] = float(curves.eval_steps[int(is_there.argmax())]) if is_there.any() else math.inf
+        horizon = max(horizon, curves.eval_steps[-1])
+    values_ = list(found.values())
+    all_there = bool(values_) and all(map(math.isfinite, values_))
+    return StepsToTarget(
+        steps=found,
+        mean=stratified_t_mean([values_], 1 - alpha) if all_there else Interval(),
+        median=_median(values_, alpha),
+        horizon=horizon,
+    )
+
+
+def _median(values: Sequence[float], alpha: float) -> Interval:
+    """Returns the median, between two order statistics of which binomial chances say that they enclose it.
+
+    Source: Conover 1999, section 3.2.
+    """
+    n, ordered = len(values), sorted(values)
+    if not n:
+        return Interval()
+    middle = ordered[n // 2] if n % 2 else (ordered[n // 2 - 1] + ordered[n // 2]) / 2
+    tail, place = 0.0, 0
+    while place <= n // 2:  # the chance that the median lies below the place-th value
+        tail += math.comb(n, place) / 2**n
+        if tail > alpha / 2:
+            break
+        place += 1
+    if place == 0:
+        return Interval(mean=middle)
+    return Interval(mean=middle, lower=ordered[place - 1], upper=ordered[n - place], method="sign")
+
+
+def compare_steps(a: Subject, b: Subject, target: Target, scales: Scales, *, alpha: float = 0.05) -> list[CaseSteps]:
+    """Returns how two subjects reach a target, on each case that both were evaluated on.
+
+    Raises:
+      UsageError: neither has the metric. UnknownDirection: nobody declares which way it is better.
+    """
+    found = []
+    for identity in a.cells.keys() & b.cells.keys():
+        cells = (a.cells[identity], b.cells[identity])
+        metric = target.metric or cells[0].case.primary_metric
+        if any(metric not in cell.final for cell in cells):
+            continue
+        direction = scales.direction(cells[0].case, metric)
+        if direction is None:
+            raise UnknownDirection(metric)
+        one, other = (steps_to_target(cell, metric, target.value, direction, alpha) for cell in cells)
+        difference = mean_difference(samples_of(one.steps, other.steps, *cells), 1 - alpha)
+        if any(side.num_reached < len(side.steps) for side in (one, other)):
+            note = "a seed did not get there"
+            difference = MeanDifference(num_seeds=difference.num_seeds, method=difference.method, note=note)
+        asked = Target(metric=metric, value=target.value)
+        found.append(CaseSteps(case=identity, target=asked, a=one, b=other, difference=difference))
+    if not found:
+        raise UsageError(
+            "no case that both were evaluated on has the target's metric",
+            got=target.metric or "the primary metric",
+            expected=", ".join(sorted(a.metrics() & b.metrics())),
+        )
+    return sorted(found, key=lambda one: (scales.cases[one.case].suite, scales.cases[one.case].name, one.case))

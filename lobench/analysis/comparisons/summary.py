@@ -1,0 +1,404 @@
+"""The numbers of a store: mean scores, differences, comparisons and speed-ups, each with what was left out of it."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lobench.analysis.comparisons.paired_values import PairedValues, paired_values
+from lobench.analysis.scores.baseline_file import BaselineCase
+from lobench.analysis.scores.mean_scores import MeanScore, mean_score
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.stats.aggregates import iqm_interval, probability_of_improvement_interval
+from lobench.analysis.stats.comparison import CaseEffect, Comparison, Effect, compare_cases
+from lobench.analysis.stats.intervals import Interval, stratified_t_mean
+from lobench.analysis.stats.paired_samples import Samples
+from lobench.analysis.stats.speedup import BaselineCurve, Form, Speedup, speedup
+from lobench.analysis.store.snapshot import Reading, read_store
+from lobench.analysis.store.subjects import Cell, Subject, headline_metrics, place_of
+from lobench.core.case import HEADLINES, ROLES, CaseInfo
+from lobench.core.result import mean_of
+from lobench.core.wording import counted
+
+__all__ = [
+    "AgainstTuned",
+    "CaseFinding",
+    "Findings",
+    "differences",
+    "findings_of",
+    "improvement",
+    "is_changed",
+    "seeds_say",
+]
+
+
+def improvement(a: Subject, b: Subject, metric: str | None, scales: Scales) -> Interval:
+    """Returns P(better), the chance that a seed of B ends better than one of A: the mean over their common cases.
+
+    It is of the final values, unclipped, so that no scale is needed; a diverged seed is worse than any other.
+
+    Args:
+      metric: None: each case's primary one.
+    """
+    ours, theirs = [], []
+    for identity in (one for one in a.cells if one in b.cells):  # in an order that repeats: resampling goes by it
+        x, y = (scales.merits(side.cells[identity], metric) for side in (b, a))
+        if x and y:
+            ranks = np.unique([*x, *y], return_inverse=True)[1].tolist()  # finite, where a diverged seed is not
+            ours.append(ranks[: len(x)])
+            theirs.append(ranks[len(x) :])
+    return probability_of_improvement_interval(ours, theirs) if ours else Interval()
+
+
+def seeds_say(comparison: Comparison, found: Interval) -> str:
+    """Returns what P(better) shows where the mean of the scores does not: a few seeds may decide a mean; else ""."""
+    if found.lower > 0.5 and comparison.verdict is not Effect.BETTER:
+        return f"better on more seeds than not, P = {found.mean:.2f}"
+    if found.upper < 0.5 and comparison.verdict is not Effect.WORSE:
+        return f"worse on more seeds than not, P = {found.mean:.2f}"
+    return ""
+
+
+def differences(a: Subject, b: Subject, metric: str | None, scales: Scales) -> dict[str, PairedValues]:
+    """Returns what B is compared with A by, by the identity of the case; see `paired_values`.
+
+    A case that only one side was evaluated on, or whose evaluation gave no curves, has no common seed: it is there,
+    empty. Cases of which neither side knows the metric are not, nor those that were changed between the two.
+
+    Args:
+      metric: None: each case's primary one.
+    """
+    found: dict[str, PairedValues] = {}
+    for identity in {**a.cells, **b.cells}:
+        if is_changed(identity, a, b):
+            continue
+        sides = [subject.cells.get(identity) for subject in (a, b)]
+        known = [cell for cell in sides if cell is not None]
+        if any(cell.lost or cell.final.get(metric or cell.case.primary_metric) for cell in known):
+            found[identity] = paired_values(sides[0], sides[1], metric, scales)
+    return found
+
+
+def is_changed(identity: str, a: Subject, b: Subject) -> bool:
+    """Returns whether a case is one side's alone, and the other side has another form of it."""
+    sides = (a, b) if identity in a.cells else (b, a)
+    if identity in sides[1].cells:
+        return False
+    place = place_of(sides[0].cells[identity].case)
+    return any(place_of(cell.case) == place for cell in sides[1].every_form().values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseFinding:
+    """One subject on one case.
+
+    Attributes:
+      case: Its place in the reading.
+      final: By metric, the seed mean of the final value.
+      score: By metric of the headline, with Student's interval over the seeds.
+      best_single, envelope: Speed-up over the tuned baseline; None without one.
+      effect: Against the first subject; None where there is no other.
+    """
+
+    case: int
+    final: dict[str, float]
+    score: dict[str, Interval]
+    num_seeds: int
+    num_diverged: int
+    num_exploded: int
+    best_single: Speedup | None
+    envelope: Speedup | None
+    effect: CaseEffect | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgainstTuned:
+    """A subject against the tuned baseline's own seeds, over the cases that have a baseline; better: above tuned."""
+
+    comparison: Comparison | None = None
+
+    @property
+    def difference(self) -> Interval:
+        return self.comparison.overall if self.comparison else Interval()
+
+    @property
+    def verdict(self) -> Effect:
+        return self.comparison.verdict if self.comparison else Effect.UNDECIDED
+
+    @property
+    def num_undecided(self) -> int:
+        """Cases with fewer than two common seeds that converge, or without a scale."""
+        return self.comparison.num_undecidable if self.comparison else 0
+
+    @property
+    def num_cases(self) -> int:
+        """The others: those that the difference is the mean of."""
+        return len(self.comparison.cases) - self.num_undecided if self.comparison else 0
+
+
+class Findings:
+    """What is to be said of one store: the subject of its headlines, beside its first one and tuned baselines.
+
+    Subjects and cases go by their places in the reading; the metric `primary` is each case's own.
+
+    Args:
+      compared: Subjects that are set side by side: their mean scores are over the cases that all of them have, so that
+        nobody is best for want of a hard case. None: all, where there is no run among them. One without any score
+        takes no case from the others.
+    """
+
+    def __init__(self, reading: Reading, scales: Scales, compared: Collection[int] | None = None) -> None:
+        self.reading, self.scales = reading, scales
+        self.compared = frozenset(() if reading.lineup.runs else range(len(reading.subjects)))
+        self.compared = self.compared if compared is None else frozenset(compared)
+        self._means: dict[tuple[int, str], MeanScore] = {}
+        self._common: dict[str, frozenset[str]] = {}
+        self.shown = reading.shown if reading.subjects else 0
+        # Of the run that it is of, where it is of one: an optimizer beside the run is no first checkpoint of it.
+        self.first = next(iter(reading.lineup.run_of(self.shown)), 0)
+        labels = [label for label, _ in headline_metrics(reading.subjects)] if reading.subjects else []
+        primary = {case.primary_metric for case in reading.cases}
+        # Train and test side by side; a case whose primary metric is another one has that as its train column.
+        has_test = "test/loss" in labels and primary != {"test/loss"}
+        self.metrics = ("primary", *(("test/loss",) if has_test else ()))
+
+    @property
+    def baseline_label(self) -> str:
+        """Whose baseline scores 1; "" where none serves a case."""
+        return self.scales.label
+
+    @property
+    def scale_label(self) -> str:
+        none = ""
+        if not self.scales.tuned:
+            none = " (no baseline fits)" if self.scales.problems else " (no baseline found)"
+        return f"0 is untrained, 1 is {self.scales.one}{none}"
+
+    def metric_of(self, case: int, metric: str) -> str:
+        return self.reading.cases[case].primary_metric if metric == "primary" else metric
+
+    def metric_label(self, metric: str) -> str:
+        names = sorted({self.metric_of(case, metric) for case in range(len(self.reading.cases))})
+        return names[0] if len(names) == 1 else "primary metric"
+
+    def baseline(self, case: int) -> BaselineCase | None:
+        return self.scales.tuned.get(self.reading.cases[case].identity)
+
+    def mean_score(self, subject: int, metric: str) -> MeanScore:
+        found = self._own_mean(subject, metric)
+        return found.over(self.common_cases(metric)) if subject in self.compared else found
+
+    def _own_mean(self, subject: int, metric: str) -> MeanScore:
+        key = (subject, metric)
+        if key not in self._means:
+            cases = [case.identity for case in self.reading.cases]
+            self._means[key] = mean_score(self.reading.subjects[subject], _asked(metric), self.scales, cases)
+        return self._means[key]
+
+    def common_cases(self, metric: str) -> frozenset[str]:
+        """Returns the cases that all who are compared have a score on."""
+        if metric not in self._common:
+            own = [frozenset(self._own_mean(place, metric).scores) for place in self.compared]
+            self._common[metric] = functools.reduce(frozenset.intersection, filter(None, own), frozenset().union(*own))
+        return self._common[metric]
+
+    def left_out(self, metric: str) -> dict[str, list[str]]:
+        """Returns the cases that are in no mean of those compared, by name, each with the labels of who lacks it."""
+        own = {place: self._own_mean(place, metric).scores for place in sorted(self.compared)}
+        own = {place: scores for place, scores in own.items() if scores}
+        return {
+            self.reading.names[case.identity]: [
+                self.reading.labels[place] for place, scores in own.items() if case.identity not in scores
+            ]
+            for case in self.reading.cases
+            if case.identity not in self.common_cases(metric) and any(case.identity in one for one in own.values())
+        }
+
+    def over_which_cases(self, metric: str, *, names: bool = True) -> str:
+        """Returns over which cases the means of those compared are, with who lacks the others; "" if all have all."""
+        missing = self.left_out(metric)
+        common, who = (
+            len(self.common_cases(metric)),
+            "; ".join(f"{case}: not of {', '.join(labels)}" for case, labels in sorted(missing.items())),
+        )
+        text = f"the {common} of {counted(len(self.reading.cases), 'case')} that all methods have"
+        return (f"{text} ({who})" if names else text) if missing else ""
+
+    def scores_by_role(self, metric: str) -> dict[str, tuple[Interval, int]]:
+        """Returns the shown subject's mean score and number of cases for each role that its suites declare."""
+        cells, found = self.reading.subjects[self.shown].cells, dict[str, list[list[float]]]()
+        for identity, scores in self.mean_score(self.shown, metric).scores.items():
+            if role := cells[identity].case.role:
+                found.setdefault(role, []).append(list(scores.values()))
+        return {role: (stratified_t_mean(found[role]), len(found[role])) for role in ROLES if role in found}
+
+    @property
+    def headline(self) -> str:
+        """What reports begin with: what all suites say, "score" where they differ."""
+        said = {case.headline for case in self.reading.cases}
+        return said.pop() if len(said) == 1 else HEADLINES[0]
+
+    def speedups(self) -> tuple[Interval, int, int]:
+        """Returns VeLO's headline of the shown subject: over the envelope, the interquartile mean over cases and seeds.
+
+        Returns:
+          It with its interval; on how many cases; how many seeds of them ended lower than the envelope ever was, and
+          enter with the least that their speed-up can be. One that diverged has a speed-up of 0.
+        """
+        found: list[list[float]] = []
+        num_censored = 0
+        for place in range(len(self.reading.cases)):
+            cell, baseline = self.reading.cell(self.shown, place), self.baseline(place)
+            if cell is None or baseline is None or "train/loss" not in cell.final:
+                continue
+            each = [_over_envelope(final, baseline) for final in cell.final["train/loss"].values()]
+            found.append([0.0 if math.isnan(one.value) else one.value for one in each])
+            num_censored += sum(one.censored for one in each)
+        return (iqm_interval(found) if found else Interval()), len(found), num_censored
+
+    def interquartile_mean(self, subject: int, metric: str) -> Interval:
+        """Returns the mean of the middle half of all runs, the seeds of all cases together: outliers do not move it."""
+        scores = [list(found.values()) for found in self.mean_score(subject, metric).scores.values()]
+        return iqm_interval(scores) if scores else Interval()
+
+    def tuned_cell(self, case: CaseInfo, metric: str) -> Cell | None:
+        """Returns what the tuned baseline's own seeds ended at; None where no baseline has the metric."""
+        baseline = self.scales.tuned.get(case.identity)
+        if baseline is None or metric not in baseline.tuned:
+            return None
+        finals = dict(zip(baseline.seeds, baseline.tuned[metric], strict=True))
+        return Cell(case=case, final={metric: finals}, untrained={})
+
+    def tuned_scores(self, metric: str) -> dict[str, dict[int, float]]:
+        """Returns the scores of the tuned baseline's own seeds, by the identity of the case."""
+        found = {}
+        for place, info in enumerate(self.reading.cases):
+            baseline, name = self.baseline(place), self.metric_of(place, metric)
+            if baseline is not None and name in baseline.tuned:
+                tuned = dict(zip(baseline.seeds, baseline.tuned[name], strict=True))
+                found[info.identity] = self.scales.seed_scores(info, name, tuned)
+        return found
+
+    def against_tuned(self, metric: str) -> AgainstTuned:
+        """Compares the shown subject with the seeds that the baselines were tuned with."""
+        found: dict[str, Samples] = {}
+        for identity, cell in self.reading.subjects[self.shown].cells.items():
+            name = _asked(metric) or cell.case.primary_metric
+            tuned = self.tuned_cell(cell.case, name)
+            if tuned is not None and name in cell.final:
+                found[identity] = paired_values(tuned, cell, name, self.scales).samples
+        return AgainstTuned(comparison=compare_cases(found)) if found else AgainstTuned()
+
+    def comparison(self, before: int, after: int, metric: str, *, alpha: float = 0.05) -> Comparison | None:
+        """Compares two subjects, paired by seed; None where they share no case."""
+        sides = [self.reading.subjects[place] for place in (before, after)]
+        if not sides[0].cells.keys() & sides[1].cells.keys():
+            return None
+        found = differences(sides[0], sides[1], _asked(metric), self.scales)
+        return compare_cases({case: one.samples for case, one in found.items()}, alpha=alpha) if found else None
+
+    def improvement(self) -> Interval:
+        """Returns the chance that a seed of the shown subject ends better than one of the first."""
+        first, shown = (self.reading.subjects[place] for place in (self.first, self.shown))
+        return improvement(first, shown, None, self.scales)
+
+    def change(self) -> Comparison | None:
+        """Compares the shown subject with the first one; None where they are one, or share no case."""
+        return None if self.first == self.shown else self.comparison(self.first, self.shown, "primary")
+
+    def shown_cases(self, comparison: Comparison | None) -> list[CaseFinding]:
+        """Returns what the shown subject did on each case that it gave curves on."""
+        places = range(len(self.reading.cases))
+        return [found for case in places if (found := self.case(self.shown, case, comparison)) is not None]
+
+    def case(self, subject: int, case: int, comparison: Comparison | None) -> CaseFinding | None:
+        """Returns what a subject did on a case; None where it gave no curve."""
+        cell = self.reading.cell(subject, case)
+        if cell is None or not cell.seeds:
+            return None
+        means = {metric: self.mean_score(subject, metric).scores for metric in self.metrics}
+        identity = self.reading.cases[case].identity
+        effects = {effect.case: effect for effect in comparison.cases} if comparison else {}
+        single, envelope = _speedups(cell, self.baseline(case))
+        names = [self.metric_of(case, metric) for metric in self.metrics]
+        return CaseFinding(
+            case=case,
+            final={name: mean_of(list(cell.finals(name).values())) for name in names if name in cell.final},
+            score={
+                metric: stratified_t_mean([list(found[identity].values())])
+                for metric, found in means.items()
+                if identity in found
+            },
+            num_seeds=len(cell.seeds),
+            num_diverged=len(cell.diverged_at),
+            num_exploded=self.scales.num_exploded(cell),
+            best_single=single,
+            envelope=envelope,
+            effect=effects.get(identity),
+        )
+
+    def times_to_tuned(self, subjects: Sequence[int]) -> np.ndarray:
+        """Returns float64[num_subjects + 1, num_cases]: inner steps to the tuned baseline's final training loss.
+
+        The last row is the baseline's own; infinite where never reached. Cases without a baseline have no column.
+        """
+        rows: list[list[float]] = [[] for _ in range(len(subjects) + 1)]
+        for case in range(len(self.reading.cases)):
+            baseline = self.baseline(case)
+            if baseline is None:
+                continue
+            target = baseline.tuned_mean("train/loss")
+            target += 1e-5 * abs(target) + 1e-30  # means of float32 curves: met where it is equal but for rounding
+            for row, subject in zip(rows, subjects, strict=False):
+                cell = self.reading.cell(subject, case)
+                if cell is None or "train/loss" not in cell.final:
+                    row.append(math.inf)
+                    continue
+                row.append(_first(cell.curve("train/loss"), cell.steps, target))
+            rows[-1].append(_first(baseline.curves["train/loss"], baseline.curve_steps, target))
+        return np.asarray(rows, np.float64)
+
+
+def findings_of(store: Path, baselines: Sequence[Path] | None = None, *, reading: Reading | None = None) -> Findings:
+    """Reads a store, which may be in use, and the baselines that fit its cases.
+
+    Args:
+      baselines: As of `Scales.of`.
+      reading: What was read of it, where not all that it holds.
+    Raises:
+      StoreError: there is no store. BaselineError: a file cannot be read.
+    """
+    reading = reading or read_store(store)
+    return Findings(reading, Scales.of(reading.subjects, baselines))
+
+
+def _asked(metric: str) -> str | None:
+    return None if metric == "primary" else metric
+
+
+def _speedups(cell: Cell, baseline: BaselineCase | None) -> tuple[Speedup | None, Speedup | None]:
+    if baseline is None or "train/loss" not in cell.final:
+        return None, None
+    final = mean_of(list(cell.final["train/loss"].values()))
+    best = _curve(baseline.curve_steps, baseline.curves["train/loss"], Form.BEST_SINGLE)
+    return speedup(final, baseline.num_inner_steps, best), _over_envelope(final, baseline)
+
+
+def _over_envelope(final: float, baseline: BaselineCase) -> Speedup:
+    curve = _curve(baseline.envelope_steps, baseline.envelope, Form.ENVELOPE)
+    return speedup(final, baseline.num_inner_steps, curve)
+
+
+def _curve(steps: np.ndarray, losses: np.ndarray, form: Form) -> BaselineCurve:
+    running = np.fmin.accumulate(np.asarray(losses, np.float64))
+    return BaselineCurve(steps=np.asarray(steps, np.float64), losses=running, form=form)
+
+
+def _first(curve: np.ndarray, steps: np.ndarray, target: float) -> float:
+    reached = np.asarray(curve) <= target
+    return float(max(steps[int(reached.argmax())], 1)) if reached.any() else math.inf

@@ -1,0 +1,128 @@
+"""What people pick from in a viewer: subjects, cases, metrics, and what each of their cells holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lobench.analysis.comparisons.summary import Findings
+from lobench.analysis.stats.bands import bands
+from lobench.analysis.store.snapshot import Reading
+from lobench.core.metric import Direction, direction_of
+from lobench.drawing.wide import evenly
+
+__all__ = ["Curve", "CurveKey", "Explored", "curves_of"]
+
+CurveKey: TypeAlias = tuple[int, int, str]  # the places of subject and case, and the metric's name
+Curve: TypeAlias = tuple[tuple[int, ...], NDArray[np.float64]]  # inner steps; BAND at each: float64[6, num_steps]
+
+
+class Explored:
+    """The same reading as everything else on a page, by cells and metrics.
+
+    Attributes:
+      metrics: The cases' primary ones first, then the others by name; those of single batches are not among them.
+      finals: By metric: mean, lower and upper bound over the seeds after the last step, NaN where there is none:
+        float64[num_subjects, num_cases, 3].
+      directions: By metric; None where nobody has declared it.
+      runs: Of each run the places of its checkpoints, in order.
+      best: Of each run the place of the checkpoint with the highest mean score, among those with the most cases; None
+        where none has a score.
+    """
+
+    def __init__(self, findings: Findings) -> None:
+        self.findings, self.reading = findings, findings.reading
+        known = {name for subject in self.reading.subjects for name in subject.metrics()}
+        first = dict.fromkeys(case.primary_metric for case in self.reading.cases)
+        self.metrics = tuple(dict.fromkeys([*(name for name in first if name in known), *sorted(known)]))
+        self.directions = {name: _direction(self.reading, name) for name in self.metrics}
+        self.finals = {name: _finals(self.reading, name, self.directions[name]) for name in self.metrics}
+        self.runs = self.reading.lineup.runs
+        self.best = tuple(_best(findings, run) for run in self.runs)
+
+    def keys_of(self, place: int) -> list[CurveKey]:
+        """Returns the curves that a subject may have."""
+        cells = ((case, self.reading.cell(place, case)) for case in range(len(self.reading.cases)))
+        return [
+            (place, case, metric)
+            for case, cell in cells
+            if cell is not None and cell.sources
+            for metric in self.metrics
+            if metric in cell.final
+        ]
+
+    def by_interest(self) -> list[int]:
+        """Returns the subjects' places: shown and first, best and last of each run, those between ever more finely."""
+        found = [self.findings.shown, self.findings.first]
+        ends = ((run[-1], best, run[0]) for run, best in zip(self.runs, self.best, strict=True))
+        found += [place for places in ends for place in places if place is not None]
+        found += _ever_finer(len(self.reading.subjects))
+        return list(dict.fromkeys(found))
+
+
+def _best(findings: Findings, run: Sequence[int]) -> int | None:
+    means = {place: findings.mean_score(place, "primary") for place in run}
+    scored = {place: one for place, one in means.items() if not math.isnan(one.interval.mean)}
+    most = max((one.num_cases for one in scored.values()), default=0)
+    whole = {place: one.interval.mean for place, one in scored.items() if one.num_cases == most}
+    return max(whole, key=lambda place: whole[place]) if whole else None
+
+
+def _ever_finer(count: int) -> Iterator[int]:
+    """Yields 0 .. count-1: the middle, then the quarters, then what is between those."""
+    width = 1 << max(count - 1, 0).bit_length()
+    while width >= 1:
+        yield from range(0, count, width)
+        width //= 2
+
+
+def _direction(reading: Reading, metric: str) -> Direction | None:
+    declared = {
+        name: way
+        for subject in reading.subjects
+        for cell in subject.cells.values()
+        for name, way in cell.directions.items()
+    }
+    return direction_of(metric, declared)
+
+
+def _finals(reading: Reading, metric: str, direction: Direction | None) -> NDArray[np.float64]:
+    found = np.full((len(reading.subjects), len(reading.cases), 3), np.nan)
+    groups: dict[int, list[tuple[int, int, list[float]]]] = {}
+    for place, subject in enumerate(reading.subjects):
+        for case, info in enumerate(reading.cases):
+            cell = subject.cells.get(info.identity)
+            if cell is not None and (values := list(cell.finals(metric).values())):
+                groups.setdefault(len(values), []).append((place, case, values))
+    for cells in groups.values():
+        rows = np.asarray([values for *_, values in cells], np.float64)[:, :, None]
+        places, cases = (np.asarray([cell[axis] for cell in cells]) for axis in (0, 1))
+        found[places, cases] = bands(rows, metric, direction)[:, :3, 0]
+    return found
+
+
+def curves_of(explored: Explored, keys: Iterable[CurveKey], most_points: int) -> dict[CurveKey, Curve]:
+    """Returns what the seeds say together along the training, of those keys that have curves.
+
+    Args:
+      most_points: Of a longer curve so many are kept, evenly spaced, the first and the last among them.
+    """
+    reading, found = explored.reading, dict[CurveKey, Curve]()
+    groups: dict[tuple[str, tuple[int, ...], int], list[tuple[CurveKey, NDArray[np.float64]]]] = {}
+    for key in keys:
+        subject, case, metric = key
+        cell = reading.cell(subject, case)
+        if cell is None or not any(metric in curves.metrics for curves, _ in cell.sources.values()):
+            continue
+        steps, rows = cell.steps, cell.curves_of_seeds(metric)
+        kept = evenly(len(steps), most_points)
+        shape = (metric, tuple(steps[kept].tolist()), len(rows))
+        groups.setdefault(shape, []).append((key, rows[:, kept]))
+    for (metric, grid, _), members in groups.items():
+        values = bands(np.stack([rows for _, rows in members]), metric, explored.directions[metric])
+        found |= {key: (grid, one) for (key, _), one in zip(members, values, strict=True)}
+    return found

@@ -1,0 +1,1 @@
+"""Scores: scales, baselines, mean scores."""

@@ -1,0 +1,382 @@
+"""Tuned baselines beside the suite: a JSON file that people can review, its curves compressed."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import shlex
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lobench.analysis.scores.score_scale import ScoreScale
+from lobench.core.case import CaseInfo
+from lobench.core.errors import LobenchError
+from lobench.core.metric import Direction
+from lobench.core.program import PROGRAM_VERSION
+from lobench.core.wording import headline
+from lobench.engine.config.shipped import shipped_suite
+from lobench.engine.whole_file import write_whole
+
+__all__ = [
+    "FOLDER",
+    "Baseline",
+    "BaselineCase",
+    "BaselineError",
+    "GridPoint",
+    "StaleBaseline",
+    "baseline_path",
+    "beside_cases",
+    "find_baselines",
+    "trained_by",
+]
+
+FOLDER = "baselines"  # beside the suite's gin files
+# 1 lacks where the seeds began, and the case's scale and minimum; up to 2 nothing says what trained a case, and `tuned`
+# is what the program of all points gave, its optimizer told `horizon_factor` times the budget.
+_FORMAT = 3
+
+
+def trained_by(phase_lines: Sequence[str]) -> str:
+    """Returns what names the training of a baseline: the inner program's version, and a hash of a case's phases."""
+    phases = "\n".join(phase_lines)
+    return f"{PROGRAM_VERSION}-{hashlib.sha256(phases.encode()).hexdigest()[:10]}" if phases else PROGRAM_VERSION
+
+
+class BaselineError(LobenchError):
+    """A baseline file cannot be read, or lacks the case."""
+
+
+class StaleBaseline(BaselineError):
+    """A case changed after its baseline was made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridPoint:
+    """One setting of the optimizer.
+
+    Attributes:
+      values: By hyperparameter.
+      study: Within a study the best point wins.
+      final: Seed mean of the final `train/loss` at the case's own budget; NaN where a seed diverged.
+      num_diverged: Seeds that met a non-finite loss within the case's own budget.
+    """
+
+    values: Mapping[str, float]
+    study: int
+    final: float
+    num_diverged: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineCase:
+    """The tuned baseline of one case.
+
+    Attributes:
+      problem: As `CaseInfo.problem` when it was made.
+      program: What trained it (`trained_by`); "" in older files.
+      num_inner_steps: The case's own budget, and the optimizer's horizon; the baseline ran `horizon_factor` times as
+        long.
+      horizon_factor: That factor; 1 for a case of phases and where the optimizer asks for its horizon.
+      is_told_horizon: Whether it does, as schedules do: beyond the budget it would train at the last rate of it.
+      eval_every: Inner steps between the evaluations that the envelope is made of.
+      seeds: The seeds, common with the suite's.
+      grid: Every setting that was tried, all in one program.
+      best: For each study the index of the setting with the lowest `GridPoint.final`; NaN is worst.
+      untrained: By metric, the seed mean at inner step 0.
+      starts: By metric, the value of each seed at inner step 0; empty in files of format 1.
+      scale, minimum: As `Case`: how its primary metric is scored.
+      tuned: By metric, a value a seed at the case's own budget: the mean over the studies' best settings, each
+        evaluated alone, as any method with these seeds in one block is: the width of a program changes the last bits of
+        a step, and many steps make more of them.
+      curve_steps: int[n]: inner steps of `curves`, from 0 to the horizon; the case's own budget is among them.
+      curves: By metric float32[n]: the seed mean of the (first study's) best setting.
+      envelope_steps: float64[512] from 0 to the horizon.
+      envelope: float32[512]: per step the lowest over the settings of the smoothed seed mean of `train/loss`, its
+        running minimum: VeLO's per-step oracle.
+    """
+
+    problem: str
+    num_inner_steps: int
+    horizon_factor: int
+    eval_every: int
+    seeds: tuple[int, ...]
+    grid: tuple[GridPoint, ...]
+    best: tuple[int, ...]
+    untrained: Mapping[str, float]
+    tuned: Mapping[str, tuple[float, ...]]
+    curve_steps: np.ndarray
+    curves: Mapping[str, np.ndarray]
+    envelope: np.ndarray
+    starts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    scale: str | None = None
+    minimum: float | None = None
+    program: str = PROGRAM_VERSION
+    is_told_horizon: bool = False
+
+    @property
+    def horizon(self) -> int:
+        return self.num_inner_steps * self.horizon_factor
+
+    @property
+    def envelope_steps(self) -> np.ndarray:
+        return np.linspace(0, self.horizon, len(self.envelope))
+
+    def tuned_mean(self, metric: str) -> float:
+        return float(np.mean(self.tuned[metric]))
+
+    def score_scale(self, metric: str, info: CaseInfo, direction: Direction | None) -> ScoreScale:
+        """Returns what 0 and 1 are in a metric; `scale` and `minimum` count for the case's primary one."""
+        is_primary = metric == info.primary_metric
+        return ScoreScale.of_baseline(
+            metric,
+            direction,
+            untrained=self.untrained[metric],
+            tuned=self.tuned[metric],
+            starts=self.starts.get(metric, ()),
+            curve=self.curves.get(metric, ()),
+            declared=(self.scale or "") if is_primary else "",
+            minimum=self.minimum if is_primary else None,
+        )
+
+    @property
+    def ends_with_budget(self) -> bool:
+        """Whether nothing is trained beyond the case's own budget: a schedule, or phases, end there."""
+        return self.is_told_horizon or "-" in self.program
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this lobench's inner program trained it."""
+        return self.program.partition("-")[0] == PROGRAM_VERSION
+
+    def is_scored_as(self, scale: str | None, minimum: float | None) -> bool:
+        """Returns whether it has the scale and minimum that the case declares."""
+        return (self.scale, self.minimum) == (scale, minimum)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """A baseline file: one optimizer, tuned on the cases of one suite by one protocol.
+
+    Attributes:
+      optimizer: Its name in gin.
+      protocol: Name of the grid.
+      program_version: Of the inner program that made it.
+      refresh: The command that makes it again.
+      provenance: Device, versions, git revision.
+      cases: By `FILE.gin:SCOPE`.
+    """
+
+    optimizer: str
+    protocol: str
+    refresh: str
+    program_version: str = PROGRAM_VERSION
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    cases: Mapping[str, BaselineCase] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        return f"tuned {self.optimizer}" + ("" if self.protocol == "velo" else f" ({self.protocol})")
+
+    def has(self, problem: str) -> bool:
+        return self.program_version == PROGRAM_VERSION and any(case.problem == problem for case in self.cases.values())
+
+    def find(self, problem: str, name: str) -> BaselineCase | None:
+        """Returns what was tuned on a problem; of two cases that are scored differently, the one of that name."""
+        found = {key: case for key, case in self.cases.items() if case.problem == problem}
+        own = (case for key, case in found.items() if _is_called(key, name))
+        return next(own, next(iter(found.values()), None))
+
+    def case(self, info: CaseInfo) -> BaselineCase:
+        """Returns the baseline of a case.
+
+        Raises:
+          StaleBaseline: the case, or the inner program, changed since. BaselineError: it never had one.
+        """
+        found = self.find(info.problem, info.name)
+        own_folder = shlex.quote(str(Path(info.node_id.split("::")[0]).parent))
+        named = any(_is_called(key, info.name) for key in self.cases)
+        named &= self._suite in ("", info.suite)  # a case of that name in another suite is another case
+        where = f"{info.suite}/{info.name}"
+        if found is None and not named:
+            raise BaselineError(
+                f"{self.label} has no such case", where=where, next_step=f"run `lobench baseline {own_folder}`"
+            )
+        if found is None or self.program_version != PROGRAM_VERSION or not found.is_current:
+            what = "the case changed" if found is None else "the inner program changed"
+            if found is not None and not found.program:
+                what = "what lobench trains a baseline with changed"  # a schedule's horizon, phases
+            raise StaleBaseline(
+                f"the baseline {self.label} is stale: {what} since it was made",
+                where=where,
+                next_step=f"run `{self.refresh}`",
+            )
+        return found
+
+    @property
+    def _suite(self) -> str:
+        """Name of the suite that the command which made the file names; "" where it names none."""
+        words = shlex.split(self.refresh)[2:3]
+        place = Path(words[0]) if words else Path()
+        return place.parent.name if place.suffix == ".gin" else place.name
+
+    def save(self, path: Path) -> None:
+        """Writes the file, whole or not at all."""
+        record = {
+            "format": _FORMAT,
+            "optimizer": self.optimizer,
+            "protocol": self.protocol,
+            "refresh": self.refresh,
+            "program_version": self.program_version,
+            "provenance": dict(self.provenance),
+            "cases": {name: _case_record(case) for name, case in sorted(self.cases.items())},
+        }
+        write_whole(path, _dumps(record) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Baseline:
+        """Reads a file.
+
+        Raises:
+          BaselineError: not readable, not a baseline file, or one of a newer lobench.
+        """
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            version = record.pop("format")
+            if version > _FORMAT:
+                raise BaselineError(
+                    "written by a newer lobench", where=str(path), got=f"format {version}", next_step="upgrade lobench"
+                )
+            cases = {name: _case_of(case) for name, case in record.pop("cases").items()}
+            return cls(cases=cases, **record)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
+            raise BaselineError("cannot read the baseline", where=str(path), got=headline(error)) from error
+
+
+def baseline_path(suite: Path, optimizer: str, protocol: str) -> Path:
+    """Returns where the baseline of a suite (a folder, or a gin file in one) lies."""
+    folder = suite if suite.is_dir() else suite.parent
+    return folder / FOLDER / f"{optimizer}-{protocol}.json"
+
+
+def find_baselines(suite: Path) -> list[Path]:
+    """Returns the baseline files beside a suite, tuned Adam's first, and of these that of the default grid."""
+    folder = (suite if suite.is_dir() else suite.parent) / FOLDER
+
+    def place(path: Path) -> tuple[bool, bool, str]:
+        return path.name != "adam-velo.json", not path.name.startswith("adam-"), path.name
+
+    return sorted(folder.glob("*.json"), key=place)
+
+
+def beside_cases(cases: Iterable[CaseInfo]) -> list[Path]:
+    """Returns the folders of the cases that hold baselines: below the working directory, or lobench's own suites."""
+    texts = functools.cache(lambda suite: [file.read_text() for file in find_baselines(suite)])
+    found: set[Path] = set()
+    for case in cases:
+        here, shipped = Path(case.node_id.split("::")[0]).parent, shipped_suite(case.suite)
+        if find_baselines(here):
+            found.add(here)
+        elif shipped is not None and any(case.problem in text for text in texts(shipped)):
+            found.add(shipped)  # a user's own suite may have the name of one of ours
+    return sorted(found)
+
+
+def _is_called(key: str, name: str) -> bool:
+    """Whether `mlp.gin:relu32` is the case `relu32`, or `mlp.relu32` where two files of the suite have one."""
+    own = key.partition(":")[2]
+    return name == own or name.endswith(f".{own}")
+
+
+def _case_record(case: BaselineCase) -> dict[str, Any]:
+    record: dict[str, Any] = {name: getattr(case, name) for name in _PLAIN}
+    record["grid"] = [asdict(point) for point in case.grid]
+    record["untrained"] = _rounded(case.untrained)
+    for name in ("starts", "tuned"):
+        found: Mapping[str, Sequence[float]] = getattr(case, name)
+        record[name] = {metric: [_digits(value) for value in values] for metric, values in sorted(found.items())}
+    record["curves"] = sorted(case.curves)
+    record["num_curve_steps"] = len(case.curve_steps)
+    arrays = [case.curve_steps, *(case.curves[name] for name in record["curves"]), case.envelope]
+    body = np.concatenate([np.asarray(array, "<f4") for array in arrays]).tobytes()
+    record["compressed"] = base64.b64encode(zlib.compress(body, 9)).decode("ascii")
+    return record
+
+
+_PLAIN = (
+    "problem",
+    "program",
+    "num_inner_steps",
+    "horizon_factor",
+    "is_told_horizon",
+    "eval_every",
+    "seeds",
+    "best",
+    "scale",
+    "minimum",
+)
+
+
+def _case_of(record: Mapping[str, Any]) -> BaselineCase:
+    count, names = record["num_curve_steps"], record["curves"]
+    values = np.frombuffer(zlib.decompress(base64.b64decode(record["compressed"])), "<f4")
+    rows = values[: count * (len(names) + 1)].reshape(len(names) + 1, count)
+    record = {"program": "", "is_told_horizon": False, **record}  # an older file
+    plain: dict[str, Any] = {
+        name: tuple(value) if isinstance(value := record.get(name), list) else value for name in _PLAIN
+    }
+    points = ({name: point[name] for name in (f.name for f in fields(GridPoint))} for point in record["grid"])
+    return BaselineCase(
+        **plain,
+        grid=tuple(GridPoint(**{**point, "final": _number(point["final"])}) for point in points),
+        untrained={name: _number(value) for name, value in record["untrained"].items()},
+        tuned={name: tuple(_number(value) for value in row) for name, row in record["tuned"].items()},
+        starts={name: tuple(_number(value) for value in row) for name, row in record.get("starts", {}).items()},
+        curve_steps=np.rint(rows[0]).astype(np.int64),
+        curves=dict(zip(names, rows[1:], strict=True)),
+        envelope=values[count * (len(names) + 1) :],
+    )
+
+
+def _digits(value: float) -> float | None:
+    # float32 round-trips in nine digits.
+    return float(f"{value:.9g}") if np.isfinite(value) else None
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: _digits(value) for name, value in sorted(values.items())}
+
+
+def _dumps(record: Mapping[str, Any]) -> str:
+    """One line for every list of numbers and every point of a grid, so that a difference reads well."""
+
+    def text(value: Any, indent: str) -> str:
+        deeper = indent + " "
+        if isinstance(value, Mapping) and any(isinstance(item, Mapping | list | tuple) for item in value.values()):
+            lines = [f"{deeper}{json.dumps(key)}: {text(item, deeper)}" for key, item in value.items()]
+            return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+        if isinstance(value, Sequence) and not isinstance(value, str) and any(isinstance(i, Mapping) for i in value):
+            return "[\n" + ",\n".join(f"{deeper}{_line(item)}" for item in value) + f"\n{indent}]"
+        return _line(value)
+
+    return text(record, "")
+
+
+def _line(value: Any) -> str:
+    return json.dumps(_finite(value), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return _digits(value) if isinstance(value, float) else value

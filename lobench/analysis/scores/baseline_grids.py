@@ -1,0 +1,165 @@
+"""What a baseline is tuned over: VeLO's learning rates, AlgoPerf's AdamW space, a file of points, a search, nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.core.errors import ConfigError
+from lobench.core.search.search import SearchStrategy, search_seed
+from lobench.core.search.space import Space
+from lobench.core.trials import Course
+from lobench.core.wording import one_line_of
+
+__all__ = ["GRIDS", "Grid", "Searched", "algoperf_grid", "grid_from_file", "named_grid", "untuned", "velo_grid"]
+
+_WAVE = 8  # points of a search that learns from each wave; they are one program
+
+# Trains points; returns what each is worth.
+Run = Callable[[Sequence[Mapping[str, float]]], Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Points to try; within a study the best one wins, and the baseline is the mean of the studies' winners.
+
+    Attributes:
+      name: Part of the baseline file's name.
+      points: Values by hyperparameter, all points of the same ones.
+      studies: For each point the study that it belongs to.
+    """
+
+    name: str
+    points: tuple[Mapping[str, float], ...]
+    studies: tuple[int, ...]
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of the hyperparameters."""
+        return list(self.points[0])
+
+    def tried(self, run: Run) -> Grid:
+        """Has all points trained, at once, and returns them."""
+        run(self.points)
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """A search instead of a grid: the same strategies, spaces and waves as an experiment's, one study.
+
+    Attributes:
+      name: Part of the baseline file's name.
+      num_trials: How many; None: the search knows.
+    """
+
+    name: str
+    space: Space
+    strategy: SearchStrategy
+    num_trials: int | None = None
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of the hyperparameters."""
+        return [parameter.path for parameter in self.space.parameters]
+
+    def tried(self, run: Run) -> Grid:
+        """Has wave after wave trained, and returns all their points."""
+        course = Course(
+            self.strategy, self.space, seed=search_seed(0, self.name), width=_WAVE, num_trials=self.num_trials
+        )
+        while new := course.advance():
+            worth = run([_numbers(trial.parameters) for trial in new])
+            for trial, value in zip(new, worth, strict=True):
+                course.set(trial.number, "done", value)
+        points = tuple(_numbers(trial.parameters) for trial in course.trials)
+        return Grid(name=self.name, points=points, studies=(0,) * len(points))
+
+
+def _numbers(values: Mapping[str, object]) -> dict[str, float]:
+    """Returns a point; a grid that is one program holds numbers."""
+    found = {name: value for name, value in values.items() if isinstance(value, int | float)}
+    if found.keys() != values.keys() or any(isinstance(value, bool) for value in found.values()):
+        raise ConfigError("a baseline is tuned over numbers", got=repr(dict(values)))
+    return found
+
+
+def velo_grid() -> Grid:
+    """Returns the learning rates {1, 3} x 10^{-7..-1} and 1: fifteen points, one study.
+
+    Source: Metz et al. 2022 (VeLO), the baselines of google/learned_optimization.
+    """
+    rates = [float(f"{factor}e{exponent}") for exponent in range(-7, 0) for factor in (1, 3)] + [1.0]
+    return Grid(name="velo", points=tuple({"learning_rate": rate} for rate in rates), studies=(0,) * len(rates))
+
+
+def untuned(name: str = "defaults") -> Grid:
+    """Returns the one point of an optimizer as it is."""
+    return Grid(name=name, points=({},), studies=(0,))
+
+
+def algoperf_grid() -> Grid:
+    """Returns AlgoPerf's space for AdamW: three studies of five quasi-random points.
+
+    Learning rate log-uniform in [1e-4, 1e-2], 1 - beta1 in [.02, .5], weight decay in [5e-3, 1]. Each study is the
+    start of a scrambled Halton sequence of its own seed.
+
+    Source: Dahl et al. 2023 (AlgoPerf), external tuning.
+    """
+    from scipy.stats import qmc
+
+    ranges = ((1e-4, 1e-2), (0.02, 0.5), (5e-3, 1.0))
+    points, studies = [], []
+    for study in range(3):
+        for row in qmc.Halton(d=3, scramble=True, rng=study).random(5):
+            rate, one_minus_b1, decay = (
+                math.exp(math.log(low) + float(share) * math.log(high / low))
+                for share, (low, high) in zip(row, ranges, strict=True)
+            )
+            # Six digits: a file that people read, and the same point on every machine.
+            point = {"learning_rate": rate, "b1": 1 - one_minus_b1, "weight_decay": decay}
+            points.append({name: float(f"{value:.6g}") for name, value in point.items()})
+            studies.append(study)
+    return Grid(name="algoperf", points=tuple(points), studies=tuple(studies))
+
+
+def grid_from_file(path: Path) -> Grid:
+    """Reads a JSON list of points (`[{"learning_rate": 0.1}, ...]`), one study; the grid has the file's name.
+
+    Raises:
+      ConfigError: not readable, not such a list.
+    """
+    with one_line_of((OSError, ValueError), ConfigError, "cannot read the grid", where=path):
+        points = json.loads(path.read_text(encoding="utf-8"))
+    rows = points if isinstance(points, list) else []
+    is_valid = bool(rows) and all(
+        isinstance(point, dict)
+        and point.keys() == rows[0].keys()
+        and all(isinstance(value, int | float) for value in point.values())
+        for point in rows
+    )
+    if not is_valid:
+        raise ConfigError(
+            "this is no grid",
+            where=str(path),
+            expected='a list of points with the same names, such as [{"learning_rate": 0.1}, {"learning_rate": 0.3}]',
+        )
+    if path.stem in GRIDS:
+        raise ConfigError(
+            "lobench has a grid of this name, and its baseline the name of the file that this would make",
+            where=str(path),
+            got=repr(path.stem),
+            next_step="call the file otherwise",
+        )
+    return Grid(name=path.stem, points=tuple(rows), studies=(0,) * len(rows))
+
+
+GRIDS: Mapping[str, Callable[[], Grid]] = {"velo": velo_grid, "algoperf": algoperf_grid, "defaults": untuned}
+
+
+def named_grid(name: str) -> Grid:
+    """Returns the grid that `--grid` names: velo, algoperf, defaults, or the path of a file."""
+    return GRIDS[name]() if name in GRIDS else grid_from_file(Path(name))

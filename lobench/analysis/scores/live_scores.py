@@ -1,0 +1,162 @@
+"""Scores of a store's subjects while they arrive: at each moment those that a report of the store would show."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.analysis.scores.mean_scores import MeanScore, mean_score
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.store.subjects import Cell, Subject, place_of, subjects_of
+from lobench.core.result import mean_of
+from lobench.core.subject import Subject as Who
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+
+__all__ = ["Fallback", "Scored", "StoreScores"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fallback:
+    """What is known of a subject without a tuned baseline for each of its cases, on the scale that a report takes now.
+
+    Attributes:
+      score: Where a baseline lacks, 1 is the best mean that is stored: it moves with what comes.
+      finals: Of each case its name, its primary metric, and the mean over the seeds; NaN where one diverged.
+      before: The earlier subjects with the same cases, and their mean scores on this scale.
+    """
+
+    score: MeanScore
+    finals: tuple[tuple[str, str, float], ...]
+    before: tuple[tuple[Who, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """A subject with its mean score.
+
+    Attributes:
+      score: None where a case has no tuned baseline: its scale would move with what comes.
+      num_untuned: Its cases without a tuned baseline.
+      fallback: What there is instead of the score then.
+      label: Whose baselines score 1; "" where there are none.
+    """
+
+    subject: Subject
+    score: MeanScore | None
+    num_untuned: int
+    label: str
+    fallback: Fallback | None = None
+
+
+class StoreScores:
+    """Reads a store once, and after that what is asked for.
+
+    What is kept of each subject is small: first and last values of its seeds, and no curves.
+
+    Args:
+      places: Suites, beside whose cases tuned baselines lie.
+    """
+
+    def __init__(self, ledger: Ledger, places: Sequence[Path]) -> None:
+        self._ledger, self._places = ledger, tuple(places)
+        self._forms: dict[tuple[str, str, str], tuple[float, str]] = {}  # the last of each case, and when it was
+        self._subjects: dict[str, list[Subject]] = {}  # by theta's hash
+
+    def of(self, asked: Collection[Who]) -> list[Scored]:
+        """Returns what the store says of these now, by their outer steps.
+
+        Raises:
+          StoreError: the store cannot be read. BaselineError: a file of baselines cannot.
+        """
+        wanted = {(one.key, one.outer_step) for one in asked}
+        found = self._read({one.sha256 for one in asked})
+        return self._scored([one for one in found if (one.who.key, one.who.outer_step) in wanted])
+
+    def everyone(self) -> list[Scored]:
+        """Returns all that was read; before `of` was called that is nothing."""
+        return self._scored(self._known())
+
+    def _known(self) -> list[Subject]:
+        return [one for found in self._subjects.values() for one in found]
+
+    def _scored(self, subjects: Sequence[Subject]) -> list[Scored]:
+        known = sorted(self._known(), key=_place)
+        scales = Scales.of(known, self._places)
+        found = [_scored(one, scales) for one in sorted(subjects, key=_place)]
+        if all(one.score is not None for one in found):
+            return found
+        means = [(one, mean_score(one, None, scales).interval.mean) for one in known]
+        return [one if one.score is not None else _with_fallback(one, scales, means) for one in found]
+
+    def _read(self, hashes: Collection[str]) -> list[Subject]:
+        """Reads what is stored of these, and returns it; everything at the first time, and after a case was changed."""
+        is_first = not self._subjects
+        rows = [row for sha256 in (hashes if not is_first else [""]) for row in self._ledger.evaluations(sha256)]
+        if self._note_forms(rows) and not is_first:
+            rows = list(self._ledger.evaluations())
+        current = {identity for _, identity in self._forms.values()}
+        groups: dict[str, list[EvaluationRow]] = {}
+        for row in rows:
+            groups.setdefault(row.key.checkpoint_sha256, []).append(row)
+        found = {sha256: subjects_of(members, current=current) for sha256, members in groups.items()}
+        self._subjects |= {sha256: [_without_curves(one) for one in members] for sha256, members in found.items()}
+        return [one for members in found.values() for one in members]
+
+    def _note_forms(self, rows: Sequence[EvaluationRow]) -> bool:
+        """Takes in which form cases were evaluated last; says whether one has another form than before."""
+        is_changed = False
+        for row in rows:
+            place, before = place_of(row.case), self._forms.get(place_of(row.case), (0.0, row.case.identity))
+            if row.recorded_at >= before[0]:
+                self._forms[place] = (row.recorded_at, row.case.identity)
+                is_changed |= row.case.identity != before[1]
+        return is_changed
+
+
+def _scored(subject: Subject, scales: Scales) -> Scored:
+    num_untuned = len(subject.cells.keys() - scales.tuned.keys())
+    score = None if num_untuned else mean_score(subject, None, scales)
+    return Scored(subject=subject, score=score, num_untuned=num_untuned, label=scales.label)
+
+
+def _with_fallback(scored: Scored, scales: Scales, means: Sequence[tuple[Subject, float]]) -> Scored:
+    """Returns a subject's score with what stands for it; `means` are of everyone, in order."""
+    own = scored.subject
+    before = [
+        (one.who, mean)
+        for one, mean in means
+        if _place(one) < _place(own) and one.cells.keys() == own.cells.keys() and math.isfinite(mean)
+    ]
+    fallback = Fallback(
+        score=mean_score(own, None, scales),
+        finals=tuple(
+            (cell.case.name, cell.case.primary_metric, _final(cell)) for _, cell in sorted(own.cells.items(), key=_name)
+        ),
+        before=tuple(before),
+    )
+    return dataclasses.replace(scored, fallback=fallback)
+
+
+def _name(item: tuple[str, Cell]) -> tuple[str, str]:
+    return item[1].case.suite, item[1].case.name
+
+
+def _final(cell: Cell) -> float:
+    values = list(cell.finals(cell.case.primary_metric).values())
+    return mean_of(values) if values else math.nan
+
+
+def _without_curves(subject: Subject) -> Subject:
+    """Returns what scores are made of where a case has a baseline."""
+    cells, former = (
+        {identity: dataclasses.replace(cell, sources={}) for identity, cell in part.items()}
+        for part in (subject.cells, subject.former)
+    )
+    return dataclasses.replace(subject, cells=cells, former=former)
+
+
+def _place(subject: Subject) -> tuple[int, int]:
+    return subject.who.generation, subject.who.outer_step

@@ -1,0 +1,121 @@
+"""The headline of a subject, its mean score, and which checkpoints are best by it.
+
+Without `scipy.stats`, whose import takes longer than a history.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.scores.score_scale import DIVERGED_SCORE
+from lobench.analysis.stats.intervals import Interval, stratified_t_mean
+from lobench.analysis.store.subjects import Subject
+from lobench.core.result import mean_of
+
+__all__ = ["MeanScore", "Ranked", "mean_score", "rank"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanScore:
+    """The mean over cases of the mean over seeds of one subject's scores.
+
+    Attributes:
+      scores: Of each case in the mean, by identity and seed.
+      num_missing: Cases without a curve or a scale: they are not in the mean.
+      num_diverged: Seeds that diverged; each counts as -1.
+    """
+
+    interval: Interval
+    scores: Mapping[str, Mapping[int, float]]
+    num_missing: int
+    num_diverged: int
+
+    @property
+    def num_cases(self) -> int:
+        return len(self.scores)
+
+    def over(self, cases: Collection[str]) -> MeanScore:
+        """Returns the mean over some of its cases: the others are missing."""
+        kept = {case: scores for case, scores in self.scores.items() if case in cases}
+        if len(kept) == len(self.scores):
+            return self
+        return dataclasses.replace(
+            self,
+            interval=stratified_t_mean([list(scores.values()) for scores in kept.values()]) if kept else Interval(),
+            scores=kept,
+            num_missing=self.num_missing + len(self.scores) - len(kept),
+        )
+
+
+def mean_score(subject: Subject, metric: str | None, scales: Scales, cases: Iterable[str] | None = None) -> MeanScore:
+    """Returns the headline of a subject.
+
+    Args:
+      metric: None: each case's primary one.
+      cases: Identities that should be in the mean; None: those that the subject has.
+    """
+    found = {identity: scales.scores(cell, metric) for identity, cell in subject.cells.items()}
+    known = {key: scores for key, scores in found.items() if scores and all(map(math.isfinite, scores.values()))}
+    nothing = Interval()
+    return MeanScore(
+        interval=stratified_t_mean([list(scores.values()) for scores in known.values()]) if known else nothing,
+        scores=known,
+        num_missing=len({*(subject.cells if cases is None else cases)} - known.keys()),
+        num_diverged=subject.num_diverged,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """A checkpoint with its mean score.
+
+    Attributes:
+      score: Mean over the cases that have a scale, as every headline has it; a diverged seed counts -1.
+      worth: What it is ranked by: the same mean where a seed without a result counts -1 too.
+      num_cases, num_lost: Cases in the mean, seeds without a result.
+      num_diverged, num_exploded: Seeds that diverged, and others that ended above twice their start.
+    """
+
+    subject: Subject
+    score: Interval
+    worth: float
+    num_cases: int
+    num_diverged: int
+    num_exploded: int
+    num_lost: int
+
+
+def rank(subjects: Sequence[Subject], metric: str | None, scales: Scales) -> list[Ranked]:
+    """Returns those subjects that were evaluated on most cases, the best first; a theta seen twice counts once.
+
+    Args:
+      metric: None: each case's primary one.
+      scales: A case that has no usable one is in no mean.
+    """
+    most = max((len(subject.cells) for subject in subjects), default=0)
+    latest = {subject.checkpoint.sha256: subject for subject in subjects if len(subject.cells) == most}
+    found = [_ranked(subject, metric, scales) for subject in latest.values()]
+    return sorted(found, key=lambda ranked: (math.isnan(ranked.worth), -ranked.worth))
+
+
+def _ranked(subject: Subject, metric: str | None, scales: Scales) -> Ranked:
+    found = mean_score(subject, metric, scales)
+    means = []
+    for identity, cell in subject.cells.items():
+        scale = scales.scale(cell.case, metric or cell.case.primary_metric)
+        values = [*found.scores.get(identity, {}).values(), *[DIVERGED_SCORE] * sum(cell.lost.values())]
+        if values and scale.is_usable:
+            means.append(mean_of(values))
+    return Ranked(
+        subject=subject,
+        score=found.interval,
+        worth=mean_of(means) if means else math.nan,
+        num_cases=found.num_cases,
+        num_diverged=found.num_diverged,
+        num_exploded=scales.num_exploded(*subject.cells.values()),
+        num_lost=subject.num_lost,
+    )

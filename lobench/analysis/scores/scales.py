@@ -1,0 +1,342 @@
+"""What 0 and 1 mean on each case, and the one place where finals become scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from lobench.analysis.scores.baseline_file import (
+    Baseline,
+    BaselineCase,
+    BaselineError,
+    StaleBaseline,
+    beside_cases,
+    find_baselines,
+)
+from lobench.analysis.scores.score_scale import ScoreScale, exploded, is_signed, merits, scores
+from lobench.analysis.store.snapshot import case_names
+from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, Subject
+from lobench.core.case import CaseInfo
+from lobench.core.metric import Direction, direction_of, how_to_declare
+from lobench.core.wording import counted
+
+__all__ = ["Scales", "seed_scores"]
+
+_NAMED = 4  # cases, and things to do, of one line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scales:
+    """The scale of every case and metric: a tuned baseline's, or, for want of one, that of those who were read.
+
+    Every score that lobench tells is `scores` of a cell, or, of a gate, `seed_scores` itself.
+
+    Attributes:
+      among: By the identity of the case the cells of everyone who was read.
+      tuned: By identity the baseline of those cases that have one.
+      baseline: The first file that was found, whose optimizer and protocol all others share.
+      problems: Of what was found: which cases it does not serve, and why.
+      cases: What was looked for, by identity.
+    """
+
+    among: Mapping[str, Sequence[Cell]]
+    tuned: Mapping[str, BaselineCase] = field(default_factory=dict)
+    baseline: Baseline | None = None
+    problems: tuple[BaselineError, ...] = ()
+    cases: Mapping[str, CaseInfo]
+    _known: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
+    _made: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
+    _starts: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, subjects: Iterable[Subject], places: Sequence[Path] | None = ()) -> Scales:
+        """Returns the scales of all cases that the subjects have.
+
+        Args:
+          subjects: Everyone whom the stores hold, not only those who are compared: a number must not change with whom
+            it stands beside.
+          places: Suites, or files of baselines; all that count are of the first one's optimizer and protocol. None:
+            those beside the cases, where these lie below the working directory.
+        Raises:
+          BaselineError: a file cannot be read.
+        """
+        subjects, among = tuple(subjects), dict[str, list[Cell]]()
+        for subject in subjects:
+            for identity, cell in subject.every_form().items():
+                among.setdefault(identity, []).append(cell)
+        current = {identity: cell.case for subject in subjects for identity, cell in subject.cells.items()}
+        places = beside_cases(current.values()) if places is None else places
+        files = [path for place in places for path in ([place] if place.suffix == ".json" else find_baselines(place))]
+        loaded = [Baseline.load(path) for path in files]
+        loaded = [found for found in loaded if found.label == loaded[0].label]
+        tuned: dict[str, BaselineCase] = {}
+        problems = []
+        for identity, info in current.items():
+            found = _case(loaded, info)
+            if isinstance(found, BaselineError):
+                problems.append(found)
+            elif found is not None:
+                tuned[identity] = found
+        return cls(
+            among=among,
+            tuned=tuned,
+            baseline=loaded[0] if loaded else None,
+            problems=tuple(problems),
+            cases=current,
+        )
+
+    @property
+    def num_cases(self) -> int:
+        return len(self.cases)
+
+    @property
+    def label(self) -> str:
+        """Whose baseline it is; "" where it serves no case."""
+        return self.baseline.label if self.baseline is not None and self.tuned else ""
+
+    def scores(self, cell: Cell, metric: str | None) -> dict[int, float]:
+        """Returns the score of each seed that has the metric; NaN for all where the case has no scale.
+
+        Args:
+          metric: None: the case's primary one.
+        """
+        name = metric or cell.case.primary_metric
+        starts = self.starts_of(cell, name)
+        return seed_scores(cell.final.get(name, {}), starts, cell.diverged_at, self.scale(cell.case, name))
+
+    def seed_scores(
+        self,
+        case: CaseInfo,
+        metric: str,
+        finals: Mapping[int, float],
+        diverged: Collection[int] = (),
+    ) -> dict[int, float]:
+        """Returns the score of each seed of a case that lobench trained, a tuned baseline's seeds included."""
+        return seed_scores(finals, self.starts(case, metric), diverged, self.scale(case, metric))
+
+    def starts_of(self, cell: Cell, metric: str) -> Mapping[int, float]:
+        """Returns what the seeds of a cell are scored from.
+
+        Nothing of seeds that are not lobench's: they are scored from the untrained mean, all alike, so that their
+        scores hang on where they end, and not on where their curves begin.
+        """
+        if cell.draws != LOBENCH_SEEDS:
+            return {}
+        return {**cell.untrained.get(metric, {}), **self.starts(cell.case, metric)}
+
+    def starts(self, case: CaseInfo, metric: str) -> dict[int, float]:
+        """Returns where each of lobench's seeds began, for all who are compared on it: of the first run that has it."""
+        key = (self._identity(case), metric)
+        if key not in self._starts:
+            found: dict[int, float] = {}
+            for cell in (one for one in self.among.get(key[0], ()) if one.draws == LOBENCH_SEEDS):
+                for seed, value in cell.untrained.get(metric, {}).items():
+                    if math.isfinite(value):
+                        found.setdefault(seed, value)
+            self._starts[key] = found
+        return self._starts[key]
+
+    def num_exploded(self, *cells: Cell) -> int:
+        """Returns how many seeds ended above twice their start, which are not those that diverged."""
+        return sum(map(self._num_exploded, cells))
+
+    def _num_exploded(self, cell: Cell) -> int:
+        name = cell.case.primary_metric
+        finals, starts = cell.final.get(name, {}), self.starts_of(cell, name) or cell.untrained.get(name, {})
+        if all(value <= starts.get(seed, -math.inf) for seed, value in finals.items()):
+            return 0  # as nearly always
+        found = exploded(
+            list(finals.values()),
+            self.scale(cell.case, name),
+            starts=[starts.get(seed, math.nan) for seed in finals],
+            diverged=[seed in cell.diverged_at for seed in finals],
+        )
+        return int(found.sum())
+
+    def merits(self, cell: Cell, metric: str | None) -> list[float]:
+        """Returns what the seeds of a cell are ordered by for P(better): unclipped, the worst where one diverged.
+
+        Nothing where nobody knows which way is better.
+        """
+        name = metric or cell.case.primary_metric
+        finals, scale = cell.final.get(name, {}), self.scale(cell.case, name)
+        if scale.direction is None:
+            return []
+        diverged = [seed in cell.diverged_at for seed in finals]
+        return [float(value) for value in merits(list(finals.values()), scale, diverged=diverged)]
+
+    def scale(self, case: CaseInfo, metric: str) -> ScoreScale:
+        """Returns the scale of a case; not usable where there is none.
+
+        Where a loss of anybody turns out to be signed, it is linear for all.
+        """
+        key = (self._identity(case), metric)
+        if key not in self._known:
+            found = self._frozen(key[0], case, metric)
+            self._known[key] = found.linear() if self._is_signed(key[0], metric, found) else found
+        return self._known[key]
+
+    def is_signed(self, case: CaseInfo, metric: str) -> bool:
+        """Returns whether a case's scale is linear only because a loss lies below 0, so that no gate may decide."""
+        identity = self._identity(case)
+        return self._is_signed(identity, metric, self._frozen(identity, case, metric))
+
+    def direction(self, case: CaseInfo, metric: str) -> Direction | None:
+        """Returns which way a metric is better on a case, as anyone who was read declares it; None: nobody does."""
+        return _direction(self.among.get(self._identity(case), ()), metric)
+
+    def undeclared(self, metric: str | None = None) -> list[str]:
+        """Returns the primary metrics, or the one that is asked for, of which nobody declares the direction."""
+        asked = ((cells, metric or cells[0].case.primary_metric) for cells in self.among.values())
+        known = ((cells, name) for cells, name in asked if any(name in cell.final for cell in cells))
+        return sorted({name for cells, name in known if _direction(cells, name) is None})
+
+    def _identity(self, case: CaseInfo) -> str:
+        """Other seeds, or another budget, make another identity of a case: one that nobody has is known by its name."""
+        if case.identity in self.among:
+            return case.identity
+        names = {(cells[0].case.suite, cells[0].case.name): found for found, cells in self.among.items()}
+        return names.get((case.suite, case.name), "")
+
+    def _is_signed(self, identity: str, metric: str, scale: ScoreScale) -> bool:
+        cells = self.among.get(identity, ())
+        return is_signed([value for cell in cells for value in cell.final.get(metric, {}).values()], scale)
+
+    def _frozen(self, identity: str, case: CaseInfo, metric: str) -> ScoreScale:
+        """Returns the scale as the baseline freezes it, or as those who were read make it."""
+        key = (identity, metric)
+        if key not in self._made:
+            self._made[key] = self._make(identity, case, metric)
+        return self._made[key]
+
+    def _make(self, identity: str, case: CaseInfo, metric: str) -> ScoreScale:
+        tuned, cells = self.tuned.get(identity), self.among.get(identity, ())
+        direction = _direction(cells, metric)
+        if tuned is not None and metric in tuned.tuned:
+            return tuned.score_scale(metric, case, direction)
+        is_primary = metric == case.primary_metric
+        # Seeds that are not the same draws are other seeds, whatever their numbers.
+        own = [_Own(cell, place if cell.draws != LOBENCH_SEEDS else -1) for place, cell in enumerate(cells)]
+        finals = [
+            {(one.place, seed): math.nan if seed in one.cell.diverged_at else value for seed, value in values.items()}
+            for one in own
+            if (values := one.cell.final.get(metric, {}))
+        ]
+        starts = {(-1, seed): at for one in own for seed, at in self.starts_of(one.cell, metric).items()}
+        if not starts:  # of seeds of nobody: what is not lobench's is scored from their mean
+            begun = [one.cell.untrained.get(metric, {}) for one in own]
+            begun = begun if any(begun) else [one.cell.starts(metric) for one in own]  # nobody evaluated step 0
+            starts = {(-2 - place, seed): at for place, side in enumerate(begun) for seed, at in side.items()}
+        return ScoreScale.among(
+            metric,
+            direction,
+            finals=finals,
+            starts=starts,
+            declared=(case.scale or "") if is_primary else "",
+            minimum=case.minimum if is_primary else None,
+        )
+
+    def _begins(self, identity: str, metric: str) -> bool:
+        """Says whether anyone, or a baseline, evaluated step 0, or nobody has the metric at all."""
+        cells = [cell for cell in self.among.get(identity, ()) if metric in cell.final]
+        return identity in self.tuned or not cells or any(metric in cell.untrained for cell in cells)
+
+    @property
+    def one(self) -> str:
+        """What scores 1."""
+        otherwise = "the best mean that is stored"
+        if not self.tuned:
+            return f"{otherwise}, on each case"
+        rest = f" on {len(self.tuned)} of {self.num_cases} cases, {otherwise} on the others"
+        return self.label + (rest if len(self.tuned) < self.num_cases else "")
+
+    def describe(self, advice: str = "--baseline SUITE names one") -> str:
+        """Returns what 0 and 1 are, why some cases are without a baseline, and what is odd of scales, a line each."""
+        hint = "" if self.tuned or self.problems else f" (no tuned baseline was found: {advice})"
+        lines = [f"scores: 0 is untrained, 1 {self.one}; a diverged seed scores -1{hint}"]
+        lines += [f"without a baseline: {line}" for line in self.problem_lines()]
+        lines += [f"no score on {name}: {how_to_declare(name)}" for name in self.undeclared()]
+        return "\n".join([*lines, *self.notes()])
+
+    def problem_lines(self) -> list[str]:
+        """Returns a line for each kind of problem with baselines, with the cases that have it."""
+        found: dict[str, list[BaselineError]] = {}
+        for problem in self.problems:
+            found.setdefault(problem.what, []).append(problem)
+        return [_of_all(what, problems) for what, problems in sorted(found.items())]
+
+    def notes(self) -> list[str]:
+        """Returns a line for each thing that limits scales: thin ones, signed losses, baselines without starts."""
+        names, found = case_names(list(self.cases.values())), dict[str, list[str]]()
+        for identity, case in self.cases.items():
+            scale, name = self.scale(case, case.primary_metric), names[identity]
+            if scale.is_usable and scale.is_thin:
+                found.setdefault("thin scale, the tuned baseline's seeds differ as much as it gains", []).append(name)
+            if not scale.has_starts:
+                text = "the baseline's seeds are taken to begin at the untrained mean (`lobench baseline` adds starts)"
+                found.setdefault(text, []).append(name)
+            if not self._begins(identity, case.primary_metric):
+                found.setdefault("nobody evaluated step 0, and 0 is where the curves begin", []).append(name)
+            for metric in dict.fromkeys((case.primary_metric, "train/loss", "test/loss")):
+                if self.is_signed(case, metric):
+                    text = f'a {metric} lies below 0, so that its scale is linear: Case.scale = "linear" says so'
+                    found.setdefault(text, []).append(name)
+        return [f"{text}: {', '.join(sorted(members))}" for text, members in found.items()]
+
+
+class _Own(NamedTuple):
+    """A cell with its place among others, -1 where its seeds are lobench's."""
+
+    cell: Cell
+    place: int
+
+
+def seed_scores(
+    finals: Mapping[int, float], starts: Mapping[int, float], diverged: Collection[int], scale: ScoreScale
+) -> dict[int, float]:
+    """Returns the score of each seed: the one place where a score is made.
+
+    Args:
+      finals: By seed, what it ended at.
+      starts: By seed, what it began at; a seed may be missing.
+      diverged: Seeds that met a non-finite loss.
+      scale: Where it is not usable every score is NaN.
+    """
+    found = scores(
+        list(finals.values()),
+        scale,
+        starts=[starts.get(seed, math.nan) for seed in finals],
+        diverged=[seed in diverged for seed in finals],
+    )
+    return dict(zip(finals, found.tolist(), strict=True))
+
+
+def _of_all(what: str, problems: Sequence[BaselineError]) -> str:
+    """Returns one line of what is wrong with several cases, and each thing to do about it once."""
+    # Seeds or deadlines can make two cases of what has one baseline.
+    cases = sorted({problem.where for problem in problems})
+    if len(cases) == 1:
+        return str(problems[0])
+    steps = sorted({problem.next_step.removeprefix("run ") for problem in problems})
+    some = ", ".join(cases[:_NAMED]) + (f" and {len(cases) - _NAMED} more" if len(cases) > _NAMED else "")
+    more = f" and likewise for {counted(len(steps) - _NAMED, 'more suite')}" if len(steps) > _NAMED else ""
+    return f"{what} ({counted(len(cases), 'case')}: {some}); run {', '.join(steps[:_NAMED])}{more}"
+
+
+def _direction(cells: Sequence[Cell], metric: str) -> Direction | None:
+    declared = {name: direction for cell in cells for name, direction in cell.directions.items()}
+    return direction_of(metric, declared)
+
+
+def _case(loaded: Sequence[Baseline], info: CaseInfo) -> BaselineCase | BaselineError | None:
+    errors: list[BaselineError] = []
+    for baseline in loaded:
+        try:
+            return baseline.case(info)
+        except BaselineError as error:
+            errors.append(error)
+    # Of several files the one that knows the case by name has more to say.
+    return next((error for error in errors if isinstance(error, StaleBaseline)), errors[0] if errors else None)

@@ -1,0 +1,369 @@
+"""The scale of a case's scores: untrained 0, the tuned baseline 1; on a log scale each order of magnitude counts.
+
+Example. Tuned Adam's two seeds go from 2.4 to .024 and .0024, which is ln 100 = 4.605 and ln 1000 = 6.908: the mean is
+D = 5.756. A run that goes from 2.4 to .024 scores 4.605 / D = .8, and one to .0024 scores 1.2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lobench.core.errors import LobenchError
+from lobench.core.metric import Direction
+from lobench.core.wording import counted
+
+__all__ = [
+    "BEST_SCORE",
+    "DEFAULT_MARGINS",
+    "DIVERGED_SCORE",
+    "SCORE_VERSION",
+    "SIGNED",
+    "ScaleKind",
+    "ScoreScale",
+    "are_plain",
+    "check_score_versions",
+    "exploded",
+    "is_signed",
+    "merits",
+    "say_nothing",
+    "scores",
+    "silence",
+]
+
+# A score is clipped to this range, and a diverged seed gets its lower end: no loss, however large, counts for more.
+DIVERGED_SCORE, BEST_SCORE = -1.0, 2.0
+# Of the rule on this page; what was stored without a version is of the first one, which had linear scales only.
+SCORE_VERSION = 2
+
+# What to do about losses below 0 on a log scale.
+SIGNED = 'a loss lies below 0: set Case.scale = "linear", or Case.minimum, and run `lobench baseline`'
+
+_SIGNED = -1e-6  # times L0: what lies below is no rounding of a loss that is never below 0
+_EXPLODED = 2.0  # times the seed's own start
+
+K = TypeVar("K")  # what tells seeds apart
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+
+class ScaleKind(enum.StrEnum):
+    """What a score is a share of: orders of magnitude, or the way itself."""
+
+    LOG = "log"
+    LINEAR = "linear"
+
+
+# Harm that a gate tolerates where nobody set a margin.
+DEFAULT_MARGINS = {ScaleKind.LOG: 0.05, ScaleKind.LINEAR: 0.02}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreScale:
+    """What 0 and 1 mean for one case and one metric.
+
+    Attributes:
+      untrained: L0, less the minimum.
+      log_unit: D, the mean of ln(U_k) - ln(T_k) over the baseline's seeds; NaN where it is no unit.
+      linear_unit: L0 less the mean of T_k, negative for a metric that rises; NaN where tuned is not better.
+      floor: f; what lies below it ties. Minus infinity on a linear scale.
+      minimum: c, the lowest loss there can be; None where nobody declared one.
+      direction: Which way the metric is better; None: nobody knows, and there is no scale.
+      is_thin: Whether the baseline's own seeds differ by as much as it gains, or it has one seed only.
+      has_starts: Whether the baseline's file says where its seeds began; without, all of them begin at L0.
+      best: Where scores are clipped.
+    """
+
+    kind: ScaleKind
+    untrained: float
+    log_unit: float
+    linear_unit: float
+    floor: float
+    minimum: float | None = None
+    direction: Direction | None = Direction.MIN
+    is_thin: bool = False
+    has_starts: bool = True
+    best: float = BEST_SCORE
+
+    @classmethod
+    def of_baseline(
+        cls,
+        metric: str,
+        direction: Direction | None = Direction.MIN,
+        *,
+        untrained: float,
+        tuned: Sequence[float],
+        starts: Sequence[float] = (),
+        curve: ArrayLike = (),
+        declared: str = "",
+        minimum: float | None = None,
+    ) -> ScoreScale:
+        """Returns the scale that a tuned baseline freezes.
+
+        Args:
+          untrained: L0, the mean of the metric before any inner step.
+          tuned: T_k, the final value of each of the baseline's seeds.
+          starts: U_k, the value of each at step 0; empty in files that lack them.
+          curve: The baseline's mean curve of the metric.
+          declared: `log` or `linear`, where the case says so; it counts for its primary metric.
+          minimum: The case's, likewise.
+        """
+        low = minimum or 0.0
+        zero, ends = untrained - low, np.asarray(tuned, np.float64) - low
+        begins = np.asarray(starts, np.float64) - low if len(starts) else np.full(len(ends), zero)
+        floor = _floor(zero, minimum)
+        lowest = np.concatenate([ends, np.asarray(curve, np.float64).ravel() - low])
+        found = _kind(metric, zero, begins, lowest, declared, direction)
+        gains = _logs(begins, floor) - _logs(ends, floor)
+        unit = float(gains.mean()) if len(gains) else math.nan
+        spread = float(gains.std(ddof=1)) if len(gains) > 1 else math.inf
+        is_thin = len(ends) == 1 or (found is ScaleKind.LOG and unit < 2 * spread)
+        return cls(
+            kind=found,
+            untrained=zero,
+            log_unit=_unit(unit, floor),
+            linear_unit=_linear_unit(zero, float(ends.mean()) if len(ends) else math.nan, direction),
+            floor=floor if found is ScaleKind.LOG else -math.inf,
+            minimum=minimum,
+            direction=direction,
+            is_thin=is_thin,
+            has_starts=bool(len(starts)),
+        )
+
+    @classmethod
+    def among(
+        cls,
+        metric: str,
+        direction: Direction | None = Direction.MIN,
+        *,
+        finals: Sequence[Mapping[K, float]],
+        starts: Mapping[K, float],
+        declared: str = "",
+        minimum: float | None = None,
+    ) -> ScoreScale:
+        """Returns the scale of those who are compared, for want of a baseline: untrained 0, the best of them 1.
+
+        A subject of which more than half of the seeds diverged cannot be the best.
+
+        Args:
+          finals: Of each subject the final value by seed; NaN where the seed diverged.
+          starts: U_s by seed, of all who are compared.
+        """
+        low = minimum or 0.0
+        begins = np.asarray([value for value in starts.values() if math.isfinite(value)], np.float64) - low
+        zero = float(begins.mean()) if len(begins) else math.nan
+        floor = _floor(zero, minimum)
+        units, ends, lowest = [], [], []
+        for values in finals:
+            seeds = [seed for seed, value in values.items() if math.isfinite(value)]
+            kept = [values[seed] - low for seed in seeds]
+            lowest += kept
+            if seeds and 2 * len(seeds) >= len(values):
+                # Of a few numbers each, of thousands of subjects: lists, not arrays.
+                own = [start if (start := starts.get(seed, zero + low) - low) > 0 else zero for seed in seeds]
+                units.append(math.fsum(_log(u, floor) - _log(v, floor) for u, v in zip(own, kept, strict=True)))
+                units[-1] /= len(seeds)
+                ends.append(math.fsum(kept) / len(kept))
+        found = _kind(metric, zero, begins, np.asarray(lowest), declared, direction)
+        end = (max if direction is Direction.MAX else min)(ends, default=math.nan)
+        return cls(
+            kind=found,
+            untrained=zero,
+            log_unit=_unit(max(units, default=math.nan), floor),
+            linear_unit=_linear_unit(zero, end, direction),
+            floor=floor if found is ScaleKind.LOG else -math.inf,
+            minimum=minimum,
+            direction=direction,
+        )
+
+    @property
+    def unit(self) -> float:
+        """What a score of 1 is worth: D, or L0 less the mean of T."""
+        return self.log_unit if self.kind is ScaleKind.LOG else self.linear_unit
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether 0 and 1 are two different, finite places; otherwise there is no score, and the case is counted."""
+        return math.isfinite(self.unit)
+
+    @property
+    def default_margin(self) -> float:
+        return DEFAULT_MARGINS[self.kind]
+
+    def linear(self) -> ScoreScale:
+        """Returns the linear scale of the same numbers, for losses that turn out to be signed."""
+        return dataclasses.replace(self, kind=ScaleKind.LINEAR, floor=-math.inf, is_thin=False)
+
+    def ratio(self, difference: float) -> float:
+        """Returns how many times A's loss B's is, where score(B) - score(A) is `difference`; NaN on a linear scale."""
+        if self.kind is ScaleKind.LINEAR or not self.is_usable or math.isnan(difference):
+            return math.nan
+        with np.errstate(over="ignore"):
+            return float(np.exp(-difference * self.log_unit))
+
+    def tolerated_ratio(self, margin: float) -> float:
+        """Returns how many times higher a loss the margin tolerates; NaN on a linear scale."""
+        return self.ratio(-margin)
+
+
+def scores(
+    final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None, diverged: ArrayLike | None = None
+) -> FloatArray:
+    """Returns the score of each seed; -1 for one that diverged, NaN for all where there is no scale.
+
+    Args:
+      final: float[num_seeds], L. A non-finite value counts as diverged.
+      starts: float[num_seeds], U_s, of one run for all who are compared. Where it is not known or not above 0 it is
+        L0. A linear scale does not ask for it.
+      diverged: bool[num_seeds]; the seeds that met a non-finite loss at any inner step.
+    """
+    values = np.asarray(final, np.float64)
+    if not scale.is_usable:
+        return np.full(values.shape, np.nan)
+    lost = _lost(values, diverged)
+    values = np.where(lost, np.nan, values) - (scale.minimum or 0.0)
+    if scale.kind is ScaleKind.LINEAR:
+        found = (scale.untrained - values) / scale.linear_unit
+    else:
+        below = np.log(_starts(values.shape, starts, scale)) - np.log(np.maximum(values, scale.floor))
+        # Above its start a loss that doubles has lost everything, on however thick a scale.
+        with np.errstate(over="ignore"):
+            above = np.minimum(-np.expm1(-below), below / scale.log_unit)
+        found = np.where(below >= 0, below / scale.log_unit, above)
+    return np.where(lost, DIVERGED_SCORE, np.clip(found, DIVERGED_SCORE, scale.best))
+
+
+def is_signed(final: ArrayLike, scale: ScoreScale) -> bool:
+    """Returns whether a loss lies so far below 0 that a log scale cannot be meant, and nobody declared a minimum."""
+    if scale.kind is ScaleKind.LINEAR or scale.minimum is not None:
+        return False
+    values = np.asarray(final, np.float64)
+    return bool((values[np.isfinite(values)] < _SIGNED * scale.untrained).any())
+
+
+def exploded(
+    final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None, diverged: ArrayLike | None = None
+) -> BoolArray:
+    """Returns bool[num_seeds]: whose loss is finite and above twice its start, on a log scale."""
+    values = np.asarray(final, np.float64)
+    if scale.kind is ScaleKind.LINEAR or not math.isfinite(scale.untrained):
+        return np.zeros(values.shape, bool)
+    with np.errstate(invalid="ignore"):
+        above = values - (scale.minimum or 0.0) > _EXPLODED * _starts(values.shape, starts, scale)
+    return np.asarray(above & ~_lost(values, diverged))
+
+
+def are_plain(final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None) -> BoolArray:
+    """Returns bool[num_seeds]: whose score is the logarithm itself, so that differences are ratios of losses."""
+    values = np.asarray(final, np.float64)
+    if scale.kind is ScaleKind.LINEAR or not scale.is_usable:
+        return np.zeros(values.shape, bool)
+    lowered = values - (scale.minimum or 0.0)
+    found = scores(values, scale, starts=starts)
+    with np.errstate(invalid="ignore"):
+        inside = (lowered >= scale.floor) & (lowered <= _starts(values.shape, starts, scale))
+    return np.asarray(inside & (found < BEST_SCORE) & ~_lost(values, None))
+
+
+def say_nothing(ours: ArrayLike, theirs: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None) -> BoolArray:
+    """Returns bool[num_seeds]: on which both sides are clipped alike or at the floor, so that 0 between them proves
+    nothing.
+    """
+    sides = [np.asarray(side, np.float64) for side in (ours, theirs)]
+    a, b = (scores(side, scale, starts=starts) for side in sides)
+    ends = (a == b) & ((a == BEST_SCORE) | (a == DIVERGED_SCORE))
+    with np.errstate(invalid="ignore"):
+        low = [side - (scale.minimum or 0.0) <= scale.floor for side in sides]
+    return np.asarray(ends | (low[0] & low[1]))
+
+
+def silence(num_silent: int, num_seeds: int) -> str:
+    """Returns the note on seeds that `say_nothing` found."""
+    seeds = f"on {num_silent} of {counted(num_seeds, 'seed')}"
+    return f"{seeds} both are clipped alike or at the floor, which is no evidence"
+
+
+def merits(final: ArrayLike, scale: ScoreScale, *, diverged: ArrayLike | None = None) -> FloatArray:
+    """Returns what seeds are ordered by for P(better): more is better, unclipped, a diverged seed worst.
+
+    Where a loss has a log scale that is not usable its floor is 0; on a linear scale there is none.
+    """
+    values = np.asarray(final, np.float64)
+    lost = _lost(values, diverged)
+    floor = scale.floor if scale.is_usable or scale.kind is ScaleKind.LINEAR else 0.0
+    found = np.maximum(np.where(lost, 0.0, values), floor + (scale.minimum or 0.0))
+    return np.where(lost, -np.inf, found if scale.direction is Direction.MAX else -found)
+
+
+def check_score_versions(versions: Mapping[str, object], *, where: str = "") -> None:
+    """Refuses to compare numbers of two rules.
+
+    Args:
+      versions: By what the number is of, the `score_version` that was stored with it; None: the first.
+    Raises:
+      LobenchError: they differ.
+    """
+    found = {name: 1 if version is None else version for name, version in versions.items()}
+    if len(set(found.values())) > 1:
+        raise LobenchError(
+            "scores of two versions cannot be compared",
+            where=where,
+            got=", ".join(f"{name}: score_version {version}" for name, version in found.items()),
+            expected=f"score_version {SCORE_VERSION} everywhere",
+            next_step="make the older numbers again from their store",
+        )
+
+
+def _kind(
+    metric: str, zero: float, starts: FloatArray, ends: FloatArray, declared: str, direction: Direction | None
+) -> ScaleKind:
+    if declared:
+        return ScaleKind(declared)
+    is_loss = metric.rsplit("/", 1)[-1] == "loss" and direction is Direction.MIN
+    is_positive = zero > 0 and bool((starts > 0).all()) and not bool((ends < _SIGNED * zero).any())
+    return ScaleKind.LOG if is_loss and is_positive else ScaleKind.LINEAR
+
+
+def _floor(zero: float, minimum: float | None) -> float:
+    """Returns f: 12 orders below L0, or what float32 cannot tell from the minimum; NaN where L0 is not above 0."""
+    return max(1e-12 * zero, 1e-7 * abs(minimum or 0.0)) if zero > 0 else math.nan
+
+
+def _unit(value: float, floor: float) -> float:
+    return value if math.isfinite(value) and value > 0 and math.isfinite(floor) else math.nan
+
+
+def _linear_unit(zero: float, end: float, direction: Direction | None) -> float:
+    """A scale on which tuned is no better than untrained would stand on its head: the worse, the higher the score."""
+    is_better = end > zero if direction is Direction.MAX else end < zero and direction is not None
+    return zero - end if is_better and math.isfinite(zero - end) else math.nan
+
+
+def _logs(values: FloatArray, floor: float) -> FloatArray:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.log(np.maximum(values, floor)))  # NaN stays NaN
+
+
+def _log(value: float, floor: float) -> float:
+    return math.log(max(value, floor)) if floor > 0 else math.nan
+
+
+def _lost(values: FloatArray, diverged: ArrayLike | None) -> BoolArray:
+    lost = ~np.isfinite(values)
+    return lost if diverged is None else lost | np.asarray(diverged, bool)
+
+
+def _starts(shape: tuple[int, ...], starts: ArrayLike | None, scale: ScoreScale) -> FloatArray:
+    """Returns U_s less the minimum, at the floor at least."""
+    values = np.full(shape, np.nan) if starts is None else np.asarray(starts, np.float64) - (scale.minimum or 0.0)
+    with np.errstate(invalid="ignore"):
+        known = np.where(np.isfinite(values) & (values > 0), values, scale.untrained)
+    return np.maximum(known, scale.floor)

@@ -1,0 +1,83 @@
+"""The fitness of a trial: its mean score over cases, on scales that no other trial has a part in.
+
+A score is what it is everywhere in lobench (`lobench.analysis.scores.score_scale`): 0 is untrained, 1 the tuned baseline
+beside the suite, -1 a diverged seed. Where a case has no baseline, tables take the best that the store holds for 1,
+which changes with every trial. A search takes the case's own measure instead: on a log scale 1 is a tenth of the start.
+
+Example. A loss begins at 2.4. A trial that ends at .24 has the fitness 1, one that ends at .0024 has 3: no clip.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from lobench.analysis.scores.baseline_file import BaselineCase
+from lobench.analysis.scores.fallback_scale import own_scale
+from lobench.analysis.scores.scales import Scales, seed_scores
+from lobench.analysis.scores.score_scale import SIGNED, is_signed
+from lobench.analysis.store.subjects import Cell, Subject, subject_of
+from lobench.core.case import CaseInfo
+from lobench.core.errors import LobenchError
+from lobench.core.metric import Direction, UnknownDirection
+from lobench.engine.store.ledger import EvaluationRow
+
+__all__ = ["fitness"]
+
+
+def fitness(
+    rows: Sequence[EvaluationRow], cases: Sequence[CaseInfo], seeds: range | None, places: Sequence[str | Path]
+) -> float | None:
+    """Returns the mean over cases of the mean score over seeds; None where a seed of a case gave no curve.
+
+    Args:
+      rows: Evaluations of one subject, in the order of their recording.
+      cases: All that must be there.
+      seeds: Those that count; None: all of each case.
+      places: Suites, beside which baselines lie.
+    Raises:
+      UnknownDirection: nobody declares which way a case's metric is better.
+      LobenchError: a loss lies below 0 on a log scale, so that nothing can be said of it.
+    """
+    if not rows or not cases:
+        return None
+    subject = subject_of(rows[0].sightings[-1], rows, {case.identity for case in cases})
+    scales = Scales.of([subject], [Path(place) for place in places])
+    means = []
+    for case in cases:
+        wanted = {seed for block in case.blocks() for seed in block.seeds if seeds is None or seed in seeds}
+        cell = subject.cells.get(case.identity)
+        if cell is None or not wanted or wanted - set(cell.seeds):
+            return None
+        direction = _direction(scales, case, subject)
+        means.append(_mean_score(case, cell, wanted, scales.tuned.get(case.identity), direction))
+    return math.fsum(means) / len(means)
+
+
+def _direction(scales: Scales, case: CaseInfo, subject: Subject) -> Direction:
+    direction = scales.direction(case, case.primary_metric)
+    if direction is None:
+        raise UnknownDirection(case.primary_metric, where=f"{case.suite}/{case.name} of {subject.label}")
+    return direction
+
+
+def _mean_score(
+    case: CaseInfo, cell: Cell, seeds: Collection[int], tuned: BaselineCase | None, direction: Direction
+) -> float:
+    metric = case.primary_metric
+    finals = {seed: cell.final.get(metric, {}).get(seed, math.nan) for seed in sorted(seeds)}
+    starts = {seed: cell.untrained.get(metric, {}).get(seed, math.nan) for seed in finals}
+    if tuned is not None and metric in tuned.tuned:
+        scale = tuned.score_scale(metric, case, direction)
+    else:
+        scale = own_scale(metric, direction, starts.values(), declared=case.scale or "", minimum=case.minimum)
+    kept = [value for seed, value in finals.items() if seed not in cell.diverged_at]
+    if not scale.is_usable or is_signed(kept, scale):
+        raise LobenchError(
+            f"no fitness: {SIGNED}" if scale.is_usable else f"no fitness: {metric} has no scale",
+            where=f"{case.suite}/{case.name}",
+            next_step="what was evaluated stays as it is",
+        )
+    scores = seed_scores(finals, starts, cell.diverged_at, scale)
+    return math.fsum(scores.values()) / len(scores)

@@ -1,0 +1,135 @@
+"""Aggregates over cases and seeds: IQM and probability of improvement, and their bootstrap intervals.
+
+Cells are the scores of each case's seeds; cases may have different numbers of seeds. All of them are of normalised
+scores: raw losses of different tasks have no common mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lobench.analysis.stats.intervals import Interval
+
+__all__ = [
+    "bootstrap_interval",
+    "iqm",
+    "iqm_interval",
+    "probability_of_improvement",
+    "probability_of_improvement_interval",
+]
+
+FloatArray = NDArray[np.float64]
+Cells = Sequence[Sequence[float]]
+
+
+def iqm(cells: Cells) -> float:
+    """Returns the interquartile mean over all seeds of all cases: a quarter is cut off at either end.
+
+    A case with more seeds weighs more. NaN scores (a case without a scale) do not vanish: the result is NaN.
+    """
+    values = _pooled(cells)
+    return float(trimmed_mean(values, 0.25)) if np.isfinite(values).all() else math.nan
+
+
+def probability_of_improvement(ours: Cells, theirs: Cells) -> float:
+    """Returns the mean over cases of P(x > y) + P(x = y)/2, x a seed of ours and y one of theirs.
+
+    Args:
+      ours, theirs: Scores by case, the same cases in the same order; higher is better.
+    Raises:
+      ValueError: not the same number of cases.
+    """
+    if len(ours) != len(theirs):
+        raise ValueError(f"{len(ours)} cases against {len(theirs)}")
+    for cells in (ours, theirs):
+        _pooled(cells)
+    pairs = zip(ours, theirs, strict=True)
+    shares = [float(_wins(np.asarray(x, np.float64), np.asarray(y, np.float64))) for x, y in pairs]
+    return math.fsum(shares) / len(shares)
+
+
+def bootstrap_interval(
+    cells: Cells,
+    statistic: Callable[[list[FloatArray]], FloatArray],
+    *,
+    confidence: float = 0.95,
+    num_resamples: int = 2000,
+    seed: int = 0,
+    inflate: bool = True,
+) -> tuple[float, float]:
+    """Returns a percentile bootstrap interval, seeds resampled within each case.
+
+    Each case's deviations from its mean are inflated by sqrt(n/(n-1)): with a handful of seeds the plain percentile
+    interval is too narrow by that factor.
+
+    Args:
+      cells: Scores by case; at least two seeds in each, else there is no interval (NaN).
+      statistic: From resampled cells, each float64[num_resamples, num_seeds], to float64[num_resamples].
+      inflate: Off for statistics that count wins, which deviations do not enter.
+      seed: Of the resampling: the same cells give the same interval.
+    """
+    values = [np.asarray(cell, np.float64) for cell in cells]
+    if any(len(cell) < 2 or not np.isfinite(cell).all() for cell in values):
+        return math.nan, math.nan
+    draw = np.random.default_rng(seed)
+    resampled = []
+    for cell in values:
+        n = len(cell)
+        spread = cell.mean() + (cell - cell.mean()) * math.sqrt(n / (n - 1)) if inflate else cell
+        resampled.append(spread[draw.integers(0, n, (num_resamples, n))])
+    tail = 50 * (1 - confidence)
+    lower, upper = np.percentile(statistic(resampled), [tail, 100 - tail])
+    return float(lower), float(upper)
+
+
+def iqm_interval(cells: Cells, *, num_resamples: int = 2000) -> Interval:
+    """Returns the IQM with its stratified, inflated bootstrap interval."""
+    lower, upper = bootstrap_interval(
+        cells,
+        lambda resampled: np.asarray(trimmed_mean(np.concatenate(resampled, axis=1), 0.25)),
+        num_resamples=num_resamples,
+    )
+    return Interval(mean=iqm(cells), lower=lower, upper=upper, method="bootstrap")
+
+
+def probability_of_improvement_interval(ours: Cells, theirs: Cells, *, num_resamples: int = 2000) -> Interval:
+    """Returns the probability of improvement with a bootstrap interval, both sides resampled within each case.
+
+    A percentile of probabilities stays in [0, 1].
+    """
+    mean = probability_of_improvement(ours, theirs)
+    count = len(ours)
+
+    def statistic(resampled: list[FloatArray]) -> FloatArray:
+        pairs = zip(resampled[:count], resampled[count:], strict=True)
+        return np.asarray(np.stack([_wins(x, y) for x, y in pairs]).mean(axis=0))
+
+    both = [*ours, *theirs]
+    lower, upper = bootstrap_interval(both, statistic, num_resamples=num_resamples, inflate=False)
+    return Interval(mean=mean, lower=lower, upper=upper, method="bootstrap")
+
+
+def _wins(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Returns P(x > y) + P(x = y)/2 over the pairs of seeds; x and y are float64[..., seeds]. NaN stays NaN."""
+    left, right = x[..., :, None], y[..., None, :]
+    share = ((left > right) + 0.5 * (left == right)).mean(axis=(-2, -1))
+    known = np.isfinite(x).all(axis=-1) & np.isfinite(y).all(axis=-1)
+    return np.asarray(np.where(known, share, np.nan))
+
+
+def _pooled(cells: Cells) -> FloatArray:
+    if not cells or any(len(cell) == 0 for cell in cells):
+        raise ValueError("an aggregate needs at least one case, and a seed in each")
+    return np.concatenate([np.asarray(cell, np.float64) for cell in cells])
+
+
+def trimmed_mean(values: Any, share: float) -> Any:
+    """Returns the mean over the last axis without that share of the values at either end."""
+    size = values.shape[-1]
+    cut = int(share * size)
+    return np.partition(values, (cut, size - cut - 1), axis=-1)[..., cut : size - cut].mean(axis=-1)

@@ -1,0 +1,319 @@
+"""Is B better than A, by how much, and on which cases? Of the seeds that converge, and of how many diverge."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lobench.analysis.stats.intervals import Interval
+from lobench.analysis.stats.location import LEAST_P, Location, Method, locate, mean_location
+from lobench.analysis.stats.paired_samples import Samples
+from lobench.analysis.stats.proportions import Counts, p_fewer, p_more, two_sided
+
+__all__ = [
+    "CaseEffect",
+    "Comparison",
+    "Effect",
+    "MeanDifference",
+    "compare_cases",
+    "comparison_words",
+    "counts_of",
+    "effect_words",
+    "holm",
+    "mean_difference",
+]
+
+
+class Effect(enum.StrEnum):
+    """What the test of a difference of scores says of B against A."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    MIXED = "mixed"  # better on the seeds that converge, of which there are fewer; or the other way round
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanDifference:
+    """A mean difference over the seeds that converge, and how many diverge.
+
+    Attributes:
+      num_seeds: Pairs; of two samples the size of the smaller one. Those that diverged count.
+      mean: Of b - a; of scores: above 0, B is better. Over the pairs on which both converged, or the seeds that did.
+      lower, upper: By inverting the test; NaN where there is nothing to say.
+      sd: Of one seed's part: the standard error times the root of `num_converged`. Of pairs that is the standard
+        deviation of the differences, ddof 1, but for the floor that rounding sets.
+      p_value: Two-sided, of no difference; where a seed diverged min(1, 2 min(p_converged, p_diverged)). NaN where
+        nothing can be tested, never 0.
+      degrees: Of freedom; Satterthwaite's of two samples.
+      method: "paired"; of sides whose seeds are not the same draws "welch", or "permutation" where one has more than
+        twice the other's seeds.
+      num_converged: Pairs on which both converged, or seeds of the side that has fewer.
+      p_converged: Of the mean alone.
+      p_diverged: Two-sided, of the counts of diverged seeds; NaN where none diverged.
+      num_a, num_b: Seeds of either side.
+      diverged_a, diverged_b: Those of them that diverged.
+      note: Why nothing was decided, where that does not hang on the values.
+    """
+
+    num_seeds: int
+    mean: float = math.nan
+    lower: float = math.nan
+    upper: float = math.nan
+    sd: float = math.nan
+    p_value: float = math.nan
+    degrees: float = math.nan
+    method: Method = "paired"
+    num_converged: int = 0
+    p_converged: float = math.nan
+    p_diverged: float = math.nan
+    num_a: int = 0
+    num_b: int = 0
+    diverged_a: int = 0
+    diverged_b: int = 0
+    note: str = ""
+
+    @property
+    def has_diverged(self) -> bool:
+        return self.diverged_a + self.diverged_b > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseEffect:
+    """One case of a comparison; `p_holm` is adjusted over the cases of the comparison, and the verdict is its."""
+
+    case: str
+    paired: MeanDifference
+    p_holm: float
+    verdict: Effect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """B against A over cases.
+
+    Attributes:
+      cases: In the order given.
+      overall: Mean over the cases of the mean difference over the seeds that converge, with its stratified t interval.
+      p_value: Two-sided, of no difference overall; where a seed diverged min(1, 2 min(p_converged, p_diverged)).
+      p_converged, p_diverged: Its two parts, as of a case; p_diverged is stratified by case.
+      verdict: Of the overall difference at `alpha`.
+      num_undecidable: Cases with fewer than two seeds that converge on both sides: shown, and in no mean.
+    """
+
+    cases: tuple[CaseEffect, ...]
+    overall: Interval
+    p_value: float
+    p_converged: float
+    p_diverged: float
+    verdict: Effect
+    alpha: float
+    num_undecidable: int
+
+    @property
+    def diverged(self) -> Counts:
+        """Seeds that diverged, summed over the cases."""
+        cases = [one.paired for one in self.cases]
+        return Counts(*(sum(getattr(one, name) for one in cases) for name in _COUNTS))
+
+
+_COUNTS = ("diverged_a", "num_a", "diverged_b", "num_b")
+
+
+def counts_of(samples: Samples) -> Counts:
+    """Returns how many seeds of either side diverged."""
+    lost_a, lost_b = samples.num_diverged
+    return Counts(lost_a, len(samples.a), lost_b, len(samples.b))
+
+
+def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifference:
+    """Returns what B and A differ by on one case: the only place where a pair gets its p-value.
+
+    Two parts, of which either may tell: the mean of the seeds that converge, and how many diverge. Where a seed
+    diverged each has half of the level, and the interval is that of the half: a mean with a diverged seed as a constant
+    in it is a mixture, in which one lost seed drowns all others.
+
+    Args:
+      samples: A NaN (a case without a scale) makes the whole undecidable.
+      confidence: Strictly between 0 and 1.
+    Source: Student 1908; Welch 1947; Janssen 1997; Boschloo 1970.
+    """
+    n, counts = len(samples), counts_of(samples)
+    known = dict(zip(_COUNTS, counts, strict=True))
+    usual: Method = "paired" if samples.is_paired else "welch"
+    if n == 0 or not samples.has_scale:
+        none = "no common seed" if samples.is_paired else "no seed"
+        note = none if n == 0 else "no score: the case has no scale"
+        return MeanDifference(num_seeds=n, method=usual, note=note, **known)
+    found, kept = locate(samples), samples.converged()
+    p_diverged = _p_diverged([counts])
+    level = 1 - confidence if math.isnan(p_diverged) else (1 - confidence) / 2
+    note = _too_few(found, kept, n, level)
+    if n < 2:
+        return MeanDifference(num_seeds=n, mean=found.estimate.mean, method=found.method, note=note, **known)
+    lower, upper = (math.nan, math.nan) if note and found.permutation is None else found.bounds(level / 2)
+    p_converged = math.nan if note and found.permutation is None else found.p_value()
+    return MeanDifference(
+        num_seeds=n,
+        mean=found.estimate.mean,
+        lower=lower,
+        upper=upper,
+        sd=found.error * math.sqrt(len(kept)) if not math.isnan(p_converged) else math.nan,
+        p_value=_either(p_converged, p_diverged),
+        degrees=found.estimate.degrees,
+        method=found.method,
+        num_converged=len(kept),
+        p_converged=p_converged,
+        p_diverged=p_diverged,
+        note=note,
+        **known,
+    )
+
+
+def _too_few(found: Location, kept: Samples, num_seeds: int, level: float) -> str:
+    """Returns why the seeds that converge cannot tell, whatever their values; "" where they can."""
+    if num_seeds < 2:
+        return "undecidable below n = 2"
+    if len(kept) < 2:
+        return f"too few seeds: {len(kept) or 'none'} converged on both sides"
+    if len(kept) == 2 and found.estimate.mean != 0 and not kept.has_spread:
+        return "too few seeds: two without spread"
+    if found.permutation is not None and 2 * found.permutation.least > level:
+        return f"too few seeds: a permutation test has no p below {2 * found.permutation.least:.2g} here"
+    return ""
+
+
+def _p_diverged(counts: Sequence[Counts]) -> float:
+    """Returns the two-sided p-value of equal shares of diverged seeds; NaN where none diverged."""
+    if not any(one.a + one.b for one in counts):
+        return math.nan
+    return max(LEAST_P, two_sided(p_more(counts), p_fewer(counts)))
+
+
+def _either(p_converged: float, p_diverged: float) -> float:
+    """Returns the p-value of the two parts: of the mean alone where no seed diverged."""
+    if math.isnan(p_diverged):
+        return p_converged
+    return two_sided(p_diverged, 1.0 if math.isnan(p_converged) else p_converged)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Returns Holm's step-down adjusted p-values, in the order given.
+
+    A NaN stays NaN and counts as a hypothesis all the same: a case that could not be tested makes no other one easier.
+
+    Source: Holm 1979.
+    """
+    values = np.asarray(p_values, np.float64)
+    order = np.argsort(values, kind="stable")  # NaN last
+    adjusted = np.empty_like(values)
+    highest = 0.0
+    for rank, index in enumerate(order):
+        if math.isnan(values[index]):
+            adjusted[index] = math.nan
+            continue
+        highest = max(highest, min(1.0, float(values[index]) * (len(values) - rank)))
+        adjusted[index] = highest
+    return [float(value) for value in adjusted]
+
+
+def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Comparison:
+    """Compares B with A on every case and overall.
+
+    Args:
+      samples: The scores of both sides, by case.
+      alpha: Level of the overall verdict, and of the cases' verdicts together (Holm).
+    Raises:
+      ValueError: no case.
+    """
+    if not samples:
+        raise ValueError("compare_cases needs at least one case")
+    found = {case: mean_difference(one, 1 - alpha) for case, one in samples.items()}
+    adjusted = holm([paired.p_value for paired in found.values()])
+    cases = tuple(
+        CaseEffect(case=case, paired=paired, p_holm=p_holm, verdict=_case_verdict(paired, p_holm, alpha))
+        for (case, paired), p_holm in zip(found.items(), adjusted, strict=True)
+    )
+    usable = [locate(samples[case]) for case, paired in found.items() if not math.isnan(paired.p_converged)]
+    counts = [counts_of(one) for one in samples.values() if one.has_scale and len(one) > 1]
+    p_diverged = _p_diverged(counts)
+    mean = mean_location(usable) if usable else None
+    p_converged = mean.p_value() if mean else math.nan
+    level = alpha if math.isnan(p_diverged) else alpha / 2
+    p_value = _either(p_converged, p_diverged)
+    fewer = sum(one.b for one in counts) < sum(one.a for one in counts)
+    return Comparison(
+        cases=cases,
+        overall=_interval(mean, level) if mean else Interval(),
+        p_value=p_value,
+        p_converged=p_converged,
+        p_diverged=p_diverged,
+        verdict=_verdict(mean.estimate.mean if mean else 0.0, p_converged, p_diverged, fewer, p_value, alpha),
+        alpha=alpha,
+        num_undecidable=len(found) - len(usable),
+    )
+
+
+def _interval(mean: Location, level: float) -> Interval:
+    lower, upper = mean.bounds(level / 2)
+    return Interval(mean=mean.estimate.mean, lower=lower, upper=upper, degrees=mean.estimate.degrees)
+
+
+def _case_verdict(paired: MeanDifference, p_holm: float, alpha: float) -> Effect:
+    share_a, share_b = paired.diverged_a * paired.num_b, paired.diverged_b * paired.num_a
+    return _verdict(paired.mean, paired.p_converged, paired.p_diverged, share_b < share_a, p_holm, alpha)
+
+
+def _verdict(
+    mean: float, p_converged: float, p_diverged: float, is_fewer: bool, adjusted: float, alpha: float
+) -> Effect:
+    """Returns what follows from the parts that are significant.
+
+    Args:
+      is_fewer: Whether a smaller share of B diverged.
+      adjusted: The p-value of both parts, after Holm where there are others.
+    """
+    p_value = _either(p_converged, p_diverged)
+    if math.isnan(adjusted) or adjusted > alpha or not p_value > 0:
+        return Effect.UNDECIDED
+    level = alpha * p_value / adjusted / (1 if math.isnan(p_diverged) else 2)  # each part's own
+    says = set()
+    if p_converged <= level and mean != 0:
+        says.add(Effect.BETTER if mean > 0 else Effect.WORSE)
+    if p_diverged <= level:
+        says.add(Effect.BETTER if is_fewer else Effect.WORSE)
+    return Effect.UNDECIDED if not says else says.pop() if len(says) == 1 else Effect.MIXED
+
+
+def effect_words(found: MeanDifference, alpha: float = 0.05) -> str:
+    """Returns the two parts of a difference where a seed diverged, else "".
+
+    Example: "better on the 7 seeds that converge (p .01); diverged 0 of 8 against 1 of 8".
+    """
+    counts = Counts(found.diverged_a, found.num_a, found.diverged_b, found.num_b)
+    shared = f"{found.num_converged} seeds" if found.method == "paired" else "seeds"
+    return _words(found.mean, found.p_converged, shared, counts, found.p_diverged, alpha)
+
+
+def comparison_words(found: Comparison) -> str:
+    """Returns the same of the mean over the cases."""
+    return _words(found.overall.mean, found.p_converged, "seeds", found.diverged, found.p_diverged, found.alpha)
+
+
+def _words(mean: float, p_converged: float, shared: str, counts: Counts, p_diverged: float, alpha: float) -> str:
+    if not counts.a + counts.b:
+        return ""
+    diverged = f"diverged {counts.b} of {counts.num_b} against {counts.a} of {counts.num_a}"
+    diverged += f" ({_p(p_diverged)})" if 2 * p_diverged <= alpha else ""
+    if math.isnan(p_converged):
+        return diverged
+    told = ("better" if mean > 0 else "worse") if 2 * p_converged <= alpha else "no difference"
+    return f"{told} on the {shared} that converge ({_p(p_converged)}); {diverged}"
+
+
+def _p(value: float) -> str:
+    return "p < .001" if value < 0.001 else "p " + f"{value:.2g}".removeprefix("0")

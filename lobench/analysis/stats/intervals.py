@@ -1,0 +1,178 @@
+"""Intervals for means over cases and seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lobench.analysis.stats.paired_samples import Estimate, pooled
+from lobench.analysis.stats.proportions import least_share, most_share
+from lobench.analysis.stats.t_distribution import t_isf
+from lobench.core.result import mean_of
+
+__all__ = [
+    "Interval",
+    "IntervalMethod",
+    "is_trial",
+    "metric_bounds",
+    "metric_mean",
+    "stratified_t",
+    "stratified_t_mean",
+]
+
+IntervalMethod = Literal["t", "log-t", "logit-t", "exact", "bootstrap", "sign"]
+_TAIL = 0.025  # of a 95% interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A mean with its confidence interval; NaN bounds where nothing can be said.
+
+    Attributes:
+      degrees: Satterthwaite's degrees of freedom.
+      method: What the bounds are; see `metric_bounds`.
+    """
+
+    mean: float = math.nan
+    lower: float = math.nan
+    upper: float = math.nan
+    degrees: float = math.nan
+    method: IntervalMethod = "t"
+
+    def error(self, alpha: float = 0.05) -> float:
+        """Returns the standard error of the mean, from bounds that the t law made at the level 1 - alpha."""
+        half = self.upper - self.mean
+        return half / t_isf(alpha / 2, self.degrees) if half else 0.0
+
+
+def stratified_t_mean(cells: Sequence[Sequence[float]], confidence: float = 0.95) -> Interval:
+    """Returns the mean over cases of the mean over seeds, with a t interval.
+
+    The variance is sum_c s_c^2 / n_c / C^2, with Satterthwaite's degrees of freedom. What diverged does not vanish in a
+    mean: a NaN anywhere makes the mean NaN, an infinity makes it infinite, and either leaves no bounds. A case of a
+    single seed has no variance of its own: the mean stays, the bounds are NaN. Where no seed differs from the others of
+    its case, the bounds are the mean.
+
+    Args:
+      cells: The values of each case's seeds; cases may have different numbers of seeds.
+      confidence: Strictly between 0 and 1.
+    Raises:
+      ValueError: no case, an empty one, or a confidence out of range.
+    Source: Satterthwaite 1946, for stratified sampling Cochran 1977, section 5.4.
+    """
+    if not cells or any(len(cell) == 0 for cell in cells):
+        raise ValueError("stratified_t_mean needs at least one case, and a seed in each")
+    means = [mean_of(cell) for cell in cells]
+    if any(len(cell) < 2 for cell in cells) or not math.isfinite(mean_of(means)):
+        return Interval(mean=mean_of(means))
+    found = [
+        Estimate(mean=mean, variance=float(np.var(cell, ddof=1)) / len(cell), degrees=len(cell) - 1)
+        for mean, cell in zip(means, cells, strict=True)
+    ]
+    return stratified_t(found, confidence)
+
+
+def stratified_t(means: Sequence[Estimate], confidence: float = 0.95) -> Interval:
+    """Returns the mean over cases of a mean of each, with a t interval; see `stratified_t_mean`.
+
+    Args:
+      means: One at least.
+      confidence: Strictly between 0 and 1.
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence is {confidence}, not strictly between 0 and 1")
+    mean = mean_of([one.mean for one in means])
+    variance, degrees = pooled([replace(one, variance=one.variance / len(means) ** 2) for one in means])
+    if math.isnan(variance):
+        return Interval(mean=mean)
+    if variance == 0:
+        return Interval(mean=mean, lower=mean, upper=mean, degrees=math.inf)
+    half = t_isf(0.5 - confidence / 2, degrees) * math.sqrt(variance)
+    return Interval(mean=mean, lower=mean - half, upper=mean + half, degrees=degrees)
+
+
+def _is_share_name(metric: str) -> bool:
+    """Says whether a metric counts how often something is right, where all its values are in [0, 1]."""
+    return metric.rpartition("/")[2].endswith(("accuracy", "success", "rate", "solved"))
+
+
+def is_trial(metric: str) -> bool:
+    """Says whether a seed's value of a share is one trial, the success of an episode, where it is 0 or 1.
+
+    An accuracy or a rate is the mean of many examples: one that is 1 on each seed is no coin that fell four times.
+    """
+    return metric.rpartition("/")[2].endswith(("success", "solved"))
+
+
+def metric_mean(metric: str, values: Sequence[float]) -> Interval:
+    """Returns the mean of a metric over seeds with its 95% interval: the one that every table, page and sink shows.
+
+    The bounds are those of `metric_bounds`. A single seed has none, nor has a mean with a seed that diverged.
+
+    Args:
+      values: One at least.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        lower, upper, methods = metric_bounds(metric, np.asarray(values, np.float64)[:, None])
+    return Interval(
+        mean=mean_of(values),
+        lower=float(lower[0]),
+        upper=float(upper[0]),
+        degrees=len(values) - 1,
+        method=cast(IntervalMethod, str(methods[0])),
+    )
+
+
+def metric_bounds(
+    metric: str, rows: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.str_]]:
+    """Returns the bounds of means over seeds, and what they are, by what the metric is.
+
+    - "t": mean and standard error.
+    - "log-t", of losses above 0: t on the logarithm of the mean, so that the bounds are above 0.
+    - "logit-t", of shares in [0, 1]: t on the logit of the mean, so that the bounds are inside.
+    - "exact", of trials that are a success or a failure as a whole: Clopper and Pearson's. Four successes of four say
+      that at least 40% do.
+
+    Args:
+      rows: float64[..., num_seeds, num_points].
+    Returns:
+      lower, upper: float64[..., num_points]; NaN where nothing can be said.
+      methods: str[..., num_points].
+    Source: the delta method; Agresti 2013, section 3.1; Clopper and Pearson 1934.
+    """
+    count = rows.shape[-2]
+    mean = rows.mean(axis=-2)
+    # Point by point: what is decided of one cell must not hang on those that are computed beside it.
+    share = _is_share_name(metric) & (rows >= 0).all(axis=-2) & (rows <= 1).all(axis=-2)
+    positive = metric.rpartition("/")[2].endswith("loss") & (rows > 0).all(axis=-2)
+    methods = np.where(share, "logit-t", np.where(positive, "log-t", "t"))
+    if count < 2:
+        return np.full_like(mean, np.nan), np.full_like(mean, np.nan), methods
+    half = t_isf(_TAIL, count - 1) * rows.std(axis=-2, ddof=1) / math.sqrt(count)
+    lower, upper = mean - half, mean + half
+    if positive.any():
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            factor = np.exp(half / mean)
+            lower, upper = np.where(positive, mean / factor, lower), np.where(positive, mean * factor, upper)
+    if not share.any():
+        return lower, upper, methods
+    inside = share & (mean > 0) & (mean < 1) & (half > 0)
+    safe = np.where(inside, mean, 0.5)
+    centre, reach = np.log(safe / (1 - safe)), half / (safe * (1 - safe))
+    lower, upper = (
+        np.where(inside, 0.5 + np.tanh((centre + side) / 2) / 2, plain)
+        for side, plain in ((-reach, lower), (reach, upper))
+    )
+    whole = share & ((rows == 0) | (rows == 1)).all(axis=-2)
+    for right in range(count + 1) if is_trial(metric) else ():
+        at = whole & (np.rint(mean * count) == right)
+        if at.any():
+            lower[at], upper[at] = least_share(right, count, _TAIL), most_share(right, count, _TAIL)
+            methods[at] = "exact"
+    return lower, upper, methods

@@ -1,0 +1,121 @@
+"""The test of what two sides differ by on a case: Student's t of pairs, Welch's or a permutation test of samples."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from lobench.analysis.stats.paired_samples import Estimate, Samples, pooled
+from lobench.analysis.stats.permutation import Permutation
+from lobench.analysis.stats.proportions import two_sided
+from lobench.analysis.stats.t_distribution import t_isf, t_sf
+
+__all__ = ["LEAST_P", "Location", "Method", "locate", "mean_location"]
+
+Method: TypeAlias = Literal["paired", "welch", "permutation"]
+
+LEAST_P = 1e-300  # what a p-value is at least: 0 would be certainty, which no number of seeds gives
+
+_MOST_RATIO = 2  # of two sizes; beyond it Welch's t alarms too often where tails are heavy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Location:
+    """A mean difference with its noise, and the tests and bounds that follow.
+
+    Attributes:
+      estimate: Over the seeds that converged; NaN where they are too few.
+      permutation: In the place of t.
+      samples: What converged.
+    """
+
+    method: Method
+    estimate: Estimate
+    samples: Samples = field(default_factory=Samples, repr=False)
+    permutation: Permutation | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_known(self) -> bool:
+        return not math.isnan(self.estimate.variance)
+
+    @property
+    def error(self) -> float:
+        return math.sqrt(self.estimate.variance)
+
+    def above(self, shift: float = 0.0) -> float:
+        """Returns the p-value of "the mean is at most `shift`"; NaN where nothing is known."""
+        return self._tail(shift, 1)
+
+    def below(self, shift: float = 0.0) -> float:
+        """Returns the p-value of "the mean is at least `shift`"."""
+        return self._tail(shift, -1)
+
+    def p_value(self) -> float:
+        """Returns the two-sided p-value of no difference."""
+        if self.is_known and self.estimate.mean == 0:
+            return 1.0
+        return two_sided(self.above(), self.below()) if self.is_known else math.nan
+
+    def bounds(self, tail: float) -> tuple[float, float]:
+        """Returns the shifts that neither one-sided test rejects at the level `tail`; NaN where there are none."""
+        mean, error = self.estimate.mean, self.error
+        if not self.is_known:
+            return math.nan, math.nan
+        if self.permutation is None:
+            half = t_isf(tail, self.estimate.degrees) * error if error else 0.0
+            return mean - half, mean + half
+        found = self.permutation.bounds(tail, error)
+        return (math.nan, math.nan) if any(map(math.isinf, found)) else found
+
+    def _tail(self, shift: float, sign: int) -> float:
+        if not self.is_known:
+            return math.nan
+        if self.permutation is not None:
+            return self.permutation.above(shift) if sign > 0 else self.permutation.below(shift)
+        distance = sign * (self.estimate.mean - shift)
+        if self.estimate.variance == 0:
+            return LEAST_P if distance > 0 else 1.0
+        return max(LEAST_P, t_sf(distance / self.error, self.estimate.degrees))
+
+
+@functools.lru_cache(maxsize=128)  # a comparison, its gate and its table ask for the same
+def locate(samples: Samples) -> Location:
+    """Returns the mean of b - a over the seeds that converged, with the test that holds its level there.
+
+    Pairs have Student's t; two samples Welch's, and a permutation test where one side has more than twice as many
+    seeds as the other.
+    """
+    kept = samples.converged()
+    few, many = sorted((len(kept.a), len(kept.b)))
+    if not few:
+        return Location(method="paired" if kept.is_paired else "welch", estimate=_NOTHING)
+    found = kept.estimate()
+    if kept.is_paired:
+        return Location(method="paired", estimate=found, samples=kept)
+    if few < 2 or many <= _MOST_RATIO * few or math.isnan(found.variance):
+        return Location(method="welch", estimate=found, samples=kept)
+    return Location(method="permutation", estimate=found, samples=kept, permutation=Permutation([kept]))
+
+
+def mean_location(parts: Sequence[Location]) -> Location:
+    """Returns the mean over cases: of one case itself, of several the stratified t.
+
+    The variance is the sum of the cases' over their squared number, with Satterthwaite's degrees of freedom. Where the
+    samples of a case are permuted, those of all are, each among themselves.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    known = [part.estimate for part in parts]
+    variance, degrees = pooled([replace(one, variance=one.variance / len(known) ** 2) for one in known])
+    mean = math.fsum(one.mean for one in known) / len(known)
+    return Location(
+        method=parts[0].method,
+        estimate=Estimate(mean=mean, variance=variance, degrees=degrees),
+        permutation=Permutation([part.samples for part in parts]) if any(part.permutation for part in parts) else None,
+    )
+
+
+_NOTHING = Estimate(mean=math.nan, variance=math.nan, degrees=math.nan)

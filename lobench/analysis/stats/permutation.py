@@ -1,0 +1,159 @@
+"""The studentized permutation test of two samples whose sizes differ much: where Welch's t alarms too often."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lobench.analysis.stats.paired_samples import Samples
+
+__all__ = ["Permutation"]
+
+_NUM_DRAWN = 2000  # permutations; of one case with fewer all are taken, else these are always the same
+_SAME = 1e-9  # what a statistic differs by, relatively, from one that is as extreme
+
+FloatArray = NDArray[np.float64]
+
+
+class _Sides:
+    """Two samples in the ways in which their values could have fallen to the sides; as they fell first."""
+
+    def __init__(self, a: Sequence[float], b: Sequence[float], floor: float, to_b: FloatArray) -> None:
+        self._sizes, self._floor = (len(a), len(b)), floor
+        values = np.asarray([*a, *b], np.float64)
+        values = values - values.mean()
+        of_b = to_b[:, len(a) :]  # the values of b that fall to it again
+        self._total, self._total_square = values.sum(), (values**2).sum()
+        self._own_total, self._own_square = values[len(a) :].sum(), (values[len(a) :] ** 2).sum()
+        self._sums, self._squares = to_b @ values, to_b @ values**2
+        self._own_sums, self._counts = of_b @ values[len(a) :], of_b.sum(axis=1)
+
+    def differences(self, shift: float) -> tuple[FloatArray, FloatArray]:
+        """Returns mean and squared standard error of every permutation, the values of b being less by the shift."""
+        size_a, size_b = self._sizes
+        total, square = self._total - shift * size_b, self._total_square - 2 * shift * self._own_total
+        square += shift**2 * size_b
+        sums = self._sums - shift * self._counts
+        squares = self._squares - 2 * shift * self._own_sums + shift**2 * self._counts
+        mean_b, mean_a = sums / size_b, (total - sums) / size_a
+        spread_b = (squares - size_b * mean_b**2) / (size_b - 1)
+        spread_a = (square - squares - size_a * mean_a**2) / (size_a - 1)
+        least = max(self._floor, 1e-12 * square / (size_a + size_b))
+        return mean_b - mean_a, np.maximum(spread_b, least) / size_b + np.maximum(spread_a, least) / size_a
+
+
+class _Signs:
+    """Differences of pairs with every sign, which are as likely as not where nothing differs; their own first."""
+
+    def __init__(self, a: Sequence[float], b: Sequence[float], floor: float, signs: FloatArray) -> None:
+        differences = np.subtract(b, a)
+        self._size, self._floor = len(a), 2 * floor
+        self._sums, self._counts = signs @ differences, signs.sum(axis=1)
+        self._total, self._square = differences.sum(), (differences**2).sum()
+
+    def differences(self, shift: float) -> tuple[FloatArray, FloatArray]:
+        """Returns mean and squared standard error of every choice of signs, the differences being less by the shift."""
+        means = (self._sums - shift * self._counts) / self._size
+        square = self._square - 2 * shift * self._total + shift**2 * self._size
+        spread = (square - self._size * means**2) / (self._size - 1)
+        return means, np.maximum(spread, max(self._floor, 1e-12 * square / self._size)) / self._size
+
+
+class Permutation:
+    """Tests of the mean of b - a less a shift, over the ways in which the values could have fallen to the sides.
+
+    Of several cases it is the mean over them, and each case's values are permuted among themselves. The statistic is
+    the difference over Welch's standard error, so that it holds its level where the variances differ, too. The values
+    as they fell are one of the permutations, so that no p-value is 0.
+
+    Args:
+      cases: At least one, with two seeds a side at least, all of which converged.
+    Source: Janssen 1997; Chung and Romano 2013.
+    """
+
+    def __init__(self, cases: Sequence[Samples]) -> None:
+        is_alone = len(cases) == 1
+        self._cases: list[_Sides | _Signs] = []
+        for place, one in enumerate(cases):
+            if one.is_paired:
+                self._cases.append(_Signs(one.a, one.b, one.floor, _signs(len(one.a), place)))
+            else:
+                ways = _permutations(len(one.a), len(one.b), -1 if is_alone else place)
+                self._cases.append(_Sides(one.a, one.b, one.floor, ways))
+        self.mean = math.fsum(math.fsum(one.b) / len(one.b) - math.fsum(one.a) / len(one.a) for one in cases) / len(
+            cases
+        )
+        self.least = 1 / len(self._statistics(0.0))  # the smallest p-value that there can be, one-sided
+
+    def above(self, shift: float = 0.0) -> float:
+        """Returns the p-value of "the mean is at most `shift`"."""
+        found = self._statistics(shift)
+        return float((found >= found[0] - _SAME * abs(found[0])).mean())
+
+    def below(self, shift: float = 0.0) -> float:
+        """Returns the p-value of "the mean is at least `shift`"."""
+        found = self._statistics(shift)
+        return float((found <= found[0] + _SAME * abs(found[0])).mean())
+
+    def bounds(self, tail: float, error: float) -> tuple[float, float]:
+        """Returns the shifts between which neither tail rejects at the level `tail`; infinite where it never can.
+
+        Args:
+          error: About the standard error of the mean.
+        """
+        lower = self._bound(lambda step: self.above(self.mean - step), tail, error)
+        upper = self._bound(lambda step: self.below(self.mean + step), tail, error)
+        return self.mean - lower, self.mean + upper
+
+    def _bound(self, p_value: Callable[[float], float], tail: float, error: float) -> float:
+        if self.least > tail or not error > 0:
+            return math.inf if error > 0 else 0.0
+        low, high = 0.0, 2 * error
+        for _ in range(30):
+            if p_value(high) <= tail:
+                break
+            low, high = high, 2 * high
+        else:
+            return math.inf
+        for _ in range(16):
+            middle = (low + high) / 2
+            low, high = (low, middle) if p_value(middle) <= tail else (middle, high)
+        return high
+
+    def _statistics(self, shift: float) -> FloatArray:
+        found = [case.differences(shift) for case in self._cases]
+        difference, square = (np.asarray(sum(part)) for part in zip(*found, strict=True))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(np.nan_to_num(difference / np.sqrt(square)))
+
+
+@functools.lru_cache(maxsize=64)
+def _permutations(size_a: int, size_b: int, place: int) -> FloatArray:
+    """Returns float64[num_permutations, size_a + size_b], 1 for what falls to b; in the first row they are as given.
+
+    Args:
+      place: Of the case among others, each of which has draws of its own; -1: alone, and exact where that is few.
+    """
+    size = size_a + size_b
+    if place < 0 and math.comb(size, size_b) <= _NUM_DRAWN:
+        chosen = sorted(itertools.combinations(range(size), size_b), key=lambda one: one[0] != size_a)
+        places = np.asarray(chosen)
+    else:
+        draw = np.random.default_rng([size_a, size_b, place + 1])
+        ranks = draw.random((_NUM_DRAWN - 1, size)).argsort(axis=1)
+        places = np.concatenate([np.arange(size_a, size)[None], ranks[:, :size_b]])
+    found = np.zeros((len(places), size))
+    np.put_along_axis(found, places, 1.0, axis=1)
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def _signs(size: int, place: int) -> FloatArray:
+    """Returns float64[num_permutations, size] of 1 and -1; 1 in the first row."""
+    draw = np.random.default_rng([size, place])
+    return np.concatenate([np.ones((1, size)), draw.choice([-1.0, 1.0], (_NUM_DRAWN - 1, size))])

@@ -1,0 +1,351 @@
+"""Methods: what a table of a store has a row for. An experiment's members say who they are; else any subject is one."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from lobench.analysis.store.names import names_of, one_called
+from lobench.analysis.store.search_history import best_trials, chosen_by_search
+from lobench.analysis.store.snapshot import Reading, case_names, read_store
+from lobench.analysis.store.subjects import Cell, Subject, place_of, subject_of
+from lobench.analysis.tables.table import TableSpec, unknown_name
+from lobench.core.case import CaseInfo
+from lobench.core.errors import ConfigError, UsageError
+from lobench.core.result import mean_of
+from lobench.engine.config.syntax import Binding, parse_text
+from lobench.engine.store.experiments import ExperimentRow, Membership, TrialRow
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+
+__all__ = [
+    "check_named",
+    "chosen",
+    "hyperparameters",
+    "narrowed",
+    "of_members",
+    "place_of_case",
+    "place_of_method",
+    "read_methods",
+]
+
+
+def read_methods(store: Path, experiment: str | None = None, *, every: bool = False) -> Reading:
+    """Reads a store by methods.
+
+    Args:
+      experiment: Whose members; None: of the one that was run last, or all subjects where there is none.
+      every: All subjects, whosever members.
+    Raises:
+      StoreError: there is no store. UsageError: it holds no such experiment.
+    """
+    reading = read_store(store)
+    if every:
+        return reading
+    with Ledger.open(store, read_only=True) as ledger:
+        known = [row for row in ledger.experiments() if row.config]
+        row = _asked(store, known, experiment)
+        members = ledger.memberships(row.id) if row is not None else []
+        trials = ledger.trials(row.id) if row is not None else []
+    return reading if row is None else of_members(reading, row.config, members, trials)
+
+
+def _asked(store: Path, known: Sequence[ExperimentRow], name: str | None) -> ExperimentRow | None:
+    found = [row for row in known if name in (None, row.name)]
+    if name is not None and not found:
+        names = ", ".join(dict.fromkeys(row.name for row in known)) or "none: `lobench run` makes one"
+        raise UsageError(f"no experiment {name!r}", where=str(store), expected=f"one of {names}")
+    return found[-1] if found else None
+
+
+class _Part(NamedTuple):
+    """A seed of a method's, and the evaluation that holds it."""
+
+    row: EvaluationRow
+    seed: int
+
+
+def of_members(
+    reading: Reading, config: str, members: Sequence[Membership], trials: Sequence[TrialRow] = ()
+) -> Reading:
+    """Returns a store's reading by the methods of an experiment that it holds.
+
+    Args:
+      config: Of the experiment.
+      members: Of the experiment.
+      trials: Of its searches: the best of each is its method, on the seeds that chose nothing where it has some.
+    """
+    rows = {_key(row): row for row in reading.rows}
+    said = _bindings_of_methods(config)
+    groups: dict[tuple[str, int | str], dict[int, list[_Part]]] = {}
+    held = [
+        (one, rows.get((one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block, one.program)))
+        for one in members
+    ]
+    # Where the suite was edited between two runs, members are of both; what cases were before is in no table.
+    forms = _Forms(held, are_own=_may_differ(config))
+    for one, row in held:
+        if row is None or not isinstance(one.session, int) or not isinstance(one.trial, int):
+            continue
+        if (row := forms.as_one(one, row)) is None:
+            continue
+        # Each meta-training of a command is a trial; together they are one method, or one trial of it (`mine/3`).
+        method, _, number = one.method.partition("/")
+        is_command = "command" in said.get(method, {})
+        key, session = ((method, int(number or 0)), one.trial) if is_command else ((method, one.trial), one.session)
+        groups.setdefault(key, {}).setdefault(session, []).append(_Part(row, one.session))
+    used = [part.row for sessions in groups.values() for parts in sessions.values() for part in parts]
+    best = best_trials(trials, groups, [name for name, bindings in said.items() if "search" in bindings])
+    groups = {(name, trial): found for (name, trial), found in groups.items() if best.get(name, trial) == trial}
+    order = [name for name in said if any(method == name for method, _ in groups)]
+    counts = Counter(name for name, _ in groups)
+    subjects, names, searched = [], [], []
+    for method, trial in sorted(groups, key=lambda key: (order.index(key[0]) if key[0] in order else len(order), key)):
+        bindings, sessions = said.get(method, {}), groups[method, trial]
+        name = f"{method} {trial}" if counts[method] > 1 else method
+        label = bindings.get("label", method)
+        make = functools.partial(_method, is_command="command" in bindings)
+        subject, search = chosen_by_search(sessions, make) if method in best else (make(sessions), None)
+        mark = " (imported)" if subject.who.is_imported else ""
+        subjects.append(subject.named(name.replace(method, label, 1) + mark))
+        names.append(name)
+        searched.append(search)
+    cases: dict[str, CaseInfo] = {}
+    for row in used:
+        cases.setdefault(row.case.identity, row.case)
+    ordered = tuple(sorted(cases.values(), key=lambda case: (case.suite, case.name, case.identity)))
+    labels = tuple(subject.label for subject in subjects)
+    return dataclasses.replace(
+        reading,
+        subjects=tuple(subjects),
+        cases=ordered,
+        rows=tuple({id(row): row for row in used}.values()),
+        changed=forms.changed(),
+        labels=labels,
+        openings=labels,
+        names=case_names(ordered),
+        methods=tuple(names),
+        searched=tuple(searched),
+        trials=tuple(row for row in trials if "folder" not in row.parameters),  # a command's session has one
+    )
+
+
+class _Forms:
+    """The forms of an experiment's cases: bindings that differ make several identities of what is written once.
+
+    Where the suite was edited between two runs, the members are of both forms; the older one is in no table. Where
+    `Experiment.fixed` lets methods bind parts of a case, each method has a form of its own, and they are one case: the
+    first method's identity stands for all. Example: four methods with different `Case.phases` are four rows of a table
+    and one column.
+
+    Args:
+      held: Members with their evaluations; None: not there.
+      are_own: Whether each method may have its own form.
+    """
+
+    def __init__(self, held: Sequence[tuple[Membership, EvaluationRow | None]], *, are_own: bool) -> None:
+        self._are_own = are_own
+        self._current: dict[tuple[str, tuple[str, str, str]], str] = {}
+        self._one: dict[tuple[str, str, str], str] = {}
+        self._rows: dict[int, EvaluationRow] = {}
+        self._former: dict[int, EvaluationRow] = {}
+        there = [(one, row) for one, row in held if row is not None]
+        for one, row in sorted(there, key=lambda pair: pair[1].recorded_at):
+            self._current[self._place(one, row)] = row.case.identity
+        for one, row in there:
+            if self._current[self._place(one, row)] == row.case.identity:
+                self._one.setdefault(place_of(row.case), row.case.identity)
+
+    def _place(self, one: Membership, row: EvaluationRow) -> tuple[str, tuple[str, str, str]]:
+        return (one.method if self._are_own else ""), place_of(row.case)
+
+    def as_one(self, one: Membership, row: EvaluationRow) -> EvaluationRow | None:
+        """Returns an evaluation with the identity that stands for all forms of its case; None of a former form."""
+        if self._current[self._place(one, row)] != row.case.identity:
+            self._former[id(row)] = row
+            return None
+        identity = self._one[place_of(row.case)]
+        if identity == row.case.identity:
+            return row
+        case = dataclasses.replace(row.case, identity=identity)
+        return self._rows.setdefault(id(row), dataclasses.replace(row, case=case))
+
+    def changed(self) -> tuple[tuple[str, int], ...]:
+        """Returns the names of the cases that have former forms, by the number of those evaluations."""
+        return tuple(sorted(Counter(f"{row.case.suite}/{row.case.name}" for row in self._former.values()).items()))
+
+
+def _may_differ(config: str) -> bool:
+    """Says whether an experiment lets its methods bind parts of a case."""
+    return any(
+        one.selector.rsplit(".", 1)[-1] == "Experiment" and one.parameter == "fixed" and one.value != ["Case.*"]
+        for one in _bindings(config)
+    )
+
+
+def _bindings(config: str) -> list[Binding]:
+    """Returns what an experiment's file binds; nothing where it cannot be read."""
+    try:
+        return [one for one in parse_text(config, "the experiment") if isinstance(one, Binding)]
+    except ConfigError:
+        return []
+
+
+def _key(row: EvaluationRow) -> tuple[object, ...]:
+    return row.key.checkpoint_sha256, row.case.key, row.key.seed_block, row.key.program_version
+
+
+def _bindings_of_methods(config: str) -> dict[str, dict[str, str]]:
+    """Returns what `Method.*` binds, by method, in the order of the experiment's file."""
+    found: dict[str, dict[str, str]] = {}
+    for one in _bindings(config):
+        if one.selector.rsplit(".", 1)[-1] == "Method":
+            found.setdefault(one.scope, {})[one.parameter] = str(one.value)
+    return found
+
+
+def _method(sessions: Mapping[int, Sequence[_Part]], *, is_command: bool) -> Subject:
+    """Returns one method as a subject whose seeds are its sessions.
+
+    A session of an optimizer, or of a checkpoint, is a seed of its evaluations. A session of a command is a whole
+    meta-training: its value is the mean over the seeds of the last checkpoint that was evaluated.
+    """
+    rows = list({id(part.row): part.row for group in sessions.values() for part in group}.values())
+    current = {row.case.identity for row in rows}
+    if not is_command:
+        subject = subject_of(rows[0].sightings[-1], rows, current)
+        return dataclasses.replace(
+            subject, cells={key: _of_seeds(cell, sessions.keys()) for key, cell in subject.cells.items()}
+        )
+    cells: dict[str, dict[int, Cell]] = {}
+    for session, group in sessions.items():
+        by_step = sorted(group, key=lambda part: (part.row.sightings[-1].outer_step, part.row.recorded_at))
+        last = by_step[-1].row.key.checkpoint_sha256
+        trained = list({id(p.row): p.row for p in group if p.row.key.checkpoint_sha256 == last}.values())
+        seeds = {part.seed for part in group}
+        for identity, cell in subject_of(trained[0].sightings[-1], trained, current).cells.items():
+            cells.setdefault(identity, {})[session] = _of_seeds(cell, seeds)
+    whole = subject_of(rows[-1].sightings[-1], rows, current)
+    return dataclasses.replace(whole, cells={key: _of_sessions(found) for key, found in cells.items()})
+
+
+def _of_seeds(cell: Cell, seeds: Collection[int]) -> Cell:
+    """Returns a cell with these seeds only."""
+    wanted = {seed for seed in cell.sources if seed in seeds}
+
+    def of(values: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float]]:
+        return {name: {seed: value for seed, value in row.items() if seed in wanted} for name, row in values.items()}
+
+    return dataclasses.replace(
+        cell,
+        final=of(cell.final),
+        untrained=of(cell.untrained),
+        diverged_at={seed: at for seed, at in cell.diverged_at.items() if seed in wanted},
+        sources={seed: cell.sources[seed] for seed in sorted(wanted)},
+    )
+
+
+def _of_sessions(cells: Mapping[int, Cell]) -> Cell:
+    """Joins the cells of trained checkpoints: a value for each session, NaN where one of its seeds diverged."""
+
+    def of(field: str) -> dict[str, dict[int, float]]:
+        found: dict[str, dict[int, float]] = {}
+        for session, cell in sorted(cells.items()):
+            for metric, row in getattr(cell, field).items():
+                values = [math.nan if seed in cell.diverged_at else value for seed, value in row.items()]
+                found.setdefault(metric, {})[session] = mean_of(values)
+        return found
+
+    first = next(iter(cells.values()))
+    return dataclasses.replace(
+        first,
+        final=of("final"),
+        untrained=of("untrained"),
+        diverged_at={
+            session: min(cell.diverged_at.values()) for session, cell in sorted(cells.items()) if cell.diverged_at
+        },
+        sources={session: next(iter(cell.sources.values())) for session, cell in sorted(cells.items()) if cell.sources},
+        troubles=tuple(trouble for cell in cells.values() for trouble in cell.troubles),
+    )
+
+
+def hyperparameters(subject: Subject) -> str:
+    """Returns the bindings that a subject was trained with and its label does not say; "" where there are none."""
+    who = subject.who
+    text = "; ".join(who.variant.bindings)
+    said = who.uri if who.is_optimizer else ""
+    own = said if who.is_optimizer and said else text
+    return "" if own == subject.label else own
+
+
+def chosen(reading: Reading, spec: TableSpec) -> Reading:
+    """Returns the methods that a table names, in its order, all names as it says them.
+
+    Raises:
+      ConfigError: it names a method, or a case, that is not there.
+    """
+    places = [place_of_method(reading, "methods", name) for name in spec.methods] or range(len(reading.subjects))
+    names = {_renamed(reading, name): title for name, title in spec.names.items()}
+    labels = tuple(names.get(place, reading.labels[place]) for place in places)
+    return dataclasses.replace(
+        reading,
+        subjects=tuple(reading.subjects[place] for place in places),
+        labels=labels,
+        openings=labels if spec.names else tuple(reading.openings[place] for place in places),
+        methods=tuple(names_of(reading, place)[0] for place in places) if spec.methods or reading.methods else (),
+        searched=tuple(reading.search(place) for place in places),
+        names={identity: names.get(identity, name) for identity, name in reading.names.items()},
+    )
+
+
+def narrowed(reading: Reading, names: Sequence[str]) -> Reading:
+    """Returns the subjects that are named, in this order; of no name all.
+
+    Raises:
+      UsageError: nothing has a name, or several have.
+    """
+    if not names:
+        return reading
+    own = [names_of(reading, one_called(reading, name))[0] for name in names]
+    return chosen(reading, TableSpec(methods=tuple(dict.fromkeys(own))))
+
+
+def _renamed(reading: Reading, name: str) -> int | str:
+    """Returns what `Table.names` calls: a method by place, a case by identity, else what it says (a metric)."""
+    for place in range(len(reading.subjects)):
+        if name in names_of(reading, place):
+            return place
+    return next((case.identity for case in reading.cases if name in _case_names(reading, case.identity)), name)
+
+
+def check_named(reading: Reading, name: str) -> None:
+    """Raises ConfigError where `Table.names` renames what is neither a method nor a case."""
+    if isinstance(found := _renamed(reading, name), str) and found == name and place_of_case(reading, name) is None:
+        place_of_method(reading, "names", name)
+
+
+def place_of_method(reading: Reading, key: str, name: str) -> int:
+    """Returns the place of a method that `Table.KEY` names, by its scope, its label or its text.
+
+    Raises:
+      ConfigError: there is none.
+    """
+    for place in range(len(reading.subjects)):
+        if name in names_of(reading, place):
+            return place
+    raise unknown_name(key, name, [names_of(reading, place)[0] for place in range(len(reading.subjects))])
+
+
+def place_of_case(reading: Reading, name: str) -> int | None:
+    """Returns the place of a case by its name, with or without the suite's; None where there is none."""
+    found = (place for place, case in enumerate(reading.cases) if name in _case_names(reading, case.identity))
+    return next(found, None)
+
+
+def _case_names(reading: Reading, identity: str) -> tuple[str, ...]:
+    case = next(case for case in reading.cases if case.identity == identity)
+    return reading.names[identity], f"{case.suite}/{case.name}", case.name

@@ -1,0 +1,123 @@
+"""Names of a store's subjects: the one place that says what somebody means by a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from lobench.analysis.store.snapshot import Reading
+from lobench.core.errors import ConfigError, UsageError, suggestion
+from lobench.core.subject import Subject as Who
+from lobench.core.subject import optimizer_bindings
+from lobench.engine.config.syntax import binding_text, only_bindings, parse_text
+
+__all__ = ["Called", "called", "is_called", "names_of", "one_called"]
+
+_LEAST_HASH = 6  # digits of a sha256 that are taken for one
+_MOST_KNOWN = 8  # names that an error says
+
+
+class Called(NamedTuple):
+    """What a text means in a reading: places of subjects, and whether they are called so, or nearly."""
+
+    places: tuple[int, ...]
+    is_exact: bool
+
+
+def names_of(reading: Reading, place: int) -> list[str]:
+    """Returns what a subject is called: its scope in an experiment, its labels, its text or path."""
+    subject = reading.subjects[place]
+    own = [reading.methods[place]] if reading.methods else []
+    labels = [reading.labels[place], reading.openings[place], subject.label, subject.who.label, subject.who.name]
+    return [name for name in dict.fromkeys([*own, *labels, subject.who.uri]) if name]
+
+
+def called(reading: Reading, text: str) -> Called:
+    """Returns the subjects that a text names.
+
+    That are those of which it is a scope, a label, the whole path or the gin text. Where there is none it may be an
+    outer step, the start of a sha256, or the end of a path. A number is an outer step first, where there are
+    checkpoints and no methods: `run/7` at outer step 0 is not the checkpoint 7.
+    """
+    every = range(len(reading.subjects))
+    if text.isdecimal() and not reading.methods:
+        whos = [reading.subjects[place].who for place in every]
+        if steps := [place for place in every if whos[place].has_theta and whos[place].outer_step == int(text)]:
+            return Called(tuple(steps), is_exact=False)
+    exact = [place for place in every if text in names_of(reading, place)]
+    exact = exact or [place for place in every if _is_text_or_path(reading.subjects[place].who, text)]
+    if exact:
+        return Called(tuple(exact), is_exact=True)
+    near = [place for place in every if _is_near(reading.subjects[place].who, text)]
+    ends = [place for place in near if reading.subjects[place].who.uri.endswith(f"/{text}")]
+    return Called(tuple(ends or near), is_exact=False)
+
+
+def is_called(who: Who, text: str) -> bool:
+    """Says whether a text names a subject, whatever else it names."""
+    return text in (who.label, who.name, who.uri) or _is_text_or_path(who, text) or _is_near(who, text)
+
+
+def one_called(reading: Reading, text: str) -> int:
+    """Returns the place of the one subject that a text names.
+
+    The same theta at several outer steps, with the same bindings, is one: the last of them.
+
+    Raises:
+      UsageError: there is none, or several; it says which there are, and what tells them apart.
+    """
+    places = called(reading, text).places
+    if not places:
+        every = [names_of(reading, place) for place in range(len(reading.subjects))]
+        known = list(dict.fromkeys(names[0] for names in every))
+        raise UsageError(
+            f"nothing here is called {text!r}",
+            where=str(reading.store),
+            expected=f"one of {', '.join(map(repr, known[-_MOST_KNOWN:]))}" + " ..." * (len(known) > _MOST_KNOWN),
+            next_step=suggestion(text, [name for names in every for name in names]),
+        )
+    subjects = [reading.subjects[place] for place in places]
+    if len({(one.who.sha256, one.optimizer_hashes) for one in subjects}) > 1:
+        told = [_told_apart(reading, place) for place in places]
+        raise UsageError(
+            f"several are called {text!r}",
+            where=str(reading.store),
+            got=", ".join(
+                f"{name!r} ({reading.subjects[place].who.uri})" for name, place in zip(told, places, strict=True)
+            ),
+            next_step=f"say {' or '.join(map(repr, told))}",
+        )
+    return places[-1]
+
+
+def _told_apart(reading: Reading, place: int) -> str:
+    """Returns a name that this subject alone has; of subjects of one theta with other bindings its label."""
+    sha256 = reading.subjects[place].who.sha256
+    found = (name for name in [*names_of(reading, place), sha256[:12]] if called(reading, name).places == (place,))
+    return next(found, reading.labels[place])
+
+
+def _is_text_or_path(who: Who, text: str) -> bool:
+    if who.is_optimizer:
+        return bool(who.uri) and (lines := _lines(text)) is not None and lines == _lines(who.uri)
+    is_path = who.has_theta and "://" not in text and Path(text).exists()
+    return is_path and Path(text).resolve() == Path(who.uri).resolve()
+
+
+def _is_near(who: Who, text: str) -> bool:
+    if who.is_imported:  # by its whole name alone: the end of `imported:nadam` is `adam`, too
+        return False
+    if text.isdecimal() and who.has_theta and who.outer_step == int(text):
+        return True
+    is_hash = len(text) >= _LEAST_HASH and who.sha256.startswith(text)
+    return is_hash or (who.has_theta and bool(text) and who.uri.endswith(text) and not text.isdecimal())
+
+
+def _lines(text: str) -> Sequence[str] | None:
+    """Returns an optimizer's gin text as canonical statements; `adam` stands for `adam()`."""
+    whole = text if any(mark in text for mark in "(=@") or text.endswith(".gin") else f"{text}()"
+    try:
+        return [binding_text(one) for one in only_bindings(parse_text("\n".join(optimizer_bindings(whole)), "a name"))]
+    except ConfigError:
+        return None

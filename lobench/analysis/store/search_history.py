@@ -1,0 +1,162 @@
+"""Searches in a store: their course, the best trial, and its numbers on the seeds that chose it and on fresh ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from lobench.analysis.store.snapshot import Searched
+from lobench.analysis.store.subjects import Subject
+from lobench.core.search.search import Trial, best_trial
+from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.engine.store.experiments import TrialRow
+
+__all__ = ["Axis", "Course", "best_trials", "chosen_by_search", "courses_of", "trial_of"]
+
+_LOG_FROM = 50.0  # positive values that span more than this factor are shown by their logarithms
+
+
+class _HasSeed(Protocol):
+    @property
+    def seed(self) -> int: ...
+
+
+_Part = TypeVar("_Part", bound=_HasSeed)
+
+
+def trial_of(row: TrialRow) -> Trial:
+    """Returns a trial of a search as its row says it."""
+    return Trial(
+        number=row.number,
+        parameters=row.parameters,
+        state=row.state,
+        fitness=row.fitness,
+        wave=row.wave,
+        note=row.note,
+    )
+
+
+def best_trials(
+    rows: Sequence[TrialRow], members: Collection[tuple[str, int | str]], methods: Iterable[str]
+) -> dict[str, int | str]:
+    """Returns the number of the best trial of each method that searches.
+
+    Args:
+      members: Methods and trials that have evaluations: the best of these counts, or the first where none is feasible.
+    """
+    best: dict[str, int | str] = {}
+    for name in methods:
+        there = sorted(number for method, number in members if method == name and isinstance(number, int))
+        found = best_trial([trial_of(row) for row in rows if row.method == name and row.number in there])
+        if there:
+            best[name] = there[0] if found is None else found.number
+    return best
+
+
+def chosen_by_search(
+    sessions: Mapping[int, Sequence[_Part]], make: Callable[[Mapping[int, Sequence[_Part]]], Subject]
+) -> tuple[Subject, Searched]:
+    """Returns the best trial on the seeds that chose nothing, as far as there are some, and as its search saw it."""
+    own = _of(sessions, lambda part: part.seed < FIRST_REPORT_SEED)
+    fresh = _of(sessions, lambda part: part.seed >= FIRST_REPORT_SEED)
+    if not own or not fresh:
+        subject = make(own or fresh)
+        return subject, Searched(subject=subject, is_fresh=False)
+    searched = make(own)
+    return dataclasses.replace(make(fresh), who=searched.who), Searched(subject=searched, is_fresh=True)
+
+
+def _of(sessions: Mapping[int, Sequence[_Part]], is_wanted: Callable[[_Part], bool]) -> dict[int, Sequence[_Part]]:
+    kept = {session: [part for part in parts if is_wanted(part)] for session, parts in sessions.items()}
+    return {session: parts for session, parts in kept.items() if parts}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """A parameter, or the fitness, over the trials of a search.
+
+    Attributes:
+      values: One a trial; NaN where it has none. Of names, their places.
+      names: Of values that are no numbers; () where they are.
+      is_log: Whether its values are shown by their logarithms.
+    """
+
+    path: str
+    values: tuple[float, ...]
+    names: tuple[str, ...] = ()
+    is_log: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """A search that has ended some of its trials.
+
+    Attributes:
+      method: The scope of the experiment's file.
+      label: What tables call it.
+      numbers: Of the trials that have ended, in order; the other fields go with them.
+      fitness: Higher is better; NaN where a trial has none.
+      parameters: In the order in which they were first met.
+      best: For each trial the place of the best one up to it; None before the first that is feasible.
+      num_waiting: Trials that have not ended.
+    """
+
+    method: str
+    label: str
+    numbers: tuple[int, ...]
+    fitness: Axis
+    parameters: tuple[Axis, ...]
+    best: tuple[int | None, ...]
+    num_waiting: int
+
+    @property
+    def num_failed(self) -> int:
+        return sum(math.isnan(value) for value in self.fitness.values)
+
+
+def courses_of(trials: Sequence[TrialRow], labels: Mapping[str, str]) -> list[Course]:
+    """Returns the searches among the trials of an experiment, in the order in which they come.
+
+    Args:
+      labels: What tables call a method, by its scope.
+    """
+    found: dict[str, list[TrialRow]] = {}
+    for trial in trials:
+        if trial.parameters:
+            found.setdefault(trial.method, []).append(trial)
+    return [_course(method, labels.get(method, method), rows) for method, rows in found.items()]
+
+
+def _course(method: str, label: str, rows: Sequence[TrialRow]) -> Course:
+    ended = sorted((row for row in rows if row.state not in ("waiting", "running")), key=lambda row: row.number)
+    trials = [dataclasses.replace(trial_of(row), number=place) for place, row in enumerate(ended)]
+    best: list[int | None] = []
+    so_far: Trial | None = None
+    for trial in trials:
+        so_far = best_trial([trial] if so_far is None else [so_far, trial])
+        best.append(so_far.number if so_far is not None else None)
+    paths = dict.fromkeys(path for row in ended for path in row.parameters)
+    finite = (trial.fitness if trial.is_feasible else math.nan for trial in trials)
+    return Course(
+        method=method,
+        label=label,
+        numbers=tuple(row.number for row in ended),
+        fitness=Axis(path="fitness", values=tuple(math.nan if value is None else value for value in finite)),
+        parameters=tuple(_axis(path, [row.parameters.get(path) for row in ended]) for path in paths),
+        best=tuple(best),
+        num_waiting=len(rows) - len(ended),
+    )
+
+
+def _axis(path: str, values: Sequence[str | bool | int | float | None]) -> Axis:
+    known = [value for value in values if value is not None]
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
+        is_log = bool(known) and float(min(known)) > 0 and float(max(known)) > _LOG_FROM * float(min(known))
+        numbers = tuple(math.nan if value is None else float(value) for value in values)
+        return Axis(path=path, values=numbers, is_log=is_log)
+    names = sorted({str(value) for value in known})
+    places = (math.nan if value is None else float(names.index(str(value))) for value in values)
+    return Axis(path=path, values=tuple(places), names=tuple(names))

@@ -1,0 +1,178 @@
+"""A store, read once: what everything that tells of it is made from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.analysis.store.groups import Lineup, lineup_of
+from lobench.analysis.store.subjects import (
+    Cell,
+    Subject,
+    current_forms,
+    last_on_most_cases,
+    last_subject,
+    place_of,
+    subjects_of,
+)
+from lobench.core.case import CaseInfo
+from lobench.core.subject import Subject as Who
+from lobench.engine.store.experiments import TrialRow
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+
+__all__ = ["Reading", "Searched", "case_names", "read_store"]
+
+_BY_STEP = ("outer step ", "generation ")  # how a label begins that is no name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """The best trial of a search, as the search saw it: on the seeds that chose it.
+
+    Attributes:
+      is_fresh: Whether the method itself has other seeds, which chose nothing.
+    """
+
+    subject: Subject
+    is_fresh: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a store, or a part of one, holds.
+
+    Attributes:
+      subjects: By generation, outer step and first sight.
+      cases: By suite and name, one identity each: of a case that was changed, the form that was evaluated last.
+      rows: As the ledger holds them, those of former forms too.
+      events: Kind and detail, in order.
+      changed: Names of the cases that `rows` hold in a former form too, by the number of those evaluations.
+      labels: What to call each subject among those of the store: by its outer step where that tells it.
+      openings: The labels at the start of a sentence: names of files and optimizers keep their spelling.
+      names: What to call each case, by identity.
+      methods: What an experiment's file calls each subject; () where they are no experiment's methods.
+      searched: Of each subject the search that chose it, if any; () likewise.
+      trials: Of the experiment's searches, by method and number.
+    """
+
+    store: Path
+    subjects: tuple[Subject, ...]
+    cases: tuple[CaseInfo, ...]
+    rows: tuple[EvaluationRow, ...]
+    events: tuple[tuple[str, Mapping[str, object]], ...] = ()
+    changed: tuple[tuple[str, int], ...] = ()
+    labels: tuple[str, ...]
+    openings: tuple[str, ...]
+    names: Mapping[str, str]
+    methods: tuple[str, ...] = ()
+    searched: tuple[Searched | None, ...] = ()
+    trials: tuple[TrialRow, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        store: Path,
+        rows: Sequence[EvaluationRow],
+        *,
+        positions: Mapping[Who, int] | None = None,
+        events: Sequence[tuple[str, Mapping[str, object]]] = (),
+    ) -> Reading:
+        """Reads rows of a store.
+
+        Args:
+          positions: In which order the checkpoints were seen; None: that of their first evaluations.
+        """
+        current = current_forms(sorted(rows, key=lambda row: row.recorded_at))
+        known = {row.case.identity: row.case for row in rows if row.case.identity in current}
+        former = Counter(f"{r.case.suite}/{r.case.name}" for r in rows if r.case.identity not in current)
+        subjects = tuple(subjects_of(rows, positions))
+        cases = tuple(sorted(known.values(), key=lambda case: (case.suite, case.name, case.identity)))
+        labels = _labels(subjects)
+        return cls(
+            store=store,
+            subjects=subjects,
+            cases=cases,
+            rows=tuple(rows),
+            events=tuple(events),
+            changed=tuple(sorted(former.items())),
+            labels=tuple(labels),
+            openings=tuple(label[:1].upper() + label[1:] if label.startswith(_BY_STEP) else label for label in labels),
+            names=case_names(cases),
+        )
+
+    @property
+    def shown(self) -> int:
+        """The place of the subject that headlines are of: the last one among those evaluated on most cases.
+
+        Of a run with optimizers beside it, that is a checkpoint; of an experiment's methods, whichever is last.
+        """
+        last = last_on_most_cases(self.subjects) if self.methods else last_subject(self.subjects)
+        return next(place for place, subject in enumerate(self.subjects) if subject is last)
+
+    @property
+    def lineup(self) -> Lineup:
+        """Which subjects are the course of a run, and which stand alone."""
+        return lineup_of(self.subjects, are_methods=bool(self.methods))
+
+    def cell(self, subject: int, case: int) -> Cell | None:
+        """Returns one subject on one case, both by place; None where it was not evaluated."""
+        return self.subjects[subject].cells.get(self.cases[case].identity)
+
+    def search(self, subject: int) -> Searched | None:
+        """Returns the search that chose a subject, by place; None where none did."""
+        return self.searched[subject] if self.searched else None
+
+    def name(self, case: int) -> str:
+        """Returns what to call a case, by place."""
+        return self.names[self.cases[case].identity]
+
+
+def _labels(subjects: Sequence[Subject]) -> list[str]:
+    steps = Counter((one.who.generation, one.who.outer_step) for one in subjects if one.who.has_theta)
+    found = []
+    for subject in subjects:
+        generation, outer_step = subject.checkpoint.generation, subject.checkpoint.outer_step
+        by_name = not subject.who.has_theta or len(steps) == 1 or steps[generation, outer_step] > 1
+        lineage = f"generation {generation}, " if generation else ""
+        found.append(subject.label if by_name else f"{lineage}outer step {outer_step}")
+    for label in [label for label, count in Counter(found).items() if count > 1]:
+        places = [place for place, other in enumerate(found) if other == label]
+        for place, told in zip(places, _told_apart([subjects[place] for place in places]), strict=True):
+            found[place] = told
+    return found
+
+
+def _told_apart(namesakes: Sequence[Subject]) -> list[str]:
+    """Returns labels of subjects of one label: with more of the path, or else the content, or the bindings' hash."""
+    parts = [one.who.uri.rstrip("/").split("/") for one in namesakes]
+    named = [
+        ["/".join(path[-depth:]) + one.label.removeprefix(path[-1]) for path, one in zip(parts, namesakes, strict=True)]
+        for depth in range(2, max(map(len, parts)) + 1)
+        if all(one.label.startswith(path[-1]) for path, one in zip(parts, namesakes, strict=True))
+    ]
+    hashes = ([one.who.sha256 for one in namesakes], ["".join(sorted(one.optimizer_hashes)) for one in namesakes])
+    named += [[f"{one.label} ({text[:8]})" for one, text in zip(namesakes, texts, strict=True)] for texts in hashes]
+    return next((labels for labels in named if len(set(labels)) == len(labels)), [one.label for one in namesakes])
+
+
+def case_names(cases: Sequence[CaseInfo]) -> dict[str, str]:
+    """Returns by identity what to call a case: suite and name, and its test where that name is several cases'."""
+    namesakes = Counter((case.suite, case.name) for case in cases)
+    return {
+        case.identity: f"{case.suite}/{case.name}"
+        + (f" ({place_of(case)[-1]})" if namesakes[case.suite, case.name] > 1 else "")
+        for case in cases
+    }
+
+
+def read_store(store: Path) -> Reading:
+    """Reads a store, which may be in use.
+
+    Raises:
+      StoreError: there is none.
+    """
+    with Ledger.open(store, read_only=True) as ledger:
+        positions = {who: place for place, who in ledger.sightings().items()}
+        return Reading.of(store, tuple(ledger.evaluations()), positions=positions, events=tuple(ledger.events()))

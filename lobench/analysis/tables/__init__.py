@@ -1,0 +1,1 @@
+"""Tables as values, before anything draws them."""

@@ -1,0 +1,33 @@
+"""What a network still knows of a stream of tasks: the accuracy on each task after training on each."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lobench.analysis.store.subjects import Cell
+from lobench.core.metric import EVALUATED_SPLITS
+
+__all__ = ["accuracy_matrix"]
+
+_SPLITS = (*reversed(EVALUATED_SPLITS), "train")  # test, if there is one
+
+
+def accuracy_matrix(cell: Cell) -> tuple[str, NDArray[np.float64]] | None:
+    """Returns R[i, j], the accuracy on task j at the end of task i, a mean over seeds, and the split that it is of.
+
+    Returns:
+      The split and float64[num_tasks, num_tasks], NaN where a seed diverged; None of a case that is no stream.
+    """
+    if "train/task" not in cell.final:
+        return None
+    tasks = cell.curve("train/task")
+    ends = [int(np.flatnonzero(tasks == task)[-1]) for task in np.unique(tasks)]
+    for split in _SPLITS:
+        names = (f"{split}/accuracy_task_{task}" for task in itertools.count())
+        columns = [cell.curve(name)[ends] for name in itertools.takewhile(cell.final.__contains__, names)]
+        if columns:
+            return split, np.stack(columns, axis=1)
+    return None

@@ -1,0 +1,320 @@
+"""A store for notebooks: tidy pandas frames, and curves as arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lobench.analysis.store.names import is_called
+from lobench.analysis.store.snapshot import Reading
+from lobench.core.case import CaseInfo
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.errors import StoreError, UsageError, suggestion
+from lobench.core.metric import is_of_batch
+from lobench.core.result import Curves
+from lobench.core.subject import Subject
+from lobench.core.wording import counted
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+__all__ = ["CaseCurves", "StoredResults", "open_results"]
+
+_SUBJECT = ("suite", "case", "kind", "label", "outer_step", "generation", "checkpoint", "sha256", "optimizer")
+_STEPS = ("outer_step", "generation")  # of a checkpoint; what has no theta stands at none
+_CURVE = ("seed", "metric", "step", "value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseCurves:
+    """One metric of one case and subject, its seed blocks joined.
+
+    Attributes:
+      subject: Whose: a checkpoint, an optimizer without theta, an imported method.
+      checkpoint: Where it stands.
+      steps: int64[num_evals], inner steps.
+      seeds: int64[num_seeds].
+      values: float32[num_seeds, num_evals].
+      diverged_at: int64[num_seeds]; -1 where no loss was non-finite.
+    """
+
+    case: CaseInfo
+    subject: Subject
+    metric: str
+    steps: NDArray[np.int64]
+    seeds: NDArray[np.int64]
+    values: NDArray[np.float32]
+    diverged_at: NDArray[np.int64]
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return self.subject.checkpoint
+
+
+class StoredResults:
+    """What a store held when it was opened. Use `open_results`.
+
+    Attributes:
+      rows: Its evaluations, in the order of their recording.
+    """
+
+    def __init__(
+        self, store: Path, rows: tuple[EvaluationRow, ...], positions: Mapping[Subject, int] | None = None
+    ) -> None:
+        self.store, self.rows = store, rows
+        self._positions = positions  # in which order the subjects were seen
+
+    def _reading(self) -> Reading:
+        return Reading.of(self.store, self.rows, positions=self._positions)
+
+    def evaluations(self) -> pd.DataFrame:
+        """Returns a row for each evaluation and sighting of its checkpoint, those without curves too.
+
+        Columns: those of `frame` up to optimizer, then case_identity, seed_start, num_seeds, outcome, message, diverged
+        and exploded (seeds; missing without curves), compile_seconds, wall_seconds, num_inner_steps, num_params,
+        primary_metric, program_version, experiment, trial, session, recorded_at (UTC), host, device, git_revision,
+        git_dirty, bindings.
+        """
+        import pandas as pd
+
+        frame = pd.DataFrame([_evaluation(row, who) for row, who in self._sightings()])
+        if len(frame):
+            frame = frame.astype(dict.fromkeys(_STEPS, "Int64"))
+            frame["recorded_at"] = pd.to_datetime(frame["recorded_at"], unit="s", utc=True)
+            frame["diverged"] = frame["diverged"].astype("Int64")
+            frame["exploded"] = frame["exploded"].astype("Int64")
+        return frame
+
+    def frame(self) -> pd.DataFrame:
+        """Returns the tidy frame: a row for each checkpoint, case, seed and metric.
+
+        Columns: suite, case, kind (checkpoint, optimizer or imported), label, outer_step and generation (missing of
+        what has no theta), checkpoint, sha256, optimizer, seed, metric, value (after the last inner step; NaN where the
+        seed diverged), best (NaN where nobody declares which way the metric is better), mean, diverged_at (-1: it did
+        not), outcome. A seed whose evaluation gave no curves (error, timeout, ...) has one row, without a metric:
+        nothing vanishes.
+        """
+        import pandas as pd
+
+        columns: dict[str, list[Any]] = {name: [] for name in (*_SUBJECT, *_VALUES)}
+        for row, who in self._sightings():
+            values = list(_values(row))
+            for name, value in zip(_SUBJECT, _subject(row.case, who, row.key.optimizer_hash), strict=True):
+                columns[name] += [value] * len(values)
+            for name, column in zip(_VALUES, zip(*values, strict=True), strict=True):
+                columns[name] += column
+        return pd.DataFrame(columns).astype(dict.fromkeys(_STEPS, "Int64"))
+
+    def curves_frame(self, metric: str | None = None, *, case: str | None = None) -> pd.DataFrame:
+        """Returns the curves in long form: a row for each subject, case, seed, metric and inner step.
+
+        Columns: those of `frame` up to optimizer, then seed, metric, step, value (NaN from where the seed diverged). Of
+        a seed that was evaluated twice the later evaluation counts.
+
+        Args:
+          metric: Only this one; None: all, `batch/<metric>` too.
+          case: Only the case of this name.
+        Raises:
+          UsageError: nothing here has a metric of that name.
+        """
+        import pandas as pd
+
+        known = {name for row in self.rows if (found := row.curves) is not None for name in found.metrics}
+        parts = []
+        for name in [metric] if metric is not None else sorted(known):
+            for one in self.curves(name, case=case):
+                index = np.arange(one.values.size)
+                seeds, steps = np.repeat(one.seeds, len(one.steps)), np.tile(one.steps, len(one.seeds))
+                columns = dict(zip(_SUBJECT, _subject(one.case, one.subject, one.case.optimizer_hash), strict=True))
+                columns |= zip(_CURVE, (seeds, name, steps, one.values.ravel()), strict=True)
+                parts.append(pd.DataFrame(columns, index=index).astype(dict.fromkeys(_STEPS, "Int64")))
+        empty = pd.DataFrame(columns=[*_SUBJECT, *_CURVE])
+        return pd.concat(parts, ignore_index=True) if parts else empty
+
+    def plot(
+        self, metric: str | None = None, *, case: str | None = None, ax: Axes | None = None
+    ) -> Axes | NDArray[np.object_]:
+        """Draws the curves of each case: the mean over the seeds, with a band from the lowest to the highest.
+
+        Of a run its first and its last checkpoint are drawn, and every optimizer and method beside it, nine at most.
+
+        Args:
+          metric: None: each case's primary one.
+          case: Only the case of this name.
+          ax: Where; None: a figure of its own. Of one case alone.
+        Returns:
+          matplotlib's axes; of several cases an array of them.
+        Raises:
+          UsageError: nothing here has this metric or case. LobenchError: matplotlib is not installed.
+        """
+        from lobench.analysis.tables.notebook import plot_results
+
+        if metric is not None:
+            self._require(metric)
+        return plot_results(self._reading(), metric, case, ax)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the table of methods and cases, as `lobench results --by method` has it."""
+        from lobench.analysis.tables.notebook import html_of_results
+
+        return html_of_results(self._reading(), repr(self))
+
+    def curves(
+        self, metric: str, *, case: str | None = None, outer_step: int | None = None, checkpoint: str | None = None
+    ) -> list[CaseCurves]:
+        """Returns the curves of a metric, one for each case and checkpoint, seed blocks joined.
+
+        Of a seed that was evaluated twice (by another inner program, say) the later evaluation counts.
+
+        Args:
+          metric: `<split>/<metric>`, or `batch/<metric>`.
+          case: Only the case of this name (`relu32` or `digits/relu32`).
+          outer_step: Only checkpoints of this outer step.
+          checkpoint: Only what is called so: by its label, its gin text, the end of its path, the start of its sha256.
+        Raises:
+          UsageError: nothing here has a metric of that name.
+        """
+        self._require(metric)
+        groups: dict[tuple[str, Subject], list[tuple[EvaluationRow, Curves]]] = {}
+        for row, who in self._sightings():
+            wanted = case is None or case in row.case.names
+            wanted &= outer_step is None or (who.has_theta and outer_step == who.outer_step)
+            wanted &= checkpoint is None or is_called(who, checkpoint)
+            found = row.curves if wanted else None
+            if found is not None:
+                groups.setdefault((row.case.key, who), []).append((row, found))
+        joined = (_joined(metric, who, blocks) for (_, who), blocks in groups.items())
+        return [curves for curves in joined if curves is not None]
+
+    def _require(self, metric: str) -> None:
+        known = {name for row in self.rows if (found := row.curves) is not None for name in found.metrics}
+        if known and metric not in known:
+            raise UsageError(
+                f"no evaluation has a metric {metric!r}",
+                where=str(self.store),
+                expected="one of " + ", ".join(sorted(known)),
+                next_step=suggestion(metric, sorted(known)),
+            )
+
+    def _sightings(self) -> Iterator[tuple[EvaluationRow, Subject]]:
+        for row in self.rows:
+            for who in row.sightings:
+                yield row, who
+
+    def __repr__(self) -> str:
+        cases = {row.case.identity for row in self.rows}
+        whos = Counter({who.key: who.kind for row in self.rows for who in row.sightings}.values())
+        called = {"imported": "imported method"}
+        subjects = [counted(number, called.get(kind, kind)) for kind, number in sorted(whos.items())]
+        counts = ", ".join([counted(len(self.rows), "evaluation"), *subjects, counted(len(cases), "case")])
+        return f"StoredResults({str(self.store)!r}: {counts})"
+
+
+def open_results(store: str | Path) -> StoredResults:
+    """Reads a store, which may be in use meanwhile; what comes later is not in it.
+
+    Raises:
+      StoreError: there is no store, or one of a newer lobench.
+    """
+    path = Path(store)
+    if path.name == "ledger.sqlite":
+        raise StoreError("a store is a folder", where=str(path), next_step=f"open {str(path.parent)!r}")
+    with Ledger.open(path, read_only=True) as ledger:
+        positions = {who: place for place, who in ledger.sightings().items()}
+        return StoredResults(path, tuple(ledger.evaluations()), positions)
+
+
+_VALUES = ("seed", "metric", "value", "best", "mean", "diverged_at", "outcome")
+
+
+def _subject(case: CaseInfo, who: Subject, optimizer_hash: str) -> tuple[Any, ...]:
+    steps = (who.outer_step, who.generation) if who.has_theta else (None, None)
+    return case.suite, case.name, who.kind, who.label, *steps, who.uri, who.sha256, optimizer_hash
+
+
+def _values(row: EvaluationRow) -> Iterator[tuple[Any, ...]]:
+    curves, outcome = row.curves, str(row.outcome)
+    if curves is None:
+        for seed in row.key.seed_block.seeds:
+            yield seed, None, math.nan, math.nan, math.nan, -1, outcome
+        return
+    for metric in sorted(curves.metrics):
+        known = curves.direction(metric) is not None
+        columns = zip(
+            curves.seeds,
+            curves.final(metric),
+            curves.best(metric) if known else [math.nan] * len(curves.seeds),
+            curves.mean(metric),
+            curves.diverged_at,
+            strict=True,
+        )
+        for seed, final, best, mean, diverged_at in columns:
+            yield seed, metric, final, best, mean, diverged_at, outcome
+
+
+def _evaluation(row: EvaluationRow, who: Subject) -> dict[str, Any]:
+    curves = row.curves
+    found: dict[str, Any] = dict(zip(_SUBJECT, _subject(row.case, who, row.key.optimizer_hash), strict=True))
+    return found | {
+        "case_identity": row.key.case_identity,
+        "seed_start": row.key.seed_block.start,
+        "num_seeds": row.key.seed_block.size,
+        "outcome": str(row.outcome),
+        "message": row.message,
+        "diverged": curves.num_diverged if curves else None,
+        "exploded": curves.num_exploded(row.case) if curves else None,
+        "compile_seconds": curves.compile_seconds if curves else math.nan,
+        "wall_seconds": curves.wall_seconds if curves else math.nan,
+        "num_inner_steps": row.case.num_inner_steps,
+        "num_params": curves.num_params if curves else 0,
+        "primary_metric": row.case.primary_metric,
+        "program_version": row.key.program_version,
+        "experiment": row.experiment,
+        "trial": row.trial,
+        "session": row.session,
+        "recorded_at": row.recorded_at,
+        **_provenance(curves),
+    }
+
+
+def _provenance(curves: Curves | None) -> dict[str, Any]:
+    names = ("host", "device", "git_revision", "git_dirty", "bindings")
+    found = dataclasses.asdict(curves.provenance) if curves else {}
+    return {name: found.get(name) for name in names}
+
+
+def _joined(metric: str, who: Subject, blocks: list[tuple[EvaluationRow, Curves]]) -> CaseCurves | None:
+    latest: dict[int, tuple[Curves, int]] = {}
+    blocks = sorted(blocks, key=lambda block: block[0].recorded_at)
+    for _, curves in blocks:
+        latest.update({seed: (curves, place) for place, seed in enumerate(curves.seeds)})
+    found = {seed: latest[seed] for seed in sorted(latest) if metric in latest[seed][0].metrics}
+    if not found:
+        return None
+    grids = {id(curves): curves.log_steps if is_of_batch(metric) else curves.eval_steps for curves, _ in found.values()}
+    # Curves from elsewhere may have steps of their own each: those that all seeds have.
+    steps = sorted(set.intersection(*map(set, grids.values())))
+    views = {
+        id(curves): np.asarray(curves.metrics[metric])[:, np.isin(grids[id(curves)], steps)]
+        for curves, _ in found.values()
+    }
+    last = blocks[-1]
+    return CaseCurves(
+        case=last[0].case,
+        subject=who,
+        metric=metric,
+        steps=np.asarray(steps, np.int64),
+        seeds=np.asarray(list(found), np.int64),
+        values=np.stack([views[id(curves)][place] for curves, place in found.values()]),
+        diverged_at=np.asarray([curves.diverged_at[place] for curves, place in found.values()], np.int64),
+    )

@@ -1,0 +1,86 @@
+"""What a notebook shows of a store's evaluations: the table of methods and cases, and the curves of each case."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lobench.analysis.comparisons.summary import Findings
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.store.snapshot import Reading
+from lobench.analysis.tables.table import Entry
+from lobench.analysis.tables.tabulate import tabulate
+from lobench.core.errors import UsageError
+from lobench.drawing.axes import Bundle, draw_bundles, new_axes
+from lobench.drawing.html import paragraph, table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["html_of_results", "plot_results"]
+
+_MOST_BUNDLES = 9
+_MOST_ROWS = 40
+
+
+def html_of_results(reading: Reading, head: str) -> str:
+    """Returns the numbers of a store as HTML.
+
+    Args:
+      head: What stands above.
+    """
+    if not reading.rows:
+        return paragraph(head)
+    findings = Findings(reading, Scales.of(reading.subjects, None))
+    found = tabulate(findings)
+    parts: list[str] = [paragraph(head)]
+    for panel in found.panels:
+        header = [panel.title or "mean score", *(heading.label for heading in found.columns)]
+        lines = [
+            [line.heading.label, *(_text(entry, panel.digits) for entry in line.entries)]
+            for line in panel.lines[:_MOST_ROWS]
+        ]
+        parts.append(table(header, [[*line, *[""] * (len(header) - len(line))] for line in lines]))
+        if len(panel.lines) > _MOST_ROWS:
+            parts.append(paragraph(f"the first {_MOST_ROWS} of {len(panel.lines)} rows"))
+    notes = [f"{label}: {text}" for label, text in found.legend]
+    return "".join([*parts, *map(paragraph, [f"Scores: {findings.scale_label}.", *notes, *found.notes])])
+
+
+def _text(entry: Entry | None, digits: int | None) -> str:
+    if entry is None:
+        return "-"
+    if entry.num_lost:
+        return f"diverged ({entry.num_lost}/{entry.num_seeds})"
+    form = ".3f" if digits is None or entry.is_score else f".{digits}g"
+    found = entry.interval
+    return f"{found.mean:{form}}" + (
+        "" if math.isnan(found.upper) else f" [{found.lower:{form}}, {found.upper:{form}}]"
+    )
+
+
+def plot_results(reading: Reading, metric: str | None, case: str | None, ax: Axes | None) -> Axes | NDArray[np.object_]:
+    """Draws what `StoredResults.plot` says."""
+    cases = [place for place, info in enumerate(reading.cases) if case is None or case in info.names]
+    if not cases:
+        known = ", ".join(sorted(reading.names.values())) or "none: the store holds no evaluation yet"
+        raise UsageError(f"no case {case!r}", where=str(reading.store), expected=f"one of {known}")
+    if ax is not None and len(cases) > 1:
+        raise UsageError("several cases do not fit into one pair of axes", got=f"{len(cases)} cases", expected="case=")
+    places = reading.lineup.beside(reading.shown)[:_MOST_BUNDLES]
+    axes = [ax] if ax is not None else new_axes(len(cases))
+    for one, place in zip(axes, cases, strict=True):
+        name = metric or reading.cases[place].primary_metric
+        bundles = [bundle for subject in places if (bundle := _bundle(reading, subject, place, name)) is not None]
+        draw_bundles(one, bundles, title=reading.name(place), x_label="inner step", y_label=name)
+    return axes[0] if len(axes) == 1 else np.asarray(axes)
+
+
+def _bundle(reading: Reading, subject: int, case: int, metric: str) -> Bundle | None:
+    cell = reading.cell(subject, case)
+    if cell is None or metric not in cell.final:
+        return None
+    return Bundle(label=reading.labels[subject], steps=cell.steps, values=cell.curves_of_seeds(metric))

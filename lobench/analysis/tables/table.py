@@ -1,0 +1,174 @@
+"""The table of methods and cases, as values: panels of lines of entries, and what is asked of one.
+
+`Table.*` bindings of a gin file say what a table shows, and how. Nothing that the file names is imported.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from lobench.analysis.stats.intervals import Interval
+from lobench.core.errors import ConfigError, suggestion
+from lobench.engine.config.syntax import Binding, parse_file
+
+__all__ = ["Bold", "Entry", "Heading", "Line", "Panel", "TableSpec", "Tabulated", "read_table", "unknown_name"]
+
+Bold = Literal["best", "indistinct", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A cell.
+
+    Attributes:
+      interval: Of the mean over seeds; NaN bounds where there are none, or none are asked for.
+      num_lost: Seeds that diverged: there is no mean then.
+      searched: The mean on the seeds that a search chose the method by; NaN where none did.
+      is_chosen: Whether the cell itself is of these seeds, for want of others.
+      is_score: Whether it is a mean score, which has three decimals wherever it is told.
+    """
+
+    interval: Interval
+    num_lost: int
+    num_seeds: int
+    is_bold: bool
+    searched: float = math.nan
+    is_chosen: bool = False
+    is_score: bool = False
+
+    @property
+    def is_searched(self) -> bool:
+        return self.is_chosen or not math.isnan(self.searched)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heading:
+    """Of a column or a row; `group` is "" where it is in none."""
+
+    label: str
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A row; None where a method was not evaluated."""
+
+    heading: Heading
+    entries: tuple[Entry | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """Rows under one title.
+
+    Attributes:
+      digits: Significant digits of the means; None: they are scores, with three decimals.
+    """
+
+    title: str
+    digits: int | None
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tabulated:
+    """A table.
+
+    Attributes:
+      rows: "method" or "case".
+      columns: Those beside the rows' names. Panels of methods may have more, the mean score and the mean rank.
+      legend: What each method was trained with, where its name does not say it.
+      bold: What a bold cell is; "" where none is asked for.
+      notes: What a reader should know: undeclared directions, what is not shown.
+    """
+
+    rows: str
+    columns: tuple[Heading, ...]
+    panels: tuple[Panel, ...]
+    legend: tuple[tuple[str, str], ...]
+    bold: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """A table of methods and cases; without a file each field is as it stands here.
+
+    Attributes:
+      rows: "method" or "case"; "": cases, and methods where those are more than six.
+      methods: Which ones, in this order; (): all.
+      metrics: Which ones; (): each case's primary one, and the test loss.
+      groups: By title the methods, or the cases, below it.
+      precision: Significant digits, by metric.
+      interval: Whether the interval is shown, by metric; shown where nothing is said.
+      names: What to call a method, a case or a metric.
+      bold: "best": the best alone; "indistinct": what no test tells apart from it, too; "none".
+    """
+
+    rows: str = ""
+    methods: Sequence[str] = ()
+    metrics: Sequence[str] = ()
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    precision: Mapping[str, int] = field(default_factory=dict)
+    interval: Mapping[str, bool] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    bold: Bold = "indistinct"
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+
+
+def _maps_to(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(isinstance(k, str) and is_right(v) for k, v in value.items())
+
+
+_EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "rows": ('"method" or "case"', lambda value: value in ("method", "case")),
+    "methods": ('a list of names, `["adam", "celo"]`', _is_names),
+    "metrics": ('a list of metrics, `["test/loss"]`', _is_names),
+    "groups": ('lists of names by title, `{"learned": ["celo"]}`', _maps_to(_is_names)),
+    "precision": (
+        'digits by metric, 1 to 8, `{"test/accuracy": 2}`',
+        _maps_to(lambda value: type(value) is int and 1 <= value <= 8),
+    ),
+    "interval": ('by metric, `{"train/loss": False}`', _maps_to(lambda value: isinstance(value, bool))),
+    "names": ('names by name, `{"celo": "Celo"}`', _maps_to(lambda value: isinstance(value, str))),
+    "bold": ('"best", "indistinct" or "none"', lambda value: value in ("best", "indistinct", "none")),
+}
+
+
+def read_table(path: Path) -> TableSpec:
+    """Reads a file of `Table.*` bindings.
+
+    Raises:
+      ConfigError: no such file, a syntax error, a binding that is none of a table's, a value of another kind.
+    """
+    known = [one.name for one in fields(TableSpec)]
+    values: dict[str, Any] = {}
+    for statement in parse_file(path):
+        if not isinstance(statement, Binding):
+            raise ConfigError("a table's file imports nothing", where=statement.where)
+        name, key = statement.selector, statement.parameter
+        if name != "Table" or statement.scope or key not in known:
+            raise ConfigError(
+                f"nothing reads {name}.{key}" if key else f"nothing reads {name}",
+                where=statement.where,
+                expected=", ".join(f"Table.{key}" for key in known),
+                next_step=suggestion(key, known) if name == "Table" else "",
+            )
+        expected, is_right = _EXPECTED[key]
+        if not is_right(statement.value):
+            raise ConfigError(f"Table.{key}", where=statement.where, got=repr(statement.value), expected=expected)
+        values[key] = statement.value
+    return TableSpec(**values)
+
+
+def unknown_name(key: str, name: str, known: Sequence[str]) -> ConfigError:
+    """Returns the error of a table that names what is not there."""
+    expected = "one of " + ", ".join(map(repr, known))
+    return ConfigError(f"Table.{key}: there is no {name!r}", expected=expected, next_step=suggestion(name, known))

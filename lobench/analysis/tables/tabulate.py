@@ -1,0 +1,353 @@
+"""The table of methods and cases: what each cell holds, what is bold, and in which order and groups all of it stands.
+
+`report` draws it, in LaTeX, in a terminal and in the page.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from lobench.analysis.comparisons.best_group import bold_cells, bold_means
+from lobench.analysis.comparisons.summary import Findings
+from lobench.analysis.scores.mean_scores import mean_score
+from lobench.analysis.stats.intervals import Interval, metric_mean
+from lobench.analysis.stats.location import Method
+from lobench.analysis.stats.mean_ranks import mean_ranks
+from lobench.analysis.store.methods import check_named, chosen, hyperparameters, place_of_case, place_of_method
+from lobench.analysis.store.snapshot import Reading
+from lobench.analysis.store.subjects import Cell, Subject
+from lobench.analysis.tables.table import Entry, Heading, Line, Panel, TableSpec, Tabulated, unknown_name
+from lobench.core.errors import StoreError
+from lobench.core.metric import how_to_declare
+from lobench.core.result import mean_of
+from lobench.core.wording import counted
+
+__all__ = ["SEARCHED_NOTE", "renamed", "tabulate"]
+
+# What a number is that is marked so.
+SEARCHED_NOTE = "(s): as the search saw it, on the seeds that chose it, which flatter; other numbers are of fresh seeds"
+_TESTS: dict[Method, str] = {
+    "paired": "a paired t test",
+    "welch": "Welch's t test",
+    "permutation": "a permutation test",
+}
+_MOST_COLUMNS = 6  # of methods; more of them are rows
+
+
+def tabulate(findings: Findings, spec: TableSpec | None = None, *, digits: int = 3) -> Tabulated:
+    """Returns the table of a store.
+
+    Every method that was evaluated is in it. Checkpoints of a run are a course: where there are more than six subjects,
+    its first and its last are shown, unless `Table.methods` names others.
+
+    Args:
+      digits: Significant digits, where the table says none.
+    Raises:
+      StoreError: the store holds no evaluation. ConfigError: the table names what is not there.
+    """
+    if not findings.reading.rows:
+        raise StoreError("the store holds no evaluation yet", where=str(findings.reading.store))
+    return _Maker(findings, spec or TableSpec(), digits).table()
+
+
+def renamed(findings: Findings, spec: TableSpec) -> Findings:
+    """Returns findings of the methods that a table names, by its names: figures take the same.
+
+    Raises:
+      ConfigError: the table names what is not there.
+    """
+    return Findings(chosen(findings.reading, spec), findings.scales)
+
+
+class _Maker:
+    """Lays out one table: the methods by place, the tuned baseline after them."""
+
+    def __init__(self, findings: Findings, spec: TableSpec, digits: int) -> None:
+        baseline = findings.baseline_label
+        self._has_baseline = bool(baseline) and (not spec.methods or baseline in spec.methods)
+        spec = dataclasses.replace(spec, methods=[name for name in spec.methods if name != baseline])
+        self._spec, self._digits = spec, digits
+        self._notes = [f"no bold of {name}: {how_to_declare(name)}" for name in findings.scales.undeclared()]
+        method_groups, case_groups = _groups(findings, spec)
+        reading = chosen(findings.reading, spec)
+        places = list(range(len(reading.subjects)))
+        lineup = findings.reading.lineup
+        if not spec.methods and lineup.runs and len(places) > _MOST_COLUMNS:
+            places = lineup.ends(findings.shown)
+            self._notes += _left_out(reading, places)
+        self._whole = findings.reading
+        self._findings = Findings(reading, findings.scales)
+        titles = [reading.labels[place] for place in places]
+        titles += [spec.names.get(baseline, baseline)] if self._has_baseline else []
+        self._methods = _ordered([*places, *([-1] if self._has_baseline else [])], titles, method_groups)
+        self._cases = _ordered(
+            list(range(len(reading.cases))),
+            [self._case_title(case) for case in range(len(reading.cases))],
+            case_groups or self._suites(),
+        )
+        self._metrics, self._tests = self._asked(), set[Method]()
+        self._notes += [SEARCHED_NOTE] if any(reading.search(place) for place, _ in self._methods if place >= 0) else []
+
+    def _asked(self) -> list[str]:
+        known = {name for subject in self._findings.reading.subjects for name in subject.metrics()}
+        for key in ("metrics", "precision", "interval"):
+            for name in getattr(self._spec, key):
+                if name != "primary" and name not in known:
+                    raise unknown_name(key, name, sorted(known))
+        for name in self._spec.names:
+            if name not in known | {"primary", "primary metric", self._findings.baseline_label}:
+                check_named(self._whole, name)
+        return list(self._spec.metrics) or list(self._findings.metrics)
+
+    def _suites(self) -> dict[str, list[int]]:
+        """Returns the cases by suite, where there are several."""
+        found: dict[str, list[int]] = {}
+        for place, case in enumerate(self._findings.reading.cases):
+            found.setdefault(case.suite, []).append(place)
+        return found if len(found) > 1 else {}
+
+    def _case_title(self, case: int) -> str:
+        reading = self._findings.reading
+        return reading.name(case).removeprefix(f"{reading.cases[case].suite}/")
+
+    def _title(self, metric: str) -> str:
+        label = self._findings.metric_label(metric)
+        return self._spec.names.get(label, label)
+
+    def table(self) -> Tabulated:
+        reading = self._findings.reading
+        rows = self._spec.rows or ("case" if len(self._methods) <= _MOST_COLUMNS else "method")
+        columns = [heading for _, heading in (self._methods if rows == "case" else self._cases)]
+        panels = self._panels_of_cases() if rows == "case" else self._panels_of_methods()
+        most = max((len(line.entries) for panel in panels for line in panel.lines), default=0)
+        more = [Heading(label=label) for label in ("mean score", "mean rank")] if rows == "method" else []
+        shown = sorted(place for place, _ in self._methods if place >= 0)
+        legend = [(reading.labels[place], hyperparameters(reading.subjects[place])) for place in shown]
+        return Tabulated(
+            rows=rows,
+            columns=(*columns, *more[: most - len(columns)]),
+            panels=tuple(panels),
+            legend=tuple((label, text) for label, text in legend if text),
+            bold=self._bold_legend(),
+            notes=tuple(self._notes),
+        )
+
+    def _bold_legend(self) -> str:
+        """Returns what bold means here: by the tests that were used."""
+        if self._spec.bold == "none":
+            return ""
+        if self._spec.bold == "best" or not self._tests:
+            return "the best"
+        tests = " or ".join(_TESTS[test] for test in _TESTS if test in self._tests)
+        return f"the best, and what {tests} does not tell apart from it"
+
+    def _panels_of_cases(self) -> list[Panel]:
+        """A panel for each suite and metric, and one of the mean scores."""
+        reading, panels = self._findings.reading, []
+        for suite in sorted({case.suite for case in reading.cases}):
+            for metric in self._metrics:
+                lines = []
+                for case, heading in self._cases:
+                    entries = self._entries(case, metric) if reading.cases[case].suite == suite else ()
+                    if any(entry is not None for entry in entries):
+                        group = "" if heading.group == suite else heading.group
+                        lines.append(Line(heading=Heading(label=heading.label, group=group), entries=tuple(entries)))
+                if lines:
+                    title = f"{suite}, {self._title(metric)}"
+                    panels.append(Panel(title=title, digits=self._digits_of(metric), lines=tuple(lines)))
+        means = [
+            Line(heading=Heading(label=f"{what}, {self._title(metric)}"), entries=tuple(entries))
+            for metric in self._metrics
+            for what, entries in zip(("mean score", "mean rank"), self._summaries(metric), strict=False)
+        ]
+        return [*panels, Panel(title="", digits=None, lines=tuple(means))] if means else panels
+
+    def _panels_of_methods(self) -> list[Panel]:
+        """A panel for each metric; its last columns are the mean score and the mean rank."""
+        panels = []
+        for metric in self._metrics:
+            columns = [self._entries(case, metric) for case, _ in self._cases]
+            columns += self._summaries(metric)
+            lines = []
+            for index, (_, heading) in enumerate(self._methods):
+                entries = [column[index] for column in columns]
+                lines.append(Line(heading=heading, entries=tuple(entries)))
+            panels.append(Panel(title=self._title(metric), digits=self._digits_of(metric), lines=tuple(lines)))
+        return panels
+
+    def _digits_of(self, metric: str) -> int:
+        names = {self._findings.metric_of(case, metric) for case, _ in self._cases}
+        return max((self._spec.precision.get(name, self._digits) for name in names), default=self._digits)
+
+    def _entries(self, case: int, metric: str) -> list[Entry | None]:
+        """Returns one case's cells, by method."""
+        name = self._findings.metric_of(case, metric)
+        cells = [self._cell(place, case, name) for place, _ in self._methods]
+        columns = [cell.finals(name) if cell is not None else {} for cell in cells]
+        bold = self._bold(name, cells)
+        entries = [self._entry(column, name, is_bold=index in bold) for index, column in enumerate(columns)]
+        return [
+            self._with_search(entry, place, lambda searched: self._mean_of(searched, case, name))
+            for entry, (place, _) in zip(entries, self._methods, strict=True)
+        ]
+
+    def _with_search(self, entry: Entry | None, place: int, mean: Callable[[Subject], float]) -> Entry | None:
+        """Returns a cell with what its search had found, by the seeds that chose it."""
+        search = self._findings.reading.search(place) if place >= 0 else None
+        if entry is None or search is None:
+            return entry
+        if not search.is_fresh:
+            return dataclasses.replace(entry, is_chosen=True, is_bold=False)
+        return dataclasses.replace(entry, searched=mean(search.subject))
+
+    def _mean_of(self, subject: Subject, case: int, metric: str) -> float:
+        cell = subject.cells.get(self._findings.reading.cases[case].identity)
+        column = cell.finals(metric) if cell is not None else {}
+        return mean_of(list(column.values())) if column else math.nan
+
+    def _cell(self, place: int, case: int, metric: str) -> Cell | None:
+        if place < 0:
+            return self._findings.tuned_cell(self._findings.reading.cases[case], metric)
+        return self._findings.reading.cell(place, case)
+
+    def _entry(self, column: Mapping[int, float], metric: str, *, is_bold: bool) -> Entry | None:
+        if not column:
+            return None
+        values = list(column.values())
+        lost = sum(map(math.isnan, values))
+        found = metric_mean(metric, values)
+        if not self._spec.interval.get(metric, True):
+            found = Interval(mean=found.mean, degrees=found.degrees)
+        return Entry(interval=found, num_lost=lost, num_seeds=len(values), is_bold=is_bold)
+
+    def _bold(self, metric: str, cells: Sequence[Cell | None]) -> frozenset[int]:
+        """Returns the columns of the best mean that is printed, and what no test says is worse."""
+        if self._spec.bold == "none":
+            return frozenset()
+        found = bold_cells(cells, metric, self._findings.scales, alone=self._spec.bold == "best")
+        self._tests |= found.tests
+        return found.places
+
+    def _summaries(self, metric: str) -> list[list[Entry | None]]:
+        """Returns the mean scores and, of three methods and more, the mean ranks; nothing where no case has a scale."""
+        means = self._means(metric)
+        ranks = self._ranks(metric) if means and len(self._methods) > 2 else []
+        return [found for found in (means, ranks) if found]
+
+    def _ranks(self, metric: str) -> list[Entry | None]:
+        """Returns each method's mean rank over the cases that all have, the tuned baseline's too; nothing of one case.
+
+        A method without a score is left out, and so are trials on the seeds that chose them.
+        """
+        sides = {place: self._scores(place, metric) for place, _ in self._methods}
+        sides = {place: found for place, found in sides.items() if found}
+        found, num_cases = mean_ranks(list(sides.values())) if len(sides) > 2 else ([], 0)
+        if num_cases < 2:
+            return []
+        note = f"mean rank of {len(sides)} by the score, 1 is best, over the {num_cases} cases that all of them have; "
+        if (note := f"{note}95% bootstrap over cases and seeds") not in self._notes:
+            self._notes.append(note)
+        by_place = dict(zip(sides, found, strict=True))
+        return [
+            Entry(interval=by_place[place], num_lost=0, num_seeds=0, is_bold=False, is_score=True)
+            if place in by_place
+            else None
+            for place, _ in self._methods
+        ]
+
+    def _scores(self, place: int, metric: str) -> Mapping[str, Mapping[int, float]]:
+        """Returns the scores of a method, or of the tuned baseline's own seeds, by case and seed."""
+        if place < 0:
+            return self._findings.tuned_scores(metric)
+        search = self._findings.reading.search(place)
+        return {} if search and not search.is_fresh else self._findings.mean_score(place, metric).scores
+
+    def _means(self, metric: str) -> list[Entry | None]:
+        """Returns each method's mean score, the tuned baseline's being 1; nothing where no case has a scale."""
+        places = [place for place, _ in self._methods if place >= 0]
+        found = {place: self._findings.mean_score(place, metric).interval for place in places}
+        self._note_left_out(metric)
+        if all(math.isnan(one.mean) for one in found.values()):
+            return []
+        # Elsewhere, in the history say, others set the scale too.
+        note = "mean score: 0 is untrained, 1 the best mean of all methods here, on each case (no baseline found)"
+        if not self._findings.scales.tuned and note not in self._notes:
+            self._notes.append(note)
+        bold: set[int] = set()
+        if self._spec.bold == "indistinct":
+            indistinct = bold_means(self._findings, places, metric)
+            self._tests |= indistinct.tests
+            bold = {places[index] for index in indistinct.places}
+        elif self._spec.bold == "best":
+            bold = {places[int(np.nanargmax([found[place].mean for place in places]))]}
+        one = Interval(mean=1.0)
+        entries = [
+            None
+            if place >= 0 and math.isnan(found[place].mean)
+            else Entry(interval=found.get(place, one), num_lost=0, num_seeds=0, is_bold=place in bold, is_score=True)
+            for place, _ in self._methods
+        ]
+        return [
+            self._with_search(entry, place, lambda own: self._mean_of_search(own, metric))
+            for entry, (place, _) in zip(entries, self._methods, strict=True)
+        ]
+
+    def _mean_of_search(self, subject: Subject, metric: str) -> float:
+        found = mean_score(subject, None if metric == "primary" else metric, self._findings.scales)
+        return found.over(self._findings.common_cases(metric)).interval.mean
+
+    def _note_left_out(self, metric: str) -> None:
+        """Says which cases are in no mean score and no rank, since a method lacks them."""
+        if which := self._findings.over_which_cases(metric):
+            note = f"mean scores are over {which}"
+            self._notes += [note] if note not in self._notes else []
+            return
+        labels = self._findings.reading.labels
+        found = {place: self._findings.mean_score(place, metric).num_cases for place, _ in self._methods if place >= 0}
+        fewer = [f"{labels[place]} {few}" for place, few in found.items() if 0 < few < max(found.values())]
+        note = f"mean scores over fewer than {max(found.values())} cases, never bold: {', '.join(fewer)}"
+        self._notes += [note] if fewer and note not in self._notes else []
+
+
+def _left_out(reading: Reading, shown: Sequence[int]) -> list[str]:
+    """Returns what is to be said of the checkpoints of runs that a table leaves out."""
+    if len(shown) == len(reading.subjects):
+        return []
+    count = sum(subject.who.has_theta for subject in reading.subjects)
+    is_one_run = reading.lineup.is_one_run
+    who = " and ".join(reading.labels[place] for place in shown) if is_one_run else "each run's first and last"
+    return [f"{who} of {counted(count, 'checkpoint')}; Table.methods names others"]
+
+
+def _ordered(places: Sequence[int], titles: Sequence[str], groups: dict[str, list[int]]) -> list[tuple[int, Heading]]:
+    """Returns places and their headings, group after group, those without a group at the end."""
+    title = dict(zip(places, titles, strict=True))
+    found = [(place, group) for group, members in groups.items() for place in members if place in title]
+    grouped = {place for place, _ in found}
+    found += [(place, "") for place in places if place not in grouped]
+    return [(place, Heading(label=title[place], group=group)) for place, group in found]
+
+
+def _groups(findings: Findings, spec: TableSpec) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """Returns the groups of methods and those of cases, by place in what is shown.
+
+    Raises:
+      ConfigError: a member is neither a method nor a case, or a group has both.
+    """
+    reading = chosen(findings.reading, TableSpec(methods=spec.methods))
+    of_methods: dict[str, list[int]] = {}
+    of_cases: dict[str, list[int]] = {}
+    for group, members in spec.groups.items():
+        cases = [place_of_case(reading, name) for name in members]
+        if members and all(place is not None for place in cases):
+            of_cases[group] = [place for place in cases if place is not None]
+            continue
+        find: Callable[[str], int] = lambda name: (  # noqa: E731
+            -1 if name == findings.baseline_label else place_of_method(reading, "groups", name)
+        )
+        of_methods[group] = [find(name) for name in members]
+    return of_methods, of_cases

@@ -1,0 +1,132 @@
+"""Names become objects: a source, readers, an admission policy, an executor, sinks."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from lobench.api.settings import WatchSettings, num_workers
+from lobench.core.admission import AdmissionPolicy
+from lobench.core.errors import LobenchError, PluginError
+from lobench.core.wording import headline
+from lobench.engine.checkpoints.given import layers_at
+from lobench.engine.checkpoints.readers import load_readers
+from lobench.engine.chief.interfaces import Progress
+from lobench.engine.store.delivery import Deliverer, exits_raise
+from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.states import state_folder
+from lobench.engine.workers.child_python import cache_folder
+from lobench.engine.workers.pool import WorkerConfig
+from lobench.hookspecs import CheckpointReader, CheckpointSource, Executor, ResultSink, SinkContext, SourceContext
+from lobench.plugins import CASE_WORKER, PluginManager, load_plugins
+
+__all__ = ["Named", "make_deliverer", "named_in", "plugins_of", "worker_config"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """What the plugins have for a watch."""
+
+    manager: PluginManager
+    readers: Mapping[str, CheckpointReader]
+    make_source: Callable[[], CheckpointSource]
+    policy: AdmissionPolicy
+    make_executor: Callable[[WorkerConfig, Connection], Executor]
+
+
+def named_in(settings: WatchSettings, progress: Progress) -> Named:
+    """Returns what a watch names.
+
+    Raises:
+      UsageError: a name that no plugin declares. PluginError: two declare it, or what they declare cannot be made.
+    """
+    manager = plugins_of(settings.suites, progress)
+    for broken in manager.broken:
+        progress.say(f"plugin {broken}; going on")
+    manager.declarations("lobench_metrics")  # workers compute them; two of one name are an error before they start
+    policy, _, argument = settings.checkpoints.partition(":")
+    make_policy = manager.find("lobench_admission_policies", policy, kind="admission policy").make
+    make_source = manager.find("lobench_checkpoint_sources", settings.source, kind="source").load()
+    readers = load_readers(manager, allow_pickle=settings.allow_pickle)
+    return Named(
+        manager=manager,
+        readers=readers,
+        make_source=partial(make_source, SourceContext(location=settings.location, readers=readers)),
+        policy=make_policy(argument, where=f"--checkpoints {settings.checkpoints}"),
+        make_executor=manager.find("lobench_executors", settings.executor, kind="executor").load(),
+    )
+
+
+def worker_config(settings: WatchSettings, manager: PluginManager, store: Path) -> WorkerConfig:
+    """Returns what workers are started with: at the first checkpoint, when the trainer has written its config.gin."""
+    layers = layers_at(settings.location, manager, gin_files=settings.gin_files, gin_params=settings.gin_params)
+    return WorkerConfig(
+        arguments=tuple(str(Path(suite).resolve()) for suite in settings.suites),
+        layers=replace(layers, import_folders=settings.import_folders),
+        serve=CASE_WORKER,
+        log_folder=store / "logs",
+        compilation_cache=cache_folder(store).absolute(),
+        state_folder=state_folder(store).absolute(),
+        max_cores=None if settings.workers == "auto" else num_workers(settings.workers),
+        address=settings.ray_address,
+        insecure=settings.insecure,
+    )
+
+
+def make_deliverer(
+    settings: WatchSettings, manager: PluginManager, ledger: Ledger, store: Path, progress: Progress
+) -> Deliverer:
+    """Returns what brings a ledger's events to the sinks that a watch names.
+
+    Raises:
+      UsageError: there is no such sink. PluginError: it cannot be set up.
+    """
+    suites = tuple(str(Path(suite).absolute()) for suite in settings.suites)
+    context = SinkContext(store=store.absolute(), name=settings.called, suites=suites)
+    sinks = {address: _sink(address, manager, context) for address in settings.sinks}
+
+    def say(then: str, sink: str, error: BaseException) -> None:
+        progress.say(f"sink {sink!r}: {headline(error)}; {then}")
+
+    return Deliverer(ledger, sinks, partial(say, "trying again"), on_close_error=partial(say, "while it was closed"))
+
+
+def _sink(address: str, manager: PluginManager, context: SinkContext) -> ResultSink:
+    name, _, argument = address.partition(":")
+    factory = manager.find("lobench_result_sinks", name, kind="sink").load()
+    try:
+        sink: ResultSink = factory(replace(context, argument=argument))
+        getattr(sink, "destination", "")  # may have to be made
+    except LobenchError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise PluginError("cannot be set up", where=f"sink {address!r}", got=headline(error)) from error
+    return sink
+
+
+def plugins_of(suites: Iterable[str], progress: Progress) -> PluginManager:
+    """Returns the installed plugins and those in the suites' conftest files.
+
+    A chief collects nothing, so that it imports these files itself: their sinks and observers count here too.
+    """
+    manager = load_plugins()
+    for suite in suites:
+        path = Path(suite).resolve()
+        file = (path if path.is_dir() else path.parent) / "conftest.py"
+        if not file.is_file():
+            continue
+        spec = importlib.util.spec_from_file_location(f"lobench_conftest_{abs(hash(file))}", file)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        try:
+            with exits_raise():
+                spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (a plugin boundary; the workers report it too)
+            progress.say(f"{file} does not import: {headline(error)}; its hooks do not take part")
+            continue
+        manager.register_conftest(module)
+    return manager

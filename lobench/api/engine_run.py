@@ -1,0 +1,182 @@
+"""The chief, run to its end: a round ends where its suite was edited, and the next one has the suite as it is then."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from lobench.api.components import Named, make_deliverer, named_in, worker_config
+from lobench.api.settings import WatchSettings, num_cores, num_workers
+from lobench.api.utilisation import Measuring
+from lobench.core.errors import CheckpointError
+from lobench.core.result import Outcome
+from lobench.core.subject import Given
+from lobench.core.wording import counted
+from lobench.engine.checkpoints.spool import Spool
+from lobench.engine.chief.case_cache import KnownCases
+from lobench.engine.chief.interfaces import Arrivals, Ending, Progress
+from lobench.engine.chief.loop import Chief
+from lobench.engine.config.suite_files import SuiteFiles, forget_modules
+from lobench.engine.store.delivery import exits_raise
+from lobench.engine.store.ledger import Ledger
+from lobench.engine.workers.devices import devices_here
+from lobench.hookspecs import CheckpointReader, CheckpointSource
+
+__all__ = ["HERE", "Guest", "Watched", "run_rounds"]
+
+HERE = ("local", "inline")  # executors whose workers are processes of this machine
+
+
+class Guest(Protocol):
+    """Is there from the opening of the ledger to its closing."""
+
+    def begin(
+        self, ledger: Ledger, readers: Mapping[str, CheckpointReader], say: Callable[[str], None]
+    ) -> Arrivals: ...
+
+    def end(self, ledger: Ledger, ending: Ending) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """How a watch ended.
+
+    Attributes:
+      store: Folder of the ledger.
+      left_out: Why, by the path of what may become a checkpoint and is none yet.
+      utilisation: Where cores or devices stood idle, or were fought for, and what to change; "" where they did not.
+    """
+
+    store: Path
+    ending: Ending
+    left_out: Mapping[str, str]
+    utilisation: str = ""
+
+
+def run_rounds(
+    settings: WatchSettings,
+    progress: Progress,
+    *,
+    before_first: Callable[[], None] = lambda: None,
+    given: Sequence[Given] = (),
+    has_source: bool = True,
+    guest: Guest | None = None,
+) -> Watched:
+    """Runs the chief until it is done, or interrupted.
+
+    Args:
+      before_first: Called when all that the settings name is there, and nothing was written yet.
+      given: Subjects by name, besides those that the source finds.
+      has_source: Whether there is a source, the one that the settings name.
+      guest: Adds to the store what is no evaluation, and to the chief commands.
+    Raises:
+      LobenchError: usage, an unwritable or busy store, a suite that cannot be collected, no checkpoint at all.
+      KeyboardInterrupt: while `before_first` waited.
+    """
+    outcomes: Counter[Outcome] = Counter()
+    core_seconds, num_rounds = 0.0, 0
+    is_here = settings.executor in HERE
+    if settings.executor == "inline":  # it is one worker
+        settings = replace(settings, workers=1)
+    progress = measuring = Measuring(progress, devices=is_here)
+    with exits_raise():
+        while True:
+            settings = settings.found()
+            if num_rounds:
+                forget_modules(settings.suites)
+            named = named_in(settings, progress)
+            source = named.make_source() if has_source else None
+            if not num_rounds:
+                before_first()
+                store = settings.store_folder
+            options = _options(settings, core_seconds, num_rounds)
+            ending = _run_round(options, store, named, source, given, progress, guest)
+            outcomes.update(ending.outcomes)
+            core_seconds, num_rounds = core_seconds + ending.core_seconds, num_rounds + 1
+            if not ending.suite_changed or ending.interrupted or ending.over_budget:
+                break
+    left_out = {path: found.reason for path, found in source.pending().items()} if source is not None else {}
+    if not ending.num_checkpoints and not ending.interrupted and guest is None:
+        raise CheckpointError(
+            "no checkpoint to evaluate",
+            where=settings.location or ", ".join(one.uri for one in given),
+            got="; ".join(f"{path} ({reason})" for path, reason in left_out.items()),
+            next_step="see `lobench list readers`",
+        )
+    ending = replace(ending, outcomes=outcomes, core_seconds=core_seconds)
+    width = num_workers(settings.workers)
+    used = measuring.line(num_workers=width, num_cores=num_cores() if is_here else width)
+    return Watched(store=store, ending=ending, left_out=left_out, utilisation=used)
+
+
+def _options(settings: WatchSettings, core_seconds: float, num_rounds: int) -> WatchSettings:
+    """Returns what the chief is told in a round, after rounds that used so many core-seconds."""
+    hours = settings.max_core_hours
+    return replace(
+        settings,
+        elsewhere=settings.executor not in HERE,
+        replan=not num_rounds,
+        retry_errors=settings.retry_errors and not num_rounds,
+        max_core_hours=None if hours is None else hours - core_seconds / 3600,
+    )
+
+
+def _run_round(
+    settings: WatchSettings,
+    store: Path,
+    named: Named,
+    source: CheckpointSource | None,
+    given: Sequence[Given],
+    progress: Progress,
+    guest: Guest | None,
+) -> Ending:
+    suite = SuiteFiles(settings.suites, settings.gin_files, settings.location)
+    config = partial(worker_config, settings, named.manager, store)
+    with (
+        Ledger.open(store, name=settings.called, on_problem=progress.say) as ledger,
+        contextlib.closing(make_deliverer(settings, named.manager, ledger, store, progress)) as deliverer,
+        _told(progress, ledger, settings.suites),
+    ):
+        what = f"watching {settings.location}" if source is not None else f"evaluating {counted(len(given), 'subject')}"
+        what = f"running {settings.called}" if guest is not None else what
+        progress.say(f"{what}; results: {store}")
+        arrivals = guest.begin(ledger, named.readers, progress.say) if guest is not None else None
+        chief = Chief(
+            ledger=ledger,
+            spool=Spool(store / "spool"),
+            source=source,
+            given=given,
+            arrivals=arrivals,
+            known=KnownCases(ledger, config, suite),
+            readers=named.readers,
+            make_executor=lambda wakeup: named.make_executor(config(), wakeup),
+            policy=named.policy,
+            max_cores=num_workers(settings.workers),
+            max_gpus=(len(devices_here(os.environ)) or math.inf) if settings.executor == "local" else math.inf,
+            deliverer=deliverer,
+            manager=named.manager,
+            progress=progress,
+            suite=suite,
+            options=settings,
+        )
+        ending = chief.run()
+        if guest is not None:
+            guest.end(ledger, ending)
+        return ending
+
+
+@contextlib.contextmanager
+def _told(progress: Progress, ledger: Ledger, suites: Sequence[str]) -> Iterator[None]:
+    """Has a progress read the ledger while the body runs."""
+    progress.opened(ledger.reader, suites)
+    try:
+        yield
+    finally:
+        progress.closed()

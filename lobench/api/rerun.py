@@ -1,0 +1,75 @@
+"""The command that computes one evaluation again."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+
+from lobench.analysis.store.rerun_command import with_subject
+from lobench.api.settings import WatchSettings
+from lobench.core.case import CaseInfo
+from lobench.core.result import Outcome
+from lobench.core.subject import Subject
+from lobench.engine.checkpoints.given import trainer_config_at
+from lobench.engine.chief.interfaces import Ending
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+
+__all__ = ["repeating_command", "unmet"]
+
+
+def repeating_command(subject: Subject, case: CaseInfo, settings: WatchSettings) -> str:
+    """Returns a pytest command that evaluates a subject on a case as a watch or a run with these settings did.
+
+    It runs from this working directory, and trains every seed of the case: a block alone would have other bits.
+
+    Args:
+      settings: With the suites by their paths.
+    """
+    options = with_subject(
+        subject, gin_files=settings.gin_files, gin_params=settings.gin_params, allow_pickle=settings.allow_pickle
+    )
+    command = f"pytest {shlex.quote(_node(case, settings.suites))} {options}"
+    if settings.import_folders:
+        command = f"PYTHONPATH={shlex.quote(os.pathsep.join(settings.import_folders))} {command}"
+    config = trainer_config_at(settings.location) if subject.variant.trainer_config is None else None
+    if config is not None and subject.has_theta and trainer_config_at(subject.uri) != config:
+        command += f"  # with {_short(config)} beside the checkpoint"
+    return command
+
+
+def _node(case: CaseInfo, suites: Iterable[str]) -> str:
+    """Returns the id of a case's test by the path of its file: node ids are relative to a root of pytest's own."""
+    file, found, test = case.node_id.partition("::")
+    for suite in (Path(suite).resolve() for suite in suites):
+        for root in (suite, *suite.parents):
+            path = root / file
+            if path.is_relative_to(suite) and path.is_file():
+                return f"{_short(path)}{found}{test}"
+    return case.node_id
+
+
+def _short(path: Path) -> str:
+    """Returns a path as one would type it here."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+def unmet(store: Path, ending: Ending) -> list[EvaluationRow]:
+    """Returns the evaluations of today's plan whose expectations were not met, the latest subjects first.
+
+    Raises:
+      StoreError: the store cannot be read.
+    """
+    keys = {case.key for cases in ending.cases.values() for case in cases}
+    hashes = {one.sha256 for one in ending.subjects}
+    with Ledger.open(store, read_only=True) as ledger:
+        rows = [
+            row
+            for row in ledger.evaluations(outcome=Outcome.FAILED)
+            if row.key.program_version in ending.programs
+            and row.case.key in keys
+            and row.key.checkpoint_sha256 in hashes
+        ]
+    return sorted(rows, key=lambda row: (-max(one.outer_step for one in row.sightings), row.case.suite, row.case.name))

@@ -1,0 +1,299 @@
+"""What people name becomes a subject or a run: by a label, a scope, gin text, a file, an outer step or a sha256.
+
+Every command, option of pytest and call of a notebook asks here. `STORE@NAME` says in which store a name is looked up;
+where an option names a store, NAME alone is looked up there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from lobench.analysis.comparisons.history import find_stores
+from lobench.analysis.store.methods import read_methods
+from lobench.analysis.store.names import called, one_called
+from lobench.analysis.store.snapshot import Reading, read_store
+from lobench.analysis.store.subjects import Subject, last_subject
+from lobench.core.errors import CheckpointError, ConfigError, StoreError, UsageError, suggestion
+from lobench.core.subject import Given, GivenCheckpoint
+from lobench.core.subject import Subject as Who
+from lobench.engine.checkpoints.given import given_subject
+from lobench.engine.config.syntax import Binding, parse_text
+from lobench.engine.store.ledger import Ledger
+
+__all__ = [
+    "Run",
+    "Stored",
+    "Trained",
+    "find_given",
+    "find_run",
+    "find_stored",
+    "find_trained",
+    "is_store",
+    "subjects_beside",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A subject in a store, and all that is read beside it: the experiment's methods, or whoever the store holds."""
+
+    subject: Subject
+    reading: Reading
+
+    @property
+    def store(self) -> Path:
+        return self.reading.store
+
+    @property
+    def given(self) -> Given:
+        """It, to be trained again.
+
+        Raises:
+          UsageError: its curves were imported, or are each case's own. CheckpointError: its file is gone.
+        """
+        who = self.subject.who
+        if who.is_imported or (who.is_optimizer and not who.uri):
+            raise UsageError(f"lobench cannot train {self.subject.label!r}", where=str(self.store), got=who.label)
+        if who.is_optimizer:
+            return who
+        if "://" not in who.uri and not Path(who.uri).exists():
+            raise CheckpointError(f"the file of {self.subject.label!r} is gone", where=str(self.store), got=who.uri)
+        return GivenCheckpoint(uri=who.uri, variant=who.variant, label=self.subject.label)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What cases are trained with, as options say it: a checkpoint or an optimizer, and bindings of its own."""
+
+    checkpoint: str = ""
+    optimizer: str = ""
+    gin_params: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run's folder.
+
+    Attributes:
+      bindings: With which its checkpoints are evaluated; () of a folder.
+      is_named: Whether it is a command's of the store, beside others' checkpoints.
+    """
+
+    location: str
+    bindings: tuple[str, ...] = ()
+    is_named: bool = False
+
+    def holds(self, uri: str) -> bool:
+        """Says whether a checkpoint of the store counts."""
+        return not self.is_named or Path(uri).is_relative_to(Path(self.location).absolute())
+
+
+def is_store(folder: str | Path) -> bool:
+    return (Path(folder) / "ledger.sqlite").is_file()
+
+
+def find_stored(text: str, store: Path | None) -> Stored:
+    """Returns what a text names: `STORE`, `FOLDER` with one store below it, `STORE@NAME`, or NAME in a store.
+
+    Of a store alone it is the last checkpoint.
+
+    Raises:
+      UsageError: nothing, or several; no store.
+    """
+    place, _, name = text.partition("@")
+    if place and is_store(place):
+        return _in_store(Path(place), name)
+    # A folder without a store fits only where there is no --store: checkpoints can be folders, `100` in the run's own.
+    if place and Path(place).is_dir() and (store is None or any(Path(place).rglob("ledger.sqlite"))):
+        stores = find_stores(Path(place))
+        if len(stores) > 1:
+            raise UsageError(
+                "several stores lie here",
+                where=place,
+                got=", ".join(map(str, stores)),
+                next_step="name one of them",
+            )
+        return _in_store(stores[0], name)
+    if store is None:
+        raise UsageError(
+            "neither a store nor a folder with one",
+            got=repr(text),
+            next_step="give --suite to evaluate it now, or --store to look it up there (or STORE@NAME)",
+        )
+    return _in_store(store, text)
+
+
+def find_given(text: str, store: Path | None) -> Given:
+    """Returns what is to be trained: a path or URL with bindings after semicolons, gin text, or a name in a store.
+
+    Raises:
+      UsageError: nothing has this name, or both a store and the disk do. ConfigError: its gin text is wrong.
+    """
+    store = store if store is not None and is_store(store) else None
+    if _says_itself(text):
+        given = given_subject(text)
+        if others := _namesakes(text, given, store):
+            kind = "path" if isinstance(given, GivenCheckpoint) or Path(text).exists() else "gin text"
+            raise UsageError(
+                f"{text!r} is a {kind}, and the name of another one",
+                where=str(store),
+                got=f"{others[0].uri} ({others[0].sha256[:12]})",
+                next_step=f"say {f'./{text}' if kind == 'path' else f'{text};'!r} or '{store}@{others[0].sha256[:12]}'",
+            )
+        return given
+    if store is None and not is_store(text.partition("@")[0] or "no store"):
+        raise UsageError(
+            "neither a checkpoint nor an optimizer",
+            got=repr(text),
+            expected="a path, a call such as 'adam()', or STORE@NAME",
+            next_step="where it is the name of one in a store, give that store",
+        )
+    return find_stored(text, store).given
+
+
+def find_trained(text: str, kind: Literal["checkpoint", "optimizer"], store: Path | None) -> Trained:
+    """Returns what an option of a checkpoint, or of an optimizer, names; a text that no store has stays as it is.
+
+    Raises:
+      UsageError: as `find_given`; it is of the other kind.
+    """
+    has_store = store is not None and is_store(store)
+    is_name = has_store or is_store(text.partition("@")[0] or "no store")
+    given = find_given(text, store) if is_name else None
+    if given is None or _says_itself(text):
+        return Trained(checkpoint=text) if kind == "checkpoint" else Trained(optimizer=text)
+    if isinstance(given, GivenCheckpoint) != (kind == "checkpoint"):
+        other = "optimizer" if kind == "checkpoint" else "checkpoint"
+        raise UsageError(f"{text!r} is no {kind}", got=f"the {other} {given.uri}", next_step=f"give it as the {other}")
+    if isinstance(given, GivenCheckpoint):
+        return Trained(checkpoint=given.uri, gin_params=given.variant.bindings)
+    return Trained(optimizer=given.uri)
+
+
+def find_run(text: str, store: Path | None) -> Run:
+    """Returns a run: its folder or URL, or a session of an experiment's command, `mine`, `mine-3`, by scope or label.
+
+    Raises:
+      UsageError: there is none, or several.
+    """
+    place, _, name = text.partition("@")
+    if place and name and is_store(place):
+        store, text = Path(place), name
+    elif "://" in text or Path(text).exists() or store is None or not is_store(store):
+        return Run(location=text)
+    known = _sessions_of_commands(store)
+    exact = known.get(text, [])
+    if len(exact) == 1:
+        folder = exact[0]
+        with Ledger.open(store, read_only=True) as ledger:
+            sightings = [who for who in ledger.sightings().values() if Path(who.uri).is_relative_to(folder)]
+        return Run(location=str(folder), bindings=sightings[-1].variant.bindings if sightings else (), is_named=True)
+    single = [label for label, folders in known.items() if len(folders) == 1]
+    if exact:
+        told = [label for label in single if known[label][0] in exact and label.startswith(text)]
+        raise UsageError(f"several runs are called {text!r}", where=str(store), next_step=f"say {' or '.join(told)}")
+    raise UsageError(
+        f"there is no run {text!r}",
+        where=str(store),
+        expected="the folder of a run" + (f", or one of {', '.join(single)}" if single else ""),
+        next_step=suggestion(text, known),
+    )
+
+
+def _sessions_of_commands(store: Path) -> dict[str, list[Path]]:
+    """Returns the folders of commands' sessions by name; those of the experiment that was run last come first."""
+    with Ledger.open(store, read_only=True) as ledger:
+        found: dict[str, list[Path]] = {}
+        for form in sorted(ledger.experiments(), key=lambda row: -row.last_at):
+            labels = _labels_in(form.config)
+            mine: dict[str, list[Path]] = {}
+            for row in ledger.trials(form.id):
+                if folder := row.parameters.get("folder"):
+                    path = store.absolute() / "commands" / str(folder)
+                    for name in dict.fromkeys((row.method, labels.get(row.method, row.method))):
+                        for called_so in (name, f"{name}-{path.name}"):
+                            mine.setdefault(called_so, []).append(path)
+            found = {**mine, **found}
+    return found
+
+
+def _labels_in(config: str) -> dict[str, str]:
+    try:
+        statements = parse_text(config, "the experiment")
+    except ConfigError:
+        return {}
+    bindings = [one for one in statements if isinstance(one, Binding)]
+    return {one.scope: str(one.value) for one in bindings if (one.name, one.parameter) == ("Method", "label")}
+
+
+def _in_store(store: Path, name: str) -> Stored:
+    """Returns a subject of a store by name: as a method of its experiment where it is one's, else whoever it is."""
+    if name in ("", "last"):
+        reading = read_store(store)
+        if not reading.subjects:
+            raise UsageError("the store holds no evaluation yet", where=str(store))
+        return Stored(subject=last_subject(reading.subjects), reading=reading)
+    reading = _reading_for(store, name)
+    if not reading.subjects:
+        raise UsageError("the store holds no evaluation yet", where=str(store))
+    place = one_called(reading, name)
+    return Stored(subject=reading.subjects[place], reading=reading)
+
+
+def _reading_for(store: Path, name: str) -> Reading:
+    methods = read_methods(store)
+    if not methods.methods or called(methods, name).is_exact:
+        return methods
+    every = read_store(store)
+    return every if called(every, name).places else methods
+
+
+def _namesakes(text: str, given: Given, store: Path | None) -> list[Who]:
+    """Returns others than what a text says by itself that a store calls so: by a label, or a scope of an experiment.
+
+    That a path ends alike is no name: each run has its `theta_100.npz`.
+    """
+    if store is None or not is_store(store):
+        return []
+    try:
+        with Ledger.open(store, read_only=True) as ledger:
+            sightings = set(ledger.sightings().values())
+            has_scope = any(f"{text}/Method." in form.config for form in ledger.experiments())
+    except StoreError:
+        return []  # who writes to it says what is wrong
+    found = [who for who in sightings if who.label == text and not who.uri.endswith(text)]
+    if has_scope:
+        reading = _reading_for(store, text)
+        found += [reading.subjects[place].who for place in called(reading, text).places]
+    return [who for who in found if not _same(given, who)]
+
+
+def _says_itself(text: str) -> bool:
+    """Says whether a text is a path or an optimizer's gin text by itself."""
+    name = text.partition(";")[0].strip()
+    if name.endswith(".gin") or Path(name).exists() or "://" in name:
+        return not is_store(name)
+    if not any(mark in name for mark in "(=@"):
+        return False
+    try:
+        given_subject(text)
+    except (ConfigError, UsageError):
+        return False
+    return True
+
+
+def _same(given: Given, who: Who) -> bool:
+    if isinstance(given, Who):
+        return (
+            given.is_optimizer and who.is_optimizer and sorted(given.variant.bindings) == sorted(who.variant.bindings)
+        )
+    return who.has_theta and Path(given.uri).resolve() == Path(who.uri).resolve()
+
+
+def subjects_beside(stored: Sequence[Stored]) -> list[Subject]:
+    """Returns everyone whom the stores hold; two of them may be of one store."""
+    everyone = [(one.store.resolve(), subject) for one in stored for subject in one.reading.subjects]
+    return list({(store, one.checkpoint, one.optimizer_hashes): one for store, one in everyone}.values())

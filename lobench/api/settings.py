@@ -1,0 +1,206 @@
+"""What people may say to sessions, and what it means; what is an `option` is one of the command of that name too."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from lobench.core.errors import UsageError
+from lobench.core.settings_field import option
+from lobench.engine.chief.interfaces import WatchOptions
+from lobench.engine.config.shipped import find_suite
+
+__all__ = [
+    "BaselineSettings",
+    "ImportSettings",
+    "TuneSettings",
+    "WatchSettings",
+    "command_text",
+    "default_store",
+    "num_cores",
+    "num_workers",
+    "texts",
+]
+
+NAME = r"[A-Za-z_]\w*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchSettings(WatchOptions):
+    """The options of `lobench watch`, by the names that they have there; the chief's own are inherited.
+
+    Attributes:
+      location: A run's folder, or one checkpoint; "" where the subjects are given and of no run.
+      workers: A number, or "auto".
+      import_folders: Where modules that gin files name are searched besides the suites' folders.
+    """
+
+    location: str
+    suites: tuple[str, ...] = option(
+        MISSING, "Suite folder, .gin file, or a shipped one's name; may be given again.", flag="--suite", required=True
+    )
+    name: str = option("", "Name of this watch (default: the suite's). Two names, two stores.")
+    workers: str | int = option("auto", "Worker processes, one core each; a number or auto.")
+    executor: str = option("local", "local, inline, or a plugin's.")
+    ray_address: str = option("auto", "For --executor ray: auto, HOST:PORT or local.")
+    insecure: bool = option(False, "Use a cluster that lets anybody in who reaches it.")
+    checkpoints: str = option("latest", "latest, all, or every:N.")
+    sinks: tuple[str, ...] = option((), "Where results go; may be given again.", flag="--sink", metavar="NAME[:ARG]")
+    quiet: bool = option(False, "No line but those of finished checkpoints and of what fails.", flag="--quiet -q")
+    source: str = option("directory", "Checkpoint source.")
+    store: str = option("", "Result store (default: CKPT_DIR/lobench_results/NAME if yours to write).")
+    gin_files: tuple[str, ...] = option((), "gin file bound over the suite's own.", flag="--gin-file")
+    gin_params: tuple[str, ...] = option((), "gin binding over everything else.", flag="--gin-param")
+    allow_pickle: bool = option(False, "Load checkpoints that are pickles; they can run code.")
+
+    import_folders: tuple[str, ...] = ()
+
+    @property
+    def called(self) -> str:
+        """The name of this watch, and of its store."""
+        return self.name or Path(self.suites[0]).resolve().stem
+
+    @property
+    def store_folder(self) -> Path:
+        """The folder of its store; the location must be there."""
+        return Path(self.store) if self.store else default_store(self.location, self.called)
+
+    def found(self) -> Self:
+        """Returns the same with suites by their paths.
+
+        Raises:
+          UsageError: one of them is not there.
+        """
+        return replace(self, suites=tuple(str(find_suite(suite)) for suite in self.suites))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineSettings:
+    """The options of `lobench baseline`."""
+
+    optimizers: tuple[str, ...] = option(("adam",), "Name in gin; may be given again.", flag="--optimizer")
+    grid: str = option("velo", "velo, algoperf, defaults or a JSON file.")
+    search: str = option("", "A search instead of a grid; see `lobench list searches`.")
+    vary: tuple[str, ...] = option((), "With it: PATH = SPACE, as of `lobench tune`; may be given again.")
+    num_trials: int | None = option(None, "How many; grids know it.", least=1)
+    seeds: int = option(5, "Seeds of every point.", least=2)
+    horizon_factor: int = option(10, "Times the budget.", least=1)
+    cases: tuple[str, ...] = option(
+        (), "Only this case: relu32, quick/relu32 or digits.relu32; may be given again.", flag="--case"
+    )
+    force: bool = option(False, "Make again what is fresh.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneSettings:
+    """What `lobench tune` tunes, on what, and how; `suites` are folders and gin files."""
+
+    suites: tuple[str, ...]
+    optimizer: str = option(MISSING, "Name in gin; bindings after semicolons.", required=True)
+    vary: tuple[str, ...] = option((), "PATH = SPACE; may be given again (default: the learning rate, 1e-5 to 1).")
+    search: str = option("", "See `lobench list searches` (default: ic_grid; random with --num-trials).")
+    num_trials: int | None = option(None, "How many; grids know it.", least=1)
+    sessions: int | None = option(None, "Seeds of every case (default: each case's own).", least=1)
+    report_sessions: int | None = option(None, "Fresh seeds of the best (default: as many).", least=0)
+
+    @property
+    def method(self) -> str:
+        """Name of the optimizer, and of the method."""
+        found = re.match(rf"@?({NAME})", self.optimizer.strip())
+        if found is None:
+            raise UsageError("--optimizer", got=repr(self.optimizer), expected="a name such as adam")
+        return found[1]
+
+    @property
+    def search_name(self) -> str:
+        return self.search or ("ic_grid" if self.num_trials is None else "random")
+
+    @property
+    def name(self) -> str:
+        """Of the experiment."""
+        return f"tune-{self.method}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportSettings:
+    """What who imports says of files: the options of `lobench import`."""
+
+    kind: str = option("", "What the files are, where looking at them does not tell.")
+    method: str = option("", "Whose the curves are, where the file says none; runs are then its seeds.")
+    case: str = option("", "What all were trained on, where the file does not say.")
+    seed: str = option("", "The seed of all, where the file does not say.")
+    metrics: tuple[str, ...] = option(
+        (), "Take it; the first one is the primary.", flag="--metric", metavar="NAME[=AS]"
+    )
+    columns: tuple[str, ...] = option(
+        (), "Of a table: seed=run, value=loss, ...", flag="--column", metavar="ROLE=COLUMN"
+    )
+    pattern: str = option("", "Regular expression of runs' names, with groups method, case and seed.")
+    method_from: str = option(
+        "", "Of logged runs, which value is the method: config.KEY, params.KEY, tags.KEY, group, ...", metavar="KEY"
+    )
+    case_from: str = option("", "The same of the case: config.problem.", metavar="KEY")
+    seed_from: tuple[str, ...] = option((), "The same of the seed; more of them only tell seeds apart.", metavar="KEY")
+    rename: tuple[str, ...] = option((), "Another name for a method or a case.", metavar="OLD=NEW")
+    until_step: tuple[str, ...] = option((), "Where curves end; else at their last.", metavar="[METHOD=]STEP")
+    maximize: tuple[str, ...] = option((), "A metric that is better above.", metavar="METRIC")
+    minimize: tuple[str, ...] = option((), "A metric that is better below, if it is no loss.", metavar="METRIC")
+    paired_seeds: bool = option(
+        False,
+        "Seeds of one number have the same data and initial parameters in every file imported with this; "
+        "otherwise seeds are labels, and comparisons take Welch's interval.",
+    )
+    replace: bool = option(False, "Take the place of what the store has of these files and curves.")
+    targets: str = option("", "AlgoPerf's targets, JSON.", metavar="PATH")
+
+
+def default_store(location: str, name: str) -> Path:
+    """Returns CKPT_DIR/lobench_results/NAME where that is local, writable and the user's own, else .lobench/NAME.
+
+    A store of an earlier version, CKPT_DIR/lobench/NAME, is gone on with.
+    """
+    if "://" not in location:
+        folder = Path(location)
+        folder = folder if folder.is_dir() and not (folder / "_CHECKPOINT_METADATA").exists() else folder.parent
+        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
+            earlier = folder / "lobench" / name
+            return earlier if (earlier / "ledger.sqlite").is_file() else folder / "lobench_results" / name
+    return Path(".lobench") / name
+
+
+def num_workers(workers: str | int) -> int:
+    """Returns the cores that `--workers` names.
+
+    Raises:
+      UsageError: neither a number nor auto.
+    """
+    text = str(workers)
+    if text == "auto":
+        return num_cores()
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError("--workers", got=repr(text), expected="a number >= 1, or auto")
+    return int(text)
+
+
+def num_cores() -> int:
+    """Returns the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def command_text(*words: str, **options: object) -> str:
+    """Returns a command as a shell takes it; an option that is None or "" is not said."""
+    said = [*words]
+    for name, value in options.items():
+        for one in value if isinstance(value, tuple) else (value,):
+            said += [] if one in (None, "") else [f"--{name.replace('_', '-')}", str(one)]
+    return shlex.join(said)
+
+
+def texts(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
+    """Returns paths, or one of them, as texts."""
+    return (str(given),) if isinstance(given, str | Path) else tuple(map(str, given))

@@ -1,0 +1,90 @@
+"""Measures how cores and devices are used while a session runs, beside what it tells its progress."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import threading
+
+from lobench.core.case import CaseInfo
+from lobench.core.subject import Subject
+from lobench.core.utilisation import CoreUse, utilisation_line
+from lobench.engine.chief.interfaces import Progress
+from lobench.hookspecs import EvaluationFinished
+
+__all__ = ["Measuring"]
+
+_EVERY_SECONDS = 5.0
+_QUERY = ("--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
+
+
+class Measuring(Progress):
+    """A progress that passes everything on, and adds up what evaluations used.
+
+    Args:
+      inner: What is told.
+      devices: Whether the devices of this machine are looked at, once a case uses one: only where workers are here.
+    """
+
+    def __init__(self, inner: Progress, *, devices: bool) -> None:
+        self._inner = inner
+        self._uses: dict[str, CoreUse] = {}
+        self._devices = _Devices() if devices else None
+        for name in ("say", "opened", "closed", "cases", "admitted", "step", "completed"):
+            setattr(self, name, getattr(inner, name))
+
+    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+        if case.num_gpus > 0 and self._devices is not None:
+            self._devices.look()
+        self._inner.leased(lease, subject, case)
+
+    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
+        # What another sighting finished was computed once.
+        if event.curves is not None and lease is not None:
+            self._add(event.case, event.curves.wall_seconds, event.curves.cpu_seconds)
+        self._inner.finished(event, lease)
+
+    def _add(self, case: CaseInfo, wall_seconds: float, cpu_seconds: float) -> None:
+        name = f"{case.suite}/{case.name}"
+        before = self._uses.get(name)
+        self._uses[name] = CoreUse(
+            case=name,
+            num_cpus=case.num_cpus,
+            num_gpus=case.num_gpus,
+            wall_seconds=wall_seconds + (before.wall_seconds if before else 0.0),
+            cpu_seconds=cpu_seconds + (before.cpu_seconds if before else 0.0),
+        )
+
+    def line(self, *, num_workers: int, num_cores: int) -> str:
+        """Returns what to change, or "", and looks no more."""
+        busy = self._devices.close() if self._devices is not None else None
+        return utilisation_line(list(self._uses.values()), num_workers=num_workers, num_cores=num_cores, gpu=busy)
+
+
+class _Devices:
+    """Asks nvidia-smi every few seconds how busy the devices are; where there is none, nothing is known."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+        self._shares: list[float] = []
+
+    def look(self) -> None:
+        if self._thread is None and (program := shutil.which("nvidia-smi")):
+            self._thread = threading.Thread(target=self._sample, args=(program,), daemon=True)
+            self._thread.start()
+
+    def close(self) -> float | None:
+        self._ended.set()
+        return statistics.mean(self._shares) if self._shares else None
+
+    def _sample(self, program: str) -> None:
+        while not self._ended.wait(_EVERY_SECONDS):
+            try:
+                done = subprocess.run(
+                    [program, *_QUERY], capture_output=True, text=True, check=True, timeout=_EVERY_SECONDS
+                )
+                self._shares.append(max(float(line) for line in done.stdout.split()) / 100)
+            except (OSError, subprocess.SubprocessError, ValueError):
+                return  # nothing of it can be known here

@@ -1,0 +1,1 @@
+"""Population members, their fronts and selection."""

@@ -1,0 +1,191 @@
+"""Selection strategies: pure functions of a population, an initiator and a seed.
+
+`select(population, initiator, seed)` says who succeeds the initiator. The order of the population does not matter, NaN
+never wins, and a tie keeps the initiator. The same strategies serve populations of training runs, genetic algorithms
+and the choice of a best checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from lobench.core.errors import UsageError
+from lobench.core.population.population import Member, Pool, Selection, better, rank
+from lobench.core.search.seeded_draws import Draws
+
+__all__ = [
+    "Continuation",
+    "ExploitExplore",
+    "Tournament",
+    "Truncation",
+    "WinnerTakesAll",
+    "exploit_explore",
+    "fixed_schedule",
+    "pareto",
+    "random_search",
+    "single_worker",
+    "tournament",
+    "truncation",
+    "winner_takes_all",
+]
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tournament:
+    """Binary tournament that each member initiates once (Li et al. 2019): the opponent must beat the initiator.
+
+    Attributes:
+      pareto: Whether several objectives are compared by Pareto improvement; else there must be one.
+      pool: Where opponents come from; OWN makes each line of descent a search of its own.
+    """
+
+    pareto: bool = False
+    pool: Pool = Pool.ALL
+
+    def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
+        own, others = _split(population, initiator)
+        if not self.pareto:
+            _one_value(own, *others)
+        if not others:
+            return _child(own)
+        opponent = Draws(seed, "opponent").choice(others)
+        if better(opponent, own):
+            return _child(opponent, own)
+        return _child(own, opponent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncation:
+    """A uniform draw among the best (Such et al. 2017): `count` of them, or a share of the population."""
+
+    count: int | None = None
+    share: float = 0.2
+    pool: Pool = Pool.ALL
+
+    def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
+        _split(population, initiator)
+        feasible = [member for member in rank(population) if member.fitness is not None]
+        # Among those that broke only where all did: the best few of a population may reach down to them.
+        candidates = [member for member in feasible if -math.inf not in (member.fitness or ())] or feasible
+        count = self.count if self.count is not None else _at_least_one(self.share, len(population))
+        if not candidates:
+            return Selection(parent=None)
+        return _child(Draws(seed, "parent").choice(candidates[:count]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExploitExplore:
+    """Truncation selection of PBT (Jaderberg et al. 2017): the worst share copies one of the best share and explores.
+
+    Everybody else goes on as it is. A member copies only one that beats it, so that equals go on for ever.
+    """
+
+    share: float = 0.2
+    pool: Pool = Pool.NEWEST
+
+    def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
+        own, _ = _split(population, initiator)
+        ranked = rank(population)
+        count = min(_at_least_one(self.share, len(ranked)), max(len(ranked) // 2, 1))
+        best = [member for member in ranked[:count] if better(member, own)]
+        if best and own in ranked[-count:]:
+            return _child(Draws(seed, "parent").choice(best), own)
+        return _child(own, explore=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WinnerTakesAll:
+    """The best member is the parent of all that it beats, and goes on itself as it is; of equals, the smallest id."""
+
+    pool: Pool = Pool.NEWEST
+
+    def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
+        own, _ = _split(population, initiator)
+        best = rank(population)[0]
+        if best == own:
+            return _child(own, explore=False)
+        return _child(best, own) if better(best, own) else _child(own, best)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continuation:
+    """Everybody goes on as it is: random search, or a schedule that was fixed before."""
+
+    pool: Pool = Pool.NONE
+
+    def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
+        own, _ = _split(population, initiator)
+        return _child(own, explore=False)
+
+
+def _split(population: Sequence[Member], initiator: int) -> tuple[Member, list[Member]]:
+    """Returns the initiator and the others by id, so that no draw hangs on the order of rows."""
+    others = sorted((member for member in population if member.id != initiator), key=lambda member: member.id)
+    own = [member for member in population if member.id == initiator]
+    if len(own) != 1:
+        raise ValueError(f"the initiator must be in the population once, got {len(own)} times: {initiator}")
+    return own[0], others
+
+
+def _child(parent: Member, other: Member | None = None, *, explore: bool = True) -> Selection:
+    if parent.fitness is None:
+        return Selection(parent=None, explore=True)
+    return Selection(parent=parent.id, other=other.id if other is not None else None, explore=explore)
+
+
+def _at_least_one(share: float, count: int) -> int:
+    return max(1, math.floor(share * count + 1e-9))
+
+
+def _one_value(*members: Member) -> None:
+    if any(member.fitness is not None and len(member.fitness) != 1 for member in members):
+        raise UsageError(
+            "a tournament compares one value", next_step="give the objectives weights, or use the strategy 'pareto'"
+        )
+
+
+# Factories of the hook: `factory(argument)`, the argument being what follows `NAME:`.
+
+
+def _without_argument(name: str, strategy: S) -> Callable[[str], S]:
+    def make(argument: str) -> S:
+        if argument:
+            raise UsageError(f"strategy {name!r} takes no argument", got=repr(argument))
+        return strategy
+
+    return make
+
+
+tournament = _without_argument("tournament", Tournament())
+pareto = _without_argument("pareto", Tournament(pareto=True))
+single_worker = _without_argument("single_worker", Tournament(pool=Pool.OWN))
+winner_takes_all = _without_argument("winner_takes_all", WinnerTakesAll())
+random_search = _without_argument("random_search", Continuation())
+fixed_schedule = _without_argument("fixed_schedule", Continuation())
+
+
+def truncation(argument: str) -> Truncation:
+    if argument.isdecimal() and int(argument) >= 1:
+        return Truncation(count=int(argument))
+    return Truncation(share=_share("truncation", argument, expected="a count >= 1 or a share in (0, 1)"))
+
+
+def exploit_explore(argument: str) -> ExploitExplore:
+    return ExploitExplore(share=_share("exploit_explore", argument, expected="a share in (0, 0.5]", highest=0.5))
+
+
+def _share(name: str, argument: str, *, expected: str, highest: float = 1.0) -> float:
+    if not argument:
+        return 0.2
+    try:
+        share = float(argument)
+    except ValueError:
+        share = math.nan
+    if not (0 < share < 1 and share <= highest):
+        raise UsageError(f"strategy {name!r}", got=repr(argument), expected=expected)
+    return share

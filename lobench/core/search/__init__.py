@@ -1,0 +1,1 @@
+"""Search strategies: spaces, trials and who proposes them."""

@@ -1,0 +1,208 @@
+"""Searches: pure functions from a space, the trials so far and a seed to the next trials, or to the end.
+
+What has run is all that a search knows. It keeps nothing between two calls, so that a search that was killed goes on
+from the ledger as if it had not been: `next_wave(space, history[:n], ...)` is the same whoever asks, and whenever.
+The iterated grids are in `lobench.core.search.iterated_grid`; plugins add others by `lobench_search_strategies`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from lobench.core.errors import ConfigError
+from lobench.core.search.seeded_draws import fold
+from lobench.core.search.space import Parameter, Space, Value
+
+__all__ = [
+    "Grid",
+    "Random",
+    "SearchStrategy",
+    "Trial",
+    "TrialState",
+    "active_sets",
+    "best_trial",
+    "grid_values",
+    "num_trials_of",
+    "search_seed",
+    "trials_left",
+]
+
+TrialState = Literal["waiting", "running", "done", "failed", "infeasible", "stopped"]
+
+_AT_ONCE = 10_000  # settings of a grid; one of a billion does not fill the memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One setting of a method.
+
+    Attributes:
+      number: Its place in the search, 0, 1, 2, ...
+      state: "stopped": it was hopeless after a part of its training, and has no fitness (`Method.stop_hopeless`).
+      parameters: Values of the active parameters, by path, in the order of the space.
+      fitness: Higher is better; None: it has none (yet, or it failed, or it is infeasible).
+      wave: The wave in which it was proposed, 0, 1, 2, ...
+      note: Why it was stopped; else "".
+    """
+
+    number: int
+    parameters: Mapping[str, Value]
+    state: TrialState
+    fitness: float | None
+    wave: int
+    note: str = ""
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether it can be the best."""
+        return self.fitness is not None and not math.isnan(self.fitness)
+
+
+class SearchStrategy(Protocol):
+    """Proposes trials. Factory: called with what is bound of it in gin, `optuna(sampler="tpe")`. Pure."""
+
+    def size(self, space: Space) -> int | None:
+        """Returns how many trials a search has that knows it, a grid's; None: as many as are asked for.
+
+        Where conditions make it depend on what is found, it is the largest number.
+
+        Raises:
+          ConfigError: The space does not fit: a grid over a range without `num_values`.
+        """
+
+    def next_wave(
+        self, space: Space, history: Sequence[Trial], *, seed: int, width: int, num_trials: int | None
+    ) -> Sequence[Mapping[str, Value]]:
+        """Returns the settings to try next; () ends the search.
+
+        Args:
+          history: All trials so far, by number; all of them have ended.
+          seed: All the chance that there is; see `search_seed`.
+          width: How many trials can run side by side; a search that learns from each wave proposes no more at once.
+          num_trials: How many trials there may be in all; None where the search knows its size.
+        """
+
+
+def search_seed(seed: int, method: str) -> int:
+    """Returns the seed of a method's search: a stream of its own, which no session's seed is drawn from."""
+    return fold(seed, "search", method)
+
+
+def num_trials_of(strategy: SearchStrategy, space: Space, num_trials: int | None, *, where: str) -> int:
+    """Returns how many trials a search will have, at most.
+
+    Args:
+      num_trials: What is asked for, or None.
+    Raises:
+      ConfigError: It has a size of its own, which is another one; it has none, and nothing is asked for.
+    """
+    size = strategy.size(space)
+    if size is None and num_trials is None:
+        raise ConfigError("this search has no end of its own", where=where, next_step="bind Method.num_trials")
+    if size is not None and num_trials is not None and size != num_trials:
+        next_step = "leave Method.num_trials out: the grid says it"
+        raise ConfigError("num_trials", where=where, got=str(num_trials), expected=str(size), next_step=next_step)
+    return size if size is not None else num_trials or 0
+
+
+def trials_left(history: Sequence[Trial], num_trials: int | None) -> int:
+    """Returns how many trials may still be proposed.
+
+    Raises:
+      ConfigError: Nobody said how many there are in all.
+    """
+    if num_trials is None:
+        raise ConfigError("this search has no end of its own", next_step="bind Method.num_trials")
+    return max(num_trials - len(history), 0)
+
+
+def best_trial(trials: Sequence[Trial]) -> Trial | None:
+    """Returns the feasible trial of the highest fitness; of equals, the first."""
+    feasible = [trial for trial in trials if trial.is_feasible]
+    return min(feasible, key=lambda trial: (-(trial.fitness or 0.0), trial.number), default=None)
+
+
+def grid_values(parameter: Parameter) -> tuple[Value, ...]:
+    """Returns the values that a grid takes of a parameter.
+
+    Raises:
+      ConfigError: It is a range, and nothing says how many.
+    """
+    if parameter.is_range and parameter.num_values is None:
+        raise ConfigError(
+            "a grid takes single values, and this is a range",
+            where=f"parameter {parameter.path!r}",
+            next_step=f"bind num_values of its {parameter.kind.capitalize()}",
+        )
+    return parameter.grid(parameter.num_values or 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Random:
+    """Each trial is drawn from the prior by its number alone: whatever runs first, and however often it is resumed."""
+
+    def size(self, space: Space) -> int | None:
+        return None
+
+    def next_wave(
+        self, space: Space, history: Sequence[Trial], *, seed: int, width: int, num_trials: int | None
+    ) -> Sequence[Mapping[str, Value]]:
+        first = len(history)
+        left = min(trials_left(history, num_trials), _AT_ONCE)
+        return [space.active(space.sample(fold(seed, number))) for number in range(first, first + left)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Every combination of the parameters' values; the last parameter varies fastest.
+
+    A parameter counts only where it is active: {sgd, sgdm} with three momenta of sgdm is four trials.
+    """
+
+    def size(self, space: Space) -> int | None:
+        return sum(
+            math.prod(len(grid_values(parameter)) for parameter in active if parameter.path not in space.parents)
+            for active in active_sets(space)
+        )
+
+    def next_wave(
+        self, space: Space, history: Sequence[Trial], *, seed: int, width: int, num_trials: int | None
+    ) -> Sequence[Mapping[str, Value]]:
+        done = len(history)
+        return list(itertools.islice(_combinations(space, 0, {}), done, done + _AT_ONCE))
+
+
+def _combinations(space: Space, place: int, chosen: dict[str, Value]) -> Iterator[dict[str, Value]]:
+    """Yields the settings that begin with what is chosen of the parameters before `place`, parents first."""
+    if place == len(space.parents_first):
+        yield space.active(chosen)
+        return
+    parameter = space.parents_first[place]
+    values: Sequence[Value | None] = grid_values(parameter) if space.is_active(parameter.path, chosen) else (None,)
+    for value in values:
+        more = {} if value is None else {parameter.path: value}
+        yield from _combinations(space, place + 1, {**chosen, **more})
+
+
+def active_sets(space: Space) -> Iterator[tuple[Parameter, ...]]:
+    """Yields the active parameters, once for each combination of values that others depend on.
+
+    {sgd, sgdm} and a momentum of sgdm: (kind,) for sgd, and (kind, momentum) for sgdm.
+    """
+
+    def walk(place: int, chosen: dict[str, Value]) -> Iterator[tuple[Parameter, ...]]:
+        if place == len(space.parents_first):
+            yield tuple(parameter for parameter in space.parents_first if parameter.path in chosen)
+            return
+        parameter = space.parents_first[place]
+        values = grid_values(parameter) if space.is_active(parameter.path, chosen) else ()
+        for value in values if parameter.path in space.parents else values[:1]:
+            yield from walk(place + 1, {**chosen, parameter.path: value})
+        if not values:
+            yield from walk(place + 1, chosen)
+
+    return walk(0, {})

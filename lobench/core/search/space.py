@@ -1,0 +1,369 @@
+"""Search spaces: parameters by gin path, conditions among them, and how a child's values come from its parents'.
+
+A parameter is active when each parameter that it depends on is active and holds one of the values named. All functions
+are pure; each parameter draws from a stream of its own, so that one more parameter changes no other's values.
+
+One language for every search: populations sample and mutate, grids count through `Parameter.grid`, and a search of an
+experiment finds a parameter where a value stands (`adam.learning_rate = @rate/Real()`; see `parameter_of`).
+"""
+
+from __future__ import annotations
+
+import enum
+import graphlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lobench.core.errors import ConfigError, suggestion
+from lobench.core.search.seeded_draws import Draws
+
+__all__ = ["Kind", "Parameter", "Rule", "Scale", "Space", "Value", "check_parameters", "parameter_of"]
+
+Value = str | bool | int | float
+
+_STEP = 0.2  # of the value (multiply) or of the range (add)
+_NOISE = 0.1  # of the range
+_INTEGERS = range(-(1 << 63), 1 << 63)  # what a message holds
+
+
+class Kind(enum.StrEnum):
+    """REAL and INT between bounds; DISCRETE: ordered numbers; CATEGORICAL: unordered values."""
+
+    REAL = "real"
+    INT = "int"
+    DISCRETE = "discrete"
+    CATEGORICAL = "categorical"
+
+
+class Scale(enum.StrEnum):
+    """How the prior of a range is uniform."""
+
+    LINEAR = "linear"
+    LOG = "log"
+
+
+class Rule(enum.StrEnum):
+    """How a range mutates: times 1.2 or 0.8; a fifth of the range up or down; by a normal draw, a tenth of the range
+    wide; anew from the prior.
+    """
+
+    MULTIPLY = "multiply"
+    ADD = "add"
+    NOISE = "noise"
+    RESAMPLE = "resample"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One hyper-parameter.
+
+    Attributes:
+      path: gin path that it is bound to, `outer_adam.learning_rate`; its name everywhere.
+      low, high: Bounds of a range, both within.
+      values: Of DISCRETE (increasing numbers) and CATEGORICAL.
+      when: For each parameter that it depends on, the values at which it is active.
+      num_values: How many values of a range a grid takes.
+    """
+
+    path: str
+    kind: Kind
+    low: float = 0.0
+    high: float = 0.0
+    scale: Scale = Scale.LINEAR
+    rule: Rule = Rule.MULTIPLY
+    values: tuple[Value, ...] = ()
+    when: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    num_values: int | None = None
+
+    @property
+    def is_range(self) -> bool:
+        return self.kind in (Kind.REAL, Kind.INT)
+
+    def contains(self, value: Value) -> bool:
+        if not self.is_range:
+            return any(value == known and type(value) is type(known) for known in self.values)
+        if isinstance(value, bool) or not isinstance(value, int if self.kind is Kind.INT else (int, float)):
+            return False
+        return self.low <= value <= self.high
+
+    def grid(self, num_values: int) -> tuple[Value, ...]:
+        """Returns the values that a grid takes: `num_values` of a range, all of the others."""
+        return self.between(self.low, self.high, num_values) if self.is_range else self.values
+
+    def between(self, low: float, high: float, num_values: int) -> tuple[Value, ...]:
+        """Returns values of the domain from `low` to `high`, both within, each once.
+
+        Equal steps, or equal ratios on a log scale; a single value is the mean of the ends, the geometric one on a log
+        scale. A real has 15 digits at most, so that it is read as it is written: 0.001, and not 0.0009999999999999998.
+        """
+        found = []
+        for place in range(num_values):
+            share = place / (num_values - 1) if num_values > 1 else 0.5
+            if share in (0.0, 1.0):
+                value = high if share else low
+            elif self.scale is Scale.LOG:
+                value = float(f"{low ** (1 - share) * high**share:.15g}")
+            else:
+                value = float(f"{low * (1 - share) + high * share:.15g}")
+            found.append(self._clip(value))
+        return tuple(dict.fromkeys(found))
+
+    def sample(self, draws: Draws) -> Value:
+        """Draws from the prior."""
+        if not self.is_range:
+            return draws.choice(self.values)
+        if self.kind is Kind.INT and self.scale is Scale.LINEAR:
+            return int(self.low) + draws.below(int(self.high) - int(self.low) + 1)
+        if self.scale is Scale.LOG:
+            margin = 0.5 if self.kind is Kind.INT else 0.0  # what is rounded to the ends comes from both their sides
+            value = math.exp(draws.uniform(math.log(self.low - margin), math.log(self.high + margin)))
+        else:
+            value = draws.uniform(self.low, self.high)
+        return self._clip(value)
+
+    def mutate(self, value: Value, draws: Draws, p_resample: float, p_switch: float) -> Value:
+        """Moves a value; the result is in the domain, whatever the value was."""
+        if self.kind is Kind.CATEGORICAL:
+            return self.sample(draws) if draws.chance(p_switch) or not self.contains(value) else value
+        up = draws.chance(0.5)
+        if self.kind is Kind.DISCRETE:
+            place = self.values.index(value) if value in self.values else draws.below(len(self.values))
+            return self.values[min(max(place + (1 if up else -1), 0), len(self.values) - 1)]
+        if self.rule is Rule.RESAMPLE or draws.chance(p_resample):
+            return self.sample(draws)
+        number, sign = float(value), 1 if up else -1
+        if self.rule is Rule.MULTIPLY:
+            moved = number * (1 + sign * _STEP)
+        else:
+            moved = number + self._range * (_NOISE * draws.normal() if self.rule is Rule.NOISE else sign * _STEP)
+        result = self._clip(moved)
+        if self.kind is Kind.INT and result == value:
+            # Away from the value in the direction in which the real move went.
+            result = self._clip(number + (1 if moved > number else -1))
+        return result
+
+    @property
+    def _range(self) -> float:
+        return self.high - self.low
+
+    def _clip(self, value: float) -> float | int:
+        clipped = min(max(value, self.low), self.high)
+        return round(clipped) if self.kind is Kind.INT else float(clipped)
+
+
+def check_parameters(parameters: Sequence[Parameter], where: str) -> None:
+    """Refuses a space that cannot be searched.
+
+    Raises:
+      ConfigError: a reversed range, a multiplicative rule over a domain with 0, a cycle in the conditions, ...
+    """
+    by_path = {parameter.path: parameter for parameter in parameters}
+    if len(by_path) != len(parameters):
+        raise ConfigError("two parameters have one path", where=where)
+    for parameter in parameters:
+        _check_domain(parameter, f"{where}: parameter {parameter.path!r}")
+        for parent, values in parameter.when.items():
+            here = f"{where}: parameter {parameter.path!r}"
+            if parent not in by_path:
+                next_step = suggestion(parent, by_path)
+                raise ConfigError(f"it depends on {parent!r}, which is no parameter", where=here, next_step=next_step)
+            wrong = [value for value in values if not by_path[parent].contains(value)]
+            if wrong or not values:
+                raise ConfigError(f"no value of {parent!r} to depend on", where=here, got=repr(wrong or list(values)))
+    try:
+        _order(by_path)
+    except graphlib.CycleError as error:
+        raise ConfigError("the conditions form a cycle", where=where, got=" -> ".join(error.args[1])) from error
+
+
+def _check_domain(parameter: Parameter, where: str) -> None:
+    if not parameter.path:
+        raise ConfigError("a parameter has no path", where=where, expected="a gin path such as 'adam.learning_rate'")
+    if not parameter.is_range:
+        values = parameter.values
+        foreign = [value for value in values if not _crosses(value)]
+        if foreign:
+            expected = "texts, booleans, finite numbers, integers of 64 bits"
+            raise ConfigError("values", where=where, got=repr(foreign), expected=expected)
+        if not values or len(set(values)) != len(values):
+            raise ConfigError("values", where=where, got=repr(list(values)), expected="one or more, each once")
+        if parameter.kind is Kind.DISCRETE and (
+            any(isinstance(value, str | bool) for value in values) or list(values) != sorted(values)
+        ):
+            raise ConfigError("values", where=where, got=repr(list(values)), expected="increasing numbers")
+        return
+    bounds = f"[{parameter.low:g}, {parameter.high:g}]"
+    if not (math.isfinite(parameter.low) and math.isfinite(parameter.high)) or parameter.low > parameter.high:
+        raise ConfigError("the range is reversed or not finite", where=where, got=bounds, expected="low <= high")
+    if parameter.kind is Kind.INT and (parameter.low != int(parameter.low) or parameter.high != int(parameter.high)):
+        raise ConfigError("the bounds of an int", where=where, got=bounds, expected="whole numbers")
+    if parameter.kind is Kind.INT and not (_crosses(int(parameter.low)) and _crosses(int(parameter.high))):
+        raise ConfigError("the bounds of an int", where=where, got=bounds, expected="integers of 64 bits")
+    if parameter.scale is Scale.LOG and parameter.low <= 0:
+        raise ConfigError("a log scale needs low > 0", where=where, got=bounds)
+    if parameter.rule is Rule.MULTIPLY and parameter.low <= 0 <= parameter.high:
+        raise ConfigError(
+            "a multiplicative rule over a domain with 0",
+            where=where,
+            got=bounds,
+            next_step="use rule 'add', 'noise' or 'resample'",
+        )
+
+
+_KEYWORDS = {
+    **dict.fromkeys((Kind.REAL, Kind.INT), ("low", "high", "scale", "num_values", "when")),
+    **dict.fromkeys((Kind.DISCRETE, Kind.CATEGORICAL), ("values", "when")),
+}
+
+
+def parameter_of(path: str, kind_name: str, keywords: Mapping[str, Any], where: str) -> Parameter:
+    """Returns the parameter that stands where a value does: `adam.learning_rate = @rate/Real()`.
+
+    Args:
+      path: What it is bound to, `adam.learning_rate` or `outer/adam.learning_rate`.
+      kind_name: "Real", "Int", "Discrete" or "Categorical".
+      keywords: What is bound of it: `low`, `high`, `scale`, `num_values`; `values`; `when`.
+      where: File and method.
+    Raises:
+      ConfigError: An unknown keyword, a reversed or empty range, the log of 0, ...; conditions are checked by
+        `check_parameters`, which sees all parameters.
+    """
+    kind, here = Kind(kind_name.lower()), f"{where}: {kind_name} of {path!r}"
+    for name in keywords:
+        if name not in _KEYWORDS[kind]:
+            known = _KEYWORDS[kind]
+            raise ConfigError(
+                f"{kind_name} takes no {name!r}",
+                where=here,
+                expected=f"one of {', '.join(known)}",
+                next_step=suggestion(name, known),
+            )
+    when = keywords.get("when") or {}
+    if not isinstance(when, Mapping) or not all(isinstance(values, list | tuple) for values in when.values()):
+        raise ConfigError("when", where=here, got=repr(when), expected="{'the.path': [values]}")
+    conditions = {parent: tuple(values) for parent, values in when.items()}
+    if kind in (Kind.REAL, Kind.INT):
+        parameter = Parameter(path=path, kind=kind, when=conditions, rule=Rule.ADD, **_range_of(keywords, here))
+    else:
+        values = keywords.get("values")
+        if not isinstance(values, list | tuple):
+            raise ConfigError("values", where=here, got=repr(values), expected="a list of values")
+        parameter = Parameter(path=path, kind=kind, when=conditions, values=tuple(values))
+    _check_domain(parameter, here)
+    return parameter
+
+
+def _range_of(keywords: Mapping[str, Any], here: str) -> dict[str, Any]:
+    low, high, num_values = (keywords.get(name) for name in ("low", "high", "num_values"))
+    for name, bound in (("low", low), ("high", high)):
+        if not isinstance(bound, int | float) or isinstance(bound, bool):
+            raise ConfigError(name, where=here, got=repr(bound), expected="a number")
+    if low == high:
+        next_step = "write the value itself where one value is meant"
+        raise ConfigError("the range is empty", where=here, got=f"[{low:g}, {high:g}]", next_step=next_step)
+    scale = keywords.get("scale", "linear")
+    if scale not in list(Scale):
+        raise ConfigError("scale", where=here, got=repr(scale), expected=f"one of {', '.join(Scale)}")
+    if num_values is not None and (type(num_values) is not int or num_values < 1):
+        raise ConfigError("num_values", where=here, got=repr(num_values), expected="an integer >= 1")
+    return {"low": low, "high": high, "scale": Scale(scale), "num_values": num_values}
+
+
+def _crosses(value: object) -> bool:
+    """Says whether a trainer gets this very value: None, say, would be another one on the other side."""
+    if isinstance(value, int):
+        return value in _INTEGERS
+    return isinstance(value, str) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _order(by_path: Mapping[str, Parameter]) -> list[str]:
+    """Returns the paths, each after those that it depends on; a fixed order."""
+    sorter = graphlib.TopologicalSorter({path: sorted(by_path[path].when) for path in sorted(by_path)})
+    return list(sorter.static_order())
+
+
+class Space:
+    """The parameters of a study, checked before.
+
+    Attributes:
+      parameters: In the order given.
+      parents_first: In that order too, but each after those that it depends on.
+      parents: Paths of those that others depend on.
+    """
+
+    def __init__(self, parameters: Sequence[Parameter]) -> None:
+        self.parameters = tuple(parameters)
+        self._by_path = {parameter.path: parameter for parameter in parameters}
+        self._paths = _order(self._by_path)
+        self.parents = frozenset(path for parameter in self.parameters for path in parameter.when)
+        ordered: dict[str, Parameter] = {}
+        while len(ordered) < len(self.parameters):
+            ready = (p for p in self.parameters if p.path not in ordered and p.when.keys() <= ordered.keys())
+            new = next(ready)
+            ordered[new.path] = new
+        self.parents_first = tuple(ordered.values())
+
+    def active(self, params: Mapping[str, Value]) -> dict[str, Value]:
+        """Returns the values of the active parameters, in the order given; what is not active is left out.
+
+        Raises:
+          KeyError: An active parameter has no value.
+        """
+        found: dict[str, Value] = {}
+        for parameter in self.parents_first:
+            if self.is_active(parameter.path, found):
+                found[parameter.path] = params[parameter.path]
+        return {parameter.path: found[parameter.path] for parameter in self.parameters if parameter.path in found}
+
+    def is_active(self, path: str, params: Mapping[str, Value]) -> bool:
+        when = self._by_path[path].when
+        return all(parent in params and params[parent] in values for parent, values in when.items())
+
+    def contains(self, params: Mapping[str, Value]) -> bool:
+        """Says whether exactly the active parameters are there, each in its domain."""
+        active = {path for path in self._paths if self.is_active(path, params)}
+        return active == set(params) and all(self._by_path[path].contains(value) for path, value in params.items())
+
+    def sample(self, seed: int) -> dict[str, Value]:
+        """Draws the active parameters from the prior."""
+        return self._walk({}, seed)
+
+    def mutate(self, params: Mapping[str, Value], seed: int, *, p_resample: float, p_switch: float) -> dict[str, Value]:
+        """Mutates what is active; what becomes active is drawn from the prior, what no longer is, dropped.
+
+        Args:
+          p_resample: Chance that a number is drawn anew.
+          p_switch: Chance that a category is.
+        """
+        return self._walk(params, seed, (p_resample, p_switch))
+
+    def cross(
+        self, winner: Mapping[str, Value], loser: Mapping[str, Value], seed: int, probability: float
+    ) -> tuple[dict[str, Value], bool]:
+        """Returns the winner's values, some of them the loser's, and whether one was taken.
+
+        Conditions are settled by the mutation that follows.
+        """
+        shared = sorted(set(winner) & set(loser))
+        taken = {path: loser[path] for path in shared if Draws(seed, "cross", path).chance(probability)}
+        return {**winner, **taken}, bool(taken)
+
+    def settle(self, params: Mapping[str, Value], seed: int) -> dict[str, Value]:
+        """Makes the active set right without mutating: newly active from the prior, newly inactive dropped."""
+        return self._walk(params, seed)
+
+    def _walk(
+        self, known: Mapping[str, Value], seed: int, chances: tuple[float, float] | None = None
+    ) -> dict[str, Value]:
+        params: dict[str, Value] = {}
+        for path in self._paths:
+            if not self.is_active(path, params):
+                continue
+            parameter, draws = self._by_path[path], Draws(seed, "parameter", path)
+            if path not in known:
+                params[path] = parameter.sample(draws)
+            else:
+                params[path] = known[path] if chances is None else parameter.mutate(known[path], draws, *chances)
+        return params

@@ -1,0 +1,42 @@
+"""What is given to a chief: by name at its start, and by searches and commands while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lobench.core.subject import Given, Subject, SubjectKey
+from lobench.engine.checkpoints.intake import Intake
+from lobench.engine.chief.interfaces import Arrivals
+
+__all__ = ["Arriving"]
+
+
+class Arriving:
+    """Takes what is given into the ledger, by position.
+
+    Args:
+      given: Subjects that somebody names.
+      arrivals: What comes while the chief runs.
+    """
+
+    def __init__(self, intake: Intake, given: Sequence[Given], arrivals: Arrivals) -> None:
+        self._intake, self._given, self._arrivals = intake, given, arrivals
+
+    def first(self, say: Callable[[str], None]) -> dict[int, Subject]:
+        """Returns what is there at the start, each once; of two that are the same it is said."""
+        found: dict[int, Subject] = {}
+        first: dict[SubjectKey, Subject] = {}
+        for position, subject in filter(None, map(self._intake.give, self._given)):
+            if (same := first.setdefault(subject.key, subject)) is not subject:
+                say(f"{same.label!r} and {subject.label!r} are the same subject: it is computed once")
+            found.setdefault(position, subject)
+        for position, subject in self.next():
+            found.setdefault(position, subject)
+        return found
+
+    def next(self) -> list[tuple[int, Subject]]:
+        """Returns what came since the last call; trials may be the same subject as others, and are not said to be."""
+        found = [(given, self._intake.give(given)) for given in self._arrivals.given()]
+        for given, sighting in found:
+            self._arrivals.taken(given, sighting[1] if sighting is not None else None)
+        return [sighting for _, sighting in found if sighting is not None]

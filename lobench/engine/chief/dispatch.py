@@ -1,0 +1,62 @@
+"""What workers are sent for a lease, and what becomes of their answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+from lobench.core import planner
+from lobench.core.planner import EvaluationId
+from lobench.core.result import Curves, Outcome
+from lobench.engine.checkpoints.spool import Spool
+from lobench.engine.chief.interfaces import Progress
+from lobench.engine.chief.subjects import Subjects
+from lobench.engine.chief.worker_link import WatchWorkers, finished_of
+from lobench.engine.workers.protocol import Job, Result
+
+__all__ = ["Errands"]
+
+
+class Errands:
+    """Sends workers jobs. A job of an optimizer without theta names no file."""
+
+    def __init__(self, subjects: Subjects, spool: Spool, workers: WatchWorkers, progress: Progress) -> None:
+        self._subjects, self._spool, self._workers, self._progress = subjects, spool, workers, progress
+        self._copies: dict[int, tuple[str, int]] = {}  # by worker, of the theta that it was given
+
+    def lease(self, action: planner.Lease) -> planner.Finished | None:
+        """Sends a job; where its theta is gone, returns how it ended instead."""
+        evaluation = action.evaluation
+        subject = self._subjects.first(evaluation)
+        if not self._subjects.has_theta(evaluation):
+            text = f"its theta is gone: the spool lost its copy, and {subject.uri} cannot be read any more"
+            return planner.Finished(action.worker, action.lease, Outcome.EXPIRED, time.monotonic(), text)
+        self._copies[action.worker] = self._spool.copy_of(evaluation.sha256)
+        self._progress.leased(action.lease, subject, action.case)
+        uri, theta_path = self._theta(evaluation)
+        job = Job(
+            lease=action.lease,
+            case_key=evaluation.case_key,
+            seed_block=evaluation.block,
+            checkpoint_uri=uri,
+            theta_path=theta_path,
+            companions=tuple(self._companion(other) for other in action.companions),
+            variant=subject.variant,
+        )
+        self._workers.run(action.worker, job)
+        return None
+
+    def returned(self, worker: int, result: Result, now: float) -> tuple[planner.Finished, Curves | None]:
+        """Returns a worker's result; an error whose theta left the spool meanwhile is void, and is tried again."""
+        event, curves = finished_of(worker, result, now)
+        before = self._copies.pop(worker, None)
+        is_void = event.outcome is Outcome.ERROR and before is not None and before != self._spool.copy_of(before[0])
+        return (dataclasses.replace(event, is_void=True), None) if is_void else (event, curves)
+
+    def _companion(self, evaluation: EvaluationId) -> tuple[str, str]:
+        self._subjects.has_theta(evaluation)  # where it is gone, the worker does without it
+        return self._theta(evaluation)
+
+    def _theta(self, evaluation: EvaluationId) -> tuple[str, str]:
+        subject = self._subjects.first(evaluation)
+        return subject.uri, str(self._spool.path(evaluation.sha256)) if subject.has_theta else ""

@@ -1,0 +1,150 @@
+"""What a watch is told, tells and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from lobench.core.case import CaseInfo
+from lobench.core.planner import CommandEnded, CommandId, LeaseCommand, Left, Size
+from lobench.core.result import Outcome
+from lobench.core.settings_field import option
+from lobench.core.subject import Given, Subject
+from lobench.engine.chief.worker_link import WatchWorkers
+from lobench.engine.store.ledger import Ledger
+from lobench.hookspecs import EvaluationFinished
+
+__all__ = ["ERRORS", "Arrivals", "Ending", "Progress", "WatchOptions"]
+
+# Outcomes that another try may change, and that make a watch's exit code 3.
+ERRORS = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED)
+
+
+class Progress:
+    """What a watch tells while it runs; the command line shows it. By itself it shows nothing."""
+
+    def say(self, line: str) -> None: ...
+
+    def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
+        """Takes that a store is open, which a thread may read through a ledger of its own, until `closed`."""
+
+    def closed(self) -> None: ...
+
+    def cases(self, cases: Sequence[CaseInfo]) -> None: ...
+
+    def admitted(self, subject: Subject) -> None: ...
+
+    def step(self, lease: int, step: int) -> None: ...
+
+    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None: ...
+
+    def finished(self, event: EvaluationFinished, lease: int | None) -> None: ...
+
+    def completed(self, subject: Subject, left: Left) -> None:
+        """Takes that all evaluations of a subject are in the store."""
+
+
+class Arrivals(Protocol):
+    """What comes while a chief runs: commands and their checkpoints, the trials of searches."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a subject may come yet."""
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `given` or `waiting` has something now, so that the chief need not wait before it asks."""
+
+    def given(self) -> Sequence[Given]:
+        """Returns the subjects that are new since the last call."""
+
+    def taken(self, given: Given, subject: Subject | None) -> None:
+        """Takes what became of a given one; None: it cannot be read."""
+
+    def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
+        """Takes which cases a variant has."""
+
+    def finished(self, subject: Subject) -> None:
+        """Takes that all evaluations of a subject are in the ledger."""
+
+    def waiting(self) -> Sequence[tuple[tuple[CommandId, Size], ...]]:
+        """Returns commands that are to be run, since the last call, with what each takes of a machine."""
+
+    def act(self, action: LeaseCommand | CommandEnded, workers: WatchWorkers) -> None: ...
+
+    def refuse(self, uri: str, problem: str) -> bool:
+        """Takes that the cases of a subject cannot be bound; returns whether the rest goes on without it."""
+
+    def leave(self) -> None:
+        """Takes that the chief ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchOptions:
+    """How a watch goes on and ends. What is an `option` is one of `lobench watch` too, and needs no other place.
+
+    Attributes:
+      cases: Names of those that are evaluated, any of `CaseInfo.names`; (): all of the suites.
+      elsewhere: Whether workers may be on other machines.
+      replan: Whether what earlier starts were through with is planned anew; an edited suite counts from the next
+        checkpoint on.
+    """
+
+    once: bool = option(False, "Evaluate what is there and end.")
+    until_step: int | None = option(None, "End once a checkpoint of this outer step or a later one is done.")
+    idle_timeout: float | None = option(None, "End after so long without a new checkpoint.", least=0, metavar="SECONDS")
+    retry_errors: bool = option(False, "Try again what ended in error, timeout, oom, poisoned, expired.")
+    together: int = option(
+        1, "Compute N checkpoints that wait in one program; changes results in the last bits.", least=1, most=64,
+        metavar="N",
+    )  # fmt: skip
+    max_core_hours: float | None = option(None, "Begin nothing more once so many were used.", above=0)
+    experiment: str = option("", "Label of the evaluations, for studies.")
+    trial: str = option("", "Label of the evaluations, for studies.")
+    session: str = option("", "Label of the evaluations, for studies.")
+    cases: tuple[str, ...] = ()
+    elsewhere: bool = False
+    replan: bool = True
+
+    def is_enough(self, *, quiet_polls: int, highest_step: int, idle_seconds: float) -> bool:
+        """Says whether a watch waits for no further checkpoint.
+
+        Args:
+          quiet_polls: Looks at the source, since the last that found one.
+        """
+        return (
+            (self.once and quiet_polls >= 2)
+            or (self.until_step is not None and highest_step >= self.until_step)
+            or (self.idle_timeout is not None and idle_seconds > self.idle_timeout)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a watch ended: outcomes counted over this call, whether and why it ended early, what was there.
+
+    Attributes:
+      recorded: Outcomes of today's cases and programs in the store, whenever they were recorded.
+      num_left: Evaluations that were not begun, or not ended, of the checkpoints that are known.
+      suite_changed: Ended so that another watch begins with the suite as it is now.
+      core_seconds: What its workers used.
+      programs: Keys of those whose results count today.
+      subjects: What was evaluated, or was before.
+      cases: Of each variant, by its key.
+      unread: Why, by its place, the newest checkpoint of a run could not be read: what was evaluated is older.
+    """
+
+    outcomes: Mapping[Outcome, int]
+    recorded: Mapping[Outcome, int]
+    interrupted: bool
+    over_budget: bool
+    num_left: int
+    suite_changed: bool
+    core_seconds: float
+    num_checkpoints: int
+    behind: Mapping[str, int]
+    programs: Collection[str] = ()
+    subjects: Sequence[Subject] = ()
+    cases: Mapping[str, Sequence[CaseInfo]] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)

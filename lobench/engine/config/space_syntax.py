@@ -1,0 +1,229 @@
+"""Search spaces in an experiment's file: a reference where a value stands, `adam/adam.learning_rate = @rate/Real()`.
+
+Neither a space nor a search is a gin configurable: they are read here, and no worker ever sees one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from lobench.core.errors import ConfigError, suggestion
+from lobench.core.experiment import Method, Search
+from lobench.core.search.space import Kind, Parameter, check_parameters, parameter_of
+from lobench.engine.config.syntax import (
+    Binding,
+    Macro,
+    Reference,
+    Statement,
+    binding_text,
+    only_bindings,
+    parse_text,
+    references_in,
+)
+
+__all__ = [
+    "SEARCH_KEYS",
+    "check_spaces",
+    "effective",
+    "is_of_search",
+    "is_space",
+    "search_identity",
+    "search_of",
+    "space_of",
+    "without_searches",
+]
+
+SEARCH_KEYS = ("search", "num_trials", "wave", "stop_hopeless", "report_sessions")
+_OF_NO_TRIAL = ("label", "num_trials", "report_sessions", "num_cpus", "num_gpus")
+_KINDS = tuple(kind.capitalize() for kind in Kind)
+
+
+def is_space(value: object) -> bool:
+    """Says whether a value is a space: `@rate/Real()`."""
+    return isinstance(value, Reference) and value.name in _KINDS
+
+
+def is_of_search(binding: Binding, bindings: Iterable[Binding]) -> bool:
+    """Says whether a binding is of a space or of a search: `rate/Real.low`, `optuna.sampler`."""
+    name = binding.name
+    return bool(binding.parameter) and (name in _KINDS or name in _searches(bindings))
+
+
+def without_searches(statements: Sequence[Statement]) -> list[Statement]:
+    """Returns what a worker binds of a file of cases that is an experiment's too: nothing of spaces and searches."""
+    bindings = only_bindings(statements)
+    if not any(one.name == "Method" for one in bindings):
+        return list(statements)
+    names = {*_KINDS, *_searches(bindings)}
+    return [
+        one
+        for one in statements
+        if not isinstance(one, Binding)
+        or not (
+            is_space(one.value)
+            or (one.parameter and one.name in names)
+            or (one.name == "Method" and one.parameter in SEARCH_KEYS)
+        )
+    ]
+
+
+def _searches(bindings: Iterable[Binding]) -> set[str]:
+    return {
+        one.value.selector
+        for one in bindings
+        if (one.name, one.parameter) == ("Method", "search") and isinstance(one.value, Reference)
+    }
+
+
+def check_spaces(bindings: Sequence[Binding], methods: Sequence[str]) -> None:
+    """Refuses a space where no value of a method stands: among a case's bindings, in a list, without its call.
+
+    Raises:
+      ConfigError: there is one.
+    """
+    for binding in bindings:
+        inside = [one for one in references_in(binding.value) if is_space(one)]
+        if not inside:
+            continue
+        line = binding_text(binding)
+        is_methods = binding.scope.split("/")[0] in methods and binding.name != "Method" and binding.parameter
+        if not is_methods or not is_space(binding.value):
+            raise ConfigError(
+                "a space stands where no value of a method does",
+                where=binding.where,
+                got=line,
+                expected="a line such as `adam/adam.learning_rate = @rate/Real()`",
+            )
+        if not binding.value.evaluate:
+            raise ConfigError("a space is a call", where=binding.where, got=line, expected=f"{line}()")
+
+
+def effective(own: Sequence[Binding]) -> list[Binding]:
+    """Returns a method's bindings, of those of one path the last alone where one of them is a space."""
+    last = {_path(one): one for one in own}
+    searched = {_path(one) for one in own if is_space(one.value)}
+    return [one for one in own if _path(one) not in searched or last[_path(one)] is one]
+
+
+def _path(binding: Binding) -> tuple[str, str, str]:
+    return binding.scope, binding.selector, binding.parameter
+
+
+def space_of(name: str, own: Sequence[Binding], bindings: Sequence[Binding]) -> tuple[Parameter, ...]:
+    """Returns the spaces of a method, by the path of each in its scope.
+
+    Args:
+      own: Bindings of the method's scope.
+      bindings: All.
+    Raises:
+      ConfigError: a range is empty or reversed, a condition names no parameter, ...
+    """
+    found = []
+    for binding in own:
+        if is_space(binding.value):
+            inner = binding.scope.removeprefix(name).removeprefix("/")
+            path = binding_text(binding, inner).partition(" = ")[0]
+            keywords = _keywords(binding.value, binding.scope, bindings)
+            found.append(parameter_of(path, binding.value.name, keywords, binding.where))
+    if found:
+        check_parameters(found, f"method {name!r}")
+    return tuple(found)
+
+
+def search_of(
+    method: Method,
+    reference: Reference | None,
+    keys: Sequence[Binding],
+    own: Sequence[Binding],
+    all_: Sequence[Binding],
+) -> Search | None:
+    """Returns a method's search.
+
+    Args:
+      method: With its space.
+      reference: What `Method.search` is bound to.
+      keys: Bindings of its `Method.*`.
+    Raises:
+      ConfigError: a space without a search, a search without a space, the number of trials without a search.
+    """
+    if method.command and method.stop_hopeless is not None:
+        raise ConfigError(
+            f"nothing reads {method.name}/Method.stop_hopeless",
+            where=next(one.where for one in keys if one.parameter == "stop_hopeless"),
+            next_step="a meta-training goes on to its end: it counts for optimizers and checkpoints",
+        )
+    if reference is not None and method.space:
+        keywords = _keywords(reference, method.name, all_)
+        return Search(name=reference.selector, keywords=tuple(sorted(keywords.items())))
+    if reference is not None:
+        raise ConfigError(
+            f"method {method.name!r} has a search, and no space",
+            where=next(one.where for one in keys if one.parameter == "search"),
+            expected=f"a line such as `{method.name}/adam.learning_rate = @rate/Real()`",
+        )
+    if method.space:
+        where = next(one for one in own if is_space(one.value))
+        raise ConfigError(
+            f"method {method.name!r} has a space, and no search",
+            where=where.where,
+            got=binding_text(where),
+            next_step=f"bind {method.name}/Method.search = @random(), for example",
+        )
+    for one in keys:
+        if one.parameter in SEARCH_KEYS:
+            raise ConfigError(
+                f"nothing reads {method.name}/Method.{one.parameter}",
+                where=one.where,
+                next_step="it counts where Method.search is bound",
+            )
+    return None
+
+
+def _keywords(reference: Reference, scope: str, bindings: Sequence[Binding]) -> dict[str, Any]:
+    """Returns what gin would call a reference with, which stands in a scope: outer scopes first, inner ones win."""
+    parts = reference.scoped_selector.split("/")[:-1] or scope.split("/")
+    found: dict[str, Any] = {}
+    for depth in range(len(parts) + 1):
+        for one in bindings:
+            if (one.name, one.scope) == (reference.name, "/".join(parts[:depth])) and one.parameter:
+                found[one.parameter] = _plain(one, bindings)
+    return found
+
+
+def _plain(binding: Binding, bindings: Sequence[Binding]) -> Any:
+    """Returns a binding's value, a macro's own value where it is one."""
+    value = binding.value
+    if isinstance(value, Macro):
+        defined = [one for one in bindings if not one.parameter and one.selector == value.name]
+        if not defined:
+            names = [one.selector for one in bindings if not one.parameter]
+            raise ConfigError(
+                f"no macro %{value.name}",
+                where=binding.where,
+                next_step=suggestion(value.name, names),
+            )
+        value = defined[-1].value
+    if any(references_in(value)):
+        raise ConfigError("no plain value", where=binding.where, got=binding_text(binding))
+    return value
+
+
+def search_identity(config: str, name: str) -> tuple[str, ...]:
+    """Returns what the trials of a method's search hang on, as far as an experiment's text says it.
+
+    Another label, another number of trials or another method change nothing of it.
+    """
+    try:
+        bindings = only_bindings(parse_text(config, "the experiment"))
+    except ConfigError:
+        return ()
+    others = {one.scope for one in bindings if one.name == "Method"} - {name}
+    kept = [
+        binding_text(one)
+        for one in bindings
+        if one.scope.split("/")[0] not in others
+        and not (one.name == "Method" and one.parameter in _OF_NO_TRIAL)
+        and not (one.name == "Experiment" and one.parameter in ("name", "fixed"))
+    ]
+    return tuple(kept)

@@ -1,0 +1,1 @@
+"""`lobench run` and `lobench tune`: methods x cases x sessions."""

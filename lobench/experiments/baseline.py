@@ -1,0 +1,252 @@
+"""`lobench.baseline`: which cases of a suite need a baseline; tunes it, and keeps it beside the suite."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, BaselineError, baseline_path, trained_by
+from lobench.analysis.scores.baseline_grids import GRIDS, Grid, Searched, named_grid
+from lobench.api.settings import BaselineSettings, TuneSettings, command_text, texts
+from lobench.core.case import CaseSpec
+from lobench.core.program import PROGRAM_VERSION
+from lobench.core.wording import counted
+from lobench.engine.checkpoints.given import layers_at
+from lobench.engine.chief.interfaces import Progress
+from lobench.engine.config.bound import BoundCase, bind_case
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.shipped import find_suite, name_of
+from lobench.engine.config.suite import specs_called
+from lobench.engine.store.provenance import provenance
+from lobench.experiments.tune import searched
+from lobench.plugins import load_plugins
+from lobench.report.live.notebook_progress import default_progress
+
+__all__ = ["baseline", "case_key", "default_layers", "problems_in"]
+
+
+def baseline(
+    suites: str | Path | Sequence[str | Path], *, progress: Progress | None = None, **options: Any
+) -> list[Path]:
+    """Tunes baselines on the cases of suites and keeps them beside each, in SUITE/baselines; what is fresh stays.
+
+    Args:
+      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
+      options: Those of `lobench baseline`, by the names of the fields of `BaselineSettings`: `optimizers=("nadamw",)`,
+        `grid="algoperf"`, `cases=("relu32",)`.
+    Returns:
+      The files.
+    Raises:
+      SuiteError: there is no such suite or case. ConfigError: a case cannot be bound, or an optimizer not be tuned.
+    """
+    for name in ("optimizers", "cases", "vary"):
+        options |= {name: texts(options[name])} if name in options else {}
+    settings = BaselineSettings(**options)
+    say = (progress or default_progress()).say
+    paths = [find_suite(suite) for suite in texts(suites)]
+    for path in paths:
+        _make(path, settings, say)
+    return [
+        baseline_path(path, optimizer, _tuned_over(settings, optimizer).name)
+        for path in paths
+        for optimizer in settings.optimizers
+    ]
+
+
+def _tuned_over(settings: BaselineSettings, optimizer: str) -> Grid | Searched:
+    """Returns what an optimizer is tuned over.
+
+    Raises:
+      ConfigError, UsageError: the grid or the search is wrong.
+    """
+    if not settings.vary and not settings.search:
+        return named_grid(settings.grid)
+    tuned = TuneSettings(
+        suites=(), optimizer=optimizer, vary=settings.vary, search=settings.search, num_trials=settings.num_trials
+    )
+    return searched(tuned, load_plugins())
+
+
+def _refreshing(settings: BaselineSettings, suite: Path, optimizer: str) -> str:
+    """Returns the command that makes the baseline of a suite again."""
+    usual = BaselineSettings()
+    names = ("grid", "search", "vary", "num_trials", "seeds", "horizon_factor")
+    values = {name: getattr(settings, name) for name in names}
+    asked = {name: value for name, value in values.items() if value != getattr(usual, name)}
+    own = "" if optimizer in usual.optimizers else optimizer
+    return command_text("lobench", "baseline", name_of(suite), optimizer=own, **asked)
+
+
+def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) -> None:
+    """Tunes each optimizer on each case whose baseline is stale or missing, and writes the file after each."""
+    from lobench.evaluation.tuning import tune, tuned_again
+
+    grids, layers = {name: _tuned_over(command, name) for name in command.optimizers}, default_layers()
+    found = list(_bound_cases(suite, command, layers))
+    for optimizer, grid in grids.items():
+        path = baseline_path(suite, optimizer, grid.name)
+        baseline = _start(path, suite, command, optimizer, grid)
+        for spec, bound in found:
+            name = case_key(spec, suite)
+            before = _kept(baseline, spec, bound, command, grid)
+            if before is None and (taken := _tuned_elsewhere(path, spec, bound, command, baseline, grid)) is not None:
+                before, other = taken
+                say(f"{optimizer} {name}: taken from {name_of(other)}")
+            if before is not None:
+                if baseline.cases.get(name) is not before:  # of another suite, or the case had another name
+                    baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: before})
+                    baseline.save(path)
+                if before.program and before.is_scored_as(bound.case.scale, bound.case.minimum):
+                    say(f"{optimizer} {name}: fresh")
+                    continue
+                if before.program:
+                    scored = dataclasses.replace(before, scale=bound.case.scale, minimum=bound.case.minimum)
+                    baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: scored})
+                    baseline.save(path)
+                    say(f"{optimizer} {name}: tuned as before, scored as the case says now")
+                    continue
+                if (again := tuned_again(spec, layers, optimizer, before)) is not None:
+                    baseline = _with(baseline, name, again, spec)
+                    baseline.save(path)
+                    say(f"{optimizer} {name}: tuned as before, its best point evaluated again")
+                    continue
+            started = time.perf_counter()
+            case = tune(spec, layers, optimizer, grid, num_seeds=command.seeds, horizon_factor=command.horizon_factor)
+            baseline = _with(baseline, name, case, spec)
+            baseline.save(path)
+            values = case.grid[case.best[0]].values
+            best = ", ".join(f"{key} {value:g}" for key, value in values.items()) or "as it is"
+            loss, points = case.tuned_mean("train/loss"), counted(len(case.grid), "point")
+            seconds = time.perf_counter() - started
+            say(f"{optimizer} {name}: {best}, train/loss {loss:.4g}, {points} in {seconds:.0f} s")
+        # Cases that the suite no longer has go, once the whole suite was looked at.
+        if not command.cases and suite.is_dir():
+            known = {case_key(spec, suite) for spec, _ in found}
+            kept = {name: case for name, case in baseline.cases.items() if name in known}
+            if kept.keys() != baseline.cases.keys():
+                baseline = dataclasses.replace(baseline, cases=kept)
+                baseline.save(path)
+        say(f"{path}: {counted(len(baseline.cases), 'case')}, {path.stat().st_size / 1000:.0f} kB")
+
+
+def _with(baseline: Baseline, name: str, case: BaselineCase, spec: CaseSpec) -> Baseline:
+    """Returns a baseline with a case that was trained now."""
+    from lobench.inner.backend import device_description
+
+    made = provenance(bindings="", device=device_description(), folder=Path(spec.path).parent)
+    said = {"device": made.device, "versions": dict(made.versions), "git_revision": made.git_revision}
+    return dataclasses.replace(baseline, provenance=said, cases={**baseline.cases, name: case})
+
+
+def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
+    """Returns a line for every case whose baseline is stale or missing."""
+    problems: list[str] = []
+    grids = {name: _tuned_over(command, name) for name in command.optimizers}
+    found = list(_bound_cases(suite, command, default_layers()))
+    for optimizer, grid in grids.items():
+        path, refresh = baseline_path(suite, optimizer, grid.name), _refreshing(command, suite, optimizer)
+        if not path.is_file():
+            problems.append(f"{path}: there is no such baseline; run `{refresh}`")
+            continue
+        baseline = Baseline.load(path)
+        is_other = isinstance(grid, Searched) and not _is_same_search(baseline.refresh, refresh)
+        for spec, bound in found:
+            case, name = baseline.find(bound.info.problem, spec.name), case_key(spec, suite)
+            if case is None or not baseline.has(bound.info.problem):
+                problems.append(f"{path}: {name} is stale or missing; run `{refresh}`")
+            elif is_other or not _is_tuned_over(case, grid):
+                problems.append(f"{path}: {name} was tuned over other values; run `{refresh}`")
+            elif case.program and case.program != trained_by(bound.phase_lines):
+                problems.append(f"{path}: {name} was trained by another program, or in other phases; run `{refresh}`")
+            elif not case.program:
+                what = "is of an older lobench, its best point not evaluated alone"
+                problems.append(f"{path}: {name} {what}; run `{refresh}`, which keeps the grid where it can")
+            elif not case.is_scored_as(bound.case.scale, bound.case.minimum):
+                problems.append(f"{path}: {name} has another scale or minimum; run `{refresh}`, which takes seconds")
+    return problems
+
+
+def case_key(spec: CaseSpec, suite: Path) -> str:
+    """Returns what a baseline file calls a case: `digits.gin:relu32`, below a folder `small/digits.gin:relu32`."""
+    file, folder = Path(spec.path).resolve(), suite.resolve()
+    return f"{file.relative_to(folder).as_posix() if folder.is_dir() else file.name}:{spec.name}"
+
+
+def _kept(
+    baseline: Baseline, spec: CaseSpec, bound: BoundCase, command: BaselineSettings, grid: Grid | Searched
+) -> BaselineCase | None:
+    """Returns what was tuned before and need not be tuned again."""
+    case = baseline.find(bound.info.problem, spec.name)
+    if command.force or case is None or not baseline.has(bound.info.problem) or not _is_tuned_over(case, grid):
+        return None
+    if case.program not in ("", trained_by(bound.phase_lines)):
+        return None
+    is_as_long = case.horizon_factor == (1 if case.ends_with_budget else command.horizon_factor)
+    return case if is_as_long and len(case.seeds) == command.seeds else None
+
+
+def _is_tuned_over(case: BaselineCase, grid: Grid | Searched) -> bool:
+    """Says whether these are the grid's points: a file of points may have changed. An optimizer as it is has one."""
+    if isinstance(grid, Searched) or grid.name in GRIDS:
+        return True
+    return [dict(point.values) for point in case.grid] in ([dict(point) for point in grid.points], [{}])
+
+
+def _is_same_search(before: str, now: str) -> bool:
+    """Says whether two commands that make baselines, of whatever suite, have the same options."""
+    return shlex.split(before)[3:] == shlex.split(now)[3:]
+
+
+def _tuned_elsewhere(
+    path: Path,
+    spec: CaseSpec,
+    bound: BoundCase,
+    command: BaselineSettings,
+    baseline: Baseline,
+    grid: Grid | Searched,
+) -> tuple[BaselineCase, Path] | None:
+    """Returns what was tuned on the same problem beside another suite of the same folder, and in which file."""
+    here = path.resolve()  # of a suite that is the working directory itself the folder has no name
+    for other in sorted(here.parent.parent.parent.glob(f"*/{here.parent.name}/{here.name}")):
+        if other != here and bound.info.problem in other.read_text(encoding="utf-8"):
+            theirs = Baseline.load(other)
+            if isinstance(grid, Searched) and not _is_same_search(theirs.refresh, baseline.refresh):
+                continue
+            if (found := _kept(theirs, spec, bound, command, grid)) is not None:
+                return found, other if path.is_absolute() else Path(os.path.relpath(other))
+    return None
+
+
+def _start(path: Path, suite: Path, command: BaselineSettings, optimizer: str, grid: Grid | Searched) -> Baseline:
+    """Returns what the file holds already, or an empty baseline: of another search nothing is kept."""
+    refresh = _refreshing(command, suite, optimizer)
+    empty = Baseline(optimizer=optimizer, protocol=grid.name, refresh=refresh)
+    if not path.is_file():
+        return empty
+    try:
+        before = Baseline.load(path)
+    except BaselineError:
+        if not command.force:
+            raise
+        return empty
+    is_current = before.program_version == PROGRAM_VERSION
+    is_current &= not isinstance(grid, Searched) or _is_same_search(before.refresh, refresh)
+    return dataclasses.replace(empty, provenance=before.provenance, cases=before.cases if is_current else {})
+
+
+def default_layers() -> Layers:
+    """Returns what is bound around a case of a baseline: the plugins' modules alone."""
+    return layers_at("", load_plugins())
+
+
+def _bound_cases(suite: Path, command: BaselineSettings, layers: Layers) -> Iterator[tuple[CaseSpec, BoundCase]]:
+    from lobench.evaluation.runner import claim_for
+
+    for spec in specs_called(command.cases, suite):
+        claim_for(spec, layers)  # before the suite's modules are imported: they may make arrays
+        yield spec, bind_case(spec, layers, build=False)

@@ -1,0 +1,382 @@
+"""The plan of an experiment: what is there already, and what is missing (`lobench run --check`)."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from lobench.api.settings import WatchSettings
+from lobench.core.case import OPTIMIZER_FIELDS, CaseSpec, SeedBlock, seed_blocks
+from lobench.core.experiment import CommandState, Method, SessionBlocks
+from lobench.core.search.search import Trial
+from lobench.core.search.space import Space, Value
+from lobench.core.subject import Subject, SubjectKey, Variant
+from lobench.core.trials import is_over
+from lobench.engine.checkpoints.readers import load_checkpoint
+from lobench.engine.chief.commands import CommandRun
+from lobench.engine.config.bound import number_of
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.suite import specs_called
+from lobench.engine.config.syntax import only_bindings, parse_text
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.experiments.existing import Held, NamedBlock, cases_of
+from lobench.experiments.file import ExperimentFile
+from lobench.experiments.members import states_by_folder
+from lobench.experiments.method_index import Roster
+from lobench.experiments.methods import blocks_of, given_method, looked_at
+from lobench.experiments.search.planned import PlannedSearch, known_of
+from lobench.plugins import PluginManager
+
+__all__ = ["ExperimentPlan", "MethodPlan", "bind_waiting_commands", "plan_of"]
+
+_DRAWS = 64  # of a search's space, to have each of its parameters
+_SOME_OPTIMIZER = ("Case.optimizer = @sgd()",)  # where a trainer's config.gin will name it
+_WITHOUT: tuple[CommandState, ...] = ("failed", "infeasible")  # they bring no checkpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodPlan:
+    """How much of a method is there, as far as files and the store tell.
+
+    Attributes:
+      num_planned: Evaluations.
+      num_missing: Those of them that the store does not hold.
+      seconds: What these take, by recorded durations of their cases.
+      unknown: Cases, among these, that never ran.
+      num_trainings: Sessions of a command, each with as many evaluations.
+      num_trials: Of a search, at most.
+      num_reported: Evaluations of the best one on fresh seeds.
+      repeated: What of this the methods before it have too: a run computes it once.
+    """
+
+    method: Method
+    num_planned: int
+    num_missing: int
+    seconds: float
+    unknown: frozenset[str]
+    num_trainings: int = 0
+    num_trials: int = 0
+    num_reported: int = 0
+    repeated: MethodPlan | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentPlan:
+    """What is planned, and what of it is missing; what two methods share counts once.
+
+    Attributes:
+      unbound: Titles of the methods whose bindings nobody has checked: no worker was started.
+    """
+
+    store: Path
+    methods: tuple[MethodPlan, ...]
+    num_cases: int
+    unbound: tuple[str, ...] = ()
+
+    @property
+    def num_planned(self) -> int:
+        return int(self._sum("num_planned"))
+
+    @property
+    def num_missing(self) -> int:
+        return int(self._sum("num_missing"))
+
+    @property
+    def seconds(self) -> float:
+        return self._sum("seconds")
+
+    def _sum(self, name: Literal["num_planned", "num_missing", "seconds"]) -> float:
+        repeated = [one.repeated for one in self.methods if one.repeated is not None]
+        every, again = (math.fsum(getattr(one, name) for one in plans) for plans in (self.methods, repeated))
+        return every - again
+
+
+def plan_of(
+    file: ExperimentFile,
+    methods: Sequence[Method],
+    searches: Mapping[str, PlannedSearch],
+    settings: WatchSettings,
+    manager: PluginManager,
+    *,
+    is_offline: bool = False,
+) -> ExperimentPlan:
+    """Returns how much of each method is missing. Trains nothing and writes nothing.
+
+    Every method is bound as the run binds it, in one worker of this machine: what gin says wrong of one is an error.
+    Of a search that are trials which have each of its parameters; of a command without a checkpoint its own bindings,
+    with some optimizer where they name none.
+
+    Args:
+      methods: Those that are planned.
+      searches: Theirs, by name.
+      settings: What would be run.
+      is_offline: Whether no worker is started: the methods that the store does not remember are not bound.
+    Raises:
+      CheckpointError: a checkpoint cannot be read. SuiteError: the cases cannot be collected, or not be bound.
+    """
+    store, specs = settings.store_folder, specs_called(settings.cases, *settings.suites)
+    blocks = blocks_of(file.experiment, store)
+    with looked_at(store) as ledger:
+        wanted = _Wanted(file, methods, searches, settings, manager, ledger)
+        cases = cases_of(wanted.labels, ledger, settings, manager, store, is_offline=is_offline)
+        rows = list(ledger.evaluations()) if ledger is not None else []
+        unbound = [(spec.names[-1], block) for spec in specs for block in _blocks(spec, file, blocks)]
+        planner = _Planner(
+            wanted=wanted,
+            held=Held(ledger, settings, cases, unbound),
+            shown=_short_names(specs),
+            durations=_durations(rows),
+        )
+        plans = planner.plans(methods)
+    skipped = [label for variant, label in wanted.labels.items() if variant.key not in cases]
+    return ExperimentPlan(
+        store=store, methods=tuple(plans), num_cases=len(specs), unbound=tuple(dict.fromkeys(skipped))
+    )
+
+
+def bind_waiting_commands(
+    file: ExperimentFile, methods: Sequence[Method], settings: WatchSettings, manager: PluginManager
+) -> None:
+    """Binds the cases for commands that were not run yet: what nobody knows is said before hours of training.
+
+    Raises:
+      SuiteError: the cases cannot be bound.
+    """
+    with looked_at(settings.store_folder, is_written=True) as ledger:
+        trainings, has_optimizer = _Trainings(file, ledger, settings), _names_optimizer(file.shared)
+        waiting = [one for one in methods if one.kind == "command" and one.search is None]
+        labels = {
+            _waiting_variant(one, has_optimizer=has_optimizer): one.title
+            for one in waiting
+            if trainings.num_expected(one)
+        }
+        if labels:
+            cases_of(labels, ledger, settings, manager, settings.store_folder)
+
+
+class _Wanted:
+    """What a run would evaluate, as far as files and the store tell.
+
+    Attributes:
+      subjects: Of each method without a search, those that are known.
+      waiting: Of each method, the variant of what is not known yet: a command's checkpoints, a search's trials.
+      known: Of each search, what the store holds of it.
+      labels: Every variant, and whose it is.
+    """
+
+    def __init__(
+        self,
+        file: ExperimentFile,
+        methods: Sequence[Method],
+        searches: Mapping[str, PlannedSearch],
+        settings: WatchSettings,
+        manager: PluginManager,
+        ledger: Ledger | None,
+    ) -> None:
+        self._manager, self._allow_pickle = manager, settings.allow_pickle
+        self.trainings, self.searches = _Trainings(file, ledger, settings), searches
+        self.num_sessions = len(file.experiment.sessions or (0,))
+        self.subjects = dict[str, list[Subject]]()
+        self.waiting = dict[str, Variant]()
+        self.known = {name: known_of(one, file, ledger) for name, one in searches.items()}
+        self.labels = dict[Variant, str]()
+        has_optimizer = _names_optimizer(file.shared)
+        for method in methods:
+            if method.search is not None:
+                tried = [method.with_values(values) for values in _samples(searches[method.name].space)]
+                variants = [_waiting_variant(one, has_optimizer=has_optimizer) for one in tried]
+                self.waiting[method.name] = variants[0]
+                open_trials = [one for one in self.trials_of(method) if not is_over(one.state)]
+                is_text = method.kind == "optimizer"  # of others the bindings are not in the hash
+                own = [self._subject_of(method.with_values(one.parameters)) for one in open_trials if is_text]
+                self.subjects[method.name] = own
+                if method.kind == "checkpoint":
+                    self._subject_of(tried[0])  # it can be read
+            elif method.kind == "command":
+                own = self.subjects[method.name] = self.trainings.brought(method)
+                self.waiting[method.name] = _waiting_variant(method, has_optimizer=has_optimizer)
+                variants = [self.waiting[method.name]] if self.trainings.num_expected(method) else []
+            else:
+                own = self.subjects[method.name] = [self._subject_of(method)]
+                variants = []
+            for variant in (*(one.variant for one in own), *variants):
+                self.labels.setdefault(variant, method.title)
+
+    def trials_of(self, method: Method) -> Sequence[Trial]:
+        return self.known[method.name].trials[: self.searches[method.name].num_trials]
+
+    def _subject_of(self, method: Method) -> Subject:
+        """Returns what a method that is an optimizer or a checkpoint evaluates."""
+        given = given_method(method, label=method.title)
+        if isinstance(given, Subject):
+            return given
+        return given.read_as(load_checkpoint(given.uri, self._manager, allow_pickle=self._allow_pickle)[0])
+
+
+def _samples(space: Space) -> list[Mapping[str, Value]]:
+    """Returns points of a space that have each of its parameters once, as far as a few draws find them."""
+    found: list[Mapping[str, Value]] = []
+    seen = set[str]()
+    for seed in range(_DRAWS):
+        values = space.sample(seed)
+        if not found or not seen.issuperset(values):
+            found.append(values)
+            seen.update(values)
+        if len(seen) == len(space.parameters):
+            break
+    return found
+
+
+def _waiting_variant(method: Method, *, has_optimizer: bool) -> Variant:
+    """Returns the variant of what a method evaluates; of a command, without the `config.gin` that it will write.
+
+    Args:
+      has_optimizer: Whether the file names an optimizer for all.
+    """
+    if method.kind != "command":
+        return given_method(method, label=method.title).variant
+    is_named = has_optimizer or _names_optimizer(method.bindings)
+    return Variant(bindings=(*method.bindings, *(() if is_named else _SOME_OPTIMIZER)), trainer_config="")
+
+
+def _names_optimizer(lines: Sequence[str]) -> bool:
+    statements = [statement for line in lines for statement in parse_text(line, repr(line))]
+    return any(one.name == "Case" and one.parameter in OPTIMIZER_FIELDS for one in only_bindings(statements))
+
+
+class _Trainings:
+    """What became of the trainings of commands."""
+
+    def __init__(self, file: ExperimentFile, ledger: Ledger | None, settings: WatchSettings) -> None:
+        self._file, self._settings = file, settings
+        self._states = states_by_folder(ledger) if ledger is not None else {}
+        self._sightings = ledger.sightings().values() if ledger is not None else ()
+
+    def num_of(self, method: Method) -> int:
+        return len(self._runs(method))
+
+    def brought(self, method: Method) -> list[Subject]:
+        """Returns the checkpoints that a command has, each theta once."""
+        found = [one for run in self._runs(method) for one in self._of(run)]
+        return list({one.key: one for one in found}.values())
+
+    def num_expected(self, method: Method) -> int:
+        """Returns how many sessions bring a checkpoint yet."""
+        without = [self._states.get(run.name, "waiting") for run in self._runs(method) if not self._of(run)]
+        return sum(state not in _WITHOUT or self._settings.retry_errors for state in without)
+
+    def _runs(self, method: Method) -> Sequence[CommandRun]:
+        return Roster(self._file, (method,), {}, {}, self._settings.store_folder).runs
+
+    def _of(self, run: CommandRun) -> list[Subject]:
+        own = [one for one in self._sightings if one.has_theta and Path(one.uri).is_relative_to(run.folder)]
+        return own[-1:] if run.method.checkpoints == "last" else own
+
+
+def _blocks(spec: CaseSpec, file: ExperimentFile, blocks: SessionBlocks | None) -> list[SeedBlock]:
+    if blocks is not None:
+        return list(seed_blocks(sum(blocks.widths), None, blocks.first_seed, blocks.widths))
+    return list(seed_blocks(number_of("num_seeds", spec, Layers(gin_params=file.shared)) or 1, None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planner:
+    """Makes plans of methods.
+
+    Attributes:
+      shown: What each case is called where people read it.
+      durations: Seconds that an evaluation of a case took, by case.
+    """
+
+    wanted: _Wanted
+    held: Held
+    shown: Mapping[str, str]
+    durations: Mapping[str, float]
+
+    def plans(self, methods: Sequence[Method]) -> list[MethodPlan]:
+        """Returns the plans in the methods' order, each with what the ones before it have too."""
+        found, seen = list[MethodPlan](), set[SubjectKey]()
+        for method in methods:
+            if method.search is not None:
+                found.append(self._of_search(method, self.wanted.searches[method.name]))
+                continue
+            own = self.wanted.subjects[method.name]
+            plan = self._of(method, own, self.wanted.trainings.num_expected(method))
+            repeated = self._of(method, [one for one in own if one.key in seen], 0)
+            found.append(replace(plan, repeated=repeated))
+            seen.update(one.key for one in own)
+        return found
+
+    def _of(self, method: Method, subjects: Sequence[Subject], num_expected: int) -> MethodPlan:
+        """Returns the plan of subjects, and of so many more that are not there yet."""
+        blocks = [self.held.blocks_of(one.sha256, one.variant) for one in subjects]
+        blocks += [self._waiting(method)] * num_expected if num_expected else []
+        return self._priced(
+            method,
+            [block for planned, _ in blocks for block in planned],
+            [block for _, missing in blocks for block in missing],
+            num_trainings=self.wanted.trainings.num_of(method) if method.kind == "command" else 0,
+        )
+
+    def _waiting(self, method: Method) -> tuple[list[NamedBlock], list[NamedBlock]]:
+        return self.held.blocks_of("", self.wanted.waiting[method.name])
+
+    def _of_search(self, method: Method, search: PlannedSearch) -> MethodPlan:
+        """Returns the plan of a search: trials that nobody has proposed yet lack everything."""
+        factor = self.wanted.num_sessions if method.kind == "command" else 1
+        every = self._waiting(method)[0] * factor
+        trials, subjects = self.wanted.trials_of(method), iter(self.wanted.subjects[method.name])
+        missing = every * (search.num_trials - len(trials))
+        for _ in (trial for trial in trials if not is_over(trial.state)):
+            one = next(subjects, None)
+            missing = missing + (every if one is None else self.held.blocks_of(one.sha256, one.variant)[1])
+        num_stopped = sum(trial.state == "stopped" for trial in trials)
+        num_reported = 0 if method.report_sessions == 0 else len(every)
+        missing = missing + (every if num_reported and not self.wanted.known[method.name].is_reported else [])
+        plan = self._priced(
+            method,
+            every * (search.num_trials - num_stopped),
+            missing,
+            num_trainings=factor * search.num_trials if method.kind == "command" else 0,
+        )
+        return replace(
+            plan,
+            num_planned=plan.num_planned + num_reported,
+            num_trials=search.num_trials,
+            num_reported=num_reported,
+        )
+
+    def _priced(
+        self, method: Method, planned: Sequence[NamedBlock], missing: Sequence[NamedBlock], *, num_trainings: int
+    ) -> MethodPlan:
+        """Returns a plan with what its missing evaluations take."""
+        return MethodPlan(
+            method=method,
+            num_planned=len(planned),
+            num_missing=len(missing),
+            seconds=math.fsum(self.durations.get(name, 0.0) for name, _ in missing),
+            unknown=frozenset(self.shown.get(name, name) for name, _ in missing if name not in self.durations),
+            num_trainings=num_trainings,
+        )
+
+
+def _short_names(cases: Sequence[CaseSpec]) -> dict[str, str]:
+    """Returns `quick/relu32` for `quick/digits.relu32`, where no other case is called so."""
+    short = {spec.names[-1]: f"{spec.suite}/{spec.names[0]}" for spec in cases}
+    counts = Counter(short.values())
+    return {name: own if counts[own] == 1 else name for name, own in short.items()}
+
+
+def _durations(rows: Sequence[EvaluationRow]) -> dict[str, float]:
+    """Returns the mean seconds that an evaluation of a case took, by case."""
+    seconds: dict[str, list[float]] = {}
+    for row in rows:
+        if row.payload is not None:
+            head, _ = row.header()
+            for name in row.case.names:
+                seconds.setdefault(name, []).append(head["compile_seconds"] + head["wall_seconds"])
+    return {name: sum(values) / len(values) for name, values in seconds.items()}

@@ -1,0 +1,118 @@
+"""`lobench run`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lobench.api.settings import WatchSettings
+from lobench.cli.options import display_options, options_of
+from lobench.cli.output import emit, format_option
+from lobench.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from lobench.experiments.run import RunSettings
+    from lobench.report.live.progress import Colour
+
+__all__ = ["run", "run_experiment"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  lobench run experiment.gin
+  lobench run experiment.gin --method celo --method adam
+  lobench run experiment.gin --case quick/relu32               # the rest at another call
+  lobench run experiment.gin --gin-param 'Experiment.num_sessions = 10'
+  lobench run experiment.gin --check
+
+Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an error or a command failed, 4
+--max-core-hours are used and evaluations are left, 130 interrupted, 141 nobody reads
+what it prints."""
+)
+@click.argument("experiment", metavar="EXPERIMENT.gin")
+@click.option("--store", default="", help="Result store (default: .lobench/EXPERIMENT).")
+@click.option("--method", "methods", multiple=True, help="Only this method; may be given again. The rest later.")
+@click.option(
+    "--case", "cases", multiple=True, help="Only this case: relu32, quick/relu32 or digits.relu32; may be given again."
+)
+@options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "sinks")
+@click.option("--report", is_flag=True, help="Keep a web page of the results current: report.html in the store.")
+@click.option("--gin-param", "gin_params", multiple=True, help="gin binding after the file's; may be given again.")
+@click.option(
+    "--check",
+    "--dry-run",
+    is_flag=True,
+    help="Train nothing: plan and bind all methods as the run does, and say what is missing and what it costs.",
+)
+@click.option("--offline", is_flag=True, help="With --check: start no worker either; say what was not checked.")
+@options_of(WatchSettings, "max_core_hours", "retry_errors", "allow_pickle")
+@format_option("text", "json")
+@display_options
+def run(
+    report: bool,
+    check: bool,
+    offline: bool,
+    kind: str,
+    verbose: bool,
+    color: Colour,
+    sinks: tuple[str, ...],
+    **options: object,
+) -> None:
+    """Run an experiment: methods x cases x sessions, as far as the store does not hold them yet."""
+    from lobench.experiments.run import RunSettings
+    from lobench.report.page.builtin import REPORT
+
+    sinks = (*sinks, REPORT) if report and REPORT not in sinks else sinks
+    ran_as: tuple[str, dict[str, Any]] | None = ("run", {}) if kind == "json" else None
+    settings = RunSettings(sinks=sinks, **options)  # type: ignore[arg-type]  # checked by click
+    run_experiment(settings, check=check, offline=offline, ran_as=ran_as, verbose=verbose, color=color)
+
+
+def run_experiment(
+    settings: RunSettings,
+    *,
+    check: bool,
+    offline: bool = False,
+    ran_as: tuple[str, Mapping[str, Any]] | None,
+    verbose: bool = False,
+    color: Colour = "auto",
+) -> None:
+    """Runs an experiment, or says what is planned, and exits as `lobench run` does.
+
+    Args:
+      offline: With `check`: no worker is started.
+      ran_as: The schema for programs, and what its document holds besides; None: text alone.
+    """
+    from lobench.api.settings import num_workers
+    from lobench.cli.endings import ending_lines, plan_lines, run_exit_code, say_unmet, table_of
+    from lobench.cli.records import plan_record, ran_record
+    from lobench.experiments.run import ExperimentRun
+    from lobench.report.live.methods import make_method_progress
+    from lobench.report.live.notebook_progress import default_progress
+
+    planned = ExperimentRun(settings)
+    if offline and not check:
+        raise UsageError("--offline is of --check: a run needs its workers")
+    if check:
+        plan = planned.check(default_progress(), is_offline=offline)
+        max_cores = num_workers(settings.workers)
+        for line in plan_lines(plan, max_cores):
+            click.echo(line)
+        if ran_as is not None:
+            emit(f"{ran_as[0]}.plan", {**ran_as[1], **plan_record(plan, max_cores)})
+        return
+    progress = make_method_progress(sys.stdout, planned.methods, verbose=verbose, color=color)
+    with progress:
+        ran = planned.run(progress)
+    click.echo(table_of(ran), nl=False)
+    if not ran.ending.interrupted:
+        say_unmet(ran.store, ran.ending, planned.repeating_command, progress.say)
+    for line in ending_lines(ran):
+        progress.say(line)
+    if ran_as is not None:
+        emit(ran_as[0], {**ran_as[1], **ran_record(ran)})
+    sys.exit(run_exit_code(ran))

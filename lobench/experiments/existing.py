@@ -1,0 +1,99 @@
+"""What a store holds of subjects, found as a run would find it; nothing is written, and nothing is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lobench.api.components import worker_config
+from lobench.api.dry_run import collected
+from lobench.api.engine_run import HERE
+from lobench.api.settings import WatchSettings
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.planner import EvaluationId, Plan
+from lobench.core.planner.events import History
+from lobench.core.subject import Variant
+from lobench.engine.chief.case_cache import KnownCases
+from lobench.engine.chief.interfaces import ERRORS
+from lobench.engine.config.suite_files import SuiteFiles
+from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.programs import Expected
+from lobench.plugins import PluginManager
+
+__all__ = ["Held", "NamedBlock", "cases_of"]
+
+NamedBlock = tuple[str, SeedBlock]  # the longest name of a case, and seeds
+
+
+class Held:
+    """The evaluations that a store has, and those that it lacks, of subjects with the cases as they are now.
+
+    Args:
+      ledger: None: the store holds nothing.
+      settings: What would be run.
+      cases: By the key of a variant, as `cases_of` returns them.
+      unbound: What stands for the blocks of a variant that is not among these: all of them count as missing.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger | None,
+        settings: WatchSettings,
+        cases: Mapping[str, Sequence[CaseInfo]],
+        unbound: Sequence[NamedBlock],
+    ) -> None:
+        history = History()
+        if ledger is not None:
+            expected = Expected(is_elsewhere=settings.executor not in HERE)
+            retried = ERRORS if settings.retry_errors else ()
+            history = ledger.history(ledger.accepted_programs(expected.all()), retried=retried)
+        self._plan, self._retried = Plan(history), history.retried
+        self._cases, self._unbound = cases, list(unbound)
+
+    def blocks_of(self, sha256: str, variant: Variant) -> tuple[list[NamedBlock], list[NamedBlock]]:
+        """Returns all of a subject, and what of it is missing; with "" for what has no sha256 yet, that is all."""
+        if variant.key not in self._cases:
+            return self._unbound, self._unbound
+        planned: list[NamedBlock] = []
+        missing: list[NamedBlock] = []
+        for case in self._cases[variant.key]:
+            name, wholes = case.names[-1], (EvaluationId(sha256, case.key, block) for block in case.blocks())
+            for part in (part for whole in wholes for part in self._plan.parts(whole)):
+                planned.append((name, part.block))
+                if part in self._retried or not self._plan.is_recorded(part):
+                    missing.append((name, part.block))
+        return planned, missing
+
+
+def cases_of(
+    labels: Mapping[Variant, str],
+    ledger: Ledger | None,
+    settings: WatchSettings,
+    manager: PluginManager,
+    store: Path,
+    *,
+    is_offline: bool = False,
+) -> dict[str, Sequence[CaseInfo]]:
+    """Returns the cases that were asked for, by the key of a variant.
+
+    While no file has changed since the store was told of them, it remembers the cases; otherwise a worker of this
+    machine collects and binds them, all variants at once.
+
+    Args:
+      labels: The variants, and what errors call who has them.
+      ledger: Of the store; None where there is none.
+      is_offline: Whether no worker is started: what the store does not remember is left out.
+    Raises:
+      SuiteError: the cases cannot be collected, or not be bound.
+    """
+    settings = settings.found()
+    config, found = worker_config(settings, manager, store), dict[str, Sequence[CaseInfo]]()
+    if ledger is not None:
+        known = KnownCases(ledger, lambda: config, SuiteFiles(settings.suites, settings.gin_files, settings.location))
+        recalled = ((variant, known.recall(variant)) for variant in labels)
+        found = {variant.key: cases for variant, cases in recalled if cases is not None}
+    unknown = {variant: label for variant, label in labels.items() if variant.key not in found}
+    if unknown and not is_offline:
+        found |= collected(config, unknown)
+    names = set(settings.cases)
+    return {key: [one for one in cases if not names or names & {*one.names}] for key, cases in found.items()}

@@ -1,0 +1,363 @@
+"""Reads an experiment's file: scopes that bind `Method.*` are methods, what else is there is for all of them.
+
+Nothing that the file names is imported: what it says wrong is said before a worker starts.
+"""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from lobench.core.errors import ConfigError, UsageError, suggestion
+from lobench.core.experiment import Experiment, Method, problem_of
+from lobench.engine.config.shipped import find_suite
+from lobench.engine.config.space_syntax import (
+    SEARCH_KEYS,
+    check_spaces,
+    effective,
+    is_of_search,
+    is_space,
+    search_of,
+    space_of,
+)
+from lobench.engine.config.syntax import (
+    Binding,
+    Import,
+    Reference,
+    Statement,
+    binding_text,
+    case_scopes,
+    gin_text,
+    only_bindings,
+    parse_file,
+    parse_text,
+)
+from lobench.experiments.file_reach import Reach, suite_statements
+
+__all__ = ["ExperimentFile", "is_experiment", "read_experiment"]
+
+_SUBJECTS = ("optimizer", "checkpoint", "command", "curves")
+_OF_COMMANDS = ("checkpoints", "num_cpus", "num_gpus")
+_OF_CURVES = ("metrics", "pattern", "case_from", "method_from", "seed_from", "paired_seeds")
+_METHOD_KEYS = (*_SUBJECTS, "label", *_OF_COMMANDS, *_OF_CURVES, *SEARCH_KEYS)
+_EXPERIMENT_KEYS = tuple(field.name for field in fields(Experiment) if field.name != "methods")
+_REFERENCES = {"optimizer": "a reference such as @adam()", "search": "a call such as @random()"}
+_PLACEHOLDERS = ("session", "folder", "gin")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentFile:
+    """What a file, and the gin parameters over it, say.
+
+    Attributes:
+      shared: gin lines that are bound over the cases for every method: imports and `--gin-param`; where the file has no
+        case of its own, its root bindings too.
+      text: All that is said, included files and parameters too, without comments.
+    """
+
+    path: Path
+    text: str
+    experiment: Experiment
+    shared: tuple[str, ...]
+
+    def method(self, name: str) -> Method:
+        return next(method for method in self.experiment.methods if method.name == name)
+
+
+def is_experiment(statements: Sequence[Statement]) -> bool:
+    """Says whether gin statements are an experiment's: they bind something of `Method` or of `Experiment`."""
+    return any(one.name in ("Experiment", "Method") for one in only_bindings(statements))
+
+
+def read_experiment(path: Path, gin_params: Sequence[str] = ()) -> ExperimentFile:
+    """Reads an experiment.
+
+    Args:
+      gin_params: Lines that are bound after the file's.
+    Raises:
+      ConfigError: a line that nothing reads, a method without a subject or with two, a method that binds what must be
+        equal for all, a checkpoint or a command that is not there, no case.
+    """
+    path = path.resolve()
+    in_file = parse_file(path)
+    given = [statement for text in gin_params for statement in parse_text(text, f"--gin-param {text!r}")]
+    statements = [*in_file, *given]
+    bindings = only_bindings(statements)
+    own_cases = case_scopes(statements)
+    experiment = _experiment(path, bindings, has_cases=bool(own_cases))
+    names = _method_names(bindings)
+    _check_names(names, own_cases, path)
+    reach = Reach(bindings, suite_statements([Path(suite) for suite in experiment.suites if Path(suite) != path]))
+    _check_scopes(bindings, names, own_cases, reach)
+    check_spaces(bindings, names)
+    methods = tuple(_method(name, bindings, path.parent, experiment.fixed, reach) for name in names)
+    _check_labels(methods, path)
+    for_all = [one for one in in_file if _is_for_all(one, names, bindings, has_cases=bool(own_cases))]
+    for_all += [one for one in given if _is_for_all(one, names, bindings, has_cases=False)]
+    return ExperimentFile(
+        path=path,
+        text="".join(f"{_text(one)}\n" for one in statements),
+        experiment=replace(experiment, methods=methods),
+        shared=tuple(dict.fromkeys(map(_text, for_all))),
+    )
+
+
+def _text(statement: Statement) -> str:
+    return binding_text(statement) if isinstance(statement, Binding) else f"import {statement.module}"
+
+
+def _is_ours(binding: Binding, methods: Sequence[str], bindings: Sequence[Binding]) -> bool:
+    """Says whether a binding is the experiment's, a method's or a search's, and no case's."""
+    is_methods = binding.name in ("Experiment", "Method") or binding.scope.split("/")[0] in methods
+    return is_methods or is_of_search(binding, bindings)
+
+
+def _is_for_all(statement: Statement, methods: Sequence[str], bindings: Sequence[Binding], *, has_cases: bool) -> bool:
+    """Says whether a statement is bound over every suite; what is said once, a macro, may be said of all of them."""
+    if isinstance(statement, Import):
+        return True
+    return not _is_ours(statement, methods, bindings) and not (has_cases and statement.parameter)
+
+
+def _experiment(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> Experiment:
+    values: dict[str, Any] = {"name": path.stem}
+    for binding in bindings:
+        if binding.name != "Experiment":
+            continue
+        key = binding.parameter
+        if binding.scope or key not in _EXPERIMENT_KEYS:
+            raise ConfigError(
+                f"nothing reads {binding_text(binding).split(' = ')[0]}",
+                where=binding.where,
+                expected=", ".join(f"Experiment.{key}" for key in _EXPERIMENT_KEYS) + ", without a scope",
+                next_step=suggestion(key, _EXPERIMENT_KEYS),
+            )
+        _check_value("Experiment", key, binding)
+        values[key] = tuple(binding.value) if isinstance(binding.value, list | tuple) else binding.value
+    try:
+        suites = [str(find_suite(suite, path.parent).resolve()) for suite in values.get("suites", ())]
+    except UsageError as error:
+        what = f"Experiment.suites: {error.what}"
+        raise ConfigError(what, where=str(path), got=repr(error.where), next_step=error.next_step) from error
+    if has_cases:
+        suites.append(str(path))
+    if not suites:
+        raise ConfigError(
+            "the experiment has no case",
+            where=str(path),
+            expected="Experiment.suites, or a scope that binds Case.task",
+            next_step='write `Experiment.suites = ["suites/quick"]`; paths are relative to the file; "quick" is ours',
+        )
+    if not values["name"].strip() or "/" in values["name"]:
+        raise ConfigError("Experiment.name", where=str(path), got=repr(values["name"]), expected="a name of a folder")
+    return Experiment(**{**values, "suites": tuple(suites)})
+
+
+def _check_value(kind: str, key: str, binding: Binding) -> None:
+    value = binding.value
+    if key in _REFERENCES:
+        is_right = isinstance(value, Reference) and (value.evaluate or key == "optimizer")
+        expected = "" if is_right else _REFERENCES[key]
+    else:
+        expected = problem_of(key, value)
+    if expected:
+        raise ConfigError(f"{kind}.{key}", where=binding.where, got=gin_text(value), expected=expected)
+
+
+def _method_names(bindings: Sequence[Binding]) -> list[str]:
+    names: dict[str, None] = {}
+    for binding in bindings:
+        if binding.name != "Method":
+            continue
+        if not binding.scope or "/" in binding.scope:
+            raise ConfigError(
+                "a method is a scope",
+                where=binding.where,
+                got=binding_text(binding).split(" = ")[0],
+                expected="a line such as `adam/Method.optimizer = @adam()`",
+            )
+        names[binding.scope] = None
+    return list(names)
+
+
+def _check_names(names: Sequence[str], cases: Sequence[str], path: Path) -> None:
+    if not names:
+        raise ConfigError(
+            "the experiment has no method",
+            where=str(path),
+            expected="a scope that binds Method.optimizer, Method.checkpoint, Method.command or Method.curves",
+        )
+    if both := sorted(set(names) & set(cases)):
+        raise ConfigError("a scope is a method and a case", where=str(path), got=repr(both[0]), next_step="rename one")
+
+
+def _check_scopes(bindings: Sequence[Binding], names: Sequence[str], cases: Sequence[str], reach: Reach) -> None:
+    """Refuses what is bound in a scope that nothing enters."""
+    known = {*names, *cases, *reach.scopes}
+    for binding in bindings:
+        outermost = binding.scope.split("/")[0]
+        mistaken = difflib.get_close_matches(binding.name, ("Experiment", "Method"), n=1, cutoff=0.8)
+        is_key = binding.parameter in (*_METHOD_KEYS, *_EXPERIMENT_KEYS)
+        if binding.name not in ("Experiment", "Method") and mistaken and is_key:
+            raise ConfigError(
+                f"nothing reads {binding.name}", where=binding.where, next_step=f"did you mean {mistaken[0]!r}?"
+            )
+        if outermost and outermost not in known:
+            raise ConfigError(
+                f"nothing reads {binding_text(binding).split(' = ')[0]}: {outermost!r} is neither a method nor a case",
+                where=binding.where,
+                next_step=suggestion(outermost, sorted(known)) or "a method binds Method.optimizer, for example",
+            )
+
+
+def _method(name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequence[str], reach: Reach) -> Method:
+    keys = [one for one in bindings if one.name == "Method" and one.scope == name]
+    scoped = [one for one in bindings if one.scope.split("/")[0] == name and one.name != "Method"]
+    own = effective([one for one in scoped if not is_of_search(one, bindings)])
+    values = _values(name, keys)
+    search = values.pop("search", None)
+    if "optimizer" in values and not isinstance(values["optimizer"], str):
+        values["optimizer"] = gin_text(replace(values["optimizer"], evaluate=True))
+    where = keys[0].where
+    method = Method(name=name, **values)
+    if method.checkpoint and "://" not in method.checkpoint:
+        place = Path(os.path.normpath(folder / Path(method.checkpoint).expanduser()))
+        if not place.exists():
+            raise ConfigError(f"method {name!r}: there is no such checkpoint", where=where, got=str(place))
+        method = replace(method, checkpoint=str(place))
+    if method.command:
+        _check_command(method, folder, where)
+    if method.curves:
+        method = replace(method, curves=_files_of_curves(method, folder, where))
+    method = replace(method, space=space_of(name, own, bindings))
+    read = [] if method.curves else reach.read_by(method, own)
+    for binding in own:
+        if field := reach.fixed_field(binding, fixed):
+            raise ConfigError(
+                f"method {name!r} binds {field}, which must be equal for all methods",
+                where=binding.where,
+                next_step="allow it with Experiment.fixed = []",
+            )
+        if binding not in read and "{gin}" not in method.command:
+            path = _bare(name, binding).split(" = ")[0]
+            is_bound = (
+                f"{gin_text(binding.value)} is bound to {path}, which nothing reads" if is_space(binding.value) else ""
+            )
+            raise ConfigError(
+                f"method {name!r}: {is_bound}" if is_bound else f"nothing reads {path} of method {name!r}",
+                where=binding.where,
+                next_step=suggestion(binding.name, reach.names_of(method, own)) or "is its optimizer another one?",
+            )
+    return replace(
+        method,
+        search=search_of(method, search, keys, own, bindings),
+        bindings=tuple(_bare(name, binding) for binding in read),
+        trainer_bindings=tuple(_bare(name, binding) for binding in own),
+    )
+
+
+def _bare(name: str, binding: Binding) -> str:
+    """Returns a binding's line without the method's scope."""
+    return binding_text(binding, binding.scope.removeprefix(name).removeprefix("/"))
+
+
+def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
+    """Returns what `Method.*` says in one scope; what is bound later, by another file or parameter, wins."""
+    values: dict[str, Any] = {}
+    places: dict[str, str] = {}
+    for binding in keys:
+        key = binding.parameter
+        if key not in _METHOD_KEYS:
+            raise ConfigError(
+                f"nothing reads {name}/Method.{key}",
+                where=binding.where,
+                expected=", ".join(f"Method.{key}" for key in _METHOD_KEYS),
+                next_step=suggestion(key, _METHOD_KEYS),
+            )
+        place = binding.where.rsplit(":", 1)[0]
+        if key in _SUBJECTS and places.get(key) == place and not place.startswith("--gin-param"):
+            raise ConfigError(f"two methods are called {name!r}", where=binding.where, next_step="rename one")
+        places[key] = place
+        _check_value(f"{name}/Method", key, binding)
+        values[key] = binding.value
+    subjects = [key for key in _SUBJECTS if key in values]
+    if len(subjects) != 1:
+        raise ConfigError(
+            f"method {name!r} has {' and '.join(subjects)}: one is its subject"
+            if subjects
+            else f"method {name!r} has no subject",
+            where=keys[0].where,
+            expected="one of Method.optimizer, Method.checkpoint, Method.command, Method.curves",
+        )
+    only_for = dict.fromkeys(_OF_COMMANDS, "command") | dict.fromkeys(_OF_CURVES, "curves")
+    for key in values:
+        is_searched = key in SEARCH_KEYS and subjects == ["curves"]
+        if is_searched or subjects != [only_for.get(key, *subjects)]:
+            of_cases = f"; cases have Case.{key}" if "num" in key else ""
+            advice = f"it counts for Method.{only_for.get(key)} alone{of_cases}"
+            raise ConfigError(
+                f"nothing reads {name}/Method.{key}",
+                where=next(one.where for one in keys if one.parameter == key),
+                next_step="curves are not searched" if is_searched else advice,
+            )
+    return values
+
+
+def _files_of_curves(method: Method, folder: Path, where: str) -> str:
+    """Returns a pattern of files from the root, which at least one fits."""
+    pattern, mark, name = method.curves.partition("#")
+    place = os.path.normpath(folder / Path(pattern).expanduser())
+    if not glob.glob(place, recursive=True):
+        raise ConfigError(f"method {method.name!r}: there is no such file of curves", where=where, got=place)
+    return place + mark + name
+
+
+def _check_command(method: Method, folder: Path, where: str) -> None:
+    try:
+        words = shlex.split(method.command)
+    except ValueError as error:
+        raise ConfigError(f"method {method.name!r}: no command line", where=where, got=str(error)) from error
+    for name in re.findall(r"\{(\w+)\}", method.command):
+        if name not in _PLACEHOLDERS:
+            raise ConfigError(
+                f"method {method.name!r}: nothing stands for {{{name}}}",
+                where=where,
+                expected=", ".join(f"{{{known}}}" for known in _PLACEHOLDERS),
+                next_step=suggestion(name, _PLACEHOLDERS),
+            )
+    if "{folder}" not in method.command:
+        raise ConfigError(
+            f"method {method.name!r}: its command does not say {{folder}}",
+            where=where,
+            expected="the folder where it writes checkpoints among its arguments",
+        )
+    if not words or command_path(words[0], folder) is None:
+        raise ConfigError(f"method {method.name!r}: the command is not found", where=where, got=repr(words[:1][0]))
+
+
+def command_path(word: str, folder: Path) -> str | None:
+    """Returns the program that a command's first word names; `python` is the one that lobench runs in."""
+    if word == "python":
+        return sys.executable
+    return shutil.which(str(folder / word)) if "/" in word else shutil.which(word)
+
+
+def _check_labels(methods: Sequence[Method], path: Path) -> None:
+    seen: dict[str, str] = {}
+    for method in methods:
+        if (other := seen.setdefault(method.title, method.name)) != method.name:
+            raise ConfigError(
+                f"methods {other!r} and {method.name!r} have one name in tables",
+                where=str(path),
+                got=repr(method.title),
+                next_step="give one another Method.label",
+            )

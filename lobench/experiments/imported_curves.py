@@ -1,0 +1,100 @@
+"""The methods of an experiment whose curves were made elsewhere: read at its start, its members at its end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from lobench.api.settings import ImportSettings
+from lobench.core.case import CaseInfo
+from lobench.core.errors import ConfigError
+from lobench.core.experiment import Member, Method
+from lobench.core.planner import EvaluationId
+from lobench.core.program import IMPORTED
+from lobench.engine.store.imports import imported_files
+from lobench.engine.store.ledger import Ledger
+from lobench.tools.curve_import.gathered import Gathered, sources_of
+from lobench.tools.curve_import.imports import Imported, import_into
+
+__all__ = ["ExperimentCurves", "read_curves"]
+
+
+@contextlib.contextmanager
+def read_curves(methods: Iterable[Method]) -> Iterator[ExperimentCurves]:
+    """Reads the files of methods; what is read lies on disk until the end of the body.
+
+    Args:
+      methods: Those of an experiment that are curves.
+    Raises:
+      LobenchError: a file cannot be read; it has several methods, and nothing says which.
+    """
+    read: list[tuple[Method, ImportSettings, Gathered, str]] = []
+    with contextlib.ExitStack() as stack:
+        for method in methods:
+            pattern, _, name = method.curves.partition("#")
+            settings = ImportSettings(
+                method="" if method.method_from or method.pattern else method.name,
+                metrics=tuple(method.metrics),
+                pattern=method.pattern,
+                case_from=method.case_from,
+                method_from=method.method_from,
+                seed_from=tuple([method.seed_from] if isinstance(method.seed_from, str) else method.seed_from),
+                paired_seeds=method.paired_seeds,
+            )
+            gathered = stack.enter_context(Gathered(sources_of([pattern], ""), settings))
+            read.append((method, settings, gathered, _named(method, name, gathered)))
+        yield ExperimentCurves(read)
+
+
+class ExperimentCurves:
+    """Curves that were read, each with its method, how it was read, and what its files call the method."""
+
+    def __init__(self, read: Sequence[tuple[Method, ImportSettings, Gathered, str]]) -> None:
+        self._read = read
+
+    def record(self, ledger: Ledger, form: int, cases: Sequence[CaseInfo], say: Callable[[str], None]) -> None:
+        """Takes the curves into a store, in place of those that the same files held before, as the experiment's.
+
+        Args:
+          form: The experiment's.
+          cases: Which lobench trains.
+          say: Is told what is odd.
+        """
+        before = {file.file: file.sha256 for file in imported_files(ledger)}
+        for method, settings, gathered, name in self._read:
+            changed = any(before.get(str(one.path), one.sha256) != one.sha256 for one in gathered.sources)
+            settings = replace(settings, replace=changed)
+            found = import_into(ledger, gathered, settings, own_cases=cases, names={name: method.name})
+            members = _members(method, found, {case.identity for case in cases})
+            ledger.add_memberships(form, members, programs=[IMPORTED.key])
+            others = sorted({case.name for _, case in found.keys} - {case.name for case in cases})
+            notes = [f"its curves on {', '.join(others)} are of no case of the experiment"] if others and cases else []
+            for note in (*found.notes, *notes):
+                say(f"{method.name}: {note}")
+
+
+def _named(method: Method, name: str, gathered: Gathered) -> str:
+    """Returns which method of the files an experiment's is."""
+    known = list(dict.fromkeys(run.method for run in gathered.spill.runs))
+    if name in known or (not name and len(known) == 1):
+        return name or known[0]
+    raise ConfigError(
+        f"method {method.name!r}: {'no such method' if name else 'several methods'} in its curves",
+        where=method.curves,
+        got=", ".join(map(repr, known)),
+        next_step=f"Method.curves = 'FILE#{known[0]}' names one",
+    )
+
+
+def _members(method: Method, found: Imported, own: Collection[str]) -> list[Member]:
+    return [
+        Member(
+            method=method.name,
+            trial=0,
+            session=key.seed_block.start,
+            evaluation=EvaluationId(key.checkpoint_sha256, case.key, key.seed_block),
+        )
+        for key, case in found.keys
+        if case.identity in own
+    ]

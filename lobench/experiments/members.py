@@ -1,0 +1,187 @@
+"""What a run adds to its store besides evaluations: the experiment, its members, the states of its commands."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from lobench.analysis.store.methods import of_members
+from lobench.analysis.store.snapshot import Reading
+from lobench.core.case import CaseInfo
+from lobench.core.experiment import CommandState, Member, members
+from lobench.core.planner import EvaluationId, Plan
+from lobench.engine.chief.commands import CommandRun, CommandRuns, holds_checkpoint
+from lobench.engine.chief.interfaces import ERRORS, Arrivals, Ending
+from lobench.engine.config.origin import revision_of
+from lobench.engine.store.experiments import Membership
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.engine.store.programs import Expected
+from lobench.engine.store.provenance import versions_here
+from lobench.experiments.arrivals import Trials, search_runs
+from lobench.experiments.file import ExperimentFile
+from lobench.experiments.imported_curves import ExperimentCurves
+from lobench.experiments.method_index import Roster
+from lobench.experiments.search.of_commands import CommandSearch
+from lobench.experiments.search.running import Place
+from lobench.hookspecs import CheckpointReader
+
+__all__ = ["ExperimentRecord", "states_by_folder"]
+
+_WITHOUT: tuple[CommandState, ...] = ("failed", "infeasible")  # they bring no checkpoint
+
+
+def states_by_folder(ledger: Ledger) -> Mapping[str, CommandState]:
+    """Returns what became of commands in any form of any experiment, by `CommandRun.name`."""
+    trials = [row for form in ledger.experiments() for row in ledger.trials(form.id)]
+    return {row.parameters.get("folder", ""): row.state for row in trials}
+
+
+class ExperimentRecord:
+    """A run's guest in the chief: it is there from the opening of the ledger to its closing.
+
+    Args:
+      retry_errors: Whether commands that failed are run again, and evaluations that ended in an error.
+      num_slots: How many trials of a search are proposed at once, where nothing else says it.
+      is_elsewhere: Whether workers may be on other machines.
+
+    Attributes:
+      form: Id of the experiment's form in the ledger.
+      num_done, num_planned: Evaluations of the methods, at the end.
+      curves: Of the methods that were trained elsewhere; set before it begins.
+      trials: State of each session of a command.
+    """
+
+    def __init__(
+        self, file: ExperimentFile, roster: Roster, *, retry_errors: bool, is_elsewhere: bool, num_slots: int
+    ) -> None:
+        self._file, self._roster, self._retry_errors, self._num_slots = file, roster, retry_errors, num_slots
+        self._expected = Expected(is_elsewhere=is_elsewhere).all()
+        self._commands: CommandRuns | None = None
+        self._ledger: Ledger | None = None
+        self.form = self.num_done = self.num_planned = 0
+        self.curves: ExperimentCurves | None = None
+        self._say: Callable[[str], None] = lambda line: None
+
+    @property
+    def trials(self) -> Mapping[str, CommandState]:
+        states = self._commands.states if self._commands is not None else {}
+        return {f"{command.method}-{command.session}": state for command, state in states.items()}
+
+    def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader], say: Callable[[str], None]) -> Arrivals:
+        """Records the experiment, and returns its commands and searches; `say` is told what people should know."""
+        self._ledger, self._say = ledger, say
+        experiment = self._file.experiment
+        revision = revision_of(self._file.path.parent)
+        state_of = self._known_states(ledger, readers)
+        self.form = ledger.record_experiment(
+            experiment.name, self._file.text, revision=revision, versions=versions_here()
+        )
+        states = {run.id: state_of(run) for run in self._roster.runs}
+        self._commands = commands = Trials(
+            self._roster.runs, readers, states=states, record=lambda row: ledger.set_trial(self.form, row), say=say
+        )
+        place = Place(
+            ledger=ledger,
+            form=self.form,
+            experiment=experiment,
+            programs=lambda: ledger.accepted_programs(self._expected),
+            say=say,
+            is_retried=self._retry_errors,
+        )
+        make_commands = functools.partial(
+            CommandSearch, commands=commands, runs_of=self._roster.runs_of, state_of=state_of
+        )
+        planned = self._roster.planned_searches.values()
+        self._roster.searches = commands.searches = search_runs(
+            planned, self._file, place, self._num_slots, make_commands
+        )
+        for search in commands.searches:
+            search.begin()
+        return commands
+
+    def _known_states(
+        self, ledger: Ledger, readers: Mapping[str, CheckpointReader]
+    ) -> Callable[[CommandRun], CommandState]:
+        """Returns what says what became of a command in any form of any experiment: its folder says which it is."""
+        by_folder = states_by_folder(ledger)
+
+        def state_of(run: CommandRun) -> CommandState:
+            state: CommandState = by_folder.get(run.name, "waiting")
+            if not self._retry_errors or state not in _WITHOUT:
+                return state
+            # Infeasible with a checkpoint: it ended well, and the cases could not be bound. They are bound again.
+            return "done" if state == "infeasible" and holds_checkpoint(run, readers) else "waiting"
+
+        return state_of
+
+    def end(self, ledger: Ledger, ending: Ending) -> None:
+        """Makes what is recorded the experiment's, and counts it."""
+        if self.curves is not None:
+            cases = {case.identity: case for found in ending.cases.values() for case in found}
+            self.curves.record(ledger, self.form, list(cases.values()), self._say)
+        planned = list(self._members(ending))
+        history = ledger.history(ending.programs)
+        plan = Plan(history)
+        rows = [
+            replace(one, evaluation=part)
+            for one in planned
+            for part in plan.parts(one.evaluation)
+            if one.session in part.block.seeds
+        ]
+        ledger.add_memberships(self.form, rows, programs=ending.programs)
+        wanted = {part for one in planned for part in plan.parts(one.evaluation)}
+        self.num_done = len(wanted & history.recorded)
+        self.num_planned = len(wanted) + self._num_expected(ending)
+
+    def _num_expected(self, ending: Ending) -> int:
+        """Returns how many evaluations the commands bring that have no checkpoint yet: of one checkpoint each."""
+        cases = next(iter(ending.cases.values()), ())
+        begun = {(role.name, role.trial) for one in ending.subjects for role in self._roster.of(one)}
+        states = self._commands.states if self._commands is not None else {}
+        waiting = [
+            run for run, state in states.items() if state not in _WITHOUT and (run.method, run.session) not in begun
+        ]
+        num_blocks = sum(len(case.blocks()) for case in cases)
+        return len(waiting) * num_blocks + sum(search.num_expected(cases) for search in self._roster.searches)
+
+    def _members(self, ending: Ending) -> Iterator[Member]:
+        for subject in ending.subjects:
+            cases = ending.cases.get(subject.variant.key, ())
+            for role in self._roster.of(subject):
+                yield from members(role.name, subject.sha256, cases, role.sessions, trial=role.trial)
+
+    def reading(self, rows: Sequence[EvaluationRow]) -> Reading:
+        """Returns evaluations by the methods that they are of, as tables of the store read them."""
+        found = [
+            Membership(
+                method=role.name,
+                trial=role.trial,
+                session=seed,
+                evaluation=EvaluationId(row.key.checkpoint_sha256, row.case.key, row.key.seed_block),
+                program=row.key.program_version,
+            )
+            for row in rows
+            for subject in row.sightings
+            for role in self._roster.of(subject)
+            for seed in row.key.seed_block.seeds
+            if role.sessions is None or seed in role.sessions
+        ]
+        return of_members(Reading.of(self._roster.store, rows), self._file.text, found)
+
+    def plan(self, cases: Sequence[CaseInfo]) -> tuple[Mapping[str, int], Sequence[EvaluationRow]]:
+        """Returns how many evaluations each method has on these cases, by its title, and which of them are there."""
+        assert self._ledger is not None, "a run that began"
+        programs = self._ledger.accepted_programs(self._expected)
+        # The cases that are known first may be those of parts of trainings; what counts are the whole ones.
+        seeds = {
+            case.whole or case.identity: {seed for block in case.blocks() for seed in block.seeds} for case in cases
+        }
+        rows = [
+            row
+            for row in self._ledger.evaluations()
+            if row.key.program_version in programs
+            and not (self._retry_errors and row.outcome in ERRORS)
+            and seeds.get(row.key.case_identity, set()).issuperset(row.key.seed_block.seeds)
+        ]
+        return self._roster.planned(cases), rows

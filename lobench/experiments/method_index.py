@@ -1,0 +1,135 @@
+"""Which methods of an experiment a subject is of, and how many evaluations each has."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lobench.core.case import CaseInfo
+from lobench.core.experiment import Method
+from lobench.core.subject import Given, Subject
+from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.engine.chief.commands import CommandRun
+from lobench.experiments.file import ExperimentFile
+from lobench.experiments.search.planned import PlannedSearch
+from lobench.experiments.search.running import SearchRun
+
+__all__ = ["Role", "Roster"]
+
+_HASHED = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """What a subject is to an experiment.
+
+    Attributes:
+      name: Of the method, as its members have it: `mine/3` of the third trial of a command.
+      trial: Of the method's search; of a command, which session trained it.
+      sessions: Seeds of its evaluations that count; None: all.
+    """
+
+    method: Method
+    name: str
+    trial: int
+    sessions: range | None
+
+
+class Roster:
+    """The methods of a run.
+
+    Args:
+      methods: Those that are run.
+      given: Subjects of those that are optimizers and checkpoints, by name.
+      planned: Their searches, by name.
+
+    Attributes:
+      store: Of the experiment.
+      runs: The sessions of those that are commands.
+      searches: Their searches, once they have begun.
+    """
+
+    def __init__(
+        self,
+        file: ExperimentFile,
+        methods: Sequence[Method],
+        given: Mapping[str, Given],
+        planned: Mapping[str, PlannedSearch],
+        store: Path,
+    ) -> None:
+        self._methods, self._given = {method.name: method for method in methods}, given
+        self._sessions, self.planned_searches = file.experiment.sessions, planned
+        self.searches: Sequence[SearchRun] = ()
+        self._runs_in, self.store = file.path.parent, store
+        plain = (method for method in methods if method.kind == "command" and method.search is None)
+        self.runs = [run for method in plain for run in self.runs_of(method)]
+
+    def runs_of(self, method: Method) -> list[CommandRun]:
+        """Returns the sessions of a command; those of a trial `mine/3` lie where `mine` with its values has them."""
+        return [
+            CommandRun(
+                method=method,
+                session=session,
+                folder=_folder(self.store, method) / str(session),
+                runs_in=self._runs_in,
+                log=self.store.absolute() / "logs" / f"{method.name.replace('/', '-')}-{session}",
+            )
+            for session in self._sessions or range(1)
+        ]
+
+    def of(self, subject: Subject) -> Iterator[Role]:
+        """Yields what a subject is."""
+        for name, given in self._given.items():
+            is_it = subject.sha256 == given.sha256 if isinstance(given, Subject) else subject.uri == given.uri
+            if is_it and subject.variant == given.variant:
+                yield Role(method=self._methods[name], name=name, trial=0, sessions=self._sessions)
+        for run in self.runs:
+            if subject.has_theta and Path(subject.uri).is_relative_to(run.folder):
+                yield Role(method=run.method, name=run.method.name, trial=run.session, sessions=self._sessions)
+        for search in self.searches:
+            for name, trial, is_report in search.roles_of(subject):
+                sessions = None if is_report else self._sessions
+                yield Role(method=search.method, name=name, trial=trial, sessions=sessions)
+
+    def titles(self, subject: Subject) -> list[str]:
+        """Returns what tables call the methods that a subject is of."""
+        return list(dict.fromkeys(role.method.title for role in self.of(subject)))
+
+    def trial_texts(self) -> dict[str, str]:
+        """Returns how far each search is, by the title of its method."""
+        return {search.method.title: search.text for search in self.searches}
+
+    def planned(self, cases: Sequence[CaseInfo]) -> dict[str, int]:
+        """Returns how many evaluations each method has, by its title; 0 where nobody knows yet."""
+        return {method.title: self._num_planned(method, cases) for method in self._methods.values()}
+
+    def _num_planned(self, method: Method, cases: Sequence[CaseInfo]) -> int:
+        num_blocks = sum(len(case.blocks()) for case in cases)
+        if method.search is not None:
+            search = self.planned_searches[method.name]
+            num_subjects = len(self._sessions or range(1)) if method.kind == "command" else 1
+            num_stopped = sum(one.num_stopped for one in self.searches if one.method is method)
+            num_trials = search.num_trials - num_stopped
+            return num_subjects * (num_blocks * num_trials + self._num_reported(method, cases))
+        if method.kind != "command":
+            return num_blocks
+        return num_blocks * sum(run.method == method for run in self.runs) if method.checkpoints == "last" else 0
+
+    def _num_reported(self, method: Method, cases: Sequence[CaseInfo]) -> int:
+        """Returns how many evaluations the best trial has on fresh seeds."""
+        if method.report_sessions == 0:
+            return 0
+        width = method.report_sessions or (len(self._sessions) if self._sessions is not None else None)
+        sizes = () if width is None else (width,)
+        reported = (
+            replace(case, first_seed=FIRST_REPORT_SEED, block_sizes=sizes or case.block_sizes) for case in cases
+        )
+        return sum(len(case.blocks()) for case in reported)
+
+
+def _folder(store: Path, method: Method) -> Path:
+    """Returns the folder of a method's sessions: a changed method has another one."""
+    digest = hashlib.sha256(method.subject.encode()).hexdigest()[:_HASHED]
+    return store.absolute() / "commands" / f"{method.name.partition('/')[0]}-{digest}"

@@ -1,0 +1,226 @@
+"""`pytest experiment.gin`: an item for each method, case and session, `quick/relu32[adam-3]`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
+from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.experiment import Method
+from lobench.core.subject import Given
+from lobench.engine.config.bound import number_of
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.syntax import parse_file
+from lobench.experiments.file import ExperimentFile, is_experiment, read_experiment
+from lobench.pytest_plugin.item_result import LAYERS
+
+__all__ = [
+    "EXPERIMENT",
+    "ItemMember",
+    "Selected",
+    "member_of",
+    "members_of",
+    "multiply",
+    "rename",
+    "select_named",
+    "take_experiment",
+]
+
+_ARGUMENT = "lobench_member"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemMember:
+    """What one item evaluates: a session of a method. A session is a seed."""
+
+    method: Method
+    session: int
+
+    def __str__(self) -> str:
+        return f"{self.method.name}-{self.session}"
+
+    def block(self, info: CaseInfo) -> SeedBlock:
+        """Returns the seed block that holds the session: what is evaluated and recorded.
+
+        Raises:
+          ConfigError: the case has no such seed.
+        """
+        for block in info.blocks():
+            if self.session in block.seeds:
+                return block
+        raise ConfigError(f"case {info.suite}/{info.name} has no seed {self.session}", got=f"blocks {info.blocks()}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selected:
+    """The experiment that a session was asked for.
+
+    Attributes:
+      argument: As it was named.
+      given: Subjects of the methods that are no commands, by name.
+      gin_params: Lines that are bound over the cases, those of the sessions' seed blocks among them.
+      names: Items after `::`; none: all.
+    """
+
+    argument: str
+    file: ExperimentFile
+    given: Mapping[str, Given]
+    gin_params: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+EXPERIMENT: pytest.StashKey[Selected] = pytest.StashKey()
+_NAMES: pytest.StashKey[set[str]] = pytest.StashKey()
+
+
+def take_experiment(config: pytest.Config, gin_params: Sequence[str], store: str) -> None:
+    """Puts an experiment's suites in its place among the session's arguments; a watch's worker has its cases alone.
+
+    Args:
+      store: Folder of the store, as it was asked for; "": the experiment's own below the root.
+    Raises:
+      UsageError: the experiment is wrong, or there are two.
+    """
+    if LAYERS in config.stash:
+        return
+    args: list[str] = []
+    chosen: dict[str, list[str]] = {}
+    for arg in config.args:
+        path, _, name = str(arg).partition("::")
+        if not _is_experiment(Path(path)):
+            args.append(arg)
+            continue
+        chosen.setdefault(path, []).append(name)
+    if not chosen:
+        return
+    if len(chosen) > 1:
+        raise pytest.UsageError(f"{' and '.join(chosen)}: a session runs one experiment; run pytest once for each")
+    ((path, names),) = chosen.items()
+    for name in ("checkpoint", "optimizer", "against"):
+        if config.getoption(f"lobench_{name}"):
+            raise pytest.UsageError(f"{path}: an experiment's methods are its subjects; leave --lobench-{name} out")
+    try:
+        selected = _selected(config, path, names, gin_params, store)
+    except LobenchError as error:
+        raise pytest.UsageError(str(error)) from None
+    config.stash[EXPERIMENT] = selected
+    config.args[:] = [*args, *dict.fromkeys(selected.file.experiment.suites)]
+
+
+def _selected(
+    config: pytest.Config, path: str, names: Sequence[str], gin_params: Sequence[str], store: str
+) -> Selected:
+    from lobench.experiments.methods import blocks_of, given_methods
+
+    file = read_experiment(Path(path), gin_params)
+    folder = Path(store) if store else config.rootpath / ".lobench" / file.experiment.name
+    blocks = blocks_of(file.experiment, folder)
+    return Selected(
+        argument=path,
+        file=file,
+        given=given_methods(file.experiment.methods),
+        gin_params=(*file.shared, *(blocks.bindings if blocks else ())),
+        names=() if "" in names else tuple(names),
+    )
+
+
+def _is_experiment(path: Path) -> bool:
+    if path.suffix != ".gin" or not path.is_file():
+        return False
+    try:
+        return is_experiment(parse_file(path))
+    except ConfigError:
+        return False  # as a suite, it says what is wrong
+
+
+def members_of(config: pytest.Config, path: Path, spec: CaseSpec) -> list[ItemMember]:
+    """Returns what is to be evaluated on a case of a file; nothing where no experiment was named."""
+    selected = config.stash.get(EXPERIMENT, None)
+    if selected is None or not any(path.is_relative_to(suite) for suite in selected.file.experiment.suites):
+        return []
+    experiment = selected.file.experiment
+    sessions = experiment.sessions
+    if sessions is None:
+        layers = Layers(gin_params=selected.file.shared)
+        first = number_of("first_seed", spec, layers) or 0
+        sessions = range(first, first + (number_of("num_seeds", spec, layers) or 0))
+    methods = [method for method in experiment.methods if method.kind != "curves"]  # `lobench run` takes them over
+    return [ItemMember(method=method, session=session) for method in methods for session in sessions]
+
+
+def multiply(metafunc: pytest.Metafunc) -> None:
+    """Has a test of cases run once for each member of the experiment."""
+    specs = [value for mark in metafunc.definition.iter_markers("parametrize") for value in _values(mark.args[1:2])]
+    found = next((value for value in specs if isinstance(value, CaseSpec)), None)
+    if found is None:
+        return
+    members = members_of(metafunc.config, metafunc.definition.path, found)
+    if members:
+        metafunc.fixturenames.append(_ARGUMENT)
+        metafunc.parametrize(_ARGUMENT, members, ids=list(map(str, members)))
+
+
+def _values(arguments: Iterable[Any]) -> list[Any]:
+    """Returns the values of a parametrize mark, however they are wrapped."""
+    found: list[Any] = []
+    for values in arguments:
+        for value in values if isinstance(values, list | tuple) else ():
+            inner = getattr(value, "values", value)
+            found += inner if isinstance(inner, list | tuple) else [inner]
+    return found
+
+
+def member_of(item: pytest.Item) -> ItemMember | None:
+    """Returns what an item of an experiment evaluates."""
+    own: ItemMember | None = getattr(item, "member", None)
+    if own is None and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+        params: dict[str, Any] = item.callspec.params
+        own = params.get(_ARGUMENT)
+    return own
+
+
+def rename(item: pytest.Item, spec: CaseSpec | None) -> None:
+    """Gives an item of an experiment its id, and leaves commands to who can run them."""
+    member, selected = member_of(item), item.config.stash.get(EXPERIMENT, None)
+    if member is None or selected is None or spec is None:
+        return
+    taken = item.config.stash.setdefault(_NAMES, set())
+    name = f"{spec.suite}/{spec.name}[{member}]"
+    if name in taken:  # a second test of the case
+        name = f"{spec.suite}/{spec.name}.{getattr(item, 'originalname', item.name)}[{member}]"
+    taken.add(name)
+    item.name = name
+    if member.method.kind == "command" or member.method.search is not None:
+        how = "has a search" if member.method.search is not None else "is trained by a command"
+        reason = f"{member.method.name} {how}: `lobench run {shlex.quote(selected.argument)}` runs it"
+        item.add_marker(pytest.mark.skip(reason=reason))
+    identified: Any = item
+    node_id = f"{selected.argument}::{item.name}"
+    if hasattr(identified, "_id"):  # pytest has no other way to say it, and has named it anew in 9.2
+        identified._id = type(identified._id).parse(node_id)
+    else:
+        identified._nodeid = node_id
+
+
+def select_named(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the items that `experiment.gin::quick/relu32[adam-3]` names.
+
+    Raises:
+      UsageError: there is no such item.
+    """
+    selected = config.stash.get(EXPERIMENT, None)
+    if selected is None or not selected.names:
+        return
+    known = {item.name for item in items if member_of(item) is not None}
+    for name in selected.names:
+        if name not in known:
+            raise pytest.UsageError(f"not found: {selected.argument}::{name} (--collect-only shows all)")
+    left = [item for item in items if member_of(item) is None or item.name in selected.names]
+    config.hook.pytest_deselected(items=[item for item in items if item not in left])
+    items[:] = left

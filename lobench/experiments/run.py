@@ -1,0 +1,226 @@
+"""`lobench run`: methods x cases x sessions, as far as the store does not hold them yet."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from lobench.analysis.tables.frames import StoredResults, open_results
+from lobench.api.components import named_in
+from lobench.api.engine_run import HERE, run_rounds
+from lobench.api.rerun import repeating_command
+from lobench.api.settings import WatchSettings, num_workers
+from lobench.core.experiment import CommandState, Experiment, Method
+from lobench.core.subject import Subject
+from lobench.engine.chief.interfaces import Ending, Progress
+from lobench.engine.config.suite import specs_called
+from lobench.engine.store.ledger import EvaluationRow
+from lobench.experiments.check import ExperimentPlan, MethodPlan, bind_waiting_commands, plan_of
+from lobench.experiments.file import ExperimentFile, read_experiment
+from lobench.experiments.imported_curves import read_curves
+from lobench.experiments.members import ExperimentRecord
+from lobench.experiments.method_index import Roster
+from lobench.experiments.methods import blocks_of, chosen_methods, given_methods
+from lobench.experiments.search.planned import planned_searches
+from lobench.plugins import load_plugins
+from lobench.report.live.methods import Methods
+from lobench.report.live.notebook_progress import default_progress
+
+__all__ = ["ExperimentRun", "Ran", "RunSettings", "run", "store_of"]
+
+_OF_RUNS = ("experiment", "store", "methods", "cases", "gin_params")  # the other options of a run are those of a watch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """The options of `lobench run`, by the names that they have there.
+
+    Attributes:
+      experiment: Path of the file.
+      methods: Names of those that are run now; none: all.
+      cases: The same, `relu32`, `quick/relu32` or `digits.relu32`.
+    """
+
+    experiment: str
+    store: str = ""
+    methods: tuple[str, ...] = ()
+    cases: tuple[str, ...] = ()
+    gin_params: tuple[str, ...] = ()
+    workers: str | int = "auto"
+    executor: str = "local"
+    ray_address: str = "auto"
+    insecure: bool = False
+    sinks: tuple[str, ...] = ()
+    max_core_hours: float | None = None
+    retry_errors: bool = False
+    allow_pickle: bool = False
+
+
+def store_of(settings: RunSettings, experiment: Experiment) -> Path:
+    return Path(settings.store) if settings.store else Path(".lobench") / experiment.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """How a run ended.
+
+    Attributes:
+      name: Of the experiment.
+      experiment: Id of its form in the ledger.
+      num_done, num_planned: Evaluations of the methods that were asked for.
+      trials: State of each session of a command, `mine-0`.
+      utilisation: See `Watched`.
+    """
+
+    store: Path
+    name: str
+    experiment: int
+    ending: Ending
+    num_done: int
+    num_planned: int
+    trials: Mapping[str, CommandState]
+    utilisation: str = ""
+
+
+def run(experiment: str | Path, *, progress: Progress | None = None, **options: Any) -> StoredResults:
+    """Runs an experiment, as far as its store does not hold it yet, and returns what the store holds.
+
+    Args:
+      experiment: Path of its file.
+      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
+      options: Of `lobench run`: store, methods, gin_params, workers, executor, max_core_hours, retry_errors, sinks.
+    Raises:
+      LobenchError: the experiment is wrong; a busy store; a suite that cannot be collected.
+      KeyboardInterrupt: Ctrl-C; the same call goes on from there.
+    """
+    planned = ExperimentRun(RunSettings(experiment=str(experiment), **options))
+    ran = planned.run(progress or default_progress(planned.methods))
+    if ran.ending.interrupted:
+        raise KeyboardInterrupt
+    return open_results(ran.store)
+
+
+class ExperimentRun:
+    """An experiment that is read, and not begun: `check` says what is missing, `run` runs it.
+
+    Attributes:
+      methods: What a progress may show of it, kept current while it runs.
+    Raises:
+      LobenchError: the experiment is wrong.
+    """
+
+    def __init__(self, settings: RunSettings) -> None:
+        self._settings, self._file = settings, read_experiment(Path(settings.experiment), settings.gin_params)
+        experiment = self._file.experiment
+        chosen = chosen_methods(experiment, settings.methods)
+        called = specs_called(settings.cases, *experiment.suites) if settings.cases else []
+        self._cases = tuple(spec.names[-1] for spec in called)
+        self._curves = [method for method in chosen if method.kind == "curves"]
+        chosen = tuple(method for method in chosen if method.kind != "curves")
+        self._store, self._given = store_of(settings, experiment), given_methods(chosen)
+        is_search = any(method.search is not None for method in chosen)
+        self._chosen = chosen
+        self._searches = planned_searches(self._file, chosen, load_plugins()) if is_search else {}
+        self._roster = roster = Roster(self._file, chosen, self._given, self._searches, self._store)
+        self._record = ExperimentRecord(
+            self._file,
+            roster,
+            retry_errors=settings.retry_errors,
+            is_elsewhere=settings.executor not in HERE,
+            num_slots=num_workers(settings.workers),
+        )
+        self.methods = Methods(roster.titles, self._record.reading, self._record.plan, trials_of=roster.trial_texts)
+
+    def check(self, progress: Progress, *, is_offline: bool = False) -> ExperimentPlan:
+        """Returns what is planned, once all that the run names is found and bound as it will be.
+
+        Nothing is trained or written. A worker of this machine binds what the store does not remember.
+
+        Args:
+          is_offline: Whether none is started, and curves are not read: the plan says what was not checked.
+        Raises:
+          LobenchError: as `run` would, before anything is trained.
+        """
+        settings = self._watched()
+        found = named_in(settings.found(), progress)
+        for sink in settings.sinks:
+            found.manager.find("lobench_result_sinks", sink.partition(":")[0], kind="sink")
+        if not is_offline:
+            with read_curves(self._curves):
+                pass
+        plan = plan_of(self._file, self._chosen, self._searches, settings, found.manager, is_offline=is_offline)
+        without = [_of_curves(method) for method in self._curves]
+        order = [method.name for method in self._file.experiment.methods]
+        return replace(
+            plan, methods=tuple(sorted((*plan.methods, *without), key=lambda one: order.index(one.method.name)))
+        )
+
+    def run(self, progress: Progress) -> Ran:
+        """Runs what is missing, and makes what is there the experiment's.
+
+        Raises:
+          LobenchError: as `run`.
+        """
+        record = self._record
+        given, settings = tuple(self._given.values()), self._watched()
+        if self._roster.runs:
+            bind_waiting_commands(self._file, self._chosen, settings, named_in(settings.found(), progress).manager)
+        with read_curves(self._curves) as curves:
+            record.curves = curves
+            watched = run_rounds(settings, progress, given=given, has_source=False, guest=record)
+        return Ran(
+            store=self._store,
+            name=self._file.experiment.name,
+            experiment=record.form,
+            ending=watched.ending,
+            num_done=record.num_done,
+            num_planned=record.num_planned,
+            trials=record.trials,
+            utilisation=watched.utilisation,
+        )
+
+    def _watched(self) -> WatchSettings:
+        return _watch_settings(self._settings, self._file, self._store, self._cases)
+
+    def repeating_command(self, subject: Subject, row: EvaluationRow) -> str:
+        """Returns the command that computes an evaluation of this experiment again."""
+        name = f"{row.case.suite}/{row.case.name}"
+        items = [
+            f"{self._settings.experiment}::{name}[{role.name}-{seed}]"
+            for role in self._roster.of(subject)
+            if role.name in self._given
+            for seed in row.key.seed_block.seeds
+        ]
+        if not items:
+            return repeating_command(subject, row.case, self._watched().found())
+        params = [word for param in self._settings.gin_params for word in ("--lobench-gin-param", param)]
+        return shlex.join(["pytest", *items, "--lobench-store", str(self._store), *params])
+
+
+def _of_curves(method: Method) -> MethodPlan:
+    return MethodPlan(method=method, num_planned=0, num_missing=0, seconds=0.0, unknown=frozenset())
+
+
+def _watch_settings(settings: RunSettings, file: ExperimentFile, store: Path, cases: tuple[str, ...]) -> WatchSettings:
+    """Returns what a watch without a source would be told.
+
+    Args:
+      cases: Longest names of those that are run; (): all.
+    """
+    experiment = file.experiment
+    blocks = blocks_of(experiment, store)
+    return WatchSettings(
+        location="",
+        suites=tuple(experiment.suites),
+        store=str(store),
+        name=experiment.name,
+        checkpoints="all",
+        once=True,
+        gin_params=(*file.shared, *(blocks.bindings if blocks else ())),
+        import_folders=(str(file.path.parent),),
+        cases=cases,
+        **{one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in _OF_RUNS},
+    )

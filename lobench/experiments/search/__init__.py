@@ -1,0 +1,1 @@
+"""Searches: one setting of a method is a trial."""

@@ -1,0 +1,86 @@
+"""The search of a method that stops hopeless trials: each is trained for a part first, and goes on if it is worth it.
+
+A part is an evaluation of its own (`Case.stop_after`), in the ledger like any other, and no member of the experiment.
+When all parts of a wave are there, those below the median of all parts so far are stopped; the others go on from the
+states that their parts have saved, and where there are none, from the start: to the same bits.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Sequence
+
+from lobench.core.case import CaseInfo
+from lobench.core.search.search import Trial
+from lobench.core.subject import Subject
+from lobench.core.trials import hopeless, is_over
+from lobench.engine.store.states import free_states, state_folder
+from lobench.experiments.methods import given_method
+from lobench.experiments.search.planned import KnownTrials, PlannedSearch
+from lobench.experiments.search.running import Key, Place, SubjectSearch, before
+
+__all__ = ["StoppingSearch"]
+
+
+class StoppingSearch(SubjectSearch):
+    """Such a search of a method that is an optimizer or a checkpoint."""
+
+    def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, *, width: int) -> None:
+        super().__init__(planned, place, known, width=width)
+        self._parts: dict[Key, list[int]] = {}  # whose numbers are of the trials that they are parts of
+        self._so_far: dict[int, float | None] = {}  # by trial, the fitness of its part
+        self._judged: set[int] = set()
+
+    def num_expected(self, cases: Sequence[CaseInfo]) -> int:
+        num_open = sum(not is_over(one.state) and one.number not in self._judged for one in self.course.trials)
+        return super().num_expected(cases) + num_open * sum(len(case.blocks()) for case in cases)
+
+    def _is_ours(self, key: Key) -> bool:
+        return key in self._parts or super()._is_ours(key)
+
+    def _give(self, trials: Sequence[Trial]) -> None:
+        share = self.method.stop_hopeless
+        for trial in trials:
+            method = self.method.with_values(trial.parameters)
+            label = f"{self.method.title} {trial.number} to {share:.0%}"
+            given = given_method(method, label=label, bindings=(f"Case.stop_after = {share!r}",))
+            self._add(self._parts, trial, given)
+
+    def _end(self, key: Key, subject: Subject | None) -> None:
+        if key not in self._parts:
+            super()._end(key, subject)
+            return
+        worth = None if subject is None else self._fitness(subject)
+        self._so_far |= {number: worth for number in self._parts[key] if number not in self._so_far}
+        self._judge()
+
+    def _judge(self) -> None:
+        """Says of each wave whose parts are all there which trials go on, and what becomes of the others."""
+        for _, group in itertools.groupby(self.course.trials, key=lambda trial: trial.wave):
+            wave = list(group)
+            if not all(trial.number in self._so_far for trial in wave):
+                return
+            if wave[0].number not in self._judged:
+                self._judged.update(trial.number for trial in wave)
+                stopped = hopeless(wave, self._so_far, after=f"{self.method.stop_hopeless:.0%}")
+                without = [trial.number for trial in wave if self._so_far[trial.number] is None]
+                super()._give([trial for trial in wave if trial.number not in (*stopped, *without)])
+                self._free_states(stopped)
+                self._set(without, "infeasible")
+                self._set(list(stopped), "stopped", notes=stopped)
+
+    def _free_states(self, stopped: Collection[int]) -> None:
+        """Removes what the parts have saved for trials that go no further."""
+        folder = state_folder(self._place.ledger.store)
+        for key, numbers in self._parts.items():
+            subject = self._subjects.get(key)
+            if subject is not None and set(numbers) <= set(stopped):
+                for case in self._cases.get(subject.variant.key, ()):
+                    for block in case.blocks():
+                        free_states(folder, subject.sha256, case.whole_key, block)
+
+    def _forget(self, first: int) -> None:
+        super()._forget(first)
+        self._parts = before(first, self._parts)
+        self._so_far = {number: worth for number, worth in self._so_far.items() if number < first}
+        self._judged = {number for number in self._judged if number < first}

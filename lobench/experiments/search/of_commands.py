@@ -1,0 +1,139 @@
+"""The search of a method that is a command: a trial is a meta-training for each session, with its values in `{gin}`.
+
+A trial trains as the method with these values written out does, into the same folder; what its sessions' last
+checkpoints score on the cases is what it is worth. Those of the best are evaluated on fresh seeds of the cases.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from lobench.core.case import CaseInfo
+from lobench.core.experiment import CommandState, Method
+from lobench.core.planner import CommandId
+from lobench.core.search.search import Trial
+from lobench.core.subject import Given, GivenCheckpoint, Subject
+from lobench.core.trials import is_over
+from lobench.engine.checkpoints.given import given_checkpoint
+from lobench.engine.chief.commands import CommandRun, CommandRuns
+from lobench.experiments.search.planned import KnownTrials, PlannedSearch
+from lobench.experiments.search.running import Key, Place, SearchRun, key_of
+
+__all__ = ["CommandSearch"]
+
+
+class CommandSearch(SearchRun):
+    """One such search.
+
+    Args:
+      commands: Of the experiment; those of trials are added to them.
+      runs_of: Returns the sessions of a trial's method.
+      state_of: Returns what the ledger says of one.
+    """
+
+    def __init__(
+        self,
+        planned: PlannedSearch,
+        place: Place,
+        known: KnownTrials,
+        *,
+        width: int,
+        commands: CommandRuns,
+        runs_of: Callable[[Method], Sequence[CommandRun]],
+        state_of: Callable[[CommandRun], CommandState],
+    ) -> None:
+        super().__init__(planned, place, known, width=width)
+        self._commands, self._runs_of, self._state_of = commands, runs_of, state_of
+        self._runs: dict[int, Sequence[CommandRun]] = {}  # by trial; two that are the same share them
+        self._last: dict[Path, Subject] = {}  # by the folder of a session, the last of its checkpoints
+        self._settled: set[CommandId] = set()  # those that have ended, and whose checkpoints were taken
+        self._evaluated: set[Key] = set()
+
+    @property
+    def num_subjects(self) -> int:
+        return len(self._place.experiment.sessions or (0,))
+
+    def given(self) -> list[Given]:
+        ids = [run.id for runs in self._runs.values() for run in runs]
+        self._settled.update(filter(self._commands.is_through, ids))
+        self._look_at_commands()
+        return super().given()
+
+    def roles_of(self, subject: Subject) -> Iterator[tuple[str, int, bool]]:
+        key = key_of(subject)
+        if not subject.has_theta:
+            return
+        for number, runs in self._runs.items():
+            for run in runs:
+                if Path(subject.uri).is_relative_to(run.folder):
+                    yield f"{self.method.name}/{number}", run.session, key in self._reports
+
+    def _is_ours(self, key: Key) -> bool:
+        uri, _ = key
+        folders = {run.folder for runs in self._runs.values() for run in runs}
+        return "://" not in uri and not folders.isdisjoint(Path(uri).parents)
+
+    def taken(self, given: Given, subject: Subject | None) -> None:
+        if subject is not None and isinstance(given, GivenCheckpoint) and key_of(given) not in self._reports:
+            for folder in (run.folder for runs in self._runs.values() for run in runs):
+                if Path(given.uri).is_relative_to(folder):
+                    last = self._last.get(folder)
+                    self._last[folder] = subject if last is None or subject.outer_step >= last.outer_step else last
+        super().taken(given, subject)
+
+    def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
+        super().know_cases(variant, cases)
+        self._look_at_commands()
+
+    def _give(self, trials: Sequence[Trial]) -> None:
+        known = {run.folder: runs for runs in self._runs.values() for run in runs}
+        for trial in trials:
+            method = dataclasses.replace(
+                self.method.with_values(trial.parameters),
+                name=f"{self.method.name}/{trial.number}",
+                label=f"{self.method.title} {trial.number}",
+            )
+            runs = self._runs_of(method)
+            if runs[0].folder not in known:
+                known.update(dict.fromkeys((run.folder for run in runs), runs))
+                for run in runs:
+                    self._commands.add(run, self._state_of(run))
+            self._runs[trial.number] = known[runs[0].folder]
+
+    def _end(self, key: Key, subject: Subject | None) -> None:
+        self._reported(key)
+        self._evaluated.add(key)
+        self._look_at_commands()
+
+    def _look_at_commands(self) -> None:
+        """Ends the trials of which all sessions have ended, and their last checkpoints are evaluated."""
+        for trial in self.course.trials:
+            runs = self._runs.get(trial.number, ())
+            if is_over(trial.state) or not all(run.id in self._settled for run in runs):
+                continue
+            states = {self._commands.states[run.id] for run in runs}
+            last = [self._last.get(run.folder) for run in runs]
+            if "failed" in states:
+                self._set([trial.number], "failed")
+            elif "infeasible" in states or None in last:
+                self._set([trial.number], "infeasible")
+            elif all(key_of(one) in self._evaluated for one in last if one is not None):
+                found = [self._fitness(one) for one in last if one is not None]
+                worth = [value for value in found if value is not None]
+                if len(worth) == len(found):
+                    self._set([trial.number], "done", math.fsum(worth) / len(worth))
+                else:
+                    self._set([trial.number], "infeasible")
+
+    def _on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[Given]:
+        found: list[Given] = []
+        for run in self._runs[best.number]:
+            subject, label = self._last[run.folder], f"{run.label} on fresh seeds"
+            found.append(given_checkpoint(subject.uri, (*run.method.bindings, *bindings), label=label))
+        return found
+
+    def _forget(self, first: int) -> None:
+        self._runs = {number: runs for number, runs in self._runs.items() if number < first}

@@ -1,0 +1,129 @@
+"""The searches of an experiment as they are planned: strategies by name, and how many trials each has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lobench.analysis.store.search_history import trial_of
+from lobench.core.errors import ConfigError
+from lobench.core.experiment import Method, Search
+from lobench.core.search.search import SearchStrategy, Trial, num_trials_of, search_seed
+from lobench.core.search.space import Space
+from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.engine.config.space_syntax import search_identity
+from lobench.engine.store.ledger import Ledger
+from lobench.experiments.file import ExperimentFile
+from lobench.plugins import PluginManager
+
+__all__ = ["KnownTrials", "PlannedSearch", "known_of", "planned_searches", "strategy_of"]
+
+_SEED = 0  # searches have a stream of their own, whatever the sessions are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedSearch:
+    """A method's search.
+
+    Attributes:
+      num_trials: How many there will be, at most.
+      asked: How many the file asks for; None: the search knows.
+    """
+
+    method: Method
+    strategy: SearchStrategy
+    space: Space
+    num_trials: int
+
+    @property
+    def asked(self) -> int | None:
+        return self.method.num_trials
+
+    @property
+    def seed(self) -> int:
+        return search_seed(_SEED, self.method.name)
+
+
+def planned_searches(
+    file: ExperimentFile, methods: Sequence[Method], manager: PluginManager
+) -> dict[str, PlannedSearch]:
+    """Returns the searches of methods by name.
+
+    Raises:
+      ConfigError: no such search, or not with these keywords; a space that it cannot search; another number of trials
+        than a grid has; sessions among the seeds that are kept for reports.
+    """
+    found = {}
+    for method in methods:
+        if method.search is None:
+            continue
+        where = f"{file.path}: method {method.name!r}"
+        if (sessions := file.experiment.sessions) is not None and sessions.stop > FIRST_REPORT_SEED:
+            raise ConfigError(
+                "sessions are among the seeds that searches are reported on",
+                where=where,
+                got=f"{sessions.start} to {sessions.stop - 1}",
+                expected=f"below {FIRST_REPORT_SEED}",
+            )
+        strategy, space = strategy_of(method.search, manager, where=where), Space(method.space)
+        try:
+            num_trials = num_trials_of(strategy, space, method.num_trials, where=where)
+        except ConfigError as error:
+            if error.where.startswith(where):
+                raise
+            # A search knows the parameter that does not fit, and not whose it is.
+            place = f"{where}, {error.where}"
+            raise ConfigError(error.what, where=place, expected=error.expected, next_step=error.next_step) from None
+        found[method.name] = PlannedSearch(method=method, strategy=strategy, space=space, num_trials=num_trials)
+    return found
+
+
+def strategy_of(search: Search, manager: PluginManager, *, where: str) -> SearchStrategy:
+    """Makes what a file names, with the keywords that are bound.
+
+    Raises:
+      LobenchError: there is no such search, or it does not take them.
+    """
+    registered = manager.find("lobench_search_strategies", search.name, kind="search", where=where)
+    made: SearchStrategy = registered.make(where=where, **dict(search.keywords))
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTrials:
+    """What a ledger holds of a search.
+
+    Attributes:
+      form: Of the experiment, under which they stand; None: there are none.
+      is_reported: Whether its best was evaluated on fresh seeds.
+    """
+
+    form: int | None = None
+    trials: tuple[Trial, ...] = ()
+    is_reported: bool = False
+
+
+def known_of(
+    planned: PlannedSearch, file: ExperimentFile, ledger: Ledger | None, form: int | None = None
+) -> KnownTrials:
+    """Returns what a ledger holds of a search.
+
+    Args:
+      form: Of today's experiment; trials of an earlier form count where it says the same of the search.
+    """
+    name = planned.method.name
+    wanted = search_identity(file.text, name)
+    rows = [] if ledger is None else [row for row in ledger.experiments() if row.name == file.experiment.name]
+    for row in sorted(rows, key=lambda row: (row.id != form, -row.last_at)):
+        trials = [one for one in ledger.trials(row.id) if one.method == name] if ledger is not None else []
+        if trials and search_identity(row.config, name) == wanted:
+            found = [replace(trial_of(one), parameters=planned.space.active(one.parameters)) for one in trials]
+            members = ledger.memberships(row.id) if ledger is not None else []
+            own = (one for one in members if one.method.partition("/")[0] == name)
+            fresh = (one for one in own if isinstance(one.session, int))
+            return KnownTrials(
+                form=row.id,
+                trials=tuple(found[: planned.num_trials]),
+                is_reported=any(int(one.session) >= FIRST_REPORT_SEED for one in fresh),
+            )
+    return KnownTrials()

@@ -1,0 +1,328 @@
+"""One method's search while it runs: its trials as subjects, their fitness, its best on fresh seeds; the ledger has it.
+
+A trial is the method with values where its spaces stand, and nothing else: who writes these values into the file has
+the same subject, and finds its evaluations computed. What a trial is worth is read from the ledger each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from lobench.analysis.scores.trial_fitness import fitness
+from lobench.core.case import CaseInfo
+from lobench.core.experiment import Experiment, Method
+from lobench.core.search.search import Trial, TrialState
+from lobench.core.subject import Given, Subject, Variant
+from lobench.core.trials import Course, is_over, report_bindings
+from lobench.core.wording import counted
+from lobench.engine.chief.interfaces import ERRORS
+from lobench.engine.store.experiments import TrialRow
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.experiments.methods import given_method, member_blocks
+from lobench.experiments.search.planned import KnownTrials, PlannedSearch
+
+__all__ = ["Key", "Place", "SearchRun", "SubjectSearch", "before", "key_of"]
+
+Key = tuple[str, Variant]
+
+_NO_NOTES: Mapping[int, str] = MappingProxyType({})
+
+
+def key_of(subject: Given) -> Key:
+    """Returns what tells subjects apart before and after a checkpoint is read."""
+    if isinstance(subject, Subject) and not subject.has_theta:
+        return subject.sha256, subject.variant
+    return subject.uri, subject.variant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the evaluations of the trials go, and what is read there.
+
+    Attributes:
+      form: Of the experiment, in the ledger.
+      programs: Returns the keys of those whose results count.
+      is_retried: Whether evaluations that ended in an error are tried again.
+    """
+
+    ledger: Ledger
+    form: int
+    experiment: Experiment
+    programs: Callable[[], Collection[str]]
+    say: Callable[[str], None]
+    is_retried: bool = False
+
+
+class SearchRun(ABC):
+    """One search. What its trials are, subjects or commands, the two kinds of it say.
+
+    Args:
+      known: What the ledger holds of it, perhaps under another form of the experiment.
+      width: Trials of a wave.
+    """
+
+    def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, *, width: int) -> None:
+        self.planned, self._place = planned, place
+        self.course = Course(
+            planned.strategy,
+            planned.space,
+            seed=planned.seed,
+            width=width,
+            num_trials=planned.asked,
+            recorded=known.trials,
+        )
+        self._waiting: list[Given] = []
+        self._subjects: dict[Key, Subject] = {}  # that are the search's and can be read
+        self._cases: dict[str, Sequence[CaseInfo]] = {}  # by variant
+        self._reports: set[Key] = set()  # the best on fresh seeds
+        self._unreported: set[Key] | None = None  # of these what is not evaluated yet; None: the best is not known
+        self._written = {trial.number: trial for trial in known.trials if known.form == place.form}
+
+    def begin(self) -> None:
+        """Goes on where the ledger ends."""
+        self._record(list(self.course.recorded))
+        self._give(self.course.trials)
+        self._go_on()
+
+    @property
+    def method(self) -> Method:
+        return self.planned.method
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something of it may come yet."""
+        return self._unreported is None or bool(self._unreported)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `given` has something."""
+        return bool(self._waiting)
+
+    @property
+    def text(self) -> str:
+        """How far it is: `12 of 20 trials, best 1.31`."""
+        num_over = sum(is_over(trial.state) for trial in self.course.trials)
+        best = self.course.best
+        stopped = f", {self.num_stopped} of them stopped early" if self.num_stopped else ""
+        found = f", best {best.fitness:.4g}" if best is not None else ""
+        return f"{num_over} of {counted(self.planned.num_trials, 'trial')}{stopped}{found}"
+
+    @property
+    def num_stopped(self) -> int:
+        """How many trials were hopeless, and are not trained to their end."""
+        return sum(trial.state == "stopped" for trial in self.course.trials)
+
+    def given(self) -> list[Given]:
+        """Returns the subjects that are new since the last call."""
+        found, self._waiting = self._waiting, []
+        return found
+
+    @abstractmethod
+    def roles_of(self, subject: Subject) -> Iterator[tuple[str, int, bool]]:
+        """Yields the method and the trial of members that a subject is, and whether they are on fresh seeds."""
+
+    def num_expected(self, cases: Sequence[CaseInfo]) -> int:
+        """Returns how many evaluations come from trials that were not proposed yet, and of the best on fresh seeds."""
+        if self.course.is_over:
+            return 0
+        num_left = self.planned.num_trials - len(self.course.trials) + (self.method.report_sessions != 0)
+        return num_left * self.num_subjects * sum(len(case.blocks()) for case in cases)
+
+    @property
+    def num_subjects(self) -> int:
+        """How many are evaluated of a trial."""
+        return 1
+
+    # What the chief says.
+
+    def taken(self, given: Given, subject: Subject | None) -> None:
+        """Takes what became of a given subject; None: it cannot be read."""
+        key = key_of(given)
+        if not self._is_ours(key):
+            return
+        if subject is None:
+            self._end(key, None)
+            return
+        self._subjects[key] = subject
+        if (cases := self._cases.get(subject.variant.key)) is not None:
+            self._look(subject, cases)
+
+    def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
+        """Takes which cases a variant has."""
+        self._cases[variant] = cases
+        for subject in list(self._subjects.values()):
+            if subject.variant.key == variant:
+                self._look(subject, cases)
+
+    def finished(self, subject: Subject) -> None:
+        """Takes that all evaluations of a subject are in the ledger."""
+        if (key := key_of(subject)) in self._subjects:
+            self._end(key, subject)
+
+    # What follows.
+
+    @abstractmethod
+    def _is_ours(self, key: Key) -> bool:
+        """Says whether a subject is a trial, or the best on fresh seeds."""
+
+    @abstractmethod
+    def _give(self, trials: Sequence[Trial]) -> None:
+        """Has trials evaluated."""
+
+    @abstractmethod
+    def _end(self, key: Key, subject: Subject | None) -> None:
+        """Takes that a subject was evaluated; None: it cannot be read."""
+
+    @abstractmethod
+    def _on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[Given]:
+        """Returns the best trial's subjects with bindings over their own."""
+
+    def _look(self, subject: Subject, cases: Sequence[CaseInfo]) -> None:
+        """Ends a trial of which the store held everything when it came: nobody will say that it is finished."""
+        rows = self._rows(subject)
+        if self._place.is_retried and any(row.outcome in ERRORS for row in rows):
+            return
+        held = {(row.case.key, seed) for row in rows for seed in row.key.seed_block.seeds}
+        wanted = {(case.key, seed) for case in cases for block in case.blocks() for seed in block.seeds}
+        if wanted and wanted <= held:
+            self._end(key_of(subject), subject)
+
+    def _rows(self, subject: Subject) -> list[EvaluationRow]:
+        keys = {case.key for case in self._cases.get(subject.variant.key, ())}
+        programs, found = self._place.programs(), self._place.ledger.evaluations(subject.sha256)
+        return [row for row in found if row.case.key in keys and row.key.program_version in programs]
+
+    def _fitness(self, subject: Subject) -> float | None:
+        cases, experiment = self._cases.get(subject.variant.key, ()), self._place.experiment
+        return fitness(self._rows(subject), cases, experiment.sessions, experiment.suites)
+
+    def _reported(self, key: Key) -> None:
+        if self._unreported:
+            self._unreported.discard(key)
+
+    def _set(
+        self,
+        numbers: Sequence[int],
+        state: TrialState,
+        worth: float | None = None,
+        notes: Mapping[int, str] = _NO_NOTES,
+    ) -> None:
+        """Records what became of trials that had not ended, and what follows."""
+        before = self.course.trials
+        open_ones = [number for number in numbers if not is_over(before[number].state)]
+        if open_ones:
+            with self._place.ledger.transaction():
+                self._record([self.course.set(number, state, worth, notes.get(number, "")) for number in open_ones])
+                self._go_on()
+
+    def _go_on(self) -> None:
+        """Asks for the next wave where one has ended, and for the best on fresh seeds where the search has."""
+        num_before = len(self.course.trials)
+        new = self.course.advance()
+        num_left = len(self.course.trials) - len(new)
+        if num_left < num_before:
+            text = f"the suite has changed, and what followed trial {num_left - 1} with it"
+            self._place.say(f"{self.method.title}: {text}")
+            self._place.ledger.forget_trials(self._place.form, self.method.name, num_left)
+            self._written = {number: trial for number, trial in self._written.items() if number < num_left}
+            self._forget(num_left)
+        self._record(new)
+        self._give(new)
+        if self.course.is_over and self._unreported is None:
+            self._report()
+
+    @abstractmethod
+    def _forget(self, first: int) -> None:
+        """Forgets trials from a number on."""
+
+    def _report(self) -> None:
+        best, title, self._unreported = self.course.best, self.method.title, set()
+        if best is None:
+            self._place.say(f"{title}: none of {len(self.course.trials)} trials is feasible")
+            return
+        values = "; ".join(f"{path} = {value!r}" for path, value in best.parameters.items())
+        which = f"trial {best.number} of {len(self.course.trials)} is the best, fitness {best.fitness:.4g}"
+        self._place.say(f"{title}: {which}: {values}")
+        if self.method.report_sessions != 0:
+            experiment = self._place.experiment
+            held = member_blocks(self._place.ledger, experiment.name)
+            bindings = report_bindings(experiment, self.method.report_sessions, held)
+            given = self._on_fresh_seeds(best, bindings)
+            self._reports = set(map(key_of, given))
+            self._unreported = set(self._reports)
+            self._waiting += given
+
+    def _record(self, trials: Sequence[Trial]) -> None:
+        new = [trial for trial in trials if self._written.get(trial.number) != trial]
+        with self._place.ledger.transaction() if new else contextlib.nullcontext():
+            for trial in new:
+                row = TrialRow(
+                    method=self.method.name,
+                    number=trial.number,
+                    parameters=trial.parameters,
+                    state=trial.state,
+                    fitness=trial.fitness,
+                    wave=trial.wave,
+                    note=trial.note,
+                )
+                self._place.ledger.set_trial(self._place.form, row)
+                self._written[trial.number] = trial
+
+
+class SubjectSearch(SearchRun):
+    """The search of a method that is an optimizer or a checkpoint: a trial is one subject."""
+
+    def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, *, width: int) -> None:
+        super().__init__(planned, place, known, width=width)
+        self._numbers: dict[Key, list[int]] = {}  # two trials may be one subject
+
+    def roles_of(self, subject: Subject) -> Iterator[tuple[str, int, bool]]:
+        key, best = key_of(subject), self.course.best
+        for number in self._numbers.get(key, ()):
+            yield self.method.name, number, False
+        if key in self._reports and best is not None:
+            yield self.method.name, best.number, True
+
+    def _is_ours(self, key: Key) -> bool:
+        return key in self._numbers or key in self._reports
+
+    def _give(self, trials: Sequence[Trial]) -> None:
+        for trial in trials:
+            method = self.method.with_values(trial.parameters)
+            self._add(self._numbers, trial, given_method(method, label=f"{self.method.title} {trial.number}"))
+
+    def _add(self, numbers: dict[Key, list[int]], trial: Trial, given: Given) -> None:
+        """Has a subject of a trial evaluated, which may be another trial's too."""
+        same = numbers.setdefault(key_of(given), [])
+        same.append(trial.number)
+        if len(same) == 1:
+            self._waiting.append(given)
+        elif (known := self._subjects.get(key_of(given))) is not None:
+            self._look(known, self._cases.get(known.variant.key, ()))
+
+    def _end(self, key: Key, subject: Subject | None) -> None:
+        self._reported(key)
+        if numbers := [one for one in self._numbers.get(key, ()) if not is_over(self.course.trials[one].state)]:
+            worth = None if subject is None else self._fitness(subject)
+            self._set(numbers, "infeasible" if worth is None else "done", worth)
+
+    def _on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[Given]:
+        method, label = self.method.with_values(best.parameters), f"{self.method.title} {best.number} on fresh seeds"
+        # Its hash is of the text: how the seeds are cut into blocks must not be in it, or more seeds were another one.
+        given = given_method(method, label=label, bindings=bindings[:1])
+        variant = dataclasses.replace(given.variant, bindings=(*given.variant.bindings, *bindings[1:]))
+        return [dataclasses.replace(given, variant=variant)]
+
+    def _forget(self, first: int) -> None:
+        self._numbers = before(first, self._numbers)
+
+
+def before(first: int, numbers: Mapping[Key, Sequence[int]]) -> dict[Key, list[int]]:
+    """Returns the subjects of trials below a number."""
+    kept = {key: [one for one in same if one < first] for key, same in numbers.items()}
+    return {key: same for key, same in kept.items() if same}

@@ -1,0 +1,117 @@
+"""`lobench tune`: an experiment with one method, written as gin, which `lobench run` runs as any other."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from lobench.analysis.scores.baseline_grids import Searched
+from lobench.api.settings import NAME, TuneSettings
+from lobench.core.errors import UsageError
+from lobench.core.experiment import Search
+from lobench.core.search.search import num_trials_of
+from lobench.core.search.space import Kind, Space
+from lobench.engine.config.shipped import find_suite, shipped_suite
+from lobench.engine.config.space_syntax import space_of
+from lobench.engine.config.syntax import only_bindings, parse_text
+from lobench.engine.whole_file import write_whole
+from lobench.experiments.search.planned import strategy_of
+from lobench.plugins import PluginManager
+
+__all__ = ["DEFAULT_VARY", "searched", "tune_file", "tune_text"]
+
+DEFAULT_VARY = 'learning_rate = Real(1e-5, 1.0, scale="log", num_values=11)'
+
+_EXPECTED = "a line such as 'learning_rate = Real(1e-4, 1e-1, scale=\"log\", num_values=7)', or '... = [0.1, 0.3]'"
+
+
+def tune_text(settings: TuneSettings, folder: Path) -> str:
+    """Returns the experiment, as a file in a folder says it.
+
+    Raises:
+      UsageError: a space cannot be read.
+    """
+    name = settings.method
+    call, *bindings = (part.strip() for part in settings.optimizer.split(";"))
+    suites = [_relative(suite, folder) for suite in settings.suites]
+    lines = [f"Experiment.name = {settings.name!r}", f"Experiment.suites = {suites!r}"]
+    if settings.sessions is not None:
+        lines.append(f"Experiment.num_sessions = {settings.sessions}")
+    call = call if call.endswith(")") else f"{call}()"
+    lines += ["", f"{name}/Method.optimizer = @{call.lstrip('@')}"]
+    lines.append(f"{name}/Method.search = @{settings.search_name}()")
+    for key in ("num_trials", "report_sessions"):
+        if (value := getattr(settings, key)) is not None:
+            lines.append(f"{name}/Method.{key} = {value}")
+    lines += [f"{name}/{binding}" for binding in bindings if binding]
+    for line in settings.vary or (DEFAULT_VARY,):
+        lines += _space_lines(name, line)
+    return "\n".join(lines) + "\n"
+
+
+def searched(settings: TuneSettings, manager: PluginManager) -> Searched:
+    """Returns the search alone, for who trains its points by itself: values of the optimizer's own parameters.
+
+    Raises:
+      UsageError: a space cannot be read. ConfigError: a range is wrong, there is no such search, ...
+    """
+    name = settings.method
+    bindings = only_bindings(parse_text(tune_text(settings, Path()), "--vary"))
+    own = [one for one in bindings if one.scope == name and one.selector == name]
+    paths = space_of(name, own, bindings)
+    if len(paths) != len(settings.vary or (DEFAULT_VARY,)) or any(one.when for one in paths):
+        raise UsageError("--vary", got=repr(settings.vary), expected=f"parameters of {name} alone, without conditions")
+    parameters = [replace(one, path=one.path.rpartition(".")[2]) for one in paths]
+    called = settings.search_name
+    strategy, space = strategy_of(Search(name=called), manager, where="--search"), Space(parameters)
+    num_trials_of(strategy, space, settings.num_trials, where="--search")
+    return Searched(name=called, space=space, strategy=strategy, num_trials=settings.num_trials)
+
+
+def tune_file(settings: TuneSettings, folder: Path) -> Path:
+    """Writes the experiment into a folder, and returns the file's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "experiment.gin"
+    write_whole(path, tune_text(settings, folder))
+    return path
+
+
+def _relative(suite: str, folder: Path) -> str:
+    """Returns what a file in the folder calls a suite; one of lobench's own keeps its name."""
+    if find_suite(suite) == shipped_suite(suite):
+        return suite
+    return Path(os.path.relpath(suite, folder)).as_posix()
+
+
+def _space_lines(method: str, line: str) -> list[str]:
+    """Returns the binding of a space, and those of what it says."""
+    path, _, text = (part.strip() for part in line.partition("="))
+    if not re.fullmatch(rf"({NAME}[/.])*{NAME}", path):
+        raise UsageError("--vary", got=repr(line), expected=_EXPECTED)
+    path = path if "." in path else f"{method}.{path}"
+    scope = re.sub(r"\W", "_", path.removeprefix(f"{method}."))
+    kind, values = _space(text, line)
+    said = [f"{scope}/{kind}.{key} = {value!r}" for key, value in values.items()]
+    return ["", f"{method}/{path} = @{scope}/{kind}()", *said]
+
+
+def _space(text: str, line: str) -> tuple[str, dict[str, object]]:
+    """Returns the kind of a space and its keywords: `Real(1e-4, 1e-1, scale="log")`, `[0.1, 0.3]`."""
+    try:
+        node = ast.parse(text, mode="eval").body
+        if not isinstance(node, ast.Call):
+            values = list(ast.literal_eval(node))
+            is_number = all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
+            return ("Discrete" if is_number and values == sorted(values) else "Categorical"), {"values": values}
+        if not isinstance(node.func, ast.Name) or node.func.id not in [kind.capitalize() for kind in Kind]:
+            raise ValueError(text)
+        names: Sequence[str] = ("low", "high") if node.func.id in ("Real", "Int") else ("values",)
+        given = dict(zip(names, map(ast.literal_eval, node.args), strict=False))
+        named = {one.arg: ast.literal_eval(one.value) for one in node.keywords if one.arg}
+    except (SyntaxError, ValueError, TypeError) as error:
+        raise UsageError("--vary", got=repr(line), expected=_EXPECTED) from error
+    return node.func.id, given | named

@@ -1,0 +1,65 @@
+"""`lobench tune`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from dataclasses import fields
+from pathlib import Path
+
+import click
+
+from lobench.api.settings import TuneSettings, WatchSettings
+from lobench.cli.options import options_of
+from lobench.cli.output import emit, format_option
+
+__all__ = ["tune"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  lobench tune suites/quick/digits.gin --optimizer adam
+  lobench tune suites/quick --optimizer adamw --search random --num-trials 20 \\
+    --vary 'learning_rate = Real(1e-4, 1e-1, scale="log")' --vary 'weight_decay = [0.0, 0.01, 0.1]'
+  lobench tune suites/quick --optimizer adam --print > adam.gin
+
+Exit codes: those of `lobench run`."""
+)
+@click.argument("suites", nargs=-1, required=True, metavar="SUITE...")
+@options_of(TuneSettings)
+@click.option("--store", default="", help="Result store (default: .lobench/tune-OPTIMIZER).")
+@click.option("--print", "is_printed", is_flag=True, help="Print the experiment for this folder, and run nothing.")
+@click.option(
+    "--check", is_flag=True, help="Train nothing: plan as the run does; say what is missing and what it costs."
+)
+@click.option("--offline", is_flag=True, help="With --check: start no worker either; say what was not checked.")
+@format_option("text", "json")
+@options_of(WatchSettings, "workers", "executor", "ray_address", "max_core_hours", "retry_errors")
+def tune(
+    suites: tuple[str, ...], store: str, is_printed: bool, check: bool, offline: bool, kind: str, **options: object
+) -> None:
+    """Tune an optimizer on suites: an experiment with one method, which is printed as gin and kept in the store.
+
+    `lobench run STORE/experiment.gin` goes on with it; a file of your own holds several methods.
+    """
+    from lobench.experiments.command import run_experiment
+    from lobench.experiments.run import RunSettings
+    from lobench.experiments.tune import tune_file, tune_text
+
+    own = {each.name: options.pop(each.name) for each in fields(TuneSettings) if each.name in options}
+    settings = TuneSettings(suites=suites, **own)  # type: ignore[arg-type]  # checked by click
+    text = tune_text(settings, Path())
+    click.echo(text, nl=False)
+    ran_as = ("tune", {"gin": text}) if kind == "json" else None
+    if is_printed:
+        if ran_as is not None:
+            emit("tune.print", ran_as[1])
+        return
+    click.echo()
+    sys.stdout.flush()
+    place = Path(store or f".lobench/{settings.name}")
+    with tempfile.TemporaryDirectory() as nowhere:
+        path = tune_file(settings, Path(nowhere) if check else place)
+        of_run = RunSettings(experiment=str(path), store=str(place), **options)  # type: ignore[arg-type]  # checked by click
+        run_experiment(of_run, check=check, offline=offline, ran_as=ran_as)

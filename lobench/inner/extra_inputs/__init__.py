@@ -1,0 +1,1 @@
+"""Extra inputs of an optimizer: what a task can give, what an update asks for."""

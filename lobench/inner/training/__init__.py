@@ -1,0 +1,1 @@
+"""The inner training program: one compiled loop."""

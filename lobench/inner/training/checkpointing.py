@@ -1,0 +1,181 @@
+"""A training's state between two inner steps, as arrays and a header that any process can go on from."""
+
+from __future__ import annotations
+
+import bisect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.core.case import Case
+from lobench.inner.optimizer import PyTree
+from lobench.inner.training.prefetch import empty
+from lobench.inner.training.seed_block import Carry
+
+__all__ = ["SavePoints", "SavedState", "Saves", "StateMismatch", "carry_of", "state_of"]
+
+_SECONDS = 60.0  # between saves where the case says nothing
+_SHARE = 0.01  # of the time that these may take
+_ROWS = ("metrics", "log", "window")
+
+
+class SavedState(NamedTuple):
+    """What is written of a training.
+
+    Attributes:
+      leaves: Plain arrays by name.
+      header: What JSON can hold: `step`, `phase`, where evaluations stand, seconds so far, where iterators are.
+    """
+
+    leaves: Mapping[str, np.ndarray]
+    header: Mapping[str, Any]
+
+
+class Saves(Protocol):
+    """Where one seed block's states are kept."""
+
+    def load(self) -> tuple[Mapping[str, np.ndarray], Mapping[str, Any]] | None:
+        """Returns the leaves and the header of the furthest state that is there and whole."""
+
+    def save(self, state: SavedState, *, is_final: bool) -> None:
+        """Keeps a state in place of the one before; a final one stays for good."""
+
+    def refuse(self, why: str) -> None:
+        """Takes that the state which was loaded is of no use."""
+
+
+class StateMismatch(Exception):
+    """A state is of another program; the text says in what."""
+
+
+@dataclass(slots=True)
+class SavePoints:
+    """When a state is saved: at multiples of `Case.save_every`, or about every minute of work where it is None."""
+
+    case: Case
+    saves: Saves | None
+    _last: float = field(default_factory=time.monotonic)
+    _wait: float = _SECONDS
+
+    def next_stop(self, step: int) -> int:
+        """Returns the step after `step` at which a state must be saved, or the training's end."""
+        every = self.case.save_every
+        end = self.case.num_inner_steps
+        return min(end, (step // every + 1) * every) if self.saves is not None and every else end
+
+    def is_due(self, step: int) -> bool:
+        if self.saves is None or step >= self.case.num_inner_steps:
+            return False
+        every = self.case.save_every
+        return time.monotonic() - self._last >= self._wait if every is None else every > 0 and step % every == 0
+
+    def took(self, seconds: float) -> None:
+        """Takes how long a save took: a large state is saved less often."""
+        self._last, self._wait = time.monotonic(), max(_SECONDS, seconds / _SHARE)
+
+
+def state_of(carry: Carry, header: Mapping[str, Any]) -> SavedState:
+    """Returns what is to be written of a block between steps."""
+    leaves = {name: _plain(leaf) for name, leaf in _by_path(carry).items()}
+    for rows in _ROWS:
+        leaves |= {f"{rows}:{name}": np.asarray(value) for name, value in getattr(carry, rows).items()}
+    counters = {"step": int(carry.step), "num_evals": int(carry.num_evals)}
+    return SavedState(leaves, {**header, **counters})
+
+
+def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_steps: Sequence[int]) -> Carry:
+    """Returns a block as it was saved, with room for the evaluations and the log of this training.
+
+    The training that saved it may have been a shorter one. Its last evaluation counts where this one evaluates there
+    too, and is left out where it does not: a training of 30 steps that evaluates every 20 has seen step 30, and a
+    longer one goes on without.
+
+    Args:
+      shape: Of this training's carry, in the phase of the state.
+      eval_steps, log_steps: Of this training.
+    Raises:
+      StateMismatch: it has other leaves, or was evaluated at other steps.
+    """
+    header, step = state.header, int(state.header["step"])
+    parts = {path: _restored(state.leaves, path, leaf) for path, leaf in _by_path(shape).items()}
+    structure = jax.tree.structure(_trained(shape))
+    opt_state, params, model_state, diverged_at = jax.tree.unflatten(structure, parts.values())
+    written = list(header["eval_steps"])[: header["num_evals"]]
+    done = [at for at in eval_steps if at < step or (at == step and at in written)]
+    if done != [at for at in written if at in eval_steps] or set(written) - set(done) - {step}:
+        raise StateMismatch(f"it was evaluated at steps {written[:4]}..., not at {list(eval_steps)[:4]}...")
+    if step not in done:  # the evaluation that is left out may have been the one that saw a lane diverge
+        diverged_at = np.where(diverged_at == step, -1, diverged_at).astype(diverged_at.dtype)
+    places = [written.index(at) for at in done]
+    num_logs = bisect.bisect_left(log_steps, step)
+
+    def moved(rows: str, move: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> dict[str, Any]:
+        wanted = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in getattr(shape, rows).items()}
+        return {name: move(_saved(state.leaves, f"{rows}:{name}"), new) for name, new in wanted.items()}
+
+    return Carry(
+        opt_state=opt_state,
+        params=params,
+        model_state=model_state,
+        diverged_at=diverged_at,
+        step=np.int32(step),  # type: ignore[arg-type]  # a program takes NumPy's too
+        num_evals=np.int32(len(done)),  # type: ignore[arg-type]
+        metrics=moved("metrics", lambda old, new: _put(new, old[places])),
+        log=moved("log", lambda old, new: _put(new, old[:num_logs])),
+        window=moved("window", lambda old, new: _last_ones(old, new, step)),
+    )
+
+
+def _trained(carry: Carry) -> tuple[PyTree, PyTree, PyTree, Any]:
+    return carry.opt_state, carry.params, carry.model_state, carry.diverged_at
+
+
+def _by_path(carry: Carry) -> dict[str, Any]:
+    leaves = jax.tree_util.tree_leaves_with_path(_trained(carry))
+    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+
+
+def _plain(leaf: Any) -> np.ndarray:
+    """Returns an array that every reader of the format knows: keys as their data, rare kinds of numbers as bytes."""
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
+        leaf = jax.random.key_data(leaf)
+    array = np.asarray(leaf)
+    if array.dtype.kind in "biuf":
+        return array
+    return np.ascontiguousarray(array).reshape(*array.shape, 1).view(np.uint8)
+
+
+def _saved(leaves: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    if name not in leaves:
+        raise StateMismatch(f"it has no {name}")
+    return leaves[name]
+
+
+def _restored(leaves: Mapping[str, np.ndarray], name: str, wanted: Any) -> Any:
+    found: Any = _saved(leaves, name)
+    if jnp.issubdtype(wanted.dtype, jax.dtypes.extended):
+        found = jax.random.wrap_key_data(jnp.asarray(found), impl=jax.random.key_impl(empty(wanted)))
+    elif wanted.dtype.kind not in "biuf":
+        found = found.view(wanted.dtype).reshape(found.shape[:-1])
+    if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+        raise StateMismatch(
+            f"its {name} is {found.dtype}{list(found.shape)}, and not {wanted.dtype}{list(wanted.shape)}"
+        )
+    return found
+
+
+def _put(rows: np.ndarray, first: np.ndarray) -> np.ndarray:
+    rows[: len(first)] = first
+    return rows
+
+
+def _last_ones(old: np.ndarray, new: np.ndarray, step: int) -> np.ndarray:
+    """Moves the last batches before a step from one ring into another, which may be longer."""
+    for at in range(max(step - min(len(old), len(new)), 0), step):
+        new[at % len(new)] = old[at % len(old)]
+    return new

@@ -1,0 +1,179 @@
+"""One run of a training's programs: from its start, or from a saved state, to its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from lobench.core.case import Case
+from lobench.inner.training.checkpointing import SavedState, SavePoints, Saves, StateMismatch, carry_of, state_of
+from lobench.inner.training.compile_cache import Found
+from lobench.inner.training.devices import place
+from lobench.inner.training.prefetch import FIRST_CHUNK, Feed, empty, next_chunk, next_read
+from lobench.inner.training.recorder import Recorder
+from lobench.inner.training.seed_block import Carry
+
+__all__ = ["Course"]
+
+
+class Course:
+    """Where a training stands, and the way on.
+
+    Args:
+      case: Says when it is saved.
+      spans: The inner steps of each phase.
+      arguments: Lanes, arrays and the evaluations' batches.
+      find: Phase -> its program.
+      enter: (Phase after the first one, what is given to its program, carry of the phase before) -> its own carry.
+      shape: Phase -> the shapes of its carry, without compiling it.
+      saves: Where its state is saved; None: nowhere.
+      end: The step at which it ends: the last one, or that of a part (`Case.end`).
+
+    Attributes:
+      carry: None at the start.
+      resumed_at: The step that it went on from.
+      compile_seconds: In this run. wall_seconds, cpu_seconds: In all runs of this training.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        recorder: Recorder,
+        feed: Feed,
+        spans: Sequence[range],
+        arguments: tuple[Any, ...],
+        *,
+        find: Callable[[int], Found],
+        enter: Callable[[int, Found, Carry], Carry],
+        shape: Callable[[int], Carry],
+        saves: Saves | None,
+        end: int,
+    ) -> None:
+        self._case, self._recorder, self._feed, self._spans, self._arguments = case, recorder, feed, spans, arguments
+        self._find, self._enter, self._shape, self._saves = find, enter, shape, saves
+        self.carry: Carry | None = None
+        self.end = end
+        self._step = self._phase = self.resumed_at = 0
+        self.compile_seconds = self.wall_seconds = self.cpu_seconds = 0.0
+        self._since = time.perf_counter(), time.process_time()
+        self._points = SavePoints(case, saves)
+
+    def resume(self) -> None:
+        """Goes to the furthest saved state that fits; one that does not is refused, and the start stays the start."""
+        found = self._saves.load() if self._saves is not None else None
+        if self._saves is not None and found is not None:
+            try:
+                self._take(SavedState(*found))
+            except StateMismatch as error:
+                self._saves.refuse(str(error))
+
+    def _take(self, state: SavedState) -> None:
+        header = state.header
+        step, phase = int(header["step"]), int(header["phase"])
+        if phase >= len(self._spans) or not self._spans[phase].start < step <= self._spans[phase].stop:
+            raise StateMismatch(f"step {step} is not in its phase {phase + 1}")
+        if step < self._spans[phase].stop:
+            shape = self._program(phase).layout.carry_shape
+            is_of_this_length = header["num_inner_steps"] == self._case.num_inner_steps
+            if is_of_this_length and header["program"] != self._program(phase).text.sha256:
+                raise StateMismatch("what is compiled has changed since: the task's or the optimizer's code, say")
+        else:
+            shape = self._shape(phase)
+        recorder = self._recorder
+        self.carry = carry_of(state, shape, eval_steps=recorder.eval_steps, log_steps=recorder.log_steps)
+        self._feed.go_on_from(step, header["positions"])
+        self._step, self._phase, self.resumed_at = step, phase, step
+        self.wall_seconds, self.cpu_seconds = header["wall_seconds"], header["cpu_seconds"]
+
+    def _program(self, phase: int) -> Found:
+        found = self._find(phase)
+        self.compile_seconds += found.compile_seconds
+        return found
+
+    def run(self, on_progress: Callable[[int], None] | None, should_stop: Callable[[], bool] | None) -> bool:
+        """Runs to the end; returns False where it was stopped before."""
+        if on_progress is not None and self.resumed_at:
+            on_progress(self.resumed_at)
+        if self._step < self.end:
+            self._feed.read_ahead(self._stop_after(self._step) - self._step)  # while the program compiles
+        for phase in range(self._phase, len(self._spans)):
+            if self._step >= self.end:
+                break
+            if self._step == self._spans[phase].stop:
+                continue  # it was saved at the end of this phase
+            program = self._program(phase)
+            self._since = time.perf_counter(), time.process_time()
+            is_through = self._run_phase(phase, program, on_progress, should_stop)
+            self._count_seconds()
+            if not is_through:
+                self._save(program)
+                return False
+        is_part = self.end < self._case.num_inner_steps
+        if (is_part or self._case.keep_state) and self._saves is not None and self._step > self.resumed_at:
+            self._save(program, is_final=not is_part)
+        return True
+
+    def _run_phase(
+        self,
+        phase: int,
+        program: Found,
+        on_progress: Callable[[int], None] | None,
+        should_stop: Callable[[], bool] | None,
+    ) -> bool:
+        layout = program.layout
+        fixed = place((program.given, *self._arguments), layout.parts, layout.axes)
+        carry, span, chunk = self.carry, self._spans[phase], FIRST_CHUNK
+        if carry is None:
+            carry = jax.tree.map(empty, layout.carry_shape)
+        elif phase > self._phase:
+            carry = self._enter(phase, program, carry)
+        self._phase = phase
+        last = min(span.stop, self.end)
+        while self._step < last:
+            chunk_started, start = time.perf_counter(), self._step
+            stop = self._stop_after(start, chunk)
+            batches = self._feed.next_chunk(stop - start)
+            if stop < self.end:
+                self._feed.read_ahead(self._stop_after(stop) - stop)
+            carry = program.program(*fixed, batches, carry, start, stop)
+            carry.step.block_until_ready()
+            self.carry, self._step = carry, stop
+            chunk = next_chunk(chunk, (time.perf_counter() - chunk_started) * chunk / (stop - start))
+            if on_progress is not None:
+                on_progress(stop)
+            if should_stop is not None and stop < self.end and should_stop():
+                return False
+            if self._points.is_due(stop):
+                self._save(program)
+        return True
+
+    def _stop_after(self, start: int, chunk: int = FIRST_CHUNK) -> int:
+        """Returns where a chunk that begins at a step ends."""
+        span = next(span for span in self._spans if start < span.stop)
+        wanted = next_read(start - self.resumed_at) if self._feed.feeds_training else chunk
+        return min(start + wanted, span.stop, self.end, self._points.next_stop(start))
+
+    def _save(self, program: Found, *, is_final: bool = False) -> None:
+        if self._saves is None or self._case.save_every == 0 or self.carry is None:
+            return
+        started = time.perf_counter()
+        self._count_seconds()
+        header = {
+            "phase": self._phase,
+            "num_inner_steps": self._case.num_inner_steps,
+            "eval_steps": self._recorder.eval_steps,
+            "program": program.text.sha256,
+            "positions": self._feed.positions(),
+            "wall_seconds": self.wall_seconds,
+            "cpu_seconds": self.cpu_seconds,
+        }
+        self._saves.save(state_of(self.carry, header), is_final=is_final)
+        self._points.took(time.perf_counter() - started)
+
+    def _count_seconds(self) -> None:
+        before, self._since = self._since, (time.perf_counter(), time.process_time())
+        self.wall_seconds += self._since[0] - before[0]
+        self.cpu_seconds += self._since[1] - before[1]

@@ -1,0 +1,177 @@
+"""How one phase of a training hands over to the next: parameters go on, an optimizer's state is kept or made anew."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lobench.core.case import Case
+from lobench.core.errors import ConfigError
+from lobench.core.phases import clocks
+from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper
+from lobench.inner.adapters.scheduled import Watched
+from lobench.inner.optimizer import PyTree, Theta
+from lobench.inner.task import Index
+from lobench.inner.training.parallel_sessions import num_updates
+
+__all__ = ["Handover", "LaterPhase", "Place", "handed_over", "later_phases", "stepper_in"]
+
+# What a rate leaves in an optimizer's state: a schedule its count, a constant nothing.
+_RATES: tuple[Any, ...] = (optax.ScaleByScheduleState, optax.EmptyState)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """What a phase takes over from the one before.
+
+    Attributes:
+      keeps_state: Whether the optimizer's state goes on; if not, it is made anew for the parameters as they are.
+      num_updates: That a kept state has seen.
+      where: How errors name the phase.
+    """
+
+    keeps_state: bool
+    num_updates: int
+    where: str = "a phase"
+
+
+class Place(NamedTuple):
+    """Where a phase lies in a training; int32[] each, where one program is that of all phases.
+
+    Attributes:
+      number: Its index; 0 for the first one.
+      start, stop: Its inner steps, in the training's count.
+      num_evals: Evaluations up to its end.
+    """
+
+    number: Index
+    start: Index
+    stop: Index
+    num_evals: Index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaterPhase:
+    """A phase after the first one.
+
+    Attributes:
+      make_stepper, usual: As those of `Program`, which are the first phase's.
+    """
+
+    num_inner_steps: int
+    make_stepper: Callable[..., Stepper]
+    handover: Handover
+    usual: tuple[float, ...] = ()
+
+
+def stepper_in(case: Case, index: int, theta: Theta, made: Any = None) -> Stepper:
+    """Returns the stepper of a case's phase.
+
+    Args:
+      case: With its phases built, their defaults chosen.
+      made: In place of the phase's own optimizer, or learned optimizer.
+    """
+    phase, per_step = case.phases[index], num_updates(case)
+    start = clocks(case.phases, updates_per_step=per_step)[index].schedule_start
+    steps = (phase.num_inner_steps or 0) * per_step
+    if phase.optimizer is not None:
+        return as_stepper(phase.optimizer if made is None else made, steps, start)
+    learned = as_learned_optimizer(phase.learned_optimizer if made is None else made)
+    return as_stepper(learned.opt_fn(theta, steps), steps, start)
+
+
+def later_phases(
+    case: Case, make_stepper: Callable[..., Stepper], *, usual: Sequence[Sequence[float]] = (), where: str = "the case"
+) -> list[LaterPhase]:
+    """Returns the phases after the first one, as a program takes them.
+
+    Args:
+      case: As for `stepper_in`.
+      make_stepper: (index of the phase, theta, *settings) -> Stepper.
+      usual: By phase; see `Program`.
+    """
+    stand = clocks(case.phases, updates_per_step=num_updates(case))
+    return [
+        LaterPhase(
+            num_inner_steps=case.phases[index].num_inner_steps or 0,
+            make_stepper=functools.partial(make_stepper, index),
+            usual=tuple(usual[index]) if usual else (),
+            handover=Handover(
+                keeps_state=case.phases[index].opt_state == "keep",
+                num_updates=stand[index].num_updates,
+                where=f"{where}: phase {index + 1} of {len(case.phases)}",
+            ),
+        )
+        for index in range(1, len(case.phases))
+    ]
+
+
+def handed_over(before: PyTree, fresh: PyTree, handover: Handover) -> PyTree:
+    """Returns the state that a phase's optimizer starts from.
+
+    A kept state is that of the phase before to the last bit, its counts among it. Where a rate was a constant and is a
+    schedule now, or the reverse, what the schedule counts is made or dropped.
+
+    Args:
+      before: State of the optimizer of the phase before.
+      fresh: State that the phase's own optimizer makes for the same parameters.
+    Raises:
+      ConfigError: the state is to be kept, and does not fit the optimizer.
+    """
+    if not handover.keeps_state:
+        return fresh
+    try:
+        return _kept(before, fresh, handover.num_updates)
+    except _OtherStructure as error:
+        raise ConfigError(
+            "the optimizer's state cannot be kept: it is of another structure than that of the phase before",
+            where=handover.where,
+            got=str(error),
+            next_step='bind Phase.opt_state = "reset"',
+        ) from None
+
+
+class _OtherStructure(Exception):
+    """Two states do not fit; its text says where."""
+
+
+def _kept(before: PyTree, fresh: PyTree, num_updates: int) -> PyTree:
+    if isinstance(before, Watched) or isinstance(fresh, Watched):
+        return _kept_watched(before, fresh, num_updates)
+    if isinstance(before, _RATES) and isinstance(fresh, _RATES):
+        if type(before) is type(fresh):
+            return before
+        is_counted = isinstance(fresh, optax.ScaleByScheduleState)
+        return fresh._replace(count=jnp.full_like(fresh.count, num_updates)) if is_counted else fresh
+    if isinstance(fresh, tuple) and type(before) is type(fresh) and len(before) == len(fresh):
+        parts = [_kept(old, new, num_updates) for old, new in zip(before, fresh, strict=True)]
+        return type(fresh)(*parts) if hasattr(fresh, "_fields") else tuple(parts)
+    if type(fresh) is dict and type(before) is dict and before.keys() == fresh.keys():
+        return {name: _kept(before[name], fresh[name], num_updates) for name in fresh}
+    if (old := _form(before)) != (new := _form(fresh)):
+        raise _OtherStructure(f"{new} after {old}")
+    return before
+
+
+def _kept_watched(before: Any, fresh: Any, num_updates: int) -> PyTree:
+    """What schedules have seen of the losses stays where they look at the same, and is new where they do not."""
+    if not isinstance(fresh, Watched):
+        return _kept(before.opt_state, fresh, num_updates)
+    is_watched = isinstance(before, Watched)
+    opt_state = _kept(before.opt_state if is_watched else before, fresh.opt_state, num_updates)
+    states = before.states if is_watched and _form(before.states) == _form(fresh.states) else fresh.states
+    count: Any = fresh[1]
+    return Watched(opt_state, before[1] if is_watched else jnp.full_like(count, num_updates), states)
+
+
+def _form(state: PyTree) -> str:
+    """Returns what two states must have in common."""
+    leaves, structure = jax.tree.flatten(state)
+    shapes = ", ".join(f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}" for leaf in leaves)
+    return f"{structure} with {shapes or 'nothing'}"

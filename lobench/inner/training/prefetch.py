@@ -1,0 +1,294 @@
+"""How the compiled program is fed: chunk by chunk, with batches from Python iterators where a task has those."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import json
+import math
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.core.case import Case, SeedBlock
+from lobench.core.errors import ConfigError
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import IteratorDataset
+from lobench.inner.training.parallel_sessions import num_lanes
+
+__all__ = ["FIRST_CHUNK", "ITERATOR_CHUNK", "Feed", "empty", "next_chunk", "next_read"]
+
+FIRST_CHUNK = 25  # inner steps before somebody may look or stop
+_CHUNK_SECONDS = 0.5
+_MOST_GROWTH = 64  # of a chunk over the one before it
+ITERATOR_CHUNK = 50  # inner steps whose batches travel together
+_LEAST_CHUNK = 5  # the first: nothing computes while it is read
+_ALIGNMENT = 64  # bytes
+
+
+class _Chunk(NamedTuple):
+    """Batches of some steps, and where the iterators are behind them."""
+
+    batches: PyTree
+    positions: list[Any] | None
+
+
+class Feed:
+    """Batches of Python iterators: those of the evaluations at once, those of training chunk by chunk.
+
+    Iterators of training are read in a thread of their own, so that a chunk can be read while the one before computes.
+
+    Args:
+      says_positions: Whether `positions` will be asked for.
+
+    Attributes:
+      eval_batches: By split, leaves [(num_lanes,) eval_batches, ...]; only splits that an iterator feeds, none without
+        evaluations.
+      example_chunk: Shapes of a training chunk, leaves [chunk, (num_lanes,) ...]; None where none is fed. A round's
+        lanes are one more axis behind that.
+    """
+
+    def __init__(
+        self,
+        datasets: dict[str, Any],
+        block: SeedBlock,
+        tasks_per_seed: int,
+        case: Case,
+        *,
+        says_positions: bool = False,
+    ) -> None:
+        self._repeat, self._num_lanes, self._says_positions = tasks_per_seed, num_lanes(case), says_positions
+        self.eval_batches: dict[str, PyTree] = {}
+        for split, dataset in datasets.items():
+            if isinstance(dataset, IteratorDataset) and case.eval_batches:
+                firsts = (seed * self._num_lanes for seed in block.seeds)
+                taken = [_some_batches(iter(dataset.batches(seed)), case.eval_batches, split) for seed in firsts]
+                self.eval_batches[split] = self._by_lane([_stacked(batches) for batches in taken])
+        train = datasets["train"]
+        self.feeds_training = isinstance(train, IteratorDataset)
+        self.example_chunk: PyTree = None
+        if not isinstance(train, IteratorDataset):
+            return
+        self._batches = train.batches
+        self._seeds = [seed * self._num_lanes + lane for seed in block.seeds for lane in range(self._num_lanes)]
+        self._positions: list[Any] | None = None
+        self._ahead: collections.deque[tuple[int, Future[_Chunk]]] = collections.deque()  # with their lengths
+        self._reader = _Reader()
+        try:
+            one = self._reader.read(self._start).result()
+        except BaseException:
+            self.close()
+            raise
+        self.example_chunk = jax.tree.map(
+            lambda leaf: np.broadcast_to(np.zeros((), leaf.dtype), (ITERATOR_CHUNK, *leaf.shape[1:])), one
+        )
+
+    def close(self) -> None:
+        """Ends the reading; what was read ahead is dropped."""
+        if self.feeds_training:
+            self._reader.close()
+
+    def read_ahead(self, count: int) -> None:
+        """Has the `count` batches behind all that were asked for read, without waiting for them."""
+        if self.feeds_training:
+            self._ahead.append((count, self._reader.read(lambda: self._read(count))))
+
+    def next_chunk(self, count: int) -> PyTree:
+        """Returns the next `count` batches, leaves [chunk, (num_lanes,) ...]; a short chunk repeats its last batch.
+
+        Args:
+          count: As many as were read ahead, where some were.
+        """
+        if not self.feeds_training:
+            return None
+        if not self._ahead:
+            self.read_ahead(count)
+        length, future = self._ahead.popleft()
+        assert length == count, (length, count)
+        batches, self._positions = future.result()
+        return batches
+
+    def positions(self) -> list[Any] | None:
+        """Returns where the iterators of training are behind the last chunk; None where one does not say it.
+
+        An iterator says it with `get_state()` and takes it with `set_state(state)`, as those of grain do.
+        """
+        return self._positions if self.feeds_training else None
+
+    def go_on_from(self, step: int, positions: Sequence[Any] | None) -> None:
+        """Opens the iterators of training anew, and has them go on with the batch of a step.
+
+        Args:
+          positions: As `positions` returned them; None: the batches before are read once more.
+        """
+        if self.feeds_training:
+            self._reader.read(lambda: self._go_on_from(step, positions)).result()
+
+    # What follows is the reader's thread.
+
+    def _start(self) -> PyTree:
+        """Opens the iterators; returns their first batches, for their shapes: the first chunk has them too."""
+        self._iterators = self._open()
+        self._first = [_some_batches(iterator, 1, "train")[0] for iterator in self._iterators]
+        self._like = _stacked(self._first)
+        return self._by_round(jax.tree.map(lambda leaf: leaf[None], self._like))
+
+    def _open(self) -> list[Iterator[PyTree]]:
+        return [iter(self._batches(seed)) for seed in self._seeds]
+
+    def _read(self, count: int) -> _Chunk:
+        """Copies each batch to its place as it comes: while the processor's cache has it."""
+        first, self._first = self._first, []
+        chunk = jax.tree.map(_room_for_chunk, self._like)
+        structure: Any = jax.tree.structure(chunk)
+        rows = jax.tree.leaves(chunk)
+        for lane, iterator in enumerate(self._iterators):
+            batches = itertools.chain(first[lane : lane + 1], iterator)
+            step = -1
+            for step, batch in enumerate(itertools.islice(batches, count)):
+                leaves, own = jax.tree.flatten(batch)
+                if own != structure:
+                    raise _unlike(own, structure)
+                for row, leaf in zip(rows, leaves, strict=True):
+                    _put(row, (step, lane), leaf)
+            if step + 1 < count:
+                raise _ended("train", step + 1, count)
+        for row in rows:
+            row[count:] = row[count - 1]  # unused
+        return _Chunk(self._by_round(chunk), self._said() if self._says_positions else None)
+
+    def _said(self) -> list[Any] | None:
+        if not all(hasattr(iterator, "get_state") for iterator in self._iterators):
+            return None
+        states: list[Any] = [iterator.get_state() for iterator in self._iterators]  # type: ignore[attr-defined]
+        try:
+            copied: list[Any] = json.loads(json.dumps(states))  # an iterator may go on in the state that it gave
+            return copied if copied == states else None
+        except (TypeError, ValueError):
+            return None
+
+    def _go_on_from(self, step: int, positions: Sequence[Any] | None) -> None:
+        self._iterators, self._first = self._open(), []
+        for index, iterator in enumerate(self._iterators):
+            if positions is not None and hasattr(iterator, "set_state"):
+                iterator.set_state(positions[index])
+            else:
+                collections.deque(itertools.islice(iterator, step), maxlen=0)
+
+    def _by_round(self, chunk: PyTree) -> PyTree:
+        """Returns the batches of each iterator, leaves [chunk, num_iterators, ...], as those of each training."""
+        num_rounds = len(self._seeds) // self._num_lanes
+
+        def of_rounds(leaf: np.ndarray) -> np.ndarray:
+            if self._num_lanes > 1:
+                leaf = leaf.reshape(len(leaf), num_rounds, self._num_lanes, *leaf.shape[2:])
+            if num_rounds * self._repeat == 1:
+                return leaf[:, 0]
+            return np.repeat(leaf, self._repeat, 1) if self._repeat > 1 else leaf
+
+        return jax.tree.map(of_rounds, chunk)
+
+    def _by_lane(self, rows: list[PyTree]) -> PyTree:
+        if len(rows) * self._repeat == 1:
+            return rows[0]
+        return jax.tree.map(lambda leaf: np.repeat(leaf, self._repeat, 0), _stacked(rows))
+
+
+def next_chunk(chunk: int, seconds: float) -> int:
+    """Returns the length of the chunk after one that took `seconds`: towards `_CHUNK_SECONDS`, never shorter."""
+    return chunk * max(1, min(_MOST_GROWTH, int(_CHUNK_SECONDS / max(seconds, 1e-9))))
+
+
+def next_read(num_read: int) -> int:
+    """Returns how many batches are read together after `num_read` of them: 5, 5, 10, 20, 40, and 50 from then on."""
+    return min(ITERATOR_CHUNK, max(_LEAST_CHUNK, num_read))
+
+
+def empty(leaf: jax.ShapeDtypeStruct) -> Any:
+    """Returns zeros of a shape, for a program to start from."""
+    # NumPy's cost no dispatch each, but it knows nothing of arrays of keys.
+    extended = jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
+    return jnp.zeros(leaf.shape, leaf.dtype) if extended else np.zeros(leaf.shape, leaf.dtype)
+
+
+def _stacked(trees: Sequence[PyTree]) -> PyTree:
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+
+
+def _some_batches(iterator: Iterator[PyTree], count: int, split: str) -> list[PyTree]:
+    found = list(itertools.islice(iterator, count))
+    if len(found) < count:
+        raise _ended(split, len(found), count)
+    return found
+
+
+def _ended(split: str, got: int, count: int) -> ConfigError:
+    return ConfigError(
+        f"the iterator of split {split!r} ended early",
+        got=f"{got} batches",
+        expected=f"{count} more",
+        next_step="yield at least num_inner_steps batches, for ever is best",
+    )
+
+
+def _unlike(got: object, expected: object) -> ConfigError:
+    return ConfigError(
+        "a batch of the iterator of split 'train' is not like the first one",
+        got=str(got),
+        expected=str(expected),
+        next_step="yield batches of one shape: drop the last, smaller one of a pass over the data",
+    )
+
+
+def _room_for_chunk(like: np.ndarray) -> np.ndarray:
+    """Returns an array [ITERATOR_CHUNK, *like.shape], aligned so that XLA takes it as it is."""
+    shape = (ITERATOR_CHUNK, *like.shape)
+    if like.dtype.hasobject:
+        return np.empty(shape, like.dtype)
+    size = math.prod(shape) * like.dtype.itemsize
+    room = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    return room[start : start + size].view(like.dtype).reshape(shape)
+
+
+def _put(row: np.ndarray, place: tuple[int, int], leaf: Any) -> None:
+    """Copies a leaf of a batch to its place."""
+    values = np.asarray(leaf)
+    if values.shape != row.shape[2:] or not np.can_cast(values.dtype, row.dtype, "same_kind"):
+        raise _unlike(f"{values.dtype}{list(values.shape)}", f"{row.dtype}{list(row.shape[2:])}")
+    row[place] = values
+
+
+class _Reader:
+    """Reads what it is asked to, one after another, in one thread: no iterator meets two threads.
+
+    The thread is a daemon: an iterator that never yields again keeps no process alive.
+    """
+
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="lobench reads batches", daemon=True).start()
+
+    def read(self, what: Callable[[], Any]) -> Future[Any]:
+        """Returns what will hold what was read, or the error."""
+        future: Future[Any] = Future()
+        self._asked.put((future, what))
+        return future
+
+    def close(self) -> None:
+        """Ends the thread after what it was asked for."""
+        self._asked.put(None)
+
+    def _serve(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            future, what = asked
+            try:
+                future.set_result(what())
+            except BaseException as error:  # noqa: BLE001  (whoever asked raises it)
+                future.set_exception(error)

@@ -1,0 +1,168 @@
+"""What a training writes down as it goes: evaluations, the log of its batches, and means of batches in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lobench.core.case import Case
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import Task
+from lobench.inner.training.seed_block import Carry
+
+__all__ = ["MOST_STEPS", "Recorder", "eval_steps", "named_values"]
+
+MOST_STEPS = 64  # of a stretch
+
+Values = Mapping[str, jax.Array]  # float32[(num_lanes)] by name
+
+
+def eval_steps(num_inner_steps: int, eval_every: int, ends: Sequence[int] = ()) -> list[int]:
+    """Returns 0, every `eval_every`, and the last step always; the ends of a stream's phases too."""
+    return sorted({*range(0, num_inner_steps + 1, eval_every), *ends, num_inner_steps})
+
+
+def named_values(task: Task, loss: jax.Array, aux: Any) -> dict[str, Any]:
+    """Returns the loss, what the task says beside it, and the normalized loss of a task that normalizes."""
+    named = {"loss": loss, **aux}
+    if type(task).normalizer is not Task.normalizer:
+        named["normalized_loss"] = task.normalizer(loss)
+    return named
+
+
+class Recorder:
+    """Writes into a block's carry what steps and evaluations give; a seed that diverged has NaN from there on.
+
+    With `Case.eval_batches = 0` there are no evaluations. Where one would be, `train/NAME` is the mean of the training
+    batches' NAME over the last `eval_every` steps (all of them, where the training is shorter). At step 0 it is NAME of
+    the first batch, before the first update. A training of 10 steps with `eval_every = 4` has `train/loss` at 0, 4, 8
+    and 10: the loss of batch 0, and the means of the batches 0-3, 4-7 and 6-9.
+
+    Args:
+      ends: Where phases end that are evaluated there, whatever `eval_every` is.
+    Attributes:
+      eval_steps: Inner steps at which the metrics are written.
+      log_steps: Inner steps whose batches are logged.
+      evaluates_ends: Whether the last step of each phase is one of `eval_steps`.
+      keeps_batches: Whether anything beside the loss is wanted of a training batch.
+    """
+
+    def __init__(self, case: Case, ends: Sequence[int] = ()) -> None:
+        self._case, self.evaluates_ends = case, bool(ends)
+        self._window = 0 if case.eval_batches else min(case.eval_every, case.num_inner_steps)
+        self.eval_steps = eval_steps(case.num_inner_steps, case.eval_every, ends)
+        self.log_steps = list(range(0, case.num_inner_steps, case.log_every)) if case.log_every else []
+        self.keeps_batches = bool(case.log_every or self._window)
+        # Rows of a stretch's own log; where not all steps are logged, those that are not go to a last row.
+        self._rows_of_log = MOST_STEPS if case.log_every == 1 else 1 + -(-MOST_STEPS // max(case.log_every, 1))
+        self._rows_of_metrics = 0 if self._window else MOST_STEPS // case.eval_every + 2
+
+    # What follows is traced.
+
+    def empty(self, lanes: tuple[int, ...], of_batch: Callable[[], PyTree], of_evaluation: Callable[[], PyTree]) -> Any:
+        """Returns the fields of a carry that this class fills.
+
+        Args:
+          lanes: Shape of a value: one a lane.
+          of_batch, of_evaluation: What a training batch and an evaluation give; called for the names, where needed.
+        """
+        batch = jax.eval_shape(of_batch) if self.keeps_batches else {"loss": None}
+        names = [f"train/{name}" for name in batch] if self._window else list(jax.eval_shape(of_evaluation))
+
+        def rows(names: Any, count: int) -> dict[str, jax.Array]:
+            return {name: jnp.zeros((count, *lanes), jnp.float32) for name in names}
+
+        return {
+            "metrics": rows(names, len(self.eval_steps) + self._rows_of_metrics),
+            "log": rows(batch, len(self.log_steps) + self._rows_of_log) if self.log_steps else {},
+            "window": rows(batch, self._window) if self._window else {},
+        }
+
+    def evaluated(self, carry: Carry, evaluate: Callable[[], Values], begin: Carry) -> Carry:
+        """Writes the metrics of the carry's step; `evaluate` is not called where nothing is evaluated.
+
+        Args:
+          begin: The carry before the stretch.
+        """
+        if self._window:
+            return self._averaged(carry)
+        values = evaluate()
+        diverged = (carry.diverged_at < 0) & ~jnp.isfinite(values["train/loss"])
+        diverged_at = jnp.where(diverged, carry.step, carry.diverged_at)
+        metrics = {
+            name: _put(
+                carry.metrics[name], carry.num_evals - begin.num_evals, jnp.where(diverged_at >= 0, jnp.nan, value)
+            )
+            for name, value in values.items()
+        }
+        return carry._replace(diverged_at=diverged_at, metrics=metrics, num_evals=carry.num_evals + 1)
+
+    def _averaged(self, carry: Carry) -> Carry:
+        metrics = {}
+        for name, window in carry.window.items():
+            rows = _put(carry.metrics[f"train/{name}"], carry.num_evals, window.mean(axis=0))
+            # The first batch is known once it has run: its row is written beside the next one, from the window's start.
+            first = jnp.where(carry.num_evals == 1, window[0], rows[0])
+            metrics[f"train/{name}"] = _put(rows, 0, first)
+        return carry._replace(metrics=metrics, num_evals=carry.num_evals + 1)
+
+    def begun(self, carry: Carry) -> Carry:
+        """Returns what the steps and evaluations of a stretch carry: short rows of its own.
+
+        A step on few numbers takes longer where it carries the long ones.
+        """
+        log = {name: jnp.zeros_like(rows[: self._rows_of_log]) for name, rows in carry.log.items()}
+        if self._window:
+            return carry._replace(log=log)
+        metrics = {name: jnp.zeros_like(rows[: self._rows_of_metrics]) for name, rows in carry.metrics.items()}
+        return carry._replace(metrics=metrics, log=log)
+
+    def ended(self, begin: Carry, carry: Carry) -> Carry:
+        """Returns a carry behind a stretch with the rows of all stretches.
+
+        Behind the last row there may be rows of nothing, which the next stretch, or nobody, has for its own.
+
+        Args:
+          begin: The carry before the stretch.
+        """
+        log = _put_all(begin.log, carry.log, _rows_before(begin.step, self._case.log_every))
+        if self._window:
+            return carry._replace(log=log)
+        return carry._replace(metrics=_put_all(begin.metrics, carry.metrics, begin.num_evals), log=log)
+
+    def stepped(self, carry: Carry, index: jax.Array, values: Values, begin: Carry) -> Carry:
+        """Writes what the training batch of a step gave, before its update; its loss says whether a lane diverged.
+
+        Args:
+          begin: The carry before the stretch.
+        """
+        newly = (carry.diverged_at < 0) & ~jnp.isfinite(values["loss"])
+        diverged_at = jnp.where(newly, index, carry.diverged_at)
+        log, window = carry.log, carry.window
+        if self.keeps_batches:
+            shown = {name: jnp.where(diverged_at >= 0, jnp.nan, value) for name, value in values.items()}
+        if self.log_steps:
+            every = self._case.log_every
+            row = index // every - _rows_before(begin.step, every)
+            if every > 1:
+                row = jnp.where(index % every == 0, row, self._rows_of_log - 1)
+            log = {name: _put(log[name], row, value) for name, value in shown.items()}
+        if self._window:
+            window = {name: _put(window[name], index % self._window, value) for name, value in shown.items()}
+        return carry._replace(diverged_at=diverged_at, log=log, window=window)
+
+
+def _rows_before(step: jax.Array, every: int) -> jax.Array:
+    """Returns how many rows of the log the steps before one have."""
+    return (step + (every - 1)) // max(every, 1)
+
+
+def _put_all(rows: Mapping[str, jax.Array], new: Mapping[str, jax.Array], first: jax.Array) -> dict[str, jax.Array]:
+    return {name: jax.lax.dynamic_update_slice_in_dim(rows[name], new[name], first, 0) for name in rows}
+
+
+def _put(rows: jax.Array, index: jax.Array | int, row: jax.Array) -> jax.Array:
+    return jax.lax.dynamic_update_index_in_dim(rows, row, index, 0)

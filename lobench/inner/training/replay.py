@@ -1,0 +1,140 @@
+"""A training, replayed step by step: the same compiled program, called for one step at a time, and looked into between.
+
+The calls' lengths change no bit, so that the states between the steps, and the curves at the end, are those of the
+evaluation. The width of a block does: the whole block is replayed, and one lane is looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.core.case import SeedBlock
+from lobench.core.errors import UsageError
+from lobench.core.result import Curves
+from lobench.inner.optimizer import PyTree, Theta
+from lobench.inner.training.compile_cache import Found
+from lobench.inner.training.loop import Course
+from lobench.inner.training.prefetch import Feed
+from lobench.inner.training.seed_block import Carry, Trained
+from lobench.inner.training.train import Program
+
+__all__ = ["Look", "Replay", "State"]
+
+
+class State(NamedTuple):
+    """One lane between two steps; leaves are numpy's."""
+
+    opt_state: PyTree
+    params: PyTree
+    model_state: PyTree
+
+
+class Look(NamedTuple):
+    """What one inner step shows.
+
+    Attributes:
+      step: Its number, from 0.
+      before, after: The states around it, the evaluation's own.
+      observed: `batch`, `loss`, `gradient` and `inputs`, computed anew from `before`, in a program of their own; empty
+        where several lanes train one set of parameters.
+    """
+
+    step: int
+    before: State
+    after: State
+    observed: dict[str, Any]
+
+
+class _Steps(Course):
+    """Goes step by step while it is watched, and then as always."""
+
+    watch: Callable[[int, Found, Any, State, State, int], bool]
+    state_of: Callable[[Carry], State]
+    is_watched = True
+
+    def _stop_after(self, start: int, chunk: int = 1) -> int:
+        # What is fed was read ahead in the lengths of before.
+        is_single = self.is_watched or self._feed.feeds_training
+        return start + 1 if is_single else super()._stop_after(start, chunk)
+
+    def _program(self, phase: int) -> Found:
+        found = super()._program(phase)
+        return found._replace(program=functools.partial(self._stepped, phase, found))
+
+    def _stepped(self, phase: int, found: Found, *arguments: Any) -> Carry:
+        if not self.is_watched:
+            later: Carry = found.program(*arguments)
+            return later
+        *fixed, batches, carry, start, stop = arguments
+        if start == 0:
+            carry = found.program(*fixed, batches, carry, 0, 0)
+        before = self.state_of(carry)  # a copy: the program takes the carry over
+        after: Carry = found.program(*fixed, batches, carry, start, stop)
+        self.is_watched = self.watch(phase, found, batches, before, self.state_of(after), start)
+        return after
+
+
+class Replay(Program):
+    """A program that is replayed; takes what `Program` takes."""
+
+    def replay(
+        self,
+        theta: Theta,
+        block: SeedBlock,
+        seed: int,
+        look: Callable[[Look], bool],
+        *,
+        settings: Sequence[float] = (),
+        task_index: int = 0,
+        end: int | None = None,
+    ) -> Curves:
+        """Trains the block and shows each step of one seed's training.
+
+        Args:
+          theta, block, settings, end: As for `run`.
+          seed: One of the block's.
+          look: Told each step; returns whether it wants to see more.
+          task_index: Of a family, which of the seed's tasks.
+        Raises:
+          UsageError: there is no such task.
+        """
+        if not 0 <= task_index < self._tasks_per_seed:
+            expected = f"less than {self._tasks_per_seed}, counted from 0"
+            raise UsageError("no such task of the case", got=str(task_index), expected=expected)
+        theta = jax.tree.map(jnp.asarray, theta)
+        lanes = self._lanes(block)
+        lane = (seed - block.start) * self._tasks_per_seed + task_index
+        is_one = np.ndim(lanes.seed) == 0
+
+        def of_lane(leaf: Any, axis: int = 0) -> Any:
+            if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):  # keys, which NumPy knows nothing of
+                return leaf.copy() if is_one else leaf[lane]
+            return np.array(leaf) if is_one else np.asarray(leaf).take(lane, axis)
+
+        def state_of(carry: Carry) -> State:
+            return State(*jax.tree.map(of_lane, (carry.opt_state, carry.params, carry.model_state)))
+
+        own = lanes if is_one else jax.tree.map(lambda leaf: leaf[lane], lanes)
+        observe = [jax.jit(phase.observe) for phase in self._phases]
+
+        def watch(phase: int, found: Found, batches: Any, before: State, after: State, step: int) -> bool:
+            chunk = None if batches is None else jax.tree.map(lambda leaf: of_lane(leaf, 1)[0], batches)
+            observed = observe[phase](found.given, own, self._arrays, chunk, jnp.int32(step), tuple(before))
+            return look(Look(step, before, after, jax.tree.map(np.asarray, observed)))
+
+        feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
+        with contextlib.closing(feed):
+            course = self._course(theta, settings, 0, lanes, feed, end, None, _Steps)
+            assert isinstance(course, _Steps)
+            course.watch, course.state_of = watch, state_of
+            course.run(None, None)
+        assert course.carry is not None
+        trained = Trained(course.carry, 0.0, 0.0, 0.0, 0, course.end)
+        return self._curves(course.carry, trained, block, theta, settings)

@@ -1,0 +1,58 @@
+"""The film of a training: an episode after its last step, as a report shows it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import jax
+import numpy as np
+
+from lobench.core.film import Film
+from lobench.inner.adapters.stepper import Stepper
+from lobench.inner.task import Task, TaskFamily
+from lobench.inner.training.seed_block import Carry
+from lobench.inner.training.streams import FILM, Lane, stream
+
+__all__ = ["Camera"]
+
+_MOST_FRAMES = 200
+
+
+class Camera:
+    """Films the first lane of a block, where its task can be filmed."""
+
+    def __init__(self, task: Task | TaskFamily) -> None:
+        self._scene = task.scene if isinstance(task, Task) else None
+        self._task: Any = task
+
+    @functools.cached_property
+    def _film(self) -> Any:
+        return jax.jit(self._task.film)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is anything to film."""
+        return self._scene is not None
+
+    def film(self, stepper: Stepper, seed: int, carry: Carry) -> Film | None:
+        """Returns the film; None where the first lane has diverged, or its film shows what is no number."""
+        if self._scene is None:
+            return None
+        state = tuple(carry)[:4]
+        if np.ndim(carry.diverged_at):
+            state = jax.tree.map(lambda leaf: leaf[0], state)
+        opt_state, params, model_state, diverged_at = state
+        if diverged_at >= 0:
+            return None
+        key = stream(Lane(np.uint32(seed), np.uint32(0)), FILM)
+        frames, count = self._film(stepper.eval_params(opt_state, params), model_state, key)
+        shown = np.asarray(frames, "<f4")[: int(count)]
+        every = math.ceil(len(shown) / _MOST_FRAMES)
+        shown = np.ascontiguousarray(shown[::-every][::-1])  # the last frame is one of them
+        if not np.isfinite(shown).all():
+            return None
+        scene = dataclasses.replace(self._scene, frame_seconds=every * self._scene.frame_seconds)
+        return Film(scene=scene, frames=memoryview(shown.data), seed=seed)

@@ -1,0 +1,301 @@
+"""The inner-training program: a seed block of one case, compiled once, theta and real-valued settings its arguments.
+
+One program does everything: its first call makes initial parameters, then it runs inner steps and evaluations
+between, up to a step that is an argument too. A long run is a few calls of that program, so that progress shows and a
+deadline can end it, and the calls' lengths change no bit: the loop body is compiled once. A training of several phases
+has a program for each. What `traced.py` has is compiled, and this file calls it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.core.case import Case, SeedBlock
+from lobench.core.result import Curves
+from lobench.inner.adapters.stepper import Stepper
+from lobench.inner.optimizer import Theta
+from lobench.inner.task import ArrayDataset, Task, TaskFamily
+from lobench.inner.training.arguments import Given, Settings
+from lobench.inner.training.checkpointing import Saves
+from lobench.inner.training.compile_cache import Compiled, Found, Layout
+from lobench.inner.training.devices import num_parts, spread
+from lobench.inner.training.loop import Course
+from lobench.inner.training.parallel_sessions import num_lanes, with_copies
+from lobench.inner.training.phases import LaterPhase, Place
+from lobench.inner.training.prefetch import Feed
+from lobench.inner.training.recorder import Recorder
+from lobench.inner.training.rollout_film import Camera
+from lobench.inner.training.seed_block import OF_LANES, OF_THETAS, Carry, Trained, curves_of, of_theta, rows_of
+from lobench.inner.training.streams import Lane, present_splits
+from lobench.inner.training.traced import Traced
+
+__all__ = ["Program"]
+
+
+class Program:
+    """Trains one seed block of a case, again and again, for any theta and any values of the optimizer's settings.
+
+    Args:
+      case: With task (or family) built.
+      task: `case.task` as a Task or TaskFamily.
+      make_stepper: (theta, *settings) -> Stepper, of the first phase; theta may be traced, and each setting.
+      num_seeds: Seeds of the block; the width is part of what fixes the bits.
+      usual: A value of each setting that says nothing of those that it will have.
+      later: The phases after the first one; the case's inner steps are those of all.
+      are_alike: Whether the phases differ in nothing but their places and the values of the settings: equally long,
+        each with a new state of the same optimizer. They are one program then.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        task: Task | TaskFamily,
+        make_stepper: Callable[..., Stepper],
+        num_seeds: int,
+        usual: Sequence[float] = (),
+        later: Sequence[LaterPhase] = (),
+        *,
+        are_alike: bool = False,
+    ) -> None:
+        self._case, self._num_seeds = case, num_seeds
+        self._over_phases = None if isinstance(task, TaskFamily) or not task.num_phases else task.metrics_over_phases
+        self._tasks_per_seed = case.num_tasks if isinstance(task, TaskFamily) else 1
+        lengths = [phase.num_inner_steps for phase in later]
+        ends = list(itertools.accumulate([case.num_inner_steps - sum(lengths), *lengths]))
+        self._spans = [range(start, stop) for start, stop in itertools.pairwise((0, *ends))]
+        self._recorder = recorder = Recorder(case, ends if self._over_phases is not None else ())
+        # Without evaluations nothing reads the other splits.
+        self._datasets = datasets = {
+            split: dataset for split, dataset in present_splits(task).items() if case.eval_batches or split == "train"
+        }
+        self._arrays = {
+            split: dataset.arrays for split, dataset in datasets.items() if isinstance(dataset, ArrayDataset)
+        }
+        self._places = [
+            Place(index, span.start, span.stop, sum(step <= span.stop for step in recorder.eval_steps))
+            for index, span in enumerate(self._spans)
+        ]
+        traced = functools.partial(Traced, case, task, datasets, recorder)
+        self._are_alike = are_alike
+        if are_alike:
+            self._phases = [traced(make_stepper, self._places[0], later[0].handover, is_any=True)] * len(self._spans)
+            self._compiled = [Compiled(usual)] * len(self._spans)
+        else:
+            rest = zip(later, self._places[1:], strict=True)
+            self._phases = [traced(make_stepper, self._places[0])]
+            self._phases += [traced(phase.make_stepper, place, phase.handover) for phase, place in rest]
+            self._compiled = [Compiled(usual), *(Compiled(phase.usual) for phase in later)]
+        self._num_settings = [len(usual), *(len(phase.usual) for phase in later)]
+        self._enters: dict[tuple[int, int], Any] = {}  # by the number of thetas, and the phase
+        self._camera = Camera(task)
+        self._make_last_stepper = later[-1].make_stepper if later else make_stepper
+
+    def run(
+        self,
+        theta: Theta,
+        block: SeedBlock,
+        *,
+        settings: Sequence[float] = (),
+        end: int | None = None,
+        on_progress: Callable[[int], None] | None = None,
+        should_stop: Callable[[], bool] | None = None,
+        saves: Saves | None = None,
+    ) -> Curves | None:
+        """Trains the block.
+
+        Args:
+          theta: In the optimizer's own structure and dtypes.
+          block: As many seeds as the program is wide.
+          settings: As many as the program has, those of each phase after those of the one before.
+          end: The step at which it ends (`Case.end`); None: the last one.
+          on_progress: Told the inner steps done, after each chunk.
+          should_stop: Asked after each chunk; True ends the run.
+          saves: Where its state is saved as it goes, and from where it goes on; None: neither.
+        Returns:
+          Curves, metrics float32[num_seeds, num_evals]; None where it was stopped.
+        """
+        trained = self._train(theta, settings, 0, block, end, on_progress, should_stop, saves)
+        return self._curves(trained.carry, trained, block, theta, settings) if trained is not None else None
+
+    def run_many(
+        self,
+        thetas: Sequence[Theta],
+        block: SeedBlock,
+        *,
+        settings: Sequence[float] = (),
+        end: int | None = None,
+        on_progress: Callable[[int], None] | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> list[Curves] | None:
+        """Trains the block once for each theta, all in one program.
+
+        Seeds, batches and initial parameters are common to all thetas and are computed once; what one theta does
+        changes nothing of another. The number of thetas changes bits in the last place, as the width of a block does.
+
+        Args:
+          thetas: All of one structure, their leaves of equal shapes.
+          block, settings, end, on_progress, should_stop: As for `run`; the settings are those of all.
+        Returns:
+          Curves of each theta, in order, its seconds a share of the program's; None where it was stopped.
+        """
+        stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *thetas)
+        trained = self._train(stacked, settings, len(thetas), block, end, on_progress, should_stop, None)
+        if trained is None:
+            return None
+        carry = jax.tree.map(np.asarray, trained.carry)
+        return [
+            self._curves(of_theta(carry, index), trained, block, theta, settings) for index, theta in enumerate(thetas)
+        ]
+
+    def _train(
+        self,
+        theta: Theta,
+        settings: Sequence[float],
+        num_thetas: int,
+        block: SeedBlock,
+        end: int | None,
+        on_progress: Callable[[int], None] | None,
+        should_stop: Callable[[], bool] | None,
+        saves: Saves | None,
+    ) -> Trained | None:
+        assert block.size == self._num_seeds, (block, self._num_seeds)
+        theta = jax.tree.map(jnp.asarray, theta)
+        feed = Feed(self._datasets, block, self._tasks_per_seed, self._case, says_positions=saves is not None)
+        with contextlib.closing(feed):
+            course = self._course(theta, settings, num_thetas, self._lanes(block), feed, end, saves)
+            course.resume()
+            if not course.run(on_progress, should_stop):
+                return None
+        assert course.carry is not None
+        share = max(num_thetas, 1)
+        compiled, wall, used = course.compile_seconds, course.wall_seconds, course.cpu_seconds
+        return Trained(course.carry, compiled / share, wall / share, used / share, course.resumed_at, course.end)
+
+    def _course(
+        self,
+        theta: Theta,
+        settings: Sequence[float],
+        num_thetas: int,
+        lanes: Lane,
+        feed: Feed,
+        end: int | None,
+        saves: Saves | None,
+        course: type[Course] = Course,
+    ) -> Course:
+        arguments = (lanes, self._arrays, feed.eval_batches)
+        traced_with = (*arguments, feed.example_chunk)
+        ends = list(itertools.accumulate(self._num_settings))
+        values = [settings[end - count : end] for end, count in zip(ends, self._num_settings, strict=True)]
+        constants = [(theta, Settings.of(each, frozenset())) for each in values]
+        return course(
+            self._case,
+            self._recorder,
+            feed,
+            self._spans,
+            arguments,
+            find=lambda phase: self._told(
+                phase,
+                self._compiled[phase].find(
+                    theta,
+                    values[phase],
+                    num_thetas,
+                    lambda given: self._trace(phase, given, constants, traced_with, num_thetas),
+                ),
+            ),
+            enter=lambda phase, found, carry: self._enter(phase, num_thetas, lanes)(
+                found.given, lanes, carry, *self._place(phase)
+            ),
+            shape=lambda phase: self._shape(phase, constants, traced_with, num_thetas),
+            saves=saves,
+            end=self._case.num_inner_steps if end is None else end,
+        )
+
+    def _place(self, phase: int) -> tuple[Place, ...]:
+        """Returns what the program of all phases is told of one; nothing where each phase has its own."""
+        return (self._places[phase],) if self._are_alike else ()
+
+    def _told(self, phase: int, found: Found) -> Found:
+        place = self._place(phase)
+        return found._replace(program=lambda *arguments: found.program(*arguments, *place)) if place else found
+
+    def _curves(
+        self, carry: Carry, trained: Trained, block: SeedBlock, theta: Theta, settings: Sequence[float]
+    ) -> Curves:
+        evals, logs = self._recorder.eval_steps, self._recorder.log_steps
+        is_part = trained.end < self._case.num_inner_steps
+        if is_part:
+            evals, logs = ([step for step in steps if step < trained.end] for steps in (evals, logs))
+        curves = curves_of(carry, trained, block, tasks_per_seed=self._tasks_per_seed, eval_steps=evals, log_steps=logs)
+        if self._over_phases is not None:
+            shown = {name: np.asarray(values) for name, values in curves.metrics.items()}
+            more = self._over_phases(shown, evals, [span.stop for span in self._spans])
+            metrics = {**curves.metrics, **{name: rows_of(values) for name, values in more.items()}}
+            curves = dataclasses.replace(curves, metrics=metrics)
+        if not self._camera.is_there or is_part or block.start != self._case.first_seed:
+            return curves
+        values = settings[len(settings) - self._num_settings[-1] :]
+        stepper = with_copies(self._make_last_stepper(theta, *values), self._case)
+        return dataclasses.replace(curves, film=self._camera.film(stepper, block.start, carry))
+
+    def _lanes(self, block: SeedBlock) -> Lane:
+        seeds = np.repeat(np.asarray(block.seeds, np.uint32) * num_lanes(self._case), self._tasks_per_seed)
+        tasks = np.tile(np.arange(self._tasks_per_seed, dtype=np.uint32), self._num_seeds)
+        return Lane(seeds, tasks) if seeds.size > 1 else Lane(seeds[0], tasks[0])
+
+    def _trace(
+        self, phase: int, given: Given, constants: Sequence[Given], arguments: tuple[Any, ...], num_thetas: int
+    ) -> tuple[jax.stages.Traced, Layout]:
+        """Returns a phase's program before XLA takes it.
+
+        Args:
+          constants: What could be given to each phase: shapes do not hang on which settings are arguments.
+          arguments: Lanes, arrays, the evaluations' batches and those of a chunk.
+        """
+        place = self._place(phase)
+        axes = (*_axes(num_thetas), *(None for _ in place))
+        shape = self._shape(phase, [*constants[:phase], given], arguments, num_thetas)
+        parts = num_parts(self._case, num_thetas or arguments[0].seed.size)
+        advance = spread(_mapped(self._phases[phase].advance, num_thetas, axes), parts, axes, axes[5])
+        traced = jax.jit(advance, donate_argnums=5).trace(given, *arguments, shape, 0, 1, *place)
+        return traced, Layout(shape, parts, axes[:4])
+
+    def _enter(self, phase: int, num_thetas: int, lanes: Lane) -> Any:
+        """Returns what makes the carry of a phase from that of the phase before."""
+        key = (num_thetas, 0 if self._are_alike else phase)
+        if key not in self._enters:
+            axes = _axes(num_thetas)
+            taken = (axes[0], axes[1], axes[5], *(None for _ in self._place(phase)))
+            parts = num_parts(self._case, num_thetas or lanes.seed.size)
+            entered = _mapped(self._phases[phase].enter, num_thetas, taken)
+            self._enters[key] = jax.jit(spread(entered, parts, taken, axes[5]))
+        return self._enters[key]
+
+    def _shape(self, phase: int, given: Sequence[Given], arguments: tuple[Any, ...], num_thetas: int) -> Carry:
+        """Returns the shapes of what a phase computes on."""
+        axes = _axes(num_thetas)
+        carry: Carry = jax.eval_shape(_mapped(self._phases[0].initial, num_thetas, axes[:5]), given[0], *arguments)
+        for index in range(1, 1 if self._are_alike else phase + 1):
+            enter = _mapped(self._phases[index].enter, num_thetas, (axes[0], axes[1], axes[5]))
+            carry = jax.eval_shape(enter, given[index], arguments[0], carry)
+        return carry
+
+
+def _axes(num_thetas: int) -> tuple[Any, ...]:
+    """Returns the axes of lanes, or of thetas, of the arguments of `Traced.advance`."""
+    if num_thetas:
+        return (0, None), None, None, None, None, OF_THETAS, None, None
+    return None, 0, None, 0, 1, OF_LANES, None, None
+
+
+def _mapped(function: Callable[..., Carry], num_thetas: int, axes: tuple[Any, ...]) -> Callable[..., Carry]:
+    """Maps over thetas, where there are several."""
+    return jax.vmap(function, in_axes=axes, out_axes=OF_THETAS) if num_thetas else function

@@ -1,0 +1,93 @@
+"""What an item's report shows people: properties for JUnit, and, where it failed, curves, seeds and the command."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from lobench.analysis.comparisons.event_numbers import row_of
+from lobench.analysis.scores.mean_scores import mean_score
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.store.subjects import subjects_of
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.errors import LobenchError
+from lobench.core.result import Curves, Outcome, mean_of
+from lobench.core.subject import Subject
+from lobench.hookspecs import EvaluationFinished
+from lobench.pytest_plugin.options import WITH_VALUE
+from lobench.report.tables.failures import curve_lines
+
+__all__ = ["failure_text", "properties"]
+
+Done = Sequence[tuple[SeedBlock, Curves]]
+
+_METRICS = ("train/loss", "test/loss", "test/accuracy")  # beside the case's primary one
+_FLAGS = ("--lobench-allow-pickle", "--lobench-strict")
+_NOBODY = Subject.of_checkpoint(Checkpoint(uri="", sha256="", outer_step=0))
+
+
+def properties(path: str, case: CaseInfo, done: Done) -> list[tuple[str, object]]:
+    """Returns what a few numbers can say of an item: finals and their mean, the score, what diverged, seconds.
+
+    The score is there where a tuned baseline lies beside the case's file; reports of a store show the same one.
+    """
+    blocks = [curves for _, curves in done]
+    found: list[tuple[str, object]] = [
+        ("lobench_case", f"{case.suite}/{case.name}"),
+        ("lobench_seeds", " ".join(str(seed) for block in blocks for seed in block.seeds)),
+    ]
+    score = _score(path, case, done)
+    found += [("lobench_score", f"{score:.4f}")] if math.isfinite(score) else []
+    for name in dict.fromkeys([case.primary_metric, *_METRICS]):
+        if all(name in block.metrics for block in blocks):
+            values = [value for block in blocks for value in block.final(name)]
+            found.append((f"lobench_final:{name}", f"{mean_of(values):.7g}"))
+            found.append((f"lobench_final_by_seed:{name}", " ".join(f"{value:.7g}" for value in values)))
+    return [
+        *found,
+        ("lobench_diverged", sum(block.num_diverged for block in blocks)),
+        ("lobench_compile_seconds", f"{sum(block.compile_seconds for block in blocks):.3f}"),
+        ("lobench_wall_seconds", f"{sum(block.wall_seconds for block in blocks):.3f}"),
+    ]
+
+
+def _score(path: str, case: CaseInfo, done: Done) -> float:
+    rows = [
+        row_of(
+            EvaluationFinished(subject=_NOBODY, case=case, seed_block=block, outcome=Outcome.PASSED, curves=curves),
+            float(place),
+        )
+        for place, (block, curves) in enumerate(done)
+    ]
+    try:
+        (subject,) = subjects_of(rows)
+        scales = Scales.of([subject], [Path(path)])
+    except LobenchError:
+        return math.nan  # a file of baselines that cannot be read: who compares with it says so
+    return mean_score(subject, None, scales).interval.mean if scales.tuned else math.nan
+
+
+def failure_text(item: pytest.Item, case: CaseInfo, done: Done, message: str) -> str:
+    """Returns how the case went and what runs it again, for below the failure itself."""
+    lines = curve_lines(case, [curves for _, curves in done], message) if done else []
+    return "\n".join([*lines, f"again: {_command(item)}"])
+
+
+def _command(item: pytest.Item) -> str:
+    """Returns a command for this working directory that runs one item as this session does."""
+    config = item.config
+    file, found, test = item.nodeid.partition("::")
+    path = os.path.relpath(config.rootpath / file, config.invocation_params.dir)
+    words = ["pytest", f"{file if not (config.rootpath / file).exists() else path}{found}{test}"]
+    for flag in WITH_VALUE:
+        given = config.getoption(flag) or []
+        for value in given if isinstance(given, list) else [given]:
+            words += [flag, value]
+    words += [flag for flag in _FLAGS if config.getoption(flag)]
+    return shlex.join(words)

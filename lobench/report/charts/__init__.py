@@ -1,0 +1,1 @@
+"""Charts: curves, bars, heat maps, films."""

@@ -1,0 +1,195 @@
+"""The charts of a report: the outer-step curve, profiles, and each case's inner loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from lobench.analysis.comparisons.summary import Findings
+from lobench.analysis.stats.profiles import ratio_profile, score_profile, time_ratios
+from lobench.analysis.store.methods import hyperparameters
+from lobench.analysis.store.search_history import courses_of
+from lobench.core.errors import StoreError
+from lobench.core.wording import counted
+from lobench.report.charts.heat_map import accuracy_section
+from lobench.report.charts.runs_chart import along_runs, side_by_side
+from lobench.report.charts.search_figure import search_section
+from lobench.report.charts.sections import Figure, Section
+from lobench.report.charts.svg import STYLES, Chart, Series, inner_chart, is_wide
+from lobench.report.charts.task_panels import task_panels
+
+__all__ = ["sections"]
+
+_MORE_STYLES = (*STYLES, *(f"{style} dashed" for style in STYLES))
+_MOST_CURVES = len(STYLES)  # in a case's small chart
+_MOST_WITH_TEST = 3
+
+
+def sections(findings: Findings, figure: str | None = None) -> list[Section]:
+    """Returns the charts of a store, section by section.
+
+    Args:
+      figure: What the ids of sections begin with, `search`, say; None: all of them.
+    Raises:
+      StoreError: there is nothing of the figure that is asked for.
+    """
+    found = [one for one in _all(findings) if figure in (None, one.id.partition("-")[0])]
+    if figure and not found:
+        next_step = "a search is a method with `Method.search`" if figure == "search" else ""
+        raise StoreError(f"nothing to draw of {figure!r}", where=str(findings.reading.store), next_step=next_step)
+    return found
+
+
+def _all(findings: Findings) -> list[Section]:
+    lineup = findings.reading.lineup
+    every = range(len(findings.reading.subjects))
+    drawn = [place for place, _, _ in _drawn(findings)]
+    found = [
+        (along_runs(findings), [*(place for run in lineup.runs for place in run), *lineup.alone]),
+        (side_by_side(findings), lineup.ends(findings.shown)),
+        (_profiles(findings), drawn),
+        (_cases(findings), drawn),
+        (accuracy_section(findings), every),
+        (task_panels(findings.reading, sorted(lineup.beside(findings.shown))), drawn),
+    ]
+    sections = [replace(one, trained_with=_trained_with(findings, places)) for one, places in found if one is not None]
+    labels = dict(zip(findings.reading.methods, findings.reading.labels, strict=False))
+    searches = [search_section(course) for course in courses_of(findings.reading.trials, labels)]
+    return [*sections, *(one for one in searches if one is not None)]
+
+
+def _trained_with(findings: Findings, places: Sequence[int]) -> str:
+    reading = findings.reading
+    found = [(reading.labels[place], hyperparameters(reading.subjects[place])) for place in sorted(places)]
+    return "; ".join(f"{label}: {text}" for label, text in found if text)
+
+
+def _profiles(findings: Findings) -> Section:
+    drawn = _drawn(findings)
+    taus = np.linspace(-1, 2, 121)
+    figures = []
+    for metric in findings.metrics:
+        series = [
+            Series(label=label, x=taus.tolist(), y=score_profile(scores, taus).tolist(), style=style, steps=True)
+            for place, label, style in drawn
+            if (scores := [list(found.values()) for found in findings.mean_score(place, metric).scores.values()])
+        ]
+        if series:
+            name = findings.metric_label(metric)
+            figures.append(
+                Figure(
+                    title=f"Score profile, {name}",
+                    chart=Chart(
+                        title=f"Score profile on {name}",
+                        description="Share of runs with a score above tau.",
+                        x_label="tau (score)",
+                        y_label="share of runs",
+                        series=tuple(series),
+                        y_range=(0.0, 1.0),
+                    ),
+                    note="Share of runs (seeds of all cases) with a score above tau; higher is better.",
+                )
+            )
+    if findings.baseline_label:
+        figures.append(_ratio_profile(findings, drawn))
+    note = "Score profiles ask how often a score is reached, ratio profiles how many times longer than the fastest "
+    note += "it took." + _left_out(findings, drawn)
+    return Section(id="profiles", title="Profiles", note=note, kind="wide", figures=tuple(figures))
+
+
+def _drawn(findings: Findings) -> list[tuple[int, str, str]]:
+    """Returns place, label and style of whom charts show: the shown subject, the first of its run, other methods."""
+    labels, places = findings.reading.labels, findings.reading.lineup.beside(findings.shown)
+    return [(place, labels[place], style) for place, style in zip(places, _MORE_STYLES, strict=False)]
+
+
+def _left_out(findings: Findings, drawn: Sequence[tuple[int, str, str]]) -> str:
+    count = len(findings.reading.lineup.beside(findings.shown))
+    return f" The first {len(drawn)} of {count} methods are drawn." if len(drawn) < count else ""
+
+
+def _ratio_profile(findings: Findings, drawn: Sequence[tuple[int, str, str]]) -> Figure:
+    subjects = findings.reading.subjects
+    # Of whom there is no curve there is no line: one at 0 would say that it was trained, and failed everywhere.
+    known = [one for one in drawn if subjects[one[0]].num_seeds]
+    times = findings.times_to_tuned([place for place, _, _ in known])
+    taus = np.geomspace(1, 20, 100)
+    rows = ratio_profile(time_ratios(times), taus)
+    names = [*((label, style) for _, label, style in known), (findings.baseline_label, "s3 dashed")]
+    shown = findings.reading.openings[findings.shown]
+    never = f"{shown} never reached it on {int(np.isinf(times[0]).sum())} of {counted(times.shape[1], 'case')}."
+    return Figure(
+        title="Ratio profile",
+        chart=Chart(
+            title="Ratio profile",
+            description="Share of cases that reach the tuned baseline's loss within tau times the fastest's steps.",
+            x_label="tau (times the fastest)",
+            y_label="share of cases",
+            series=tuple(
+                Series(label=label, x=taus.tolist(), y=row.tolist(), style=style, steps=True)
+                for (label, style), row in zip(names, rows, strict=True)
+            ),
+            log_x=True,
+            y_range=(0.0, 1.0),
+        ),
+        note="Inner steps to the tuned baseline's final training loss. "
+        + (never if known[:1] == drawn[:1] else f"{shown} gave no curve."),
+    )
+
+
+def _cases(findings: Findings) -> Section:
+    reading, drawn = findings.reading, _drawn(findings)[:_MOST_CURVES]
+    figures = tuple(
+        figure for case in range(len(reading.cases)) if (figure := _case(findings, case, drawn)) is not None
+    )
+    who = [label for _, label, _ in drawn]
+    against = f", against {findings.baseline_label}" if findings.baseline_label else ""
+    dashes = "; dashed: test" if _has_test(drawn) else ""
+    return Section(
+        id="curves",
+        title="Inner training",
+        note=f"Seed means of {', '.join(who[:-1])}{' and ' * (len(who) > 1)}{who[-1]}{against}{dashes}. A cross marks "
+        f"where a seed diverged: a mean has no value from there on.{_left_out(findings, drawn)}",
+        kind="small",
+        figures=figures,
+    )
+
+
+def _has_test(drawn: Sequence[tuple[int, str, str]]) -> bool:
+    """Says whether there is room for a second line for each, dashed."""
+    return len(drawn) <= _MOST_WITH_TEST
+
+
+def _case(findings: Findings, case: int, drawn: Sequence[tuple[int, str, str]]) -> Figure | None:
+    """Returns the curves of a case; None where nobody who is drawn gave one."""
+    reading = findings.reading
+    metric = reading.cases[case].primary_metric
+    test = "test/loss" if metric.endswith("/loss") and metric != "test/loss" and _has_test(drawn) else ""
+    series = []
+    for place, label, style in drawn:
+        cell = reading.cell(place, case)
+        if cell is None or metric not in cell.final:
+            continue
+        for name, kind in ((metric, style), (test, f"{style} dashed")):
+            if name in cell.final:
+                split = name.partition("/")[0]
+                y = cell.curve(name).tolist()
+                series.append(Series(label=f"{label}, {split}", x=cell.steps.tolist(), y=y, style=kind))
+    if not series:
+        return None
+    baseline = findings.baseline(case)
+    if baseline is not None:
+        own = baseline.curve_steps <= baseline.num_inner_steps
+        for name, kind in ((metric, "s3"), (test, "s3 dashed")):
+            if name in baseline.curves:
+                label = f"{findings.baseline_label}, {name.partition('/')[0]}"
+                x, y = baseline.curve_steps[own].tolist(), baseline.curves[name][own].tolist()
+                series.append(Series(label=label, x=x, y=y, style=kind))
+    log = is_wide(series)
+    return Figure(
+        title=reading.name(case),
+        chart=inner_chart(reading.name(case), metric, series, log_y=log),
+        note=f"{metric}{', log scale' if log else ''}.",
+    )

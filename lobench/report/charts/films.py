@@ -1,0 +1,81 @@
+"""Films of episodes in a page: SVG whose shapes move by themselves, without a script and without a network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup, escape
+
+from lobench.analysis.comparisons.summary import Findings
+from lobench.core.film import Film
+
+__all__ = ["FilmFigure", "films", "moving"]
+
+_SIDE = 200
+_MOST = 12  # of a page
+_LAST_SECONDS = 0.5  # the last frame stands still
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilmFigure:
+    """A film with its caption."""
+
+    title: str
+    svg: Markup
+    note: str
+
+
+def films(findings: Findings) -> list[FilmFigure]:
+    """Returns a film of each case and subject that has one, the first seed's, case by case; twelve at most."""
+    reading = findings.reading
+    found: list[FilmFigure] = []
+    for case in range(len(reading.cases)):
+        for place in range(len(reading.subjects)):
+            cell = reading.cell(place, case)
+            curves = [curves for curves, _ in cell.sources.values()] if cell is not None else []
+            film = next((one.film for one in curves if one.film is not None), None)
+            if film is None or len(found) == _MOST:
+                continue
+            title = f"{reading.name(case)}: {reading.openings[place]}"
+            frames = np.asarray(film.frames)
+            seconds = film.scene.frame_seconds * (len(frames) - 1)
+            note = (
+                f"{film.scene.title}, seed {film.seed}, after the last step: {seconds:.3g} s of {len(frames)} frames."
+            )
+            found.append(FilmFigure(title=title, svg=moving(film, f"An episode of {title}"), note=note))
+    return found
+
+
+def moving(film: Film, description: str) -> Markup:
+    """Returns a film as markup.
+
+    Args:
+      description: What those hear who do not see it.
+    """
+    frames = np.asarray(film.frames, np.float64)
+    moved = np.concatenate([frames, frames[-1:]])
+    seconds = film.scene.frame_seconds * max(len(frames) - 1, 1) + _LAST_SECONDS
+    times = [*np.linspace(0, 1 - _LAST_SECONDS / seconds, len(frames)), 1.0]
+    key_times = ";".join(f"{time:.4g}" for time in times)
+    parts = []
+    for index, shape in enumerate(film.scene.shapes):
+        x, y = _SIDE * moved[:, index, ::2], _SIDE * (1 - moved[:, index, 1::2])
+        if shape.kind == "dot":
+            name, style = "circle", f'class="dot {escape(shape.style)}" r="{_SIDE * moved[0, index, 2]:.1f}"'
+            values = {"cx": x[:, 0], "cy": y[:, 0]}
+        else:
+            name, style = "line", f'class="{escape(shape.style)}" stroke-width="{shape.width:g}"'
+            values = {"x1": x[:, 0], "y1": y[:, 0], "x2": x[:, 1], "y2": y[:, 1]}
+        first = " ".join(f'{attribute}="{row[0]:.1f}"' for attribute, row in values.items())
+        moves = "".join(
+            f'<animate attributeName="{attribute}" dur="{seconds:.3g}s" repeatCount="indefinite" '
+            f'keyTimes="{key_times}" values="{";".join(f"{value:.1f}" for value in row)}"/>'
+            for attribute, row in values.items()
+            if np.ptp(row) > 0.05
+        )
+        parts.append(Markup(f"<{name} {style} {first}>{moves}</{name}>"))
+    body = Markup("").join(parts)
+    return Markup(
+        f'<svg class="film" viewBox="0 0 {_SIDE} {_SIDE}" role="img" aria-label="{escape(description)}">{body}</svg>'
+    )

@@ -1,0 +1,154 @@
+"""The charts of a search: its course, each parameter over the trials, slices, and all parameters side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from lobench.analysis.store.search_history import Axis, Course
+from lobench.core.wording import counted
+from lobench.report.charts.sections import Figure, Section
+from lobench.report.charts.svg import Chart, Note, Series, number
+
+__all__ = ["search_section"]
+
+_TRIED, _BEST_SO_FAR, _BEST = "a trial", "the best up to then", "the best trial"
+_GOOD, _OTHER = "the best quarter", "another trial"
+
+
+def search_section(course: Course) -> Section | None:
+    """Returns the charts of a search; None where no trial of it has a fitness yet."""
+    best = course.best[-1] if course.best else None
+    if best is None:
+        return None
+    found = [_over_trials(course, course.fitness), _side_by_side(course, best)]
+    found += [_over_trials(course, axis) for axis in course.parameters]
+    found += [_slice(course, axis, best) for axis in course.parameters]
+    values = (f"{axis.path} = {_said(axis, best)}" for axis in course.parameters if not math.isnan(axis.values[best]))
+    note = f"{counted(len(course.numbers), 'trial')}; the best is trial {course.numbers[best]} ({', '.join(values)}), "
+    note += f"with a fitness of {number(course.fitness.values[best])}. Higher is better."
+    note += f" {course.num_failed} failed." if course.num_failed else ""
+    note += f" {course.num_waiting} have not ended." if course.num_waiting else ""
+    note += " A parameter that is not active in a trial has no point there."
+    return Section(
+        id=f"search-{course.method}", title=f"Search: {course.label}", note=note, kind="small", figures=tuple(found)
+    )
+
+
+def _said(axis: Axis, place: int) -> str:
+    return _named(axis, axis.values[place])
+
+
+def _over_trials(course: Course, axis: Axis) -> Figure:
+    """Draws what each trial tried, and where the best one was up to then."""
+    x = [float(one) for one in course.numbers]
+    so_far = [axis.values[place] if place is not None else math.nan for place in course.best]
+    return Figure(
+        title=axis.path,
+        chart=Chart(
+            title=f"{axis.path} over the trials of {course.label}",
+            description=f"The best trial has {_said(axis, course.best[-1] or 0)}." if course.best else "",
+            x_label="trial",
+            y_label=axis.path,
+            series=(
+                Series(label=_TRIED, x=x, y=axis.values, style="s1", dots=True, line=False),
+                Series(label=_BEST_SO_FAR, x=x, y=so_far, style="s2", steps=True),
+            ),
+            log_y=axis.is_log,
+            y_names=axis.names,
+            width=360,
+            height=230,
+        ),
+        note="log scale" if axis.is_log else "",
+    )
+
+
+def _slice(course: Course, axis: Axis, best: int) -> Figure:
+    """Draws the fitness against a parameter."""
+    y = course.fitness.values
+    return Figure(
+        title=f"fitness by {axis.path}",
+        chart=Chart(
+            title=f"Fitness by {axis.path} over the trials of {course.label}",
+            description=f"The best trial has {_said(axis, best)} and a fitness of {number(y[best])}.",
+            x_label=axis.path,
+            y_label="fitness",
+            series=(
+                Series(label=_TRIED, x=axis.values, y=y, style="s1", dots=True, line=False),
+                Series(label=_BEST, x=[axis.values[best]], y=[y[best]], style="s2", dots=True, line=False),
+            ),
+            log_x=axis.is_log,
+            x_names=axis.names,
+            width=360,
+            height=230,
+        ),
+        note="log scale" if axis.is_log else "",
+    )
+
+
+def _side_by_side(course: Course, best: int) -> Figure:
+    """Draws each trial as a line through its parameters and its fitness, each on a scale of its own."""
+    axes = (*course.parameters, course.fitness)
+    x = [float(place) for place in range(len(axes))]
+    heights = [_heights(axis) for axis in axes]
+    feasible = sorted(
+        (place for place, value in enumerate(course.fitness.values) if not math.isnan(value)),
+        key=lambda place: (course.fitness.values[place], -place),
+    )
+    good = feasible[-max(len(feasible) // 4, 1) :]
+    series, labelled = list[Series](), set[str]()
+    for place in feasible:
+        label, style = (_GOOD, "s3 faint") if place in good else (_OTHER, "s1 faint")
+        if place == best:
+            label, style = _BEST, "s2"
+        y = [column[place] for column in heights]
+        series.append(Series(label=label if label not in labelled else "", x=x, y=y, style=style))
+        labelled.add(label)
+    notes = [note for place, axis in enumerate(axes) for note in _ends(float(place), axis)]
+    return Figure(
+        title="Parallel coordinates",
+        chart=Chart(
+            title=f"Parallel coordinates of the trials of {course.label}",
+            description=f"{len(feasible)} trials, a line each through {', '.join(axis.path for axis in axes)}.",
+            x_label="",
+            y_label="",
+            series=tuple(series),
+            x_names=_in_little_room([axis.path for axis in axes]),
+            y_names=("",),
+            y_range=(-0.08, 1.08),
+            rules=tuple(x),
+            notes=tuple(notes),
+            width=max(360, 90 * len(axes)),
+            height=260,
+        ),
+        note="Each axis from its least value (below) to its largest; the largest fitness is the best.",
+    )
+
+
+def _in_little_room(paths: Sequence[str]) -> tuple[str, ...]:
+    """Returns the last part of each path, or all of it where that does not tell it."""
+    leaves = [path.rsplit(".", 1)[-1] for path in paths]
+    return tuple(leaf if leaves.count(leaf) == 1 else path for path, leaf in zip(paths, leaves, strict=True))
+
+
+def _heights(axis: Axis) -> list[float]:
+    """Returns values between 0 and 1: by their place between the least and the largest, which is the middle of one."""
+    values = [math.log(value) if axis.is_log else value for value in axis.values]
+    low, high = _bounds(values)
+    return [(value - low) / (high - low) if high > low else value - low + 0.5 for value in values]
+
+
+def _bounds(values: Sequence[float]) -> tuple[float, float]:
+    known = [value for value in values if math.isfinite(value)]
+    return (min(known), max(known)) if known else (0.0, 0.0)
+
+
+def _ends(x: float, axis: Axis) -> list[Note]:
+    low, high = _bounds(axis.values)
+    if low == high:
+        return [Note(x=x, y=0.5, text=_named(axis, low))]
+    return [Note(x=x, y=-0.06, text=_named(axis, low)), Note(x=x, y=1.03, text=_named(axis, high))]
+
+
+def _named(axis: Axis, value: float) -> str:
+    return axis.names[int(value)] if axis.names else number(value)

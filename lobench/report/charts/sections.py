@@ -1,0 +1,57 @@
+"""What a page shows of its charts, and a paper's figures: charts with captions, under headings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from lobench.report.charts.svg import Chart
+
+if TYPE_CHECKING:
+    from lobench.report.charts.heat_map import HeatMap
+
+__all__ = ["Figure", "Section"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A chart with its caption."""
+
+    chart: Chart | HeatMap
+    title: str = ""
+    note: str = ""
+
+    @property
+    def svg(self) -> Markup:
+        return self.chart.svg()
+
+    @property
+    def legend(self) -> list[dict[str, str]]:
+        return [{"label": one.label, "style": one.style} for one in self.chart.series if one.label]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Charts under one heading.
+
+    Attributes:
+      kind: The page's class for their size.
+      trained_with: Bindings of the methods that are drawn, where their names do not say them; "" where there are none.
+      has_one_legend: Whether a style means the same in all charts, so that one legend over them is enough.
+    """
+
+    id: str
+    title: str
+    note: str
+    kind: str
+    figures: tuple[Figure, ...]
+    trained_with: str = ""
+    has_one_legend: bool = False
+
+    @property
+    def legend(self) -> list[dict[str, str]]:
+        """Returns the legend of all charts; [] where each has its own."""
+        entries = [entry for figure in self.figures for entry in figure.legend] if self.has_one_legend else []
+        return list({entry["style"]: entry for entry in entries}.values())

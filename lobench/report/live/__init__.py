@@ -1,0 +1,1 @@
+"""Live lines and displays of what runs."""

@@ -1,0 +1,244 @@
+"""The line of each finished checkpoint: how good it is, beside tuned Adam's 1 and the best before it.
+
+Scores need the whole store and numpy. They are made in a thread, with a ledger of its own: the chief waits for none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import shlex
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lobench.core.errors import LobenchError
+from lobench.core.subject import Subject
+from lobench.core.wording import counted
+from lobench.engine.store.ledger import Ledger
+from lobench.report.live.running import subject_name
+
+if TYPE_CHECKING:
+    from lobench.analysis.scores.live_scores import Fallback, Scored, StoreScores
+
+__all__ = ["BAD", "BEST", "CheckpointLines", "beside_best"]
+
+BEST, BAD = "green", "yellow"  # how lines are coloured where there are colours
+
+_NUM_SPARKS = 12
+_NUM_LOSSES = 4  # cases whose loss is said where there is no baseline
+_MANY = 10  # checkpoints, after which it is said what so many looks do
+_SAME = 5e-4  # less than what three decimals show
+_CLOSE_SECONDS = 10.0
+_SHARE = 0.1  # of the thread's time that goes into scores, so that others have the processor; a rest is no longer
+_LONGEST_REST = 1.0  # than this, in seconds: people wait for the lines
+
+Say = Callable[[str, str], None]  # a line, and its colour or ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    subject: Subject
+    left: str
+
+
+class CheckpointLines:
+    """Says how good subjects are once their evaluations are in the store, in the order in which they are told.
+
+    For example `outer step 60: score 0.710 [0.550, 0.870], 0.050 below the best so far (outer step 30)  ▁█▇  6 cases`.
+    Of several that are finished while scores are made, the scores are made together.
+
+    Args:
+      open_reader: Opens a ledger that the thread may read.
+      suites: Where tuned baselines are looked for. A case without one has no scale that later checkpoints leave as it
+        is: the line says losses then, and how they stand beside the earlier ones on the scale that a report has now.
+      say: Takes a line and its colour, in the thread.
+    """
+
+    def __init__(self, open_reader: Callable[[], Ledger], suites: Sequence[str], say: Say) -> None:
+        self._open_reader, self._places, self._say = open_reader, [Path(suite) for suite in suites], say
+        self._waiting: queue.SimpleQueue[_Finished | None] = queue.SimpleQueue()
+        self._ledger: Ledger | None = None
+        self._scores: StoreScores | None = None
+        self._lines = _Lines(shlex.join(["lobench", "baseline", *suites]))
+        self._scale = ""
+        self._told: tuple[object, int] | None = None  # the last one
+        self._num_told = 0
+        self._ended = threading.Event()
+        with open_reader() as ledger:
+            self._before = ledger.finished()
+        self._thread = threading.Thread(target=self._run, name="checkpoint lines", daemon=True)
+        self._thread.start()
+
+    def completed(self, subject: Subject, left: str) -> None:
+        """Takes that a subject is through.
+
+        Args:
+          left: What else its line says.
+        """
+        self._waiting.put(_Finished(subject, left))
+
+    def close(self) -> None:
+        """Returns when every line was said; where that takes very long, without."""
+        self._ended.set()
+        self._waiting.put(None)
+        self._thread.join(_CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        goes_on = True
+        while goes_on:
+            found = [self._waiting.get()]
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    found.append(self._waiting.get_nowait())
+            goes_on, began = None not in found, time.monotonic()
+            self._tell([one for one in found if one is not None])
+            self._ended.wait(min((time.monotonic() - began) * (1 / _SHARE - 1), _LONGEST_REST))
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def _tell(self, found: Sequence[_Finished]) -> None:
+        if not found:
+            return
+        try:
+            scored = self._look([one.subject for one in found])
+        except LobenchError as error:
+            scored, problem = {}, f"no score: {error}"
+        else:
+            problem = "no score"
+        with contextlib.suppress(OSError, LobenchError):  # who writes to it next, in the chief's thread, is told
+            for one in found:
+                self._tell_one(one, scored.get((one.subject.key, one.subject.outer_step)), problem)
+
+    def _tell_one(self, one: _Finished, scored: Scored | None, problem: str) -> None:
+        if (one.subject.key, one.subject.outer_step) == self._told:
+            return  # the same theta lies at two places
+        self._told = (one.subject.key, one.subject.outer_step)
+        text, colour = problem, BAD
+        if scored is not None:
+            text, colour = self._lines.of(one.subject, scored)
+            if scored.label not in ("", self._scale) and not scored.num_untuned:
+                self._scale = scored.label
+                self._say(f"scores: 0 is untrained, 1 {scored.label}; a diverged seed scores -1", "")
+        self._say(f"{subject_name(one.subject)}: " + "; ".join(filter(None, (text, one.left))), colour)
+        self._num_told += scored is not None
+        if self._num_told == _MANY:
+            from lobench.report.tables.verdict import MANY_LOOKS
+
+            self._num_told += 1  # said once
+            self._say(f"{_MANY} checkpoints: the best of many is the luckiest, too; {MANY_LOOKS}", "")
+
+    def _look(self, subjects: Sequence[Subject]) -> dict[tuple[object, int], Scored]:
+        from lobench.analysis.scores.live_scores import StoreScores  # who looks at no score does not wait for it
+
+        is_first = self._scores is None
+        if self._scores is None:
+            self._ledger = self._open_reader()
+            self._scores = StoreScores(self._ledger, self._places)
+        found = self._scores.of(subjects)
+        if is_first:
+            asked = {one.key for one in subjects}
+            for scored in self._scores.everyone():
+                if scored.subject.who.key in self._before - asked:
+                    self._lines.know(scored.subject.who, scored)
+        return {(one.subject.who.key, one.subject.who.outer_step): one for one in found}
+
+
+class _Lines:
+    """What a line says, beside the ones before it."""
+
+    def __init__(self, command: str) -> None:
+        self._command = command  # what makes a baseline, said once
+        self._means: list[float] = []
+        self._best: dict[frozenset[str], tuple[float, str]] = {}  # of those who have scores on the same cases
+
+    def know(self, who: Subject, scored: Scored) -> str:
+        """Takes a subject; returns how it is beside the best so far of those with the same cases, "" for the first."""
+        if scored.score is None or (mean := scored.score.interval.mean) != mean:
+            return ""
+        cases = frozenset(scored.score.scores)
+        self._means.append(mean)
+        best = self._best.get(cases)
+        if best is None or mean > best[0]:
+            self._best[cases] = (mean, subject_name(who))
+        if best is None:
+            return ""
+        return beside_best(mean, *best)
+
+    def of(self, who: Subject, scored: Scored) -> tuple[str, str]:
+        """Returns the line of a subject that is through, and its colour."""
+        subject = scored.subject
+        change = self.know(who, scored)
+        troubles = Counter(str(outcome) for cell in subject.cells.values() for outcome, _ in cell.troubles)
+        num_done = sum(bool(cell.sources) for cell in subject.cells.values())
+        of_all = "" if num_done == len(subject.cells) else f"{num_done} of "
+        num_diverged, seeds = subject.num_diverged, counted(subject.num_seeds, "seed")
+        diverged = [f"{num_diverged} of {seeds} diverged"] * bool(num_diverged)
+        counts = [
+            f"{of_all}{counted(len(subject.cells), 'case')}",
+            *diverged,
+            *(
+                counted(count, name) if name == "error" else f"{count} {name}"
+                for name, count in sorted(troubles.items())
+            ),
+        ]
+        text = "  ".join(filter(None, (self._score(scored, change), ", ".join(counts))))
+        return text, BAD if diverged or troubles else BEST if " above the best" in change else ""
+
+    def _score(self, scored: Scored, change: str) -> str:
+        from lobench.report.tables.table import sparkline
+        from lobench.report.tables.verdict import interval_text
+
+        num_cases = len(scored.subject.cells)
+        if not any(cell.sources for cell in scored.subject.cells.values()):
+            return "no score"
+        if scored.score is None:
+            return f"{_losses(scored.fallback)}{self._hint(scored, num_cases)}" if scored.fallback else "no score"
+        if not scored.score.scores:
+            return "no score"
+        text = f"score {interval_text(scored.score.interval)}"
+        if scored.score.num_missing:
+            text += f" of {scored.score.num_cases} of {counted(num_cases, 'case')}"
+        return f"{text}{change}  {sparkline(self._means[-_NUM_SPARKS:])}"
+
+    def _hint(self, scored: Scored, num_cases: int) -> str:
+        """Returns, once, whose baselines lack and what makes them."""
+        command, self._command = self._command, ""
+        if not command:
+            return ""
+        lacking = f"{scored.num_untuned} of {counted(num_cases, 'case')} lack a tuned baseline"
+        return f"  ({lacking}: 1 is the best mean so far, and moves; `{command}` makes a scale that stays)"
+
+
+def _losses(fallback: Fallback) -> str:
+    """Returns what a subject ended at, and how it stands beside the earlier ones on the scale of now.
+
+    For example `train/loss 0.312; score 0.710 [0.550, 0.870], 0.050 below the best so far (outer step 30)  ▁█▇`.
+    """
+    from lobench.report.tables.table import sparkline
+    from lobench.report.tables.verdict import interval_text
+
+    metrics = {metric for _, metric, _ in fallback.finals}
+    one = f"{metrics.pop()} " if len(metrics) == 1 else ""
+    shown = [
+        f"{f'{name} ' if len(fallback.finals) > 1 else ''}{'' if one else f'{metric} '}{value:.4g}"
+        for name, metric, value in fallback.finals[:_NUM_LOSSES]
+    ]
+    text = one + ", ".join(shown) + ", ..." * (len(fallback.finals) > _NUM_LOSSES)
+    if not fallback.before or not fallback.score.scores:
+        return text
+    mean = fallback.score.interval.mean
+    best, at = max(fallback.before, key=lambda one: one[1])[::-1]
+    trend = sparkline([*(value for _, value in fallback.before[1 - _NUM_SPARKS :]), mean])
+    return f"{text}; score {interval_text(fallback.score.interval)}{beside_best(mean, best, subject_name(at))}  {trend}"
+
+
+def beside_best(mean: float, best: float, name: str) -> str:
+    """Returns how a score is beside the best before it: `, 0.050 below the best so far (outer step 30)`."""
+    if abs(mean - best) < _SAME:
+        return f", level with the best so far ({name})"
+    return f", {abs(mean - best):.3f} {'above' if mean > best else 'below'} the best so far ({name})"

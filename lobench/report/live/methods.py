@@ -1,0 +1,319 @@
+"""What an experiment shows while it runs: how far each method is, its score so far, what runs, and the time left."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TextIO
+
+from lobench.analysis.comparisons.event_numbers import row_of
+from lobench.analysis.scores.mean_scores import MeanScore, mean_score
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.store.snapshot import Reading
+from lobench.core.case import CaseInfo
+from lobench.core.planner import Left
+from lobench.core.subject import Subject
+from lobench.core.wording import one_line
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.hookspecs import EvaluationFinished
+from lobench.report.live.checkpoint_lines import BEST, beside_best
+from lobench.report.live.progress import Colour, LiveProgress, PlainProgress, is_coloured, is_terminal, writable
+from lobench.report.live.running import duration
+from lobench.report.tables.verdict import score_text
+
+__all__ = ["Methods", "PlainMethods", "make_method_progress"]
+
+_Planned = tuple[Mapping[str, int], Iterable[EvaluationRow]]
+_PLAIN_SECONDS = 10.0  # between two plain lines on one method
+_SHARE = 0.05  # of the time, at most, that goes into scores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodState:
+    """How far a method is.
+
+    Attributes:
+      num_planned: Evaluations; 0 where nobody has said how many.
+      score: Its mean score so far, as text; "" before the first.
+      trials: How far its search is and what it has found, `12 of 20 trials, best 1.31`; "" where it has none.
+    """
+
+    name: str
+    num_done: int
+    num_planned: int
+    num_running: int
+    score: str
+    trials: str = ""
+
+    @property
+    def count(self) -> str:
+        return f"{self.num_done} of {self.num_planned}" if self.num_planned else str(self.num_done)
+
+    @property
+    def is_through(self) -> bool:
+        return self.num_done == self.num_planned
+
+    def line(self, left: str, change: str = "") -> str:
+        score = f", score {self.score}{change}" if self.score else ""
+        running = f", {self.num_running} running" if self.num_running else ""
+        trials = f"{self.trials}, " if self.trials else ""
+        what = "evaluation" if self.count == "1" else "evaluations"
+        return f"{self.name}: {trials}{self.count} {what}{score}{running}{left}"
+
+
+class Methods:
+    """Counts and scores by method, kept current while evaluations finish.
+
+    Args:
+      methods_of: Names of the methods that a subject is of; none: it is not counted.
+      reading_of: Returns evaluations by the methods that they are of, as a table of the store reads them; the score of
+        a method that is not in it is not told.
+      plan_of: What `plan` is told once the cases are known; without it somebody else tells it.
+      trials_of: Says how far the searches are, by the name of their method.
+    """
+
+    def __init__(
+        self,
+        methods_of: Callable[[Subject], Iterable[str]],
+        reading_of: Callable[[Sequence[EvaluationRow]], Reading] | None = None,
+        plan_of: Callable[[Sequence[CaseInfo]], _Planned] | None = None,
+        *,
+        trials_of: Callable[[], Mapping[str, str]] = dict,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._methods_of, self._reading_of, self._clock = methods_of, reading_of, clock
+        self._plan_of, self._trials_of = plan_of, trials_of
+        self._planned: dict[str, int] = {}
+        self._rows: dict[tuple[str, str, Any], EvaluationRow] = {}  # by theta, case and block: each counts once
+        self._done = Counter[str]()  # of these, by method
+        self._running: dict[int, tuple[str, ...]] = {}
+        self._scores: dict[str, MeanScore] = {}
+        self._through: list[str] = []
+        self._began: float | None = None
+        self._num_new = 0
+        self._scored_until, self._scored_rows = -math.inf, 0
+
+    def plan(self, planned: Mapping[str, int], rows: Iterable[EvaluationRow] = ()) -> None:
+        """Says how many evaluations each method has, in the order in which they are shown, and which are there."""
+        self._planned = {**dict.fromkeys(planned, 0), **self._planned, **planned}
+        for row in rows:
+            self._keep(row)
+
+    def know_cases(self, cases: Sequence[CaseInfo]) -> None:
+        if self._plan_of is not None:
+            self.plan(*self._plan_of(cases))
+
+    def names(self, subject: Subject) -> set[str]:
+        """Returns the methods that a subject is of."""
+        return set(self._methods_of(subject))
+
+    def leased(self, lease: int, subject: Subject) -> None:
+        self._began = self._clock() if self._began is None else self._began
+        self._running[lease] = tuple(self._methods_of(subject))
+
+    def finished(self, event: EvaluationFinished, lease: int | None) -> tuple[str, ...]:
+        """Counts an evaluation; returns the methods that it is of."""
+        if lease is not None:
+            self._running.pop(lease, None)
+        self._num_new += self._keep(row_of(event, self._clock()))
+        return tuple(self._methods_of(event.subject))
+
+    def _keep(self, row: EvaluationRow) -> bool:
+        key = (row.key.checkpoint_sha256, f"{row.key.optimizer_hash} {row.key.case_identity}", row.key.seed_block)
+        before = self._rows.get(key)
+        subjects = (*before.subjects, *row.subjects) if before is not None else row.subjects  # of several methods, say
+        kept = self._rows[key] = replace(row, subjects=tuple(dict.fromkeys(subjects)))
+        self._done.update(self._names(kept) - (self._names(before) if before is not None else set()))
+        return before is None
+
+    def _names(self, row: EvaluationRow) -> set[str]:
+        """Returns the methods that an evaluation is of."""
+        return {name for subject in row.sightings for name in self._methods_of(subject)}
+
+    def states(self, *, anew: bool = False) -> list[MethodState]:
+        """Returns where the methods are.
+
+        Args:
+          anew: Whether the scores must be of all that is there; otherwise they may lag a little.
+        """
+        self._score(anew)
+        trials = self._trials_of()
+        running = Counter[str]()
+        for names in self._running.values():
+            running.update(names)
+        return [
+            MethodState(
+                name=name,
+                num_done=self._done[name],
+                num_planned=self._planned.get(name, 0),
+                num_running=running[name],
+                score="" if name in trials else self._score_text(name),
+                trials=trials.get(name, ""),
+            )
+            for name in dict.fromkeys([*self._planned, *self._done, *running])
+        ]
+
+    def _score(self, anew: bool) -> None:
+        now = self._clock()
+        if len(self._rows) == self._scored_rows or (now < self._scored_until and not anew):
+            return
+        if self._reading_of is not None:
+            reading = self._reading_of(list(self._rows.values()))
+            scales, cases = Scales.of(reading.subjects, None), [case.identity for case in reading.cases]
+            self._scores = {one.label: mean_score(one, None, scales, cases) for one in reading.subjects}
+        self._scored_rows = len(self._rows)
+        self._scored_until = self._clock() + (self._clock() - now) / _SHARE
+
+    def _score_text(self, name: str) -> str:
+        found = self._scores.get(name)
+        return "" if found is None or not found.num_cases else score_text(found)
+
+    def through(self, name: str) -> tuple[str, bool]:
+        """Takes that a method is through; returns how it is beside the best of those before, and whether it is best.
+
+        They are compared as they score now: without a baseline a better method moves the scale under those before it.
+        """
+        found = self._scores.get(name)
+        if found is None or not found.num_cases:
+            return "", False
+        # A mean over fewer cases is no better or worse than one over all.
+        before = [(self._scores[other], other) for other in self._through if other != name]
+        alike = [(one.interval.mean, other) for one, other in before if one.scores.keys() == found.scores.keys()]
+        self._through.append(name)
+        if not alike:
+            return "", False
+        best = max(alike)
+        return beside_best(found.interval.mean, *best), found.interval.mean > best[0]
+
+    def left(self) -> str:
+        """Returns about how long the rest takes, from what this call has done so far; "" where that says nothing."""
+        num_left = sum(max(planned - self._done[name], 0) for name, planned in self._planned.items())
+        if self._began is None or not self._num_new or not num_left:
+            return ""
+        return f", about {duration((self._clock() - self._began) / self._num_new * num_left)} left"
+
+
+class _Methods(PlainProgress):
+    """What both displays of an experiment do: they count, and say when a method is through."""
+
+    _methods: Methods
+
+    def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
+        self.start_beating()
+
+    def cases(self, cases: Sequence[CaseInfo]) -> None:
+        self._methods.know_cases(cases)
+        super().cases(cases)
+
+    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+        self._methods.leased(lease, subject)
+        super().leased(lease, subject, case)
+
+    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
+        super().finished(event, lease)
+        names = self._methods.finished(event, lease)
+        for state in self._methods.states():
+            if state.name in names and not (state.trials and state.is_through):
+                self.tell(state)
+
+    def completed(self, subject: Subject, left: Left) -> None:
+        """Says that a search is through: only now it knows what its last trial was worth."""
+        self.say_compiled()
+        names = self._methods.names(subject)
+        for state in self._methods.states():
+            if state.name in names and state.trials and state.is_through:
+                self.tell(state)
+
+    def closed(self) -> None:
+        """Says what of a method is there that is through only now, since nobody knew how many evaluations it has."""
+        for state in self._methods.states():
+            if state.num_done and not state.num_planned and not state.trials:
+                self._tell_end(state)
+        super().closed()
+
+    def tell(self, state: MethodState) -> None:
+        """Says what is to be said of a method with news."""
+        if state.is_through:
+            self._tell_end(state)
+
+    def _tell_end(self, state: MethodState) -> None:
+        state = next(one for one in self._methods.states(anew=True) if one.name == state.name)
+        change, is_best = self._methods.through(state.name)
+        self.say_compiled()
+        self.say(state.line(self._methods.left(), change), BEST if is_best else "")
+
+
+class PlainMethods(_Methods):
+    """A line for a method whenever there is news of it, at most every ten seconds, and one when it is through."""
+
+    def __init__(
+        self,
+        file: TextIO,
+        methods: Methods,
+        *,
+        verbose: bool = False,
+        colour: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(file, verbose=verbose, colour=colour, clock=clock)
+        self._methods = methods
+        self._told: dict[str, float] = {}
+
+    def tell(self, state: MethodState) -> None:
+        now = self.clock()
+        if state.is_through or now - self._told.get(state.name, -math.inf) >= _PLAIN_SECONDS:
+            self._told[state.name] = now
+            if not state.is_through:
+                self.say(state.line(self._methods.left()))
+        super().tell(state)
+
+
+class _LiveMethods(_Methods, LiveProgress):
+    """The same as a table that stays, above what runs now."""
+
+    def __init__(self, file: TextIO, methods: Methods, *, verbose: bool = False, colour: bool = True) -> None:
+        self._states: tuple[Sequence[MethodState], str] = ((), "")  # for the thread that draws
+        super().__init__(file, verbose=verbose, colour=colour)
+        self._methods = methods
+
+    def cases(self, cases: Sequence[CaseInfo]) -> None:
+        super().cases(cases)
+        self._update()
+
+    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+        super().leased(lease, subject, case)
+        self._update()
+
+    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
+        super().finished(event, lease)
+        self._update()
+
+    def _update(self) -> None:
+        self._states = (self._methods.states(), self._methods.left().removeprefix(", "))
+
+    def shown(self) -> Any:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        states, left = self._states
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for title in ("method", "evaluations", "so far", "running"):
+            table.add_column(title, no_wrap=True, overflow="ellipsis")
+        for state in states:
+            so_far = state.trials or state.score
+            cells = (one_line(state.name), state.count, so_far, str(state.num_running or ""))
+            table.add_row(*map(Text, cells))  # a name may look like markup
+        return Group(table, *([Text(left)] if left else []), super().shown())
+
+
+def make_method_progress(
+    file: TextIO, methods: Methods, *, verbose: bool = False, color: Colour = "auto"
+) -> PlainProgress:
+    """Returns a live table on a terminal, plain lines elsewhere; `verbose`: a line for each evaluation too."""
+    file = writable(file)
+    kind = _LiveMethods if is_terminal(file) else PlainMethods
+    return kind(file, methods, verbose=verbose, colour=is_coloured(file, color))

@@ -1,0 +1,134 @@
+"""What a notebook's cell shows while it runs: how far each method or evaluation is, and the last lines."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lobench.core.case import CaseInfo
+from lobench.core.planner import Left
+from lobench.core.subject import Subject
+from lobench.core.wording import counted
+from lobench.drawing.html import Markup, paragraph, table
+from lobench.engine.chief.interfaces import Progress
+from lobench.hookspecs import EvaluationFinished
+from lobench.report.live.methods import Methods
+from lobench.report.live.progress import PlainProgress, SilentProgress
+
+__all__ = ["NotebookProgress", "default_progress", "in_notebook"]
+
+_LINES = 6
+_SECONDS = 0.25  # between two pictures
+_MOST_ROWS = 12
+
+
+def default_progress(methods: Methods | None = None) -> Progress:
+    """Returns what a function shows that was given no progress: in a notebook a display, elsewhere nothing.
+
+    Args:
+      methods: Of an experiment, kept current while it runs.
+    """
+    return NotebookProgress(_display(), methods) if in_notebook() else SilentProgress()
+
+
+def in_notebook() -> bool:
+    """Says whether this runs in a Jupyter kernel, which shows HTML and takes it back; nothing is imported for it."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and hasattr(shell, "kernel")
+
+
+def _display() -> Callable[[str], object]:
+    """Returns what shows HTML in this cell: first anew, then in the same place."""
+    shown: Any = sys.modules["IPython"].display
+    handle = shown.display(shown.HTML(""), display_id=True)
+    return lambda text: handle.update(shown.HTML(text))
+
+
+class NotebookProgress(PlainProgress):
+    """A display that is drawn anew at most four times a second, and stays as it was at the end.
+
+    Args:
+      show: Takes HTML and puts it where the last one was.
+    """
+
+    def __init__(
+        self,
+        show: Callable[[str], object],
+        methods: Methods | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(io.StringIO(), clock=clock)
+        self._show, self._methods = show, methods
+        self._said: deque[str] = deque(maxlen=_LINES)
+        self._drawn_at, self._drawing = -_SECONDS, threading.Lock()
+
+    def start_beating(self) -> None:
+        """The display says what runs."""
+
+    def say(self, line: str, colour: str = "") -> None:
+        self._said.append(line)
+        self._draw(anew=True)
+
+    def cases(self, cases: Sequence[CaseInfo]) -> None:
+        if self._methods is not None:
+            self._methods.know_cases(cases)
+        super().cases(cases)
+
+    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+        if self._methods is not None:
+            self._methods.leased(lease, subject)
+        super().leased(lease, subject, case)
+        self._draw()
+
+    def step(self, lease: int, step: int) -> None:
+        super().step(lease, step)
+        self._draw()
+
+    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
+        if self._methods is not None:
+            self._methods.finished(event, lease)
+        super().finished(event, lease)
+        self._draw(anew=not self._running.rows())
+
+    def completed(self, subject: Subject, left: Left) -> None:
+        super().completed(subject, left)
+        self._draw(anew=True)
+
+    def closed(self) -> None:
+        super().closed()
+        self._draw(anew=True)
+
+    def _draw(self, *, anew: bool = False) -> None:
+        """Shows what there is to be shown; the last picture of a moment is enough, unless it must be this one."""
+        with self._drawing:
+            now = self.clock()
+            if anew or now - self._drawn_at >= _SECONDS:
+                self._drawn_at = now
+                self._show(self.html())
+
+    def html(self) -> str:
+        """Returns the picture."""
+        rows = self._running.rows()
+        parts: list[str] = [paragraph(line) for line in self._said]
+        if self._methods is not None and (states := self._methods.states()):
+            shown = [
+                [one.name, _bar(one.num_done, one.num_planned), one.count, one.trials or one.score] for one in states
+            ]
+            parts.append(table(["method", "", "evaluations", "so far"], shown))
+            parts.append(paragraph(self._methods.left().removeprefix(", ")))
+        else:
+            parts.append(paragraph(f"{counted(self._running.num_done, 'evaluation')} done"))
+        if rows:
+            parts.append(table(["runs now", ""], rows[:_MOST_ROWS]))
+        return "".join(parts)
+
+
+def _bar(done: int, planned: int) -> Markup:
+    return Markup(f'<progress value="{done}" max="{planned}"></progress>' if planned else "")

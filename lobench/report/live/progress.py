@@ -1,0 +1,252 @@
+"""What a watch shows while it runs: a live region on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Self, TextIO
+
+from lobench.core.case import CaseInfo
+from lobench.core.errors import LobenchError
+from lobench.core.planner import Left
+from lobench.core.result import Outcome, mean_of
+from lobench.core.subject import Subject
+from lobench.core.wording import cause, counted, one_line
+from lobench.engine.chief.interfaces import Progress
+from lobench.engine.store.ledger import Ledger
+from lobench.hookspecs import EvaluationFinished
+from lobench.report.live.checkpoint_lines import BAD, CheckpointLines
+from lobench.report.live.running import Running, subject_name
+
+__all__ = [
+    "Colour",
+    "LiveProgress",
+    "PlainProgress",
+    "SilentProgress",
+    "is_coloured",
+    "is_terminal",
+    "make_progress",
+    "writable",
+]
+
+Colour = Literal["auto", "yes", "no"]
+
+_BEAT_SECONDS = 30.0  # without a line, after which a log gets one that says what runs
+_CODES = {"": "", "green": "\x1b[32m", "yellow": "\x1b[33m", "red": "\x1b[31m"}
+_RED = "red"
+_MARGIN = 6  # between the columns, and for the `^C` that a terminal writes: a row that it wraps would stay
+
+
+class SilentProgress(Progress):
+    """Shows nothing. A progress is a context too: a live display starts and ends with it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class PlainProgress(SilentProgress):
+    """A line a finished checkpoint, and one for what failed; every half a minute without one, a line on what runs.
+
+    Args:
+      verbose: A line for each evaluation too, and for each checkpoint that is admitted.
+      quiet: No line on what runs, nor on compiling.
+      colour: Whether lines are coloured.
+    """
+
+    def __init__(
+        self,
+        file: TextIO,
+        *,
+        verbose: bool = False,
+        quiet: bool = False,
+        colour: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._file, self._verbose, self._quiet, self._colour = file, verbose, quiet, colour
+        self.clock, self._lock = clock, threading.Lock()
+        self._running = Running(clock)
+        self._lines: CheckpointLines | None = None
+        self._said_at, self._ended = clock(), threading.Event()
+
+    def say(self, line: str, colour: str = "") -> None:
+        text = one_line(line)
+        with self._lock:
+            self._said_at = self.clock()
+            self._write(f"{_CODES[colour]}{text}\x1b[0m" if self._colour and colour else text)
+
+    def _write(self, text: str) -> None:
+        """Writes a line.
+
+        Raises:
+          LobenchError: where it goes cannot be written; BrokenPipeError: nobody reads it any more.
+        """
+        try:
+            print(text, file=self._file, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise LobenchError(
+                "cannot write what is said", got=cause(error), next_step="the same command goes on from here"
+            ) from error
+
+    def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
+        self._lines = CheckpointLines(open_reader, suites, self.say)
+        self.start_beating()
+
+    def start_beating(self) -> None:
+        """Looks from time to time, in a thread, whether a line on what runs is due."""
+        if not self._quiet:
+            self._ended.clear()
+            threading.Thread(target=self._beat, name="what runs", daemon=True).start()
+
+    def closed(self) -> None:
+        self._ended.set()
+        if self._lines is not None:
+            self._lines.close()
+            self._lines = None
+
+    def cases(self, cases: Sequence[CaseInfo]) -> None:
+        names = ", ".join(f"{case.suite}/{case.name}" for case in cases)
+        self.say(f"{counted(len(cases), 'case')}: {names}; a program is compiled for each when it first runs")
+
+    def admitted(self, subject: Subject) -> None:
+        if self._verbose:
+            name = subject_name(subject)
+            self.say(f"{name}: {subject.uri}" if subject.has_theta else name)
+
+    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+        self._running.leased(lease, subject, case)
+
+    def step(self, lease: int, step: int) -> None:
+        self._running.step(lease, step)
+
+    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
+        self._running.finished(event, lease)
+        if self._verbose or event.outcome not in (Outcome.PASSED, Outcome.SKIPPED):
+            self.say(describe(event), _colour_of(event))
+
+    def completed(self, subject: Subject, left: Left) -> None:
+        self.say_compiled()
+        if self._lines is not None:
+            self._lines.completed(subject, self._running.left(left))
+
+    def say_compiled(self) -> None:
+        """Says what compiling took, once."""
+        if not self._quiet and (line := self._running.compiled()):
+            self.say(line)
+
+    def _beat(self) -> None:
+        while not self._ended.wait(_BEAT_SECONDS / 10):
+            if self.clock() - self._said_at >= _BEAT_SECONDS and self._running.rows():
+                with contextlib.suppress(
+                    OSError, LobenchError
+                ):  # the chief's thread is told when it says the next line
+                    self.say(self._running.now())
+
+
+class LiveProgress(PlainProgress):
+    """Lines as above, and below them what runs now, with its inner step."""
+
+    def __init__(self, file: TextIO, *, verbose: bool = False, quiet: bool = False, colour: bool = True) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        super().__init__(file, verbose=verbose, quiet=quiet, colour=colour)
+        self._console = Console(file=file, no_color=not colour, highlight=False)
+        self._live = Live(
+            console=self._console, refresh_per_second=4, transient=True, get_renderable=self.shown, screen=False
+        )
+
+    def say(self, line: str, colour: str = "") -> None:
+        from rich.text import Text
+
+        self._console.print(Text(one_line(line), style=colour))
+
+    def start_beating(self) -> None:
+        """The region below says what runs."""
+
+    def shown(self) -> Any:
+        """Returns what stands below the lines: long names are cut, and rows that the terminal has no room for."""
+        from rich.cells import cell_len
+        from rich.console import Group
+        from rich.text import Text
+
+        rows = [(one_line(name), far) for name, far in self._running.rows()]
+        most = max(self._console.height - 4, 1)
+        far_width = max((len(far) for _, far in rows), default=0)
+        room = self._console.width - far_width - _MARGIN
+        width = min(max((cell_len(name) for name, _ in rows), default=0), max(room, 8))
+        lines = []
+        for name, far in rows[:most]:
+            line = Text(name)  # and no string: a name may look like markup
+            line.truncate(width, overflow="ellipsis", pad=True)
+            lines.append(line.append(f"  {far}"))
+        if len(rows) > most:
+            lines.append(Text(f"and {len(rows) - most} more"))
+        return Group(*lines)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+
+def make_progress(file: TextIO, *, verbose: bool = False, quiet: bool = False, color: Colour = "auto") -> PlainProgress:
+    """Returns a live display on a terminal, plain lines elsewhere."""
+    file = writable(file)
+    kind = LiveProgress if is_terminal(file) else PlainProgress
+    return kind(file, verbose=verbose, quiet=quiet, colour=is_coloured(file, color))
+
+
+def writable(file: TextIO | None) -> TextIO:
+    """Returns a file that takes every line: letters that its encoding lacks as escapes; one that is closed, nowhere."""
+    if file is None:  # what Python makes of a standard output that is closed
+        return open(os.devnull, "w", encoding="utf-8")
+    if isinstance(file, io.TextIOWrapper):
+        file.reconfigure(errors="backslashreplace")
+    return file
+
+
+def is_terminal(file: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
+    """Says whether lines above a region that changes can be written to a file."""
+    return file.isatty() and environ.get("TERM") != "dumb"
+
+
+def is_coloured(file: TextIO, color: Colour, environ: Mapping[str, str] = os.environ) -> bool:
+    """Says whether to colour, as pytest does: `--color`, PY_COLORS, NO_COLOR, FORCE_COLOR, and then the terminal."""
+    if color != "auto":
+        return color == "yes"
+    if environ.get("PY_COLORS") in ("0", "1"):
+        return environ["PY_COLORS"] == "1"
+    if environ.get("NO_COLOR"):
+        return False
+    return bool(environ.get("FORCE_COLOR")) or is_terminal(file, environ)
+
+
+def describe(event: EvaluationFinished) -> str:
+    """Returns one line on an evaluation."""
+    head = f"{subject_name(event.subject)}  {event.case.suite}/{event.case.name}  {event.outcome}"
+    if event.curves is None:
+        return f"{head}  {event.message}".rstrip()
+    metrics = [name for name in ("train/loss", "test/loss", "test/accuracy") if name in event.curves.metrics]
+    shown = "  ".join(f"{name} {mean_of(event.curves.final(name)):.4g}" for name in metrics)
+    diverged = f"  {event.curves.num_diverged} diverged" if event.curves.num_diverged else ""
+    exploded = event.curves.num_exploded(event.case)
+    diverged += f"  {exploded} exploded" if exploded else ""
+    message = f"  {event.message}" if event.message else ""
+    return f"{head}  {shown}{diverged}{message}"
+
+
+def _colour_of(event: EvaluationFinished) -> str:
+    if event.outcome not in (Outcome.PASSED, Outcome.SKIPPED):
+        return _RED
+    return BAD if event.curves is not None and event.curves.num_diverged else ""

@@ -1,0 +1,141 @@
+"""What runs while a person looks on: how far each evaluation is, what compiling took, and the time that is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lobench.core.case import CaseInfo
+from lobench.core.planner import Left
+from lobench.core.subject import Subject
+from lobench.core.wording import counted
+from lobench.hookspecs import EvaluationFinished
+
+__all__ = ["Running", "duration", "subject_name"]
+
+_WORTH_SECONDS = 0.5  # of compiling, below which nobody wants to know
+_MOST_NAMES = 3
+
+
+@dataclass(slots=True, kw_only=True)
+class _Lease:
+    """An evaluation that runs.
+
+    Attributes:
+      is_new: Whether nothing has run with its program before: it is compiled first.
+    """
+
+    name: str
+    program: str
+    num_steps: int
+    since: float
+    is_new: bool
+    step: int = 0
+
+
+class Running:
+    """Counts and clocks evaluations. The chief's thread tells it; another one may ask.
+
+    Args:
+      clock: In seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._leases: dict[int, _Lease] = {}
+        self._seconds: dict[str, tuple[float, int]] = {}  # by program: of cores, compiling excepted; how often
+        self._compiled: dict[str, float] = {}  # by case, since it was last said
+        self._num_programs = 0
+        self.num_done = 0
+
+    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+        program = case.program_key
+        self._leases[lease] = _Lease(
+            name=f"{subject_name(subject)}  {case.suite}/{case.name}",
+            program=program,
+            num_steps=case.num_inner_steps,
+            since=self._clock(),
+            is_new=program not in self._seconds,
+        )
+
+    def step(self, lease: int, step: int) -> None:
+        if (running := self._leases.get(lease)) is not None:
+            running.step = step
+
+    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
+        self.num_done += 1
+        running = self._leases.pop(lease, None) if lease is not None else None
+        if running is None or event.curves is None:
+            return
+        compiling = event.curves.compile_seconds
+        total, count = self._seconds.get(running.program, (0.0, 0))
+        took = max(self._clock() - running.since - compiling, event.curves.wall_seconds)
+        self._seconds[running.program] = (total + took * max(event.case.num_cpus, 1), count + 1)
+        if compiling > 0:
+            name = f"{event.case.suite}/{event.case.name}"
+            self._compiled[name] = self._compiled.get(name, 0.0) + compiling
+            self._num_programs += max(event.curves.num_compilations, 1)
+
+    def compiled(self) -> str:
+        """Returns what compiling took since this was last asked, the longest first; "" where it is not worth a line."""
+        total, found = sum(self._compiled.values()), sorted(self._compiled.items(), key=lambda item: -item[1])
+        if total < _WORTH_SECONDS:
+            return ""
+        self._compiled, num_programs, self._num_programs = {}, self._num_programs, 0
+        if len(found) == 1:
+            return f"compiled {found[0][0]} in {duration(total)}"
+        names = [f"{name} {duration(seconds)}" for name, seconds in found[:_MOST_NAMES]]
+        if rest := found[_MOST_NAMES:]:
+            names.append(f"{len(rest)} more {duration(sum(seconds for _, seconds in rest))}")
+        return f"compiled {counted(num_programs, 'program')} in {duration(total)}: {', '.join(names)}"
+
+    def left(self, left: Left) -> str:
+        """Returns how much is left: `4 checkpoints to go, 24 evaluations, about 40 s`; "" where nothing is."""
+        num_left = sum(left.evaluations.values())
+        parts = [f"{left.num_waiting} waiting"] * bool(left.num_waiting)
+        if num_left:
+            parts = [f"{left.num_admitted} in work", *parts] if left.num_admitted > 1 or parts else []
+            parts.append(f"{counted(num_left, 'evaluation')} left")
+        seconds = self._seconds_left(left)
+        return ", ".join([*parts, f"about {duration(seconds)}"] if num_left and seconds >= 1 else parts)
+
+    def _seconds_left(self, left: Left) -> float:
+        """Returns how long the rest takes on all cores; 0 where nothing has run yet."""
+        means = {program: total / count for program, (total, count) in self._seconds.items()}
+        if not means:
+            return 0.0
+        typical = sum(means.values()) / len(means)
+        return sum(means.get(program, typical) * count for program, count in left.evaluations.items()) / left.num_cores
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Returns the name of each evaluation that runs, and how far it is."""
+        return [(one.name, self._far(one)) for one in list(self._leases.values())]
+
+    def _far(self, one: _Lease) -> str:
+        if one.step:
+            return f"{one.step}/{one.num_steps}"
+        return f"compiling {duration(self._clock() - one.since)}" if one.is_new else f"0/{one.num_steps}"
+
+    def now(self) -> str:
+        """Returns all in one line: `12 evaluations done, 1 running: quick/conv compiling 35 s`."""
+        rows = self.rows()
+        shown = [f"{name} {far}" for name, far in rows[:_MOST_NAMES]]
+        shown += [f"{len(rows) - _MOST_NAMES} more"] if len(rows) > _MOST_NAMES else []
+        running = f", {len(rows)} running: {', '.join(shown)}" if rows else ""
+        return f"{counted(self.num_done, 'evaluation')} done{running}"
+
+
+def subject_name(subject: Subject) -> str:
+    """Returns how a line names a subject; bindings of its own tell it from others at its outer step."""
+    if not subject.has_theta or subject.variant.bindings:
+        return subject.label
+    lineage = f"generation {subject.generation}, " if subject.generation else f"{subject.run}, " if subject.run else ""
+    return f"{lineage}outer step {subject.outer_step}"
+
+
+def duration(seconds: float) -> str:
+    """Returns a duration as people say it: `0.4 s`, `40 s`, `7 min`, `3 h`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s" if seconds >= 9.5 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"

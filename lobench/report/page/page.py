@@ -1,0 +1,307 @@
+"""`lobench report`: one self-contained HTML page from a store."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from lobench.analysis.comparisons.summary import CaseFinding, Findings
+from lobench.analysis.comparisons.viewer_index import Explored
+from lobench.analysis.stats.comparison import Comparison
+from lobench.analysis.stats.speedup import Speedup
+from lobench.analysis.store.snapshot import Reading
+from lobench.analysis.tables.table import TableSpec
+from lobench.analysis.tables.tabulate import tabulate
+from lobench.core.errors import StoreError
+from lobench.core.metric import final_columns
+from lobench.core.program import describe_programs
+from lobench.core.wording import counted, one_line_of
+from lobench.engine.store.ledger import EvaluationRow
+from lobench.engine.whole_file import write_whole
+from lobench.report.charts.charts import sections
+from lobench.report.charts.films import films
+from lobench.report.charts.svg import number, rounded
+from lobench.report.page.explorer import explorer_data
+from lobench.report.page.templates import rendered
+from lobench.report.tables.method_table import method_panels
+from lobench.report.tables.records import records
+from lobench.report.tables.verdict import cards, interval_text, subtitle, title, verdict_lines, warnings
+
+__all__ = ["render_page", "waiting_page", "write_page"]
+
+_MAX_TROUBLES = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cell:
+    """A cell of the table of cases; `value` is what it sorts by."""
+
+    text: str
+    value: str = ""
+    kind: str = ""
+
+
+def write_page(findings: Findings, output: Path, spec: TableSpec | None = None, figure: str | None = None) -> None:
+    """Writes the page, whole or not at all: it may be open in a browser."""
+    text = render_page(findings, spec, figure)
+    with one_line_of(OSError, StoreError, "cannot write the report", where=output):
+        write_whole(output, text)
+
+
+def render_page(
+    findings: Findings, spec: TableSpec | None = None, figure: str | None = None, *, version: str = ""
+) -> str:
+    """Returns the page as text.
+
+    Args:
+      figure: Which charts it has; None: all, and the explorer.
+      version: Of a served page: it fetches style, scripts and the explorer's data, and says which version it is of.
+        "": it is a file, which holds all of them.
+    Raises:
+      StoreError: the store holds no evaluation.
+    """
+    reading = findings.reading
+    if not reading.rows:
+        raise StoreError("the store holds no evaluation yet", where=str(reading.store))
+    comparison = findings.change()
+    cases = findings.shown_cases(comparison)
+    context: dict[str, Any] = {
+        "subtitle": subtitle(reading),
+        "version": version,
+        "explorer": _explorer(findings, version) if figure is None else "",
+        "cards": cards(findings, comparison),
+        "verdict_lines": verdict_lines(findings, comparison, cases),
+        "warnings": warnings(findings, cases),
+        "chart_sections": sections(findings, figure),
+        "films": films(findings) if figure is None else [],
+        "cases_note": _cases_note(findings, comparison),
+        **_case_table(findings, cases),
+        **_methods(findings, spec),
+        "troubles": _troubles(reading),
+        "command": f"lobench results --store {shlex.quote(str(reading.store))} --format json",
+        "data": _json(_evaluations(reading.rows)),
+        **_provenance(findings),
+    }
+    return rendered("page.html", title=title(reading), served=bool(version), script="page.js", **context)
+
+
+def waiting_page(store: Path) -> str:
+    """Returns what is served of a store without an evaluation."""
+    return rendered("waiting.html", title="lobench: waiting for results", served=True, store=str(store))
+
+
+def _explorer(findings: Findings, version: str) -> Markup | str:
+    """Returns the explorer's data; of a served page, which fetches them, no more than that there are some."""
+    return version or _json(explorer_data(Explored(findings), served=False))
+
+
+def _methods(findings: Findings, spec: TableSpec | None) -> dict[str, Any]:
+    """Returns the table of methods; nothing of it for the checkpoints of one run, unless a table is asked for."""
+    reading = findings.reading
+    if spec is None and not reading.lineup.shows_methods:
+        return {"method_panels": [], "method_legend": (), "method_bold": "", "method_notes": ()}
+    found = tabulate(findings, spec or TableSpec(rows="method"))
+    return {
+        "method_panels": method_panels(found),
+        "method_legend": found.legend,
+        "method_bold": found.bold,
+        "method_notes": found.notes,
+    }
+
+
+def _cases_note(findings: Findings, comparison: Comparison | None) -> str:
+    reading = findings.reading
+    parts = [f"{reading.openings[findings.shown]}: seed means of the final values."]
+    if findings.baseline_label:
+        parts.append(
+            f"Speed-up over {findings.baseline_label}: its steps to this loss over ours; against the best single "
+            "setting, and against the envelope of all of them, a per-step oracle (smoothed over about 20 evaluations: "
+            "on short budgets it lags, and the speed-up over it is flattering). A speed-up with >= is censored."
+        )
+    if comparison is not None:
+        parts.append(f"Change: difference of the score to {reading.labels[findings.first]}, paired by seed.")
+    return " ".join(parts)
+
+
+def _case_table(findings: Findings, cases: Sequence[CaseFinding]) -> dict[str, Any]:
+    has_baseline = bool(findings.baseline_label)
+    has_effect = any(case.effect is not None for case in cases)
+    names = ["case"]
+    for metric in findings.metrics:
+        label = findings.metric_label(metric)
+        names += [label, *(["tuned"] if has_baseline else []), f"score on {label}"]
+    names += ["speed-up", "speed-up, envelope"] if has_baseline else []
+    names += ["change", "verdict"] if has_effect else []
+    names += ["diverged", "exploded", "seeds"]
+    columns = [{"name": name, "kind": "" if name in ("case", "verdict") else "num"} for name in names]
+    rows = [_case_row(findings, case, has_baseline=has_baseline, has_effect=has_effect) for case in cases]
+    return {"case_columns": columns, "case_rows": rows}
+
+
+def _case_row(findings: Findings, found: CaseFinding, *, has_baseline: bool, has_effect: bool) -> list[_Cell]:
+    reading = findings.reading
+    row = [_Cell(text=reading.name(found.case))]
+    baseline = findings.baseline(found.case)
+    for metric in findings.metrics:
+        name = findings.metric_of(found.case, metric)
+        row.append(_number_cell(found.final[name]) if name in found.final else _Cell(text="-"))
+        if has_baseline:
+            known = baseline is not None and name in baseline.tuned
+            row.append(_number_cell(baseline.tuned_mean(name)) if baseline and known else _Cell(text="-"))
+        score = found.score.get(metric)
+        row.append(_Cell(text=interval_text(score), value=_value(score.mean)) if score else _Cell(text="-"))
+    if has_baseline:
+        row += [_speedup_cell(found.best_single), _speedup_cell(found.envelope)]
+    if has_effect:
+        row += _effect_cells(found)
+    for count in (found.num_diverged, found.num_exploded):
+        row.append(_Cell(text=str(count), value=str(count), kind="bad" if count else ""))
+    row.append(_Cell(text=str(found.num_seeds), value=str(found.num_seeds)))
+    return row
+
+
+def _effect_cells(found: CaseFinding) -> list[_Cell]:
+    if found.effect is None:
+        return [_Cell(text="-"), _Cell(text="-")]
+    paired, verdict = found.effect.paired, str(found.effect.verdict)
+    kind = {"better": "good", "worse": "bad"}.get(verdict, "")
+    return [
+        _Cell(text=interval_text(paired), value=_value(paired.mean)),
+        _Cell(text=verdict, value=verdict, kind=kind),
+    ]
+
+
+def _number_cell(value: float) -> _Cell:
+    return _Cell(text="diverged" if math.isnan(value) else number(value), value=_value(value))
+
+
+def _speedup_cell(found: Speedup | None) -> _Cell:
+    if found is None:
+        return _Cell(text="-")
+    return _Cell(text=f"{found}" + ("" if math.isnan(found.value) else "x"), value=_value(found.value))
+
+
+def _value(value: float) -> str:
+    return f"{value:.6g}" if math.isfinite(value) else ""
+
+
+def _troubles(reading: Reading) -> list[str]:
+    lines = []
+    for place, case in itertools.product(range(len(reading.subjects)), range(len(reading.cases))):
+        cell = reading.cell(place, case)
+        if cell is None or not (cell.diverged_at or cell.troubles):
+            continue
+        diverged = [f"seed {seed} at inner step {step}" for seed, step in cell.diverged_at.items()]
+        where = f"{reading.labels[place]}, {reading.name(case)}"
+        if diverged:
+            of_all = f"{len(diverged)} of {counted(len(cell.seeds), 'seed')} diverged"
+            lines.append(f"{where}: {of_all}: {', '.join(diverged)}")
+        lines += [f"{where}: {outcome}: {message}" for outcome, message in cell.troubles]
+    if several := describe_programs({row.program for row in reading.rows}):
+        lines.insert(0, several)
+    skipped = sum(int(str(detail.get("count", 1))) for kind, detail in reading.events if kind == "skipped")
+    if skipped:
+        lines.append(f"skipped: {counted(skipped, 'checkpoint')}, as --checkpoints says: newer ones waited")
+    more = len(lines) - _MAX_TROUBLES
+    return [*lines[:_MAX_TROUBLES], *([f"and {more} more: see the table below"] if more > 0 else [])]
+
+
+def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
+    finals = final_columns(row.case.primary_metric for row in rows)
+    columns: list[dict[str, Any]] = [
+        {"name": "case"},
+        {"name": "outer step", "number": True, "missing": "-"},
+        {"name": "generation", "number": True, "missing": "-"},
+        {"name": "checkpoint"},
+        {"name": "seeds"},
+        {"name": "outcome"},
+        *({"name": name, "number": True, "missing": "-", "measured": True} for name in finals.values()),
+        {"name": "best", "number": True, "missing": "-", "measured": True},
+        {"name": "diverged", "number": True},
+        {"name": "exploded", "number": True},
+        {"name": "wall s", "number": True, "measured": True},
+    ]
+    found = []
+    for record in records(rows, curves=False):
+        metrics, checkpoint = record["metrics"], record["checkpoint"]
+        name = (checkpoint["uri"] or checkpoint["sha256"]).rsplit("/", 1)[-1]
+        name = name if record["kind"] == "checkpoint" else record["label"]
+        found.append(
+            [
+                f"{record['case']['suite']}/{record['case']['name']}",
+                checkpoint["outer_step"],
+                checkpoint["generation"],
+                name,
+                f"{record['seeds'][0]}-{record['seeds'][-1]}",
+                record["outcome"],
+                *(_final(metrics, name) for name in finals),
+                _rounded(metrics.get(record["primary_metric"], {}).get("best")),
+                record["diverged"],
+                record["exploded"],
+                _rounded(record["wall_seconds"]),
+            ]
+        )
+    if not any(row[2] for row in found):
+        columns.pop(2)
+        for row in found:
+            row.pop(2)
+    return {"columns": columns, "rows": found}
+
+
+def _final(metrics: Mapping[str, Mapping[str, float | None]], name: str) -> float | str | None:
+    """Returns the final value; None where there is no such metric, which is not the same as having diverged."""
+    if name not in metrics:
+        return None
+    value = _rounded(metrics[name]["final"])
+    return "diverged" if value is None else value
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else rounded(value)
+
+
+def _json(value: Any) -> Markup:
+    """JSON inside a script element: nothing in it may end the element or start a comment."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def _provenance(findings: Findings) -> dict[str, Any]:
+    reading, baseline = findings.reading, findings.scales.baseline
+    found = [(row.case, row.curves.provenance) for row in reading.rows if row.curves is not None]
+    revisions = {one.git_revision + (" (with local changes)" if one.git_dirty else "") for _, one in found}
+    versions = {f"{name} {version}" for _, one in found for name, version in one.versions.items()}
+    pairs = [
+        ("store", str(reading.store)),
+        ("git revision of the suite", ", ".join(sorted(filter(None, revisions))) or "not in git"),
+        ("versions", ", ".join(sorted(versions))),
+        ("devices", ", ".join(sorted(filter(None, {one.device for _, one in found})))),
+        ("hosts", ", ".join(sorted(filter(None, {one.host for _, one in found})))),
+        ("inner program", "; ".join(sorted({str(row.program) for row in reading.rows}))),
+    ]
+    if origins := sorted(
+        {f"{origin['file']} ({origin['sha256'][:12]})" for _, one in found if (origin := one.imported)}
+    ):
+        pairs.append(("imported from", "; ".join(origins)))
+    if optimizers := sorted({one.optimizer for _, one in found if one.optimizer}):
+        pairs.append(("learned optimizers", "; ".join(optimizers)))
+    if baseline is not None:
+        made = baseline.provenance
+        pairs.append(
+            (
+                "baseline",
+                f"{baseline.label}, {baseline.protocol} protocol, made by "
+                f"`{baseline.refresh}` on {made.get('device', '?')}, "
+                f"git revision {str(made.get('git_revision', '?'))[:12]}",
+            )
+        )
+    bindings = {f"{case.suite}/{case.name}": one.bindings for case, one in found}
+    return {"provenance": pairs, "bindings": sorted(bindings.items())}

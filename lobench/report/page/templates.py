@@ -1,0 +1,41 @@
+"""Pages of the folder `templates`, and their parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from lobench.report.tables.text import without_controls
+
+__all__ = ["page_part", "plain_page", "rendered"]
+
+_TEMPLATES = Path(__file__).parents[1] / "templates"
+_PARTS = {"page.css": ["page.css"], "page.js": ["charts.js", "page.js", "explorer.js"], "live.js": ["live.js"]}
+
+
+def page_part(name: str) -> str:
+    """Returns a part of a page that is a file of its own where the page is served: its style, or a script."""
+    return "".join((_TEMPLATES / file).read_text(encoding="utf-8") for file in _PARTS[name])
+
+
+def rendered(template: str, *, title: str, served: bool = False, script: str = "", **context: Any) -> str:
+    """Returns a page as text.
+
+    Args:
+      served: Whether it fetches its style and scripts; else it is a file, which holds them.
+      script: Part that it runs; "": a page as a file that runs none, and lets none run.
+    """
+    import jinja2
+
+    loader = jinja2.FileSystemLoader(_TEMPLATES)
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    parts = {"css": Markup(page_part("page.css")), "script": Markup(page_part(script)) if script else ""}
+    page = environment.get_template(template)
+    return without_controls(page.render(title=title, served=served, **parts, **context))
+
+
+def plain_page(title: str, body: Markup) -> str:
+    """Returns a page as text, with the style of all pages and no script; everything in `body` is escaped already."""
+    return rendered("plain.html", title=title, body=body)

@@ -1,0 +1,340 @@
+"""How `lobench compare` tells what it found: the headline with every metric, the cases, a sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lobench.analysis.comparisons.gates import GateResult, Verdict
+from lobench.analysis.comparisons.method_comparison import APART, Compared, MetricEffect
+from lobench.analysis.comparisons.steps_to_target import CaseSteps, StepsToTarget
+from lobench.analysis.comparisons.summary import seeds_say
+from lobench.analysis.scores.score_scale import SCORE_VERSION
+from lobench.analysis.stats.comparison import Effect, comparison_words
+from lobench.analysis.store.subjects import Cell, Subject
+from lobench.core.json_numbers import finite_or_none
+from lobench.core.program import describe_programs
+from lobench.core.result import mean_of
+from lobench.core.wording import counted, one_line
+from lobench.drawing.axes import draw_intervals, new_axes, plain
+from lobench.drawing.html import paragraph
+from lobench.drawing.html import table as html_table
+from lobench.drawing.html import text as html_text
+from lobench.report.tables.text import interval_cell, text_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["comparison_html", "comparison_records", "comparison_text", "plot_comparison"]
+
+_SIGNED = "+.3f"
+
+
+def comparison_text(found: Sequence[Compared], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()) -> str:
+    """Returns the headline of every pair, their cases, and what follows from it; `scale` says what 0 and 1 are."""
+    texts = [
+        "\n\n".join([_pair(pair, scale), *([_steps_text(pair, own)] if own else [])])
+        for pair, own in zip(found, steps or [()] * len(found), strict=True)
+    ]
+    return "\n\n".join(texts)
+
+
+def _pair(found: Compared, scale: str) -> str:
+    tables = [text_table(_headlines(found)), *(text_table(_cases(found, effect)) for effect in found.effects)]
+    return "\n\n".join(
+        ["\n".join(map(one_line, _head(found, scale))), *tables, "\n".join(map(one_line, _ending(found)))]
+    )
+
+
+def comparison_html(found: Sequence[Compared], *, scale: str) -> str:
+    """Returns what `comparison_text` says, for a notebook: the cases in the primary metric alone."""
+    parts = []
+    for pair in found:
+        title, *head = _head(pair, scale)
+        tables = [html_table(rows[0], rows[1:]) for rows in (_headlines(pair), _cases(pair, pair.primary))]
+        parts += [f"<h4>{html_text(title)}</h4>", *map(paragraph, head), *tables, *map(paragraph, _ending(pair))]
+    return "".join(parts)
+
+
+def plot_comparison(found: Sequence[Compared], ax: Axes | None = None) -> Axes:
+    """Draws the differences of the score, case by case and their mean on top, each pair in a colour.
+
+    Args:
+      ax: Where; None: a figure of its own.
+    Raises:
+      LobenchError: matplotlib is not installed.
+    """
+    first = found[0]
+    names = {pair.name(one.case): None for pair in found for one in pair.primary.comparison.cases}
+    rows = ["mean over cases", *sorted(names)]
+    ax = ax if ax is not None else new_axes(1, width=1.6, height=0.25 + 0.09 * len(rows))[0]
+    for place, pair in enumerate(found):
+        comparison, nothing = pair.primary.comparison, (math.nan,) * 3
+        by_name = {pair.name(one.case): one.paired for one in comparison.cases}
+        shown = {name: (one.mean, one.lower, one.upper) for name, one in by_name.items()}
+        shown["mean over cases"] = (comparison.overall.mean, comparison.overall.lower, comparison.overall.upper)
+        offset = 0.5 * (place - (len(found) - 1) / 2) / len(found)
+        draw_intervals(ax, rows, [shown.get(name, nothing) for name in rows], label=pair.b.label, offset=offset)
+    ax.axvline(0.0, color="0.5", linewidth=0.8)
+    ax.set_xlabel(f"difference of the score to {plain(first.a.label)} ({plain(first.primary.metric)})")
+    ax.legend(fontsize="small", frameon=False)
+    return ax
+
+
+def _head(found: Compared, scale: str) -> list[str]:
+    return [
+        f"{found.b.label}{_origin(found.b)} against {found.a.label}{_origin(found.a)}",
+        f"{counted(len(found.primary.comparison.cases), 'case')}, {_seeds(found.primary)}; {_counts(found)}",
+        *scale.splitlines(),
+    ]
+
+
+def _headlines(found: Compared) -> list[list[str]]:
+    """Returns the table of the metrics, its header first."""
+    level, margins = 100 * (1 - found.primary.comparison.alpha), _margins(found.primary)
+    header = ["", f"difference [{level:g}%]", "p", "effect", "P(better) [95%]", f"gate, {margins}"]
+    return [header, *map(_headline, found.effects)]
+
+
+def _ending(found: Compared) -> list[str]:
+    notes = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
+    return [*notes, _sentence(found)]
+
+
+def _seeds(effect: MetricEffect) -> str:
+    """Returns how many pairs there are, and how many cases have none."""
+    num_apart = sum(one.paired.method != "paired" for one in effect.comparison.cases)
+    if num_apart and not effect.num_pairs:
+        return "no common seeds"
+    apart = f", and {counted(num_apart, 'case')} without common seeds" if num_apart else ""
+    return f"{counted(effect.num_pairs, 'pair')} of seeds{apart}"
+
+
+def _margins(effect: MetricEffect) -> str:
+    found = sorted(set(effect.margins.values()))
+    return f"margin {found[0]:g}" if len(found) == 1 else f"margins {found[0]:g} to {found[-1]:g}"
+
+
+def _origin(subject: Subject) -> str:
+    revisions = ", ".join(sorted(subject.git_revisions))
+    return f" (git {revisions})" if revisions else ""
+
+
+def _counts(found: Compared) -> str:
+    parts = [f"diverged: {found.a.num_diverged} of the first, {found.b.num_diverged} of the second"]
+    parts.append("exploded: {} of the first, {} of the second".format(*found.num_exploded))
+    if found.a.num_lost or found.b.num_lost:
+        parts.append(f"without a result: {found.a.num_lost} and {found.b.num_lost} seeds")
+    if num_apart := found.primary.comparison.num_undecidable:
+        parts.append(f"without a comparison, and in no mean: {counted(num_apart, 'case')}")
+    if several := describe_programs(found.a.programs | found.b.programs):
+        parts.append(several)
+    return "; ".join(parts)
+
+
+def _headline(effect: MetricEffect) -> list[str]:
+    comparison, gate = effect.comparison, effect.gate
+    return [
+        effect.metric,
+        interval_cell(comparison.overall, _SIGNED),
+        _p(comparison.p_value),
+        str(comparison.verdict),
+        interval_cell(effect.improvement),
+        _gate(gate.verdict, gate.overall),
+    ]
+
+
+def _cases(found: Compared, effect: MetricEffect) -> list[list[str]]:
+    """Returns the table of the cases, its header first."""
+    has_values = found.a.who.is_imported or found.b.who.is_imported  # whose readers know losses, and no scores
+    header = [f"{effect.metric} by case", _short(found.a.label), _short(found.b.label)]
+    # Of a loss the two have opposite signs: B - A below 0 is a difference of the score above 0.
+    header += [*(["B - A, as printed", "difference, + is better"] if has_values else ["difference"]), "ratio", "p Holm"]
+    rows = []
+    for one, gate in zip(effect.comparison.cases, effect.gate.cases, strict=True):
+        case, paired = found.cases[one.case], one.paired
+        metric = case.primary_metric if effect.metric == "primary" else effect.metric
+        row = [
+            found.name(one.case),
+            *(_final(subject.cells.get(one.case), metric, 6 if has_values else 4) for subject in (found.a, found.b)),
+            *([interval_cell(effect.values.get(one.case), "+.4g")] if has_values else []),
+            interval_cell(paired, _SIGNED) if not math.isnan(paired.lower) else paired.note,
+            interval_cell(effect.ratios.get(one.case), ".3g", mark="x"),
+            _p(one.p_holm),
+            str(one.verdict),
+            _gate(gate.verdict, gate),
+            _tolerated(effect, one.case),
+            effect.notes.get(one.case, ""),
+        ]
+        rows.append(row)
+    return [[*header, "effect", "gate", "margin", "note"], *sorted(rows)]
+
+
+def _tolerated(effect: MetricEffect, case: str) -> str:
+    ratio = effect.tolerated[case]
+    return f"{effect.margins[case]:g}" + ("" if math.isnan(ratio) else f" (x{ratio:.3g})")
+
+
+def _final(cell: Cell | None, metric: str, digits: int) -> str:
+    values = list(cell.final.get(metric, {}).values()) if cell is not None else []
+    if cell is not None and not values and cell.lost:
+        return ", ".join(sorted(cell.lost))
+    mean = mean_of(values) if values else math.nan
+    return f"{mean:.{digits}g}" if not math.isnan(mean) else "diverged" if values else "-"
+
+
+def _gate(verdict: Verdict, found: GateResult) -> str:
+    if verdict is Verdict.INCONCLUSIVE and found.seeds_to_decide is not None:
+        return f"{verdict} ({found.seeds_to_decide} seeds would decide)"
+    if verdict is Verdict.PASS and found.divergence:
+        return f"{verdict} ({found.divergence})"
+    return str(verdict)
+
+
+def _sentence(found: Compared) -> str:
+    a, b = found.a.label, found.b.label
+    parts = []
+    for effect in found.effects:
+        says = seeds_say(effect.comparison, effect.improvement)
+        two_parts = comparison_words(effect.comparison)
+        undecided = "no difference of the score is shown" if says else "no difference is shown"
+        words = {
+            Effect.BETTER: f"{b} is better than {a}",
+            Effect.WORSE: f"{b} is worse than {a}",
+            Effect.MIXED: f"{b} is better than {a} in one way and worse in the other",
+            Effect.UNDECIDED: undecided,
+        }
+        told = words[effect.comparison.verdict] + (f": {two_parts}" if two_parts else "")
+        parts.append(f"{effect.metric}: {told}" + (f"; {says}" if says else ""))
+    stories = {effect.comparison.verdict for effect in found.effects}
+    told = "; ".join(parts)
+    if {Effect.BETTER, Effect.WORSE} <= stories:
+        told += ": the metrics tell different stories"
+    return f"{told}. Verdict ({found.primary.metric}): {found.primary.gate.verdict}"
+
+
+def _p(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3f}" if value >= 0.001 else "<0.001"
+
+
+def _short(label: str, most: int = 24) -> str:
+    return label if len(label) <= most else label[: most - 3] + "..."
+
+
+def comparison_records(
+    found: Sequence[Compared], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()
+) -> list[dict[str, Any]]:
+    """Returns every pair with every number; NaN and infinities are None."""
+    records = [_record(compared) | {"scale": scale} for compared in found]
+    for record, pair, own in zip(records, found, steps, strict=False):
+        record["steps_to_target"] = _steps_record(pair, own)
+    return records
+
+
+def _record(found: Compared) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "score_version": SCORE_VERSION,
+        "a": _subject(found.a, found.num_exploded[0]),
+        "b": _subject(found.b, found.num_exploded[1]),
+        "verdict": str(found.primary.gate.verdict),
+        "primary_metric": found.primary.metric,
+        "changed_cases": list(found.changed),
+        "metrics": {},
+    }
+    for effect in found.effects:
+        gates = {row.case: row for row in effect.gate.cases}
+        cases = {}
+        for row in effect.comparison.cases:
+            case = found.cases[row.case]
+            cases[found.name(row.case)] = {
+                **dataclasses.asdict(row.paired),
+                "values": dataclasses.asdict(effect.values[row.case]) if row.case in effect.values else None,
+                "p_holm": row.p_holm,
+                "effect": str(row.verdict),
+                "ratio": dataclasses.asdict(ratio) if (ratio := effect.ratios.get(row.case)) else None,
+                "margin": effect.margins[row.case],
+                "tolerated_ratio": effect.tolerated[row.case],
+                "note": effect.notes.get(row.case, ""),
+                "gate": dataclasses.asdict(gates[row.case]) | {"case": case.identity},
+            }
+        record["metrics"][effect.metric] = {
+            "difference": dataclasses.asdict(effect.comparison.overall),
+            "p_value": effect.comparison.p_value,
+            "p_converged": effect.comparison.p_converged,
+            "p_diverged": effect.comparison.p_diverged,
+            "effect": str(effect.comparison.verdict),
+            "probability_of_improvement": dataclasses.asdict(effect.improvement),
+            "gate": dataclasses.asdict(effect.gate.overall) | {"verdict": str(effect.gate.verdict), "case": ""},
+            "num_pairs": effect.num_pairs,
+            "cases": cases,
+        }
+    finite: dict[str, Any] = finite_or_none(record)
+    return finite
+
+
+def _subject(subject: Subject, num_exploded: int) -> dict[str, Any]:
+    stands = {} if subject.who.has_theta else {"outer_step": None, "generation": None}
+    return {
+        "label": subject.label,
+        **dataclasses.asdict(subject.checkpoint),
+        **stands,
+        "git_revisions": sorted(subject.git_revisions),
+        "diverged": subject.num_diverged,
+        "exploded": num_exploded,
+        "lost": subject.num_lost,
+    }
+
+
+def _steps_text(pair: Compared, found: Sequence[CaseSteps]) -> str:
+    """Returns a table: mean steps of either where all its seeds got there, else the median, and the difference."""
+    header = ["steps to the target", pair.a.label, pair.b.label, "B - A", "p", "note"]
+    rows = []
+    for one in found:
+        difference = one.difference
+        p_value = "-" if math.isnan(difference.p_value) else f"{difference.p_value:.3f}"
+        name = f"{pair.name(one.case)}, {one.target.metric} {one.target.value:g}"
+        note = difference.note or APART.get(difference.method, "")
+        rows.append([name, _side(one.a), _side(one.b), interval_cell(difference, "+,.4g"), p_value, note])
+    return text_table([header, *rows])
+
+
+def _side(found: StepsToTarget) -> str:
+    all_there = found.num_reached == len(found.steps)
+    shown = found.mean if all_there else found.median
+    text = _steps(shown.mean, found.horizon)
+    if not math.isnan(shown.lower):
+        text += f" [{_steps(shown.lower, found.horizon)}, {_steps(shown.upper, found.horizon)}]"
+    return text if all_there else f"median {text}, {found.num_reached} of {counted(len(found.steps), 'seed')}"
+
+
+def _steps(value: float, horizon: int) -> str:
+    return f"> {horizon:,}" if math.isinf(value) else f"{value:,.5g}"
+
+
+def _steps_record(pair: Compared, found: Sequence[CaseSteps]) -> dict[str, Any]:
+    """Returns the same by case; a seed that never got there is null."""
+    record: dict[str, Any] = finite_or_none(
+        {
+            pair.name(one.case): {
+                "metric": one.target.metric,
+                "target": one.target.value,
+                "difference": dataclasses.asdict(one.difference),
+            }
+            | {name: _steps_of_side(side) for name, side in (("a", one.a), ("b", one.b))}
+            for one in found
+        }
+    )
+    return record
+
+
+def _steps_of_side(found: StepsToTarget) -> dict[str, Any]:
+    return {
+        "num_reached": found.num_reached,
+        "num_seeds": len(found.steps),
+        "horizon": found.horizon,
+        "mean": dataclasses.asdict(found.mean),
+        "median": dataclasses.asdict(found.median),
+        "per_seed": {str(seed): step for seed, step in found.steps.items()},
+    }

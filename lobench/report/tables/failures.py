@@ -1,0 +1,49 @@
+"""What is shown of an expectation that was not met: its curves as rows of bars, and the value of each seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from lobench.core.case import CaseInfo
+from lobench.core.result import Curves
+from lobench.drawing.wide import evenly
+from lobench.report.tables.table import sparkline
+from lobench.report.tables.text import text_table
+
+__all__ = ["curve_lines"]
+
+_MOST_METRICS = 3
+_MOST_SEEDS = 12
+_MOST_BARS = 32
+
+
+def curve_lines(case: CaseInfo, blocks: Sequence[Curves], message: str = "") -> list[str]:
+    """Returns a line for each metric that matters: its mean curve, and what each seed ended at.
+
+    For example `train/loss  █▆▄▂▁  2.31 to 0.412; by seed  0: 0.398  1: 0.426  2: diverged at step 120`.
+
+    Args:
+      message: What was not met: the metrics that it names are shown besides the primary one.
+    """
+    known = [name for block in blocks[:1] for name in block.metrics if not name.startswith("batch/")]
+    asked = [case.primary_metric, *(name for name in sorted(known) if name in message)]
+    names = [name for name in dict.fromkeys(asked) if all(name in block.metrics for block in blocks)][:_MOST_METRICS]
+    return text_table([(name, _line(name, blocks)) for name in names]).splitlines()
+
+
+def _line(name: str, blocks: Sequence[Curves]) -> str:
+    curve = np.concatenate([np.asarray(block.metrics[name], np.float64) for block in blocks]).mean(axis=0)
+    bars = sparkline(curve[evenly(len(curve), _MOST_BARS)])
+    seeds = [
+        (seed, f"{value:.4g}" if at < 0 else f"diverged at step {at}", value)
+        for block in blocks
+        for seed, value, at in zip(block.seeds, block.final(name), block.diverged_at, strict=True)
+    ]
+    shown = [f"{seed}: {text}" for seed, text, _ in seeds[:_MOST_SEEDS]]
+    if rest := [value for *_, value in seeds[_MOST_SEEDS:]]:
+        finite = [value for value in rest if math.isfinite(value)]
+        shown.append(f"{len(rest)} more" + (f" from {min(finite):.4g} to {max(finite):.4g}" if finite else ""))
+    return f"{bars}  {curve[0]:.4g} to {curve[-1]:.4g}; by seed  {'  '.join(shown)}"

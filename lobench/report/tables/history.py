@@ -1,0 +1,78 @@
+"""The tables of `lobench results --history`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from lobench.analysis.comparisons.history import ExperimentSummary, RunSummary
+from lobench.core.program import describe_programs
+from lobench.core.wording import one_line
+from lobench.report.tables.text import interval_cell, text_table
+
+__all__ = ["experiments_table", "history_table"]
+
+_NAMED = 4  # methods
+
+
+def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
+    """Returns a line for each form of an experiment, the latest last, and what its numbers mean."""
+    header = ["date", "store", "experiment", "id", "revision", "patch", "methods", "evaluations", "best", "score"]
+    rows = [header]
+    for one in experiments:
+        more = [f"and {len(one.methods) - _NAMED} more"] if len(one.methods) > _NAMED else []
+        rows.append(
+            [
+                datetime.fromtimestamp(one.last).isoformat(" ", "minutes"),
+                str(one.store),
+                one_line(one.name),
+                str(one.id),
+                one.git_revision or "-",
+                f"{one.patch_bytes:,} B" if one.patch_bytes else "-",
+                ", ".join([*map(one_line, one.methods[:_NAMED]), *more]) or "-",
+                str(one.num_evaluations),
+                one_line(one.best) or "-",
+                interval_cell(one.score),
+            ]
+        )
+    metrics = ", ".join(dict.fromkeys(one.metric for one in experiments if one.metric))
+    notes: dict[tuple[str, str, Path], list[str]] = {}
+    for one in experiments:
+        if one.note:
+            notes.setdefault((one.note, one.name, one.store), []).append(str(one.id))
+    legend = f"best: highest mean score over the cases ({metrics}), with its 95% interval" if metrics else ""
+    patches = "revision+: tracked files differed; `--patch ID` prints what `git apply` makes them of"
+    is_dirty = any(one.git_revision.endswith("+") for one in experiments)
+    lines = [legend, experiments[-1].scale if metrics else "", patches if is_dirty else ""]
+    lines += [f"{one_line(name)}, id {', '.join(ids)}: {one_line(note)}" for (note, name, _), ids in notes.items()]
+    return "\n".join([text_table(rows, left={0, 1, 2, 4, 6, 8}), "", *filter(None, lines)])
+
+
+def history_table(runs: Sequence[RunSummary]) -> str:
+    """Returns a line for each run, the latest last, and what its numbers mean."""
+    if not runs:
+        return "the stores hold no evaluation yet"
+    metrics = list(dict.fromkeys(name for run in runs for name in run.scores))
+    header = ["date", "store", "revision", "checkpoints", "evaluations", "last checkpoint"]
+    rows = [[*header, *metrics, "diverged", "exploded"], *(_cells(run, metrics) for run in runs)]
+    unscored = sum(run.num_unscored for run in runs)
+    legend = "of the last checkpoint, mean over its cases and 95% interval"
+    note = [f"{unscored} cases have no scale, since nobody trained them"] if unscored else []
+    if several := describe_programs({program for run in runs for program in run.programs}):
+        note.append(several)
+    return "\n".join([text_table(rows, left={0, 1, 2, 5}), "", legend, runs[0].scale, *note])
+
+
+def _cells(run: RunSummary, metrics: Sequence[str]) -> list[str]:
+    return [
+        datetime.fromtimestamp(run.last).isoformat(" ", "minutes"),
+        str(run.store),
+        run.git_revision or "-",
+        str(run.num_checkpoints),
+        str(run.num_evaluations),
+        run.last_checkpoint,
+        *(interval_cell(run.scores.get(name)) for name in metrics),
+        f"{run.num_diverged}/{run.num_seeds}",
+        f"{run.num_exploded}/{run.num_seeds}",
+    ]

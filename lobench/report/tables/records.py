@@ -1,0 +1,120 @@
+"""Evaluations as plain records: what `lobench results --format json` prints."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from lobench.core.json_numbers import finite_or_none
+from lobench.core.result import Curves, Outcome, mean_of
+from lobench.core.subject import Subject
+from lobench.engine.store.ledger import EvaluationRow
+
+__all__ = ["records", "unread_records"]
+
+# What a record has besides checkpoint, case, seeds, outcome, message, metrics and eval_steps.
+_FIELDS = (
+    "optimizer", "role", "primary_metric", "num_inner_steps", "diverged", "diverged_at", "exploded", "compile_seconds",
+    "wall_seconds", "ahead_seconds", "num_params", "num_compilations", "program_version", "program", "experiment",
+    "trial", "session", "recorded_at", "provenance",
+)  # fmt: skip
+
+
+def records(rows: Iterable[EvaluationRow], *, curves: bool) -> Iterator[dict[str, Any]]:
+    """Yields a record for each evaluation and sighting; NaN and infinities as None, which JSON can hold."""
+    for row in rows:
+        for subject in row.sightings:
+            yield _record(row, subject, curves)
+
+
+def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Yields a record, without a case or seeds, for each checkpoint that could never be read.
+
+    Args:
+      events: A ledger's.
+      uris: Of the checkpoints that were read, now or at another time.
+    """
+    outcomes = {"expired": Outcome.EXPIRED, "unreadable": Outcome.ERROR}
+    last = {detail["uri"]: (kind, detail["message"]) for kind, detail in events if kind in outcomes}
+    for uri, (kind, message) in last.items():
+        if uri not in uris:
+            yield {
+                **dict.fromkeys(_FIELDS),
+                "kind": "checkpoint",
+                "label": uri.rstrip("/").rsplit("/", 1)[-1],
+                "bindings": [],
+                "checkpoint": {"uri": uri, "outer_step": None, "generation": None, "sha256": None},
+                "case": {"suite": "", "name": "", "identity": ""},
+                "seeds": [],
+                "outcome": str(outcomes[kind]),
+                "message": message,
+                "metrics": {},
+                "eval_steps": [],
+            }
+
+
+def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> dict[str, Any]:
+    found = row.curves
+    record: dict[str, Any] = {
+        "kind": subject.kind,
+        "label": subject.label,
+        "bindings": list(subject.variant.bindings),
+        "checkpoint": {
+            "uri": subject.uri or None,
+            # What has no theta stands at no step of a run.
+            "outer_step": subject.outer_step if subject.has_theta else None,
+            "generation": subject.generation if subject.has_theta else None,
+            "sha256": row.key.checkpoint_sha256,
+        },
+        "optimizer": row.key.optimizer_hash,
+        "case": {"suite": row.case.suite, "name": row.case.name, "identity": row.case.identity},
+        "role": row.case.role or None,
+        "primary_metric": row.case.primary_metric,
+        "num_inner_steps": row.case.num_inner_steps,
+        "seeds": list(row.key.seed_block.seeds),
+        "outcome": str(row.outcome),
+        "message": row.message,
+        "diverged": found.num_diverged if found else None,
+        "diverged_at": list(found.diverged_at) if found else None,
+        "exploded": found.num_exploded(row.case) if found else None,
+        "metrics": {name: _metric(found, name) for name in sorted(found.metrics)} if found else {},
+        "eval_steps": list(found.eval_steps) if found else [],
+        "compile_seconds": found.compile_seconds if found else None,
+        "wall_seconds": found.wall_seconds if found else None,
+        "ahead_seconds": found.ahead_seconds if found else None,
+        "num_params": found.num_params if found else None,
+        "num_compilations": found.num_compilations if found else None,
+        "program_version": row.key.program_version,
+        "program": str(row.program),
+        "experiment": row.experiment,
+        "trial": row.trial,
+        "session": row.session,
+        "recorded_at": row.recorded_at,
+        "provenance": dataclasses.asdict(found.provenance) if found else None,
+    }
+    if found is not None and (origin := record["provenance"].pop("imported")):
+        record["imported"] = origin  # the file of curves that were made elsewhere
+    if found is not None and found.resumed_at:
+        record["resumed_at"] = found.resumed_at  # of one that went on from a saved state
+    if with_curves and found is not None:
+        rows_by_name: dict[str, Any] = {name: values.tolist() for name, values in found.metrics.items()}
+        record["curves"] = {
+            name: [[finite_or_none(value) for value in seed] for seed in rows]
+            for name, rows in sorted(rows_by_name.items())
+        }
+        record["log_steps"] = list(found.log_steps)
+    return record
+
+
+def _metric(curves: Curves, name: str) -> dict[str, Any]:
+    final, mean, direction = curves.final(name), curves.mean(name), curves.direction(name)
+    return {
+        # Of a seed that diverged no metric has a final value, as in every table.
+        "final": finite_or_none(math.nan if curves.num_diverged else mean_of(final)),
+        "best": finite_or_none(mean_of(curves.best(name))) if direction is not None else None,
+        "direction": direction,
+        "mean": finite_or_none(mean_of(mean)),
+        "per_seed": finite_or_none(list(final)),
+    }

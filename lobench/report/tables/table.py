@@ -1,0 +1,147 @@
+"""The table of `lobench results`: train and test side by side, and each loss as a small drawing."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lobench.analysis.store.overview import Overview
+from lobench.core.metric import final_columns, how_to_declare
+from lobench.core.subject import Subject
+from lobench.core.wording import counted, one_line
+from lobench.report.live.running import subject_name
+from lobench.report.tables.text import subjects_in_words, text_table
+
+__all__ = ["COLUMNS", "results_table", "sparkline"]
+
+_BARS = "▁▂▃▄▅▆▇█"
+_DIVERGED = "x"
+
+_Key = Callable[[Overview], Any]
+
+
+def _value(metric: str) -> _Key:
+    return lambda line: _last_if_nan(line.final.get(metric, math.nan))
+
+
+def _last_if_nan(value: float) -> tuple[bool, float]:
+    return math.isnan(value), value
+
+
+# What `--sort` can name; ties, and everything else, in order of case, outer step and seeds.
+COLUMNS: dict[str, _Key] = {
+    "case": lambda line: (),
+    "step": lambda line: (line.subject.generation, line.subject.outer_step),
+    "train": _value("train/loss"),
+    "test": _value("test/loss"),
+    "best": lambda line: _last_if_nan(line.best),
+    "diverged": lambda line: -line.diverged,
+    "wall": lambda line: _last_if_nan(line.wall_seconds),
+}
+
+
+def results_table(lines: Sequence[Overview], *, sort: str = "case") -> str:
+    """Returns the table and a line on what is in it."""
+    if not lines:
+        return "the store holds no evaluation yet"
+    key = COLUMNS[sort]
+    ordered = sorted(lines, key=lambda line: (key(line), _place(line)))
+    finals = final_columns(line.row.case.primary_metric for line in lines)
+    if any("test/accuracy" in line.final for line in lines):
+        finals["test/accuracy"] = "test acc"
+    name, step = ("outer step", _step) if all(line.subject.has_theta for line in lines) else ("subject", subject_name)
+    header = ["case", name, "seeds", "outcome", *finals.values()]
+    header += ["best", "diverged", "exploded", "wall s", "loss"]
+    names = _told_apart({line.subject: step(line.subject) for line in lines})
+    rows = [header, *(_cells(line, names[line.subject], finals) for line in ordered)]
+    table = text_table(rows, left={0, 3, len(header) - 1})
+    measured = [line for line in lines if line.diverged >= 0]
+    unknown = sorted({line.row.case.primary_metric for line in measured if line.direction is None})
+    notes = [f"no best of {name}: {how_to_declare(name)}" for name in unknown]
+    return "\n".join([table, "", _summary(lines), *map(one_line, notes)])
+
+
+def _place(line: Overview) -> tuple[Any, ...]:
+    case, subject = line.row.case, line.subject
+    return case.suite, case.name, subject.generation, subject.outer_step, line.row.key.seed_block.start
+
+
+def _cells(line: Overview, subject: str, finals: Iterable[str]) -> list[str]:
+    row, block = line.row, line.row.key.seed_block
+    cells = [
+        f"{row.case.suite}/{row.case.name}",
+        subject,
+        f"{block.start}-{block.start + block.size - 1}",
+        str(row.outcome),
+        *(_number(line.final, name) for name in finals),
+    ]
+    if line.diverged < 0:
+        return [*cells, "-", "", "", "", row.message[:60]]
+    return [
+        *cells,
+        "-" if math.isnan(line.best) else f"{line.best:.4g}",
+        str(line.diverged),
+        str(line.exploded),
+        f"{line.wall_seconds:.2f}",
+        sparkline(line.curve),
+    ]
+
+
+def _step(subject: Subject) -> str:
+    return f"{subject.generation}:{subject.outer_step}" if subject.generation else str(subject.outer_step)
+
+
+def _told_apart(names: Mapping[Subject, str]) -> dict[Subject, str]:
+    """Returns names of subjects; those of one name, two checkpoints of one outer step say, with the end of their path.
+
+    The same theta may lie in two places: these are two lines as well.
+    """
+    found = dict(names)
+    for name in [name for name, count in Counter(names.values()).items() if count > 1]:
+        alike = [subject for subject, own in names.items() if own == name]
+        paths = [subject.uri.rstrip("/").split("/") for subject in alike]
+        ends = (["/".join(path[-depth:]) for path in paths] for depth in range(1, max(map(len, paths)) + 1))
+        hashes = [subject.sha256[:8] for subject in alike]
+        told = next((own for own in ends if len({*own}) == len(own)), hashes)
+        found |= {subject: f"{name} ({own})" for subject, own in zip(alike, told, strict=True)}
+    return found
+
+
+def _number(final: dict[str, float], name: str) -> str:
+    return f"{final[name]:.4g}" if name in final else "-"
+
+
+def sparkline(values: Sequence[float] | np.ndarray) -> str:
+    """Returns a curve as a row of bars, its lowest the shortest; a log scale where it spans a hundredfold.
+
+    What is not finite is drawn as an x.
+    """
+    # Lists: for so few numbers they are three times as fast as arrays, and there are ten thousand curves.
+    curve = np.asarray(values, np.float64).tolist()
+    known = [value for value in curve if math.isfinite(value)]
+    if not known:
+        return _DIVERGED * len(curve)
+    low, high = min(known), max(known)
+    if low > 0 and high > 100 * low:
+        curve = [math.log(value) if value > 0 else math.nan for value in curve]
+        low, high = math.log(low), math.log(high)
+    span = high - low or math.inf
+    return "".join(_BARS[min(int((v - low) / span * 8), 7)] if math.isfinite(v) else _DIVERGED for v in curve)
+
+
+def _summary(lines: Sequence[Overview]) -> str:
+    outcomes = Counter(str(line.row.outcome) for line in lines)
+    subjects = {line.subject for line in lines}
+    measured = [line for line in lines if line.diverged >= 0]
+    seeds = sum(line.row.key.seed_block.size for line in measured)
+    diverged, exploded = (sum(getattr(line, name) for line in measured) for name in ("diverged", "exploded"))
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+    return (
+        f"{counted(len(lines), 'evaluation')} of {subjects_in_words(subjects)}: {counts}; "
+        f"{diverged} of {counted(seeds, 'seed')} diverged, {exploded} exploded; "
+        "'loss' draws the primary metric from the first step to the last"
+    )

@@ -1,0 +1,318 @@
+"""The verdict of a report: its headline numbers, what they say in words, and what a careful reader should know."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from lobench.analysis.comparisons.summary import CaseFinding, Findings, seeds_say
+from lobench.analysis.scores.mean_scores import MeanScore
+from lobench.analysis.scores.score_scale import SCORE_VERSION
+from lobench.analysis.stats.comparison import Comparison, Effect, MeanDifference
+from lobench.analysis.stats.intervals import Interval
+from lobench.analysis.stats.speedup import Speedup
+from lobench.analysis.store.snapshot import Reading
+from lobench.core.errors import StoreError
+from lobench.core.metric import how_to_declare
+from lobench.core.result import Outcome
+from lobench.core.wording import counted, one_line
+from lobench.report.charts.svg import number
+from lobench.report.tables.text import interval_cell, subjects_in_words
+
+__all__ = [
+    "MANY_LOOKS",
+    "Card",
+    "cards",
+    "interval_text",
+    "score_text",
+    "subtitle",
+    "title",
+    "verdict_lines",
+    "verdict_text",
+    "warnings",
+]
+
+_MANY_CENSORED = 0.1
+_ROLES = {
+    "meta_train": "meta_train, in distribution",
+    "meta_valid": "meta_valid, chosen by",
+    "meta_test": "meta_test, out of distribution",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """A number of the verdict; `kind` is good, bad or neither."""
+
+    label: str
+    value: str
+    note: str
+    kind: str = ""
+
+
+def title(reading: Reading) -> str:
+    """Returns what a report is about."""
+    return "lobench: " + ", ".join(sorted({case.suite for case in reading.cases}))
+
+
+def subtitle(reading: Reading) -> str:
+    """Returns how much a report is about, and from when and where."""
+    last = max(row.recorded_at for row in reading.rows)
+    when = datetime.fromtimestamp(last, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    counts = ((len(reading.cases), "case"), (len(reading.rows), "evaluation"))
+    subjects = subjects_in_words(subject.who for subject in reading.subjects)
+    shown = ", ".join([subjects, *(counted(count, name) for count, name in counts)])
+    return f"{shown}; last result {when}; store {reading.store}"
+
+
+def verdict_text(findings: Findings) -> str:
+    """Returns the verdict of the page as text, for a terminal.
+
+    Raises:
+      StoreError: the store holds no evaluation.
+    """
+    reading = findings.reading
+    if not reading.rows:
+        raise StoreError("the store holds no evaluation yet", where=str(reading.store))
+    comparison = findings.change()
+    cases = findings.shown_cases(comparison)
+    parts = [
+        [title(reading), subtitle(reading)],
+        [f"{card.label}: {card.value} ({card.note})" for card in cards(findings, comparison)],
+        verdict_lines(findings, comparison, cases),
+        [f"Note: {line}" for line in warnings(findings, cases)],
+    ]
+    return "\n\n".join("\n".join(map(one_line, lines)) for lines in parts if lines)
+
+
+# What a level of one comparison is worth along a run; docs/statistics.md has the table.
+MANY_LOOKS = "a gate of each of 50 checkpoints, each at level .05, alarms falsely in 2 to 17 of 100 runs"
+
+
+def interval_text(found: Interval | MeanDifference) -> str:
+    """Returns a mean with its bounds."""
+    if math.isnan(found.mean):
+        return "n/a"
+    if math.isnan(found.lower):
+        return f"{number(round(found.mean, 3))} (no interval: one seed a case)"
+    return interval_cell(found)
+
+
+def score_text(found: MeanScore) -> str:
+    """Returns a mean score with its bounds, and over how many cases it is where some are missing."""
+    num_all = found.num_cases + found.num_missing
+    over = f" over {found.num_cases} of {counted(num_all, 'case')}" if found.num_missing else ""
+    return interval_text(found.interval) + over
+
+
+def cards(findings: Findings, comparison: Comparison | None) -> list[Card]:
+    """Returns the headline numbers: train and test side by side, the change, a gate's verdict, what diverged."""
+    found = _speedup_cards(findings) if findings.headline == "speedup" and findings.baseline_label else []
+    found += [_score_card(findings, metric) for metric in findings.metrics]
+    if comparison is not None:
+        why = "; ".join(dict.fromkeys(filter(None, (effect.paired.note for effect in comparison.cases))))
+        numbers = f"difference {interval_text(comparison.overall)}, p = {comparison.p_value:.2g}"
+        found.append(
+            Card(
+                label=f"Against {findings.reading.labels[findings.first]}",
+                value=str(comparison.verdict),
+                note=why if math.isnan(comparison.p_value) else numbers,
+                kind={"better": "good", "worse": "bad"}.get(str(comparison.verdict), ""),
+            )
+        )
+    gates = [detail for kind, detail in findings.reading.events if kind == "gate"]
+    if gates:
+        found.append(_gate_card(gates[-1]))
+    return [*found, *_trouble_cards(findings)]
+
+
+def _score_card(findings: Findings, metric: str) -> Card:
+    found, name = findings.mean_score(findings.shown, metric), findings.metric_label(metric)
+    over = counted(found.num_cases, "case")
+    if findings.shown in findings.compared and (which := findings.over_which_cases(metric, names=False)):
+        over = which
+    elif found.num_missing:
+        over += f" (without a score: {found.num_missing})"
+    bounds = interval_text(found.interval).partition(" ")[2]
+    if bounds:
+        bounds = bounds.strip("()") + ", " if math.isnan(found.interval.lower) else f"95% {bounds}, "
+    return Card(
+        label=f"Score on {name}, {findings.reading.labels[findings.shown]}",
+        value="n/a" if math.isnan(found.interval.mean) else f"{found.interval.mean:.3f}",
+        note=bounds + over,
+    )
+
+
+def _speedup_cards(findings: Findings) -> list[Card]:
+    """VeLO's headline, and the interquartile mean of the score."""
+    label = findings.reading.labels[findings.shown]
+    speedups, num_cases, num_censored = findings.speedups()
+    bounds = f"; bounds: {counted(num_censored, 'seed')}" if num_censored else ""
+    middle = findings.interquartile_mean(findings.shown, "primary")
+    return [
+        Card(
+            label=f"Speed-up over the envelope of {findings.baseline_label}, {label}",
+            value=f"{number(speedups.mean)}x" if num_cases else "n/a",
+            note=f"{_bounds(speedups)}interquartile mean of {counted(num_cases, 'case')} and their seeds{bounds}",
+        ),
+        Card(
+            label=f"Interquartile mean of the score, {label}",
+            value="n/a" if math.isnan(middle.mean) else f"{middle.mean:.3f}",
+            note=f"{_bounds(middle)}{findings.metric_label('primary')}",
+        ),
+    ]
+
+
+def _bounds(found: Interval) -> str:
+    return "" if math.isnan(found.lower) else f"95% [{found.lower:.3f}, {found.upper:.3f}], "
+
+
+def _gate_card(event: Mapping[str, Any]) -> Card:
+    """The last gate that wrote into this store, as it was decided then."""
+    cases = Counter(case["verdict"] for case in event["cases"])
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(cases.items()))
+    return Card(
+        label=f"Gate against {event['against']}",
+        value=event["verdict"],
+        note=f"{counts}; margin {event['margin']:g}, alpha {event['alpha']:g}"
+        + ("" if event.get("score_version", 1) == SCORE_VERSION else "; of an older score: not comparable"),
+        kind={"PASS": "good", "REGRESSED": "bad"}.get(event["verdict"], ""),
+    )
+
+
+def _trouble_cards(findings: Findings) -> list[Card]:
+    """What diverged or exploded; and, where there are some, evaluations that did not pass: each is red for its own."""
+    reading = findings.reading
+    diverged = sum(subject.num_diverged for subject in reading.subjects)
+    exploded = findings.scales.num_exploded(*(cell for one in reading.subjects for cell in one.cells.values()))
+    seeds = sum(subject.num_seeds for subject in reading.subjects)
+    found = [
+        Card(
+            label="Diverged or exploded seeds",
+            value=f"{diverged + exploded:,} of {seeds:,}",
+            note=f"{diverged:,} diverged, {exploded:,} exploded, of the seeds that gave curves",
+            kind="bad" if diverged or exploded else "good" if seeds else "",
+        )
+    ]
+    outcomes = Counter(row.outcome for row in reading.rows)
+    passed = outcomes.pop(Outcome.PASSED, 0)
+    return [*found, _outcomes_card(outcomes, len(reading.rows))] if passed < len(reading.rows) else found
+
+
+def _outcomes_card(outcomes: Mapping[Outcome, int], count: int) -> Card:
+    return Card(
+        label="Evaluations that did not pass",
+        value=f"{sum(outcomes.values()):,} of {count:,}",
+        note=", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items())),
+        kind="bad",
+    )
+
+
+def verdict_lines(findings: Findings, comparison: Comparison | None, cases: Sequence[CaseFinding]) -> list[str]:
+    """Returns what the headline numbers mean, a sentence each."""
+    reading = findings.reading
+    shown = reading.openings[findings.shown]
+    lines = [f"On the scale {findings.scale_label}; clipped to [-1, 2], a diverged seed counts as -1."]
+    for metric in findings.metrics:
+        found, name, label = findings.against_tuned(metric), findings.metric_label(metric), findings.baseline_label
+        if not label or not (found.num_cases or found.num_undecided):
+            continue
+        gap = found.difference
+        side = {Effect.BETTER: "above", Effect.WORSE: "below"}.get(found.verdict, "not told apart from")
+        text = f"{shown} is {side} {label} on {name}: difference on common seeds {interval_text(gap)}"
+        few = f"; undecided on {counted(found.num_undecided, 'case')}: fewer than two common seeds, or no scale"
+        lines.append(text + (few if found.num_undecided else "") + ".")
+    for metric in findings.metrics:
+        roles = findings.scores_by_role(metric).items()
+        parts = [f"{_ROLES[role]} ({counted(count, 'case')}) {interval_text(mean)}" for role, (mean, count) in roles]
+        if parts:
+            lines.append(
+                f"{shown}'s score on {findings.metric_label(metric)} by the role of cases: {'; '.join(parts)}."
+            )
+    for metric in findings.metrics:
+        middle = findings.interquartile_mean(findings.shown, metric)
+        if not math.isnan(middle.lower):
+            lines.append(
+                f"The interquartile mean over its runs on {findings.metric_label(metric)}: {interval_text(middle)}."
+            )
+    if comparison is not None:
+        before = reading.labels[findings.first]
+        verdicts = Counter(str(effect.verdict) for effect in comparison.cases)
+        lines.append(
+            f"Against {before}, case by case (Holm, level {comparison.alpha:g}): {verdicts['better']} better, "
+            f"{verdicts['worse']} worse, {verdicts['undecided']} undecided"
+            + (f", {verdicts['mixed']} better in one and worse in the other" if verdicts["mixed"] else "")
+            + "."
+        )
+        if (count := len(reading.lineup.run_of(findings.shown))) > 2:
+            lines.append(f"It is one of {count} checkpoints of its run: {MANY_LOOKS}.")
+        if says := seeds_say(comparison, findings.improvement()):
+            words = {"better": "better on the score", "worse": "worse on the score"}
+            head = words.get(str(comparison.verdict), "no difference of the score is shown")
+            lines.append(f"Against {before}: {head}; {says}.")
+    if findings.baseline_label:
+        spans = [f"over {form} {_span(found)}" for form, found in _speedups(cases) if found]
+        lines.append(f"{shown}'s speed-up over {findings.baseline_label}: {'; '.join(spans) or 'on no case'}.")
+    return lines
+
+
+def _speedups(cases: Sequence[CaseFinding]) -> tuple[tuple[str, list[Speedup]], ...]:
+    """Returns the speed-ups of both forms, by what they are over."""
+    return (
+        ("the best single setting", [case.best_single for case in cases if case.best_single is not None]),
+        (
+            "the envelope (smoothed: on short budgets it lags)",
+            [case.envelope for case in cases if case.envelope is not None],
+        ),
+    )
+
+
+def _span(found: Sequence[Speedup]) -> str:
+    """Returns the median, which censored ones enter with their bound, and what is no plain number."""
+    values = [one.value for one in found if not math.isnan(one.value)]
+    middle = "none"
+    if values:
+        median = statistics.median_low(values)
+        # One that is censored below the median, or at it, may be anywhere above: the median is a bound then, too.
+        bound = ">= " if any(one.censored and one.value <= median for one in found) else ""
+        middle = f"{bound}{number(median)}x in the median"
+    diverged = len(found) - len(values)
+    censored = f", censored on {sum(one.censored for one in found)} of {counted(len(found), 'case')}"
+    return middle + censored + (f", diverged on {diverged}" if diverged else "")
+
+
+def warnings(findings: Findings, cases: Sequence[CaseFinding]) -> list[str]:
+    """Returns what limits the numbers: stale or missing baselines, censored speed-ups, cases without results."""
+    reading = findings.reading
+    lines = [
+        f"{name} was changed: {count} evaluation{'s' * (count != 1)} of it as it was before are in no number and no "
+        "chart here, and in the table of evaluations."
+        for name, count in reading.changed
+    ]
+    lines += findings.scales.problem_lines()
+    lines += [f"No score on {name}, and no bold: {how_to_declare(name)}." for name in findings.scales.undeclared()]
+    lines += findings.scales.notes()
+    for form, found in _speedups(cases):
+        censored = sum(one.censored for one in found)
+        if censored > _MANY_CENSORED * len(found):
+            tuned = findings.scales.tuned.values()
+            factor = max(baseline.horizon_factor for baseline in tuned)
+            is_all = all(one.ends_with_budget for one in tuned)  # nothing is trained beyond it
+            further = "" if is_all else "; a larger --horizon-factor would measure them"
+            lines.append(
+                f"The speed-up over {form} is censored on {censored} of {len(found)} cases, more than a tenth: the "
+                f"baseline, run for {factor} times the budget, never was as low. Those numbers are lower "
+                f"bounds{further}."
+            )
+    places = range(len(reading.cases))
+    missing = [reading.name(case) for case in places if reading.cell(findings.shown, case) is None]
+    if missing:
+        lines.append(f"{reading.labels[findings.shown]} was not evaluated on {', '.join(missing)}.")
+    if findings.scales.baseline is None:
+        lines.append("No baseline was found; `lobench baseline SUITE` makes one, and --baseline SUITE names it.")
+    return lines

@@ -1,0 +1,1 @@
+"""Tools: one folder a feature, from its command to its page."""

@@ -1,0 +1,1 @@
+"""`lobench best`: the best checkpoint of a run, on fresh seeds."""

@@ -1,0 +1,220 @@
+"""`lobench.best`: ranks what a store holds, evaluates the top again, and the best of these once more.
+
+Each choice flatters what it chose, on the seeds that it was made with: the run's seeds choose the top, fresh ones the
+best of them, and further ones, which have chosen nothing, say how good that is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from etils import epath
+
+from lobench.analysis.scores.mean_scores import Ranked, rank
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.store.snapshot import read_store
+from lobench.analysis.store.subjects import Subject, subjects_of
+from lobench.api.evaluate import evaluate_into
+from lobench.api.resolve import find_run
+from lobench.api.settings import default_store, texts
+from lobench.core.errors import LobenchError, StoreError, UsageError
+from lobench.core.metric import UnknownDirection
+from lobench.core.wording import cause, counted
+from lobench.engine.chief.interfaces import Progress
+from lobench.engine.config.shipped import find_suite
+from lobench.engine.store.ledger import EvaluationRow
+from lobench.engine.whole_file import write_whole
+from lobench.tools.best.choice import Best, Candidate
+
+__all__ = ["best", "ranked_run"]
+
+
+def best(
+    location: str | Path,
+    suites: str | Path | Sequence[str | Path],
+    *,
+    metric: str = "",
+    top: int = 3,
+    seeds: int | None = None,
+    name: str = "",
+    store: str | Path | None = None,
+    workers: str | int = "auto",
+    gin_files: Sequence[str | Path] = (),
+    gin_params: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Best:
+    """Finds the best checkpoint of a watched run, and says how good it is on seeds that did not choose it.
+
+    Args:
+      location: The run's folder; or, with `store`, a session of an experiment's command: `mine-0`, by scope or label.
+      suites: Those that the run was watched with.
+      metric: What to be best in; "": each case's primary metric.
+      top: How many to evaluate again.
+      seeds: Fresh, and further, seeds of each case; None: as many as it has.
+      name: Of the watch; "": the first suite's.
+      store: Of the watch; None: where `lobench.watch` puts it.
+      workers, gin_files, gin_params: As of the watch.
+      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
+    Returns:
+      What `best.json` of the store keeps a record of.
+    Raises:
+      LobenchError: no store, nobody knows the metric, no candidate is left, nothing could be evaluated.
+      KeyboardInterrupt: Ctrl-C.
+    """
+    places = tuple(str(find_suite(suite)) for suite in texts(suites))
+    run = find_run(str(location), None if store is None else Path(store))
+    location, gin_params = run.location, (*run.bindings, *gin_params)
+    store = Path(store) if store else default_store(str(location), name or Path(places[0]).resolve().stem)
+
+    def evaluate(folder: Path, first_seed: int, paths: Sequence[str]) -> None:
+        num_seeds = [] if seeds is None else [f"Case.num_seeds = {seeds}"]
+        evaluate_into(
+            folder,
+            paths,
+            places,
+            location=location,
+            name="best",
+            workers=workers,
+            gin_files=texts(gin_files),
+            gin_params=(*gin_params, f"Case.first_seed = {first_seed}", *num_seeds),
+            progress=progress,
+        )
+
+    _kept(store / "best.json")  # before hours of work, and not after
+    first_seed = _next_seed(read_store(store).rows)
+    measured, scales, every = ranked_run(store, places, metric)
+    ranked = [one for one in every if run.holds(one.subject.who.uri)]
+    chosen, gone = _there(ranked, top)
+    if not chosen:
+        raise _nothing(store, places, ranked, gone)
+    candidates = _candidates(chosen, _ranked_again(evaluate, store / "best", first_seed, chosen, measured, scales))
+    if not candidates:
+        raise LobenchError("no candidate could be evaluated again", next_step="see the lines above")
+    further_seed = _next_seed(read_store(store / "best").rows)
+    sha256 = candidates[0].chosen.subject.checkpoint.sha256
+    winner = [ranked for ranked in chosen if ranked.subject.checkpoint.sha256 == sha256]
+    further = _ranked_again(evaluate, store / "best" / "winner", further_seed, winner, measured, scales)
+    found = Best(
+        metric=measured,
+        candidates=candidates,
+        report=next((one for one in further if one.subject.checkpoint.sha256 == sha256), None),
+        scale=scales.describe(),
+        first_fresh_seed=first_seed,
+        first_further_seed=further_seed,
+        suites=places,
+        gone=tuple(gone),
+        at=time.time(),
+    )
+    _keep(store / "best.json", found.to_record())
+    return found
+
+
+def ranked_run(store: Path, suites: Sequence[str], metric: str) -> tuple[str | None, Scales, list[Ranked]]:
+    """Returns the metric (None: each case's primary one), the scales and the checkpoints of a run, the best first.
+
+    Raises:
+      UsageError: nobody has the metric. UnknownDirection: nobody declares which way it is better.
+    """
+    reading = read_store(store)
+    subjects = [subject for subject in reading.subjects if subject.who.has_theta]
+    found = _metric(metric, subjects, store)
+    scales = Scales.of(reading.subjects, [Path(suite) for suite in suites])
+    for name in scales.undeclared(found):
+        raise UnknownDirection(name, where=str(store))
+    return found, scales, rank(subjects, found, scales)
+
+
+def _next_seed(rows: Sequence[EvaluationRow]) -> int:
+    return max((row.key.seed_block.start + row.key.seed_block.size for row in rows), default=0)
+
+
+def _metric(asked: str, subjects: Sequence[Subject], store: Path) -> str | None:
+    known = set().union(*(subject.metrics() for subject in subjects))
+    if asked and asked not in known:
+        raise UsageError("nobody has this metric", where=str(store), got=repr(asked), expected=", ".join(sorted(known)))
+    return asked or None
+
+
+def _nothing(store: Path, suites: Sequence[str], ranked: Sequence[Ranked], gone: Sequence[str]) -> UsageError:
+    if ranked and not gone:
+        return UsageError(
+            "no checkpoint has a score: where none ends better than it began, only a tuned baseline gives a scale",
+            where=str(store),
+            got=counted(len(ranked), "checkpoint"),
+            next_step=f"`{shlex.join(['lobench', 'baseline', *suites])}` makes one",
+        )
+    next_step = "they are gone from their places" if gone else "watch the run first"
+    return UsageError(
+        "no checkpoint to choose from", where=str(store), got=", ".join(gone) or "none", next_step=next_step
+    )
+
+
+def _there(ranked: Sequence[Ranked], top: int) -> tuple[list[Ranked], list[str]]:
+    """Returns the first that are still where they were, and the paths of better ones that are not."""
+    chosen: list[Ranked] = []
+    gone = []
+    for one in ranked:
+        if len(chosen) == top or math.isnan(one.worth):
+            break
+        if epath.Path(one.subject.checkpoint.uri).exists():
+            chosen.append(one)
+        else:
+            gone.append(one.subject.checkpoint.uri)
+    return chosen, gone
+
+
+def _ranked_again(
+    evaluate: Callable[[Path, int, Sequence[str]], None],
+    store: Path,
+    first_seed: int,
+    chosen: Sequence[Ranked],
+    metric: str | None,
+    scales: Scales,
+) -> list[Ranked]:
+    """Evaluates checkpoints on seeds from `first_seed` on, into a store below the watch's, which may be in use.
+
+    Returns:
+      What that store has of such seeds, the best first; earlier calls may have left others there.
+    """
+    evaluate(store, first_seed, [ranked.subject.checkpoint.uri for ranked in chosen])
+    again = [row for row in read_store(store).rows if row.key.seed_block.start >= first_seed]
+    return rank(subjects_of(again), metric, scales)
+
+
+def _candidates(chosen: Sequence[Ranked], fresh: Sequence[Ranked]) -> tuple[Candidate, ...]:
+    """Returns what was chosen with its fresh scores, the best first; what earlier calls left is no candidate."""
+    by_sha256 = {ranked.subject.checkpoint.sha256: ranked for ranked in chosen}
+    found = [(by_sha256.get(ranked.subject.checkpoint.sha256), ranked) for ranked in fresh]
+    return tuple(Candidate(chosen=before, fresh=ranked) for before, ranked in found if before is not None)
+
+
+def _kept(path: Path) -> list[Any]:
+    """Returns the records of earlier calls.
+
+    Raises:
+      StoreError: the file is damaged.
+    """
+    try:
+        records = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    except (OSError, ValueError) as error:
+        records = error
+    if not isinstance(records, list):
+        raise StoreError(
+            "what earlier calls found cannot be read",
+            where=str(path),
+            got=cause(records) if isinstance(records, Exception) else str(records),
+            expected="a JSON list",
+            next_step="move it away",
+        )
+    return records
+
+
+def _keep(path: Path, record: dict[str, Any]) -> None:
+    """Adds a record to the file, whole or not at all."""
+    write_whole(path, json.dumps([*_kept(path), record], indent=1) + "\n")

@@ -1,0 +1,104 @@
+"""What a choice of the best checkpoint found, and the record of it that a store keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from lobench.analysis.scores.mean_scores import Ranked
+from lobench.analysis.scores.score_scale import SCORE_VERSION
+from lobench.analysis.stats.intervals import Interval
+from lobench.core.json_numbers import finite_or_none
+
+__all__ = ["Best", "Candidate"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A checkpoint that was evaluated again.
+
+    Attributes:
+      chosen: As the run's own seeds saw it: they chose it.
+      fresh: As the fresh seeds saw it.
+    """
+
+    chosen: Ranked
+    fresh: Ranked
+
+    def to_record(self) -> dict[str, Any]:
+        checkpoint = self.chosen.subject.checkpoint
+        return {
+            "uri": checkpoint.uri,
+            "outer_step": checkpoint.outer_step,
+            "generation": checkpoint.generation,
+            "sha256": checkpoint.sha256,
+            "fresh": _interval(self.fresh.score),
+            "chosen_by": _interval(self.chosen.score),
+            **_counts(self.fresh),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """The best checkpoint of a run.
+
+    Attributes:
+      metric: What it is best in; None: each case's primary one.
+      candidates: Those that were evaluated again, the best first.
+      report: As further seeds saw the best one, which chose nothing; None where it could not be evaluated on them.
+      scale: What 0 and 1 on the scale are.
+      first_fresh_seed, first_further_seed: Of the cases' seeds.
+      gone: Paths of better ones that are no more where they were.
+      at: When; seconds since 1970.
+    """
+
+    metric: str | None
+    candidates: tuple[Candidate, ...]
+    report: Ranked | None
+    scale: str
+    first_fresh_seed: int
+    first_further_seed: int
+    suites: tuple[str, ...]
+    gone: tuple[str, ...]
+    at: float
+
+    @property
+    def uri(self) -> str:
+        return self.candidates[0].chosen.subject.checkpoint.uri
+
+    @property
+    def sha256(self) -> str:
+        return self.candidates[0].chosen.subject.checkpoint.sha256
+
+    def to_record(self) -> dict[str, Any]:
+        """Returns what `best.json` keeps, and `--format json` prints."""
+        return {
+            "best": self.uri,
+            "sha256": self.sha256,
+            "score_version": SCORE_VERSION,
+            "metric": self.metric or "primary",
+            "report": None if self.report is None else {"score": _interval(self.report.score), **_counts(self.report)},
+            "candidates": [candidate.to_record() for candidate in self.candidates],
+            "scale": self.scale,
+            "first_fresh_seed": self.first_fresh_seed,
+            "first_further_seed": self.first_further_seed,
+            "suites": list(self.suites),
+            "gone": list(self.gone),
+            "at": datetime.fromtimestamp(self.at, UTC).isoformat(timespec="seconds"),
+        }
+
+
+def _counts(ranked: Ranked) -> Mapping[str, int]:
+    return {
+        "num_cases": ranked.num_cases,
+        "diverged": ranked.num_diverged,
+        "exploded": ranked.num_exploded,
+        "lost": ranked.num_lost,
+    }
+
+
+def _interval(found: Interval) -> dict[str, float | None]:
+    values: dict[str, float | None] = finite_or_none({"mean": found.mean, "lower": found.lower, "upper": found.upper})
+    return values

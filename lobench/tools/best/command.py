@@ -1,0 +1,51 @@
+"""`lobench best`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lobench.cli.output import emit, format_option, told_aside
+
+__all__ = ["best"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  lobench best runs/today --suite suites/quick
+  lobench best runs/today --suite suites/quick --metric test/loss --top 5 --seeds 16
+  lobench best mine-0 --store .lobench/experiment --suite suites/quick
+
+Exit codes: 0, 2 usage, or no checkpoint could be evaluated again."""
+)
+@click.argument("location", metavar="CKPT_DIR")
+@click.option("--suite", "suites", multiple=True, required=True, help="The suite that the run was watched with.")
+@click.option("--metric", default="", help="What to be best in (default: each case's primary metric).")
+@click.option("--top", default=3, show_default=True, type=click.IntRange(1, 100), help="How many to evaluate again.")
+@click.option(
+    "--seeds", type=click.IntRange(min=2), help="Fresh, and further, seeds of each case (default: as many as it has)."
+)
+@click.option("--name", default="", help="Name of the watch (default: the suite's).")
+@click.option(
+    "--store",
+    type=click.Path(path_type=Path),
+    help="Store of the watch (default: as `lobench watch`), or of an experiment, with a command's session as CKPT_DIR.",
+)
+@click.option("--workers", default="auto", show_default=True, help="Worker processes, one core each.")
+@click.option("--gin-file", "gin_files", multiple=True, help="As of the watch.")
+@click.option("--gin-param", "gin_params", multiple=True, help="As of the watch.")
+@format_option("table", "json")
+def best(location: str, kind: str, **options: object) -> None:
+    """Find the best checkpoint of a watched run.
+
+    The best of many, on the seeds that chose it, looks better than it is. The top ones are evaluated again on fresh
+    seeds, which choose the best of them; that one is evaluated once more, on further seeds, and this score, which
+    nothing was chosen by, is the one to report. STORE/best.json keeps what was found.
+    """
+    from lobench.tools.best.best import best as found_best
+    from lobench.tools.best.text import best_text
+
+    found = told_aside(found_best, location, **options)
+    emit("best", found.to_record()) if kind == "json" else click.echo(best_text(found))

@@ -1,0 +1,310 @@
+"""`lobench.bisect`: at which outer step a case broke, from as few evaluations as tell it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from etils import epath
+
+from lobench.analysis.store.snapshot import read_store
+from lobench.api.components import plugins_of
+from lobench.api.evaluate import evaluate_into
+from lobench.api.resolve import Run, find_run
+from lobench.api.settings import command_text, default_store, num_workers, texts
+from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError
+from lobench.engine.checkpoints.given import layers_at
+from lobench.engine.checkpoints.readers import load_checkpoint, load_readers
+from lobench.engine.chief.interfaces import Progress
+from lobench.engine.config.bound import number_of
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.shipped import find_suite
+from lobench.engine.config.suite import names_of_one, specs_called
+from lobench.engine.store.ledger import EvaluationRow
+from lobench.hookspecs import SourceContext
+from lobench.plugins import PluginManager
+from lobench.report.live.notebook_progress import default_progress
+from lobench.tools.bisect.change_point import Belief, believe, next_probes, scan
+from lobench.tools.bisect.probes import Bisection, Probed, Status, probed
+
+__all__ = ["bisect"]
+
+_LEVEL = 0.95
+_MOST_AT_ONCE = 8
+_LEAST_BUDGET = 20  # of a short run each checkpoint may be looked at, and some of them again
+
+
+def bisect(
+    location: str | Path,
+    suites: str | Path | Sequence[str | Path],
+    *,
+    case: str,
+    metric: str = "",
+    probability: float = _LEVEL,
+    most: int | None = None,
+    from_step: int | None = None,
+    to_step: int | None = None,
+    name: str = "",
+    store: str | Path | None = None,
+    workers: str | int = "auto",
+    gin_files: Sequence[str | Path] = (),
+    gin_params: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Bisection:
+    """Finds the first checkpoint of a run at which a case is worse than before, and stays so.
+
+    What the watch's store holds counts, and so does what an earlier call evaluated; both are not repeated. New
+    evaluations go to a store below the watch's, which may be in use.
+
+    Args:
+      location: The run's folder; or, with `store`, a session of an experiment's command: `mine-0`, by scope or label.
+      suites: Those that the run was watched with, or is.
+      case: Its name: `relu32`, `quick/relu32`, or with its file's, `digits.relu32`.
+      metric: What is to have fallen; "": the case's primary metric.
+      probability: Of being within one checkpoint, and of there being a fall, at which it ends.
+      most: New evaluations, of a seed block each; None: a fifth of the checkpoints, 20 at least.
+      from_step, to_step: Outer steps between which it broke; None: the run's first one and its last one.
+      name: Of the watch; "": the first suite's.
+      store: Of the watch; None: where `lobench.watch` puts it.
+      workers: As of the watch; so many checkpoints are looked at together.
+      gin_files, gin_params: As of the watch.
+      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
+    Raises:
+      LobenchError: fewer than two checkpoints, no such case, nothing could be evaluated, all diverged.
+      KeyboardInterrupt: Ctrl-C; the same call goes on from there.
+    """
+    places = tuple(str(find_suite(suite)) for suite in texts(suites))
+    run = find_run(str(location), None if store is None else Path(store))
+    asked_for, location, own_params = location, run.location, (*run.bindings, *gin_params)
+    given_store, store = (
+        store,
+        Path(store) if store else default_store(str(location), name or Path(places[0]).resolve().stem),
+    )
+    progress = progress or default_progress()
+    names = names_of_one(case, places)
+    options = {"name": "bisect", "workers": workers, "gin_files": texts(gin_files)}
+
+    def evaluate(paths: Sequence[str], block: SeedBlock) -> None:
+        own = [f"Case.first_seed = {block.start}", f"Case.block_sizes = ({block.size},)"]
+        evaluate_into(
+            store / "bisect",
+            paths,
+            places,
+            location=location,
+            progress=progress,
+            gin_params=(*own_params, *own),
+            cases=(case,),
+            **options,
+        )
+
+    rows = _rows(store)
+    if not rows and not epath.Path(location).exists():
+        raise UsageError("there is no run here", where=str(location))
+    manager = plugins_of(places, progress)
+    checkpoints = _checkpoints(run, manager, rows, progress)
+    checkpoints = [
+        one
+        for one in checkpoints
+        if (from_step is None or one.outer_step >= from_step) and (to_step is None or one.outer_step <= to_step)
+    ]
+    if len(checkpoints) < 2:
+        raise UsageError(
+            "bisecting takes two checkpoints or more",
+            where=str(location),
+            got=f"{len(checkpoints)}" + (" between these steps" if (from_step, to_step) != (None, None) else ""),
+            next_step="see `lobench list readers`" if (from_step, to_step) == (None, None) and not checkpoints else "",
+        )
+
+    def look() -> Probed:
+        return probed(store, _rows(store), names, checkpoints, [Path(place) for place in places], metric)
+
+    layers = layers_at(location, manager, gin_files=texts(gin_files), gin_params=own_params)
+    search = _Search(
+        checkpoints=checkpoints,
+        first=_first_block(specs_called([case], *places)[0], layers),
+        evaluate=evaluate,
+        look=look,
+        say=progress.say,
+        level=probability,
+        most=max(len(checkpoints) // 5, _LEAST_BUDGET) if most is None else most,
+        at_once=min(num_workers(workers), _MOST_AT_ONCE),
+    )
+    status, seen, belief = search.run()
+    assert seen.case is not None
+    return Bisection(
+        status=status,
+        name=f"{seen.case.suite}/{seen.case.name}",
+        metric=metric or seen.case.primary_metric,
+        checkpoints=tuple(checkpoints),
+        belief=belief,
+        level=probability,
+        num_evaluations=seen.num_evaluations,
+        num_new=search.num_new,
+        num_seeds=seen.case.seed_block or seen.case.num_seeds,
+        scale=seen.scale,
+        looked_at=frozenset(probe.place for probe in seen.probes),
+        command=command_text(
+            *("lobench", "bisect", str(asked_for)),
+            suite=texts(suites),
+            case=case,
+            metric=metric,
+            probability=None if probability == _LEVEL else probability,
+            from_step=from_step,
+            to_step=to_step,
+            name=name,
+            store=given_store,
+            gin_file=texts(gin_files),
+            gin_param=texts(gin_params),
+        ),
+    )
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class _Search:
+    """Looks at checkpoints until it is sure enough.
+
+    Attributes:
+      first: The case's first seed block, which counts as long as no store says what blocks it has.
+      evaluate: Checkpoints by path, on a seed block.
+      look: Returns what the stores hold.
+      most: New evaluations.
+    """
+
+    checkpoints: Sequence[Checkpoint]
+    first: SeedBlock
+    evaluate: Callable[[Sequence[str], SeedBlock], None]
+    look: Callable[[], Probed]
+    say: Callable[[str], None]
+    level: float
+    most: int
+    at_once: int
+    num_new: int = 0
+
+    def run(self) -> tuple[Status, Probed, Belief]:
+        seen = self.look()
+        closed = {place for place, one in enumerate(self.checkpoints) if not epath.Path(one.uri).exists()}
+        while wanted := scan(seen.probes, len(self.checkpoints), closed)[: self._num_left]:
+            seen = self._look_at(wanted, seen, closed)
+        while True:
+            _refuse_hopeless(seen)
+            belief = believe(seen.probes, len(self.checkpoints))
+            status = self._status(belief)
+            count = min(self.at_once, self._num_left)
+            wanted = [] if status or count < 1 else next_probes(belief, seen.probes, count, closed)
+            if not wanted:
+                return status or "undecided", seen, belief
+            step = self.checkpoints[belief.place].outer_step
+            within = f"at outer step {step} within one checkpoint {belief.within(1):.0%}"
+            self.say(f"a fall: {belief.fall:.0%}; {within}")
+            seen = self._look_at(wanted, seen, closed)
+
+    @property
+    def _num_left(self) -> int:
+        """How many evaluations may follow."""
+        return max(self.most - self.num_new, 0)
+
+    def _status(self, belief: Belief) -> Status | None:
+        if belief.fall >= self.level and belief.within(1) >= self.level:
+            return "found"
+        return "no_fall" if 1 - belief.fall >= self.level else None
+
+    def _look_at(self, wanted: Sequence[int], seen: Probed, closed: set[int]) -> Probed:
+        """Evaluates; a checkpoint that gives nothing is not asked again."""
+        steps = ", ".join(str(self.checkpoints[place].outer_step) for place in wanted)
+        self.say(f"looking at outer step{'s' * (len(wanted) > 1)} {steps}")
+        by_block: dict[SeedBlock, list[int]] = {}
+        for place in wanted:
+            by_block.setdefault(_free_block(seen, place, self.first), []).append(place)
+        for block, places in by_block.items():
+            self.evaluate([self.checkpoints[place].uri for place in places], block)
+        after = self.look()
+        self.num_new += max(after.num_evaluations - seen.num_evaluations, 0)
+        counts = [Counter(probe.place for probe in one.probes) for one in (seen, after)]
+        closed.update(place for place in wanted if counts[1][place] <= counts[0][place])
+        if after.case is None:
+            raise SuiteError("the case was not evaluated: the suite's tests do not collect it")
+        return after
+
+
+def _first_block(spec: CaseSpec, layers: Layers) -> SeedBlock:
+    num_seeds, seed_block, start = (number_of(name, spec, layers) for name in ("num_seeds", "seed_block", "first_seed"))
+    return next(seed_blocks(num_seeds or 1, seed_block, start or 0))
+
+
+def _free_block(seen: Probed, place: int, first: SeedBlock) -> SeedBlock:
+    """Returns the first block that a checkpoint lacks: of the case's own, then of further seeds.
+
+    Args:
+      first: Where no store knows the case yet.
+    """
+    if seen.case is None:
+        return first
+    used, own = seen.looked_at.get(place, frozenset()), seen.case.blocks()
+    own = [block for block in {*own, *seen.blocks} if block not in used]
+    if own:
+        return min(own)
+    size = seen.case.seed_block or seen.case.num_seeds
+    return SeedBlock(start=max(block.start + block.size for block in used), size=size)
+
+
+def _refuse_hopeless(seen: Probed) -> None:
+    """Raises LobenchError where there is nothing to compare, or no checkpoint was ever good."""
+    where = "" if seen.case is None else f"{seen.case.suite}/{seen.case.name}"
+    if len({probe.place for probe in seen.probes}) < 2:
+        raise LobenchError(
+            "fewer than two checkpoints could be evaluated",
+            where=where,
+            got="; ".join(seen.troubles),
+            next_step="--most allows more evaluations" if not seen.troubles else "",
+        )
+    if seen.num_diverged == len(seen.probes):
+        raise LobenchError(
+            "every evaluation diverged: it never worked, and so it did not break",
+            where=where,
+            got=f"{len(seen.probes)} seed blocks",
+            next_step=f"`lobench debug {where}` says where in a training it goes wrong",
+        )
+    if any(math.isnan(score) for probe in seen.probes for score in probe.scores):
+        raise LobenchError(
+            "no checkpoint is better than an untrained task, so that there are no scores to compare",
+            where=where,
+            next_step="`lobench baseline` beside the suite makes a scale that counts for all",
+        )
+
+
+def _rows(store: Path) -> list[EvaluationRow]:
+    """Returns the evaluations of the watch's store, and of those of earlier calls."""
+    folders = [folder for folder in (store, store / "bisect") if (folder / "ledger.sqlite").is_file()]
+    return [row for folder in folders for row in read_store(folder).rows]
+
+
+def _checkpoints(
+    run: Run, manager: PluginManager, rows: Sequence[EvaluationRow], progress: Progress
+) -> list[Checkpoint]:
+    """Returns the run's checkpoints in order: those that lie there, and those that were evaluated and are gone."""
+    readers = load_readers(manager, allow_pickle=False)
+    make = manager.find("lobench_checkpoint_sources", "directory", kind="source").load()
+    source = make(SourceContext(location=run.location, readers=readers))
+    seen = [*source.poll(), *source.poll()]  # a file without a mark of completeness is one when it stays as it is
+    found: dict[tuple[str, int, int], Checkpoint] = {}
+    for row in rows:
+        for who in row.sightings:
+            if who.has_theta and who.uri and run.holds(who.uri):
+                one = who.checkpoint
+                found[one.run, one.generation, one.outer_step] = one
+    for each in seen:
+        try:
+            one, _ = load_checkpoint(each.uri, manager, allow_pickle=False)
+        except CheckpointError as error:
+            progress.say(f"left out: {error}")
+            continue
+        found[one.run, one.generation, one.outer_step] = one
+    runs = sorted({one.run for one in found.values()})
+    if len(runs) > 1:
+        raise UsageError("several runs", where=run.location, got=", ".join(runs), expected="the folder of one of them")
+    return sorted(found.values(), key=lambda one: (one.generation, one.outer_step))

@@ -1,0 +1,203 @@
+"""Where a case broke in a run: the probes that a store holds, and what a bisection of them found."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.scores.score_scale import SCORE_VERSION
+from lobench.analysis.store.snapshot import Reading
+from lobench.analysis.store.subjects import Cell
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.errors import LobenchError
+from lobench.core.json_numbers import finite_or_none
+from lobench.core.metric import UnknownDirection
+from lobench.engine.store.ledger import EvaluationRow
+from lobench.tools.bisect.change_point import Belief, Probe, window
+
+__all__ = ["Bisection", "Probed", "Status", "probed"]
+
+Status: TypeAlias = Literal["found", "no_fall", "undecided"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """What stores hold of one case.
+
+    Attributes:
+      case: None where no checkpoint was evaluated on it yet.
+      blocks: What `Probe.block` counts: seed blocks, in order of their seeds.
+      looked_at: By the place of a checkpoint the blocks that were evaluated, those without a score too.
+      num_evaluations: That gave the probes; checkpoints that are the same theta share them.
+      scale: What 0 and 1 of the scores are.
+    """
+
+    case: CaseInfo | None
+    probes: tuple[Probe, ...] = ()
+    blocks: tuple[SeedBlock, ...] = ()
+    num_evaluations: int = 0
+    looked_at: Mapping[int, frozenset[SeedBlock]] = dataclasses.field(default_factory=dict)
+    troubles: tuple[str, ...] = ()
+    num_diverged: int = 0
+    scale: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bisection:
+    """What was found of a case in a run.
+
+    Attributes:
+      checkpoints: In order.
+      level: The probability that was asked for.
+      num_evaluations: Seed blocks of checkpoints.
+      num_new: Those that were evaluated for it; the others were in the stores.
+      looked_at: Places of checkpoints that were evaluated; of the others the curve between them tells.
+      command: What repeats it.
+    """
+
+    status: Status
+    name: str
+    metric: str
+    checkpoints: tuple[Checkpoint, ...]
+    belief: Belief
+    level: float
+    num_evaluations: int
+    num_new: int
+    num_seeds: int
+    scale: str
+    command: str
+    looked_at: frozenset[int]
+
+    @property
+    def broken(self) -> Checkpoint:
+        """The most probable first one that is broken."""
+        return self.checkpoints[self.belief.place]
+
+    @property
+    def good(self) -> Checkpoint:
+        """The one before it."""
+        return self.checkpoints[self.belief.place - 1]
+
+    @property
+    def interval(self) -> tuple[Checkpoint, Checkpoint]:
+        first, last = window(self.belief, self.level)
+        return self.checkpoints[first], self.checkpoints[last]
+
+    def to_record(self) -> dict[str, Any]:
+        """Returns what `--format json` prints."""
+        belief, (first, last) = self.belief, self.interval
+        record = {
+            "case": self.name,
+            "status": self.status,
+            "metric": self.metric,
+            "score_version": SCORE_VERSION,
+            "probability_of_a_fall": belief.fall,
+            "broken": _checkpoint(self.broken),
+            "last_good": _checkpoint(self.good),
+            "probability": belief.by_place[belief.place],
+            "probability_within_one": belief.within(1),
+            "interval": {
+                "probability": self.level,
+                "first_outer_step": first.outer_step,
+                "last_outer_step": last.outer_step,
+            },
+            "fall": {"score": belief.size, "standard_deviation": belief.size_error},
+            "noise": belief.noise,
+            "num_checkpoints": len(self.checkpoints),
+            "num_not_trained_enough": belief.begin,
+            "num_evaluations": self.num_evaluations,
+            "num_new_evaluations": self.num_new,
+            "seeds_per_evaluation": self.num_seeds,
+            "posterior": [
+                {"outer_step": one.outer_step, "uri": one.uri, "probability": probability}
+                for one, probability in zip(self.checkpoints, belief.by_place, strict=True)
+                if probability >= 1e-4
+            ],
+            "scale": self.scale,
+            "command": self.command,
+        }
+        found: dict[str, Any] = finite_or_none(record)
+        return found
+
+
+def _checkpoint(one: Checkpoint) -> dict[str, Any]:
+    return {"outer_step": one.outer_step, "generation": one.generation, "uri": one.uri, "sha256": one.sha256}
+
+
+def probed(
+    store: Path,
+    rows: Sequence[EvaluationRow],
+    names: frozenset[str],
+    checkpoints: Sequence[Checkpoint],
+    suites: Sequence[Path],
+    metric: str,
+) -> Probed:
+    """Returns the probes among evaluations: of a case as it was evaluated last, with the optimizer of then.
+
+    Args:
+      rows: Of the run's store and of those below it.
+      names: Of one case, any of `CaseInfo.names`.
+      metric: "": the case's primary one.
+    Raises:
+      UnknownDirection: nobody declares which way the metric is better.
+      LobenchError: several cases have the name; nobody has the metric; no checkpoint was ever better than untrained.
+    """
+    reading = Reading.of(store, rows)
+    cases = [case for case in reading.cases if names & {*case.names}]
+    if len(cases) > 1:
+        raise LobenchError(
+            f"several cases are called {min(names, key=len)}",
+            where=str(store),
+            got=", ".join(sorted({f"{case.suite}/{case.name} ({case.node_id})" for case in cases})),
+            next_step="give its suite's name too, or its file's: SUITE/FILE.CASE",
+        )
+    if not cases:
+        return Probed(case=None)
+    own = [row for row in rows if row.case.identity == cases[0].identity]
+    # What was evaluated for a bisection says of its own blocks alone.
+    case = min((row.case for row in own), key=lambda one: (bool(one.block_sizes), one.first_seed))
+    optimizer = max(own, key=lambda row: row.recorded_at).key.optimizer_hash
+    own = [row for row in own if row.key.optimizer_hash == optimizer]
+    places: dict[str, list[int]] = {}
+    for place, checkpoint in enumerate(checkpoints):
+        places.setdefault(checkpoint.sha256, []).append(place)
+    scales = Scales.of(reading.subjects, suites)
+    cells: dict[str, Cell] = {}
+    for subject in reading.subjects:
+        if not subject.is_optimizer and optimizer in subject.optimizer_hashes and case.identity in subject.cells:
+            cells[subject.checkpoint.sha256] = subject.cells[case.identity]
+    measured = metric or case.primary_metric
+    if cells and not any(measured in cell.final for cell in cells.values()):
+        known = sorted({each for cell in cells.values() for each in cell.final})
+        if metric and known:
+            raise LobenchError("nobody has this metric", where=str(store), got=repr(metric), expected=", ".join(known))
+    if scales.direction(case, measured) is None and any(cell.final for cell in cells.values()):
+        raise UnknownDirection(measured, where=str(store))
+    looked_at: dict[int, set[SeedBlock]] = {}
+    probes, blocks = {}, sorted({row.key.seed_block for row in own})
+    scores = {sha256: scales.scores(cell, measured) for sha256, cell in cells.items()}
+    for row in own:
+        block = row.key.seed_block
+        values = tuple(scores.get(row.key.checkpoint_sha256, {}).get(seed) for seed in block.seeds)
+        for place in places.get(row.key.checkpoint_sha256, ()):
+            looked_at.setdefault(place, set()).add(block)
+            if None not in values:
+                probes[place, block] = Probe(place=place, block=blocks.index(block), scores=values)  # type: ignore[arg-type]
+    return Probed(
+        case=case,
+        probes=tuple(probes.values()),
+        blocks=tuple(blocks),
+        num_evaluations=len({(checkpoints[one.place].sha256, one.block) for one in probes.values()}),
+        looked_at={place: frozenset(found) for place, found in looked_at.items()},
+        troubles=tuple(dict.fromkeys(text for cell in cells.values() for _, text in cell.troubles if text)),
+        num_diverged=sum(
+            all(seed in cells[checkpoints[probe.place].sha256].diverged for seed in blocks[probe.block].seeds)
+            for probe in probes.values()
+        ),
+        scale=scales.describe().splitlines()[0],
+    )

@@ -1,0 +1,54 @@
+"""What `lobench bisect` found, as text."""
+
+from __future__ import annotations
+
+from lobench.core.wording import counted, one_line
+from lobench.tools.bisect.probes import Bisection
+
+__all__ = ["bisection_text"]
+
+
+def bisection_text(found: Bisection) -> str:
+    """Returns the step, its probability, the interval, the cost, and the command that repeats it."""
+    belief, (first, last) = found.belief, found.interval
+    number, spare = len(found.checkpoints), found.num_evaluations - found.num_new
+    place = f"{found.name} ({found.metric})"
+    if found.status == "no_fall":
+        never = _share(1 - belief.fall)
+        lines = [f"no fall found: {place} is as good at the last checkpoint as before, probability {never}"]
+    else:
+        said = "broke" if found.status == "found" else "may have broken"
+        this, near = _share(belief.by_place[belief.place]), _share(belief.within(1))
+        lines = [f"{place} {said} at outer step {found.broken.outer_step}: {this}, within one checkpoint {near}"]
+        if found.status == "undecided":
+            lines.append(f"not certain: {_share(found.level)} was asked for; --most N allows more evaluations")
+        size = f"{belief.size:.3g} +- {belief.size_error:.2g} in score"
+        lines += [
+            f"{_share(found.level)} interval: outer steps {first.outer_step} to {last.outer_step}",
+            f"the fall: {size}; that there is one: {_share(belief.fall)}",
+            f"last good: {_named(found, belief.place - 1)}",
+            f"first broken: {_named(found, belief.place)}",
+        ]
+    if belief.begin:
+        step = found.checkpoints[belief.begin].outer_step
+        lines.append(f"not looked at: what lies before outer step {step}, where the case was not good yet")
+    blocks = f"{counted(found.num_evaluations, 'evaluation')} of {counted(found.num_seeds, 'seed')}"
+    lines += [
+        f"cost: {blocks} on {counted(number, 'checkpoint')}, {found.num_new} of them new ({spare} were stored)",
+        found.scale,
+        f"again: {found.command}",
+    ]
+    return "\n".join(map(one_line, lines))
+
+
+def _named(found: Bisection, place: int) -> str:
+    one = found.checkpoints[place]
+    guessed = "" if place in found.looked_at else "; it was not evaluated: by those around it"
+    return f"{one.uri} (outer step {one.outer_step}{guessed})"
+
+
+def _share(probability: float) -> str:
+    """Returns 97%, and 99.90% near an end, where whole ones would say that it is certain."""
+    if 0.01 <= probability <= 0.985:
+        return f"{probability:.0%}"
+    return f"{min(probability, 0.9999):.2%}"

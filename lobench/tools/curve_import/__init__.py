@@ -1,0 +1,1 @@
+"""`lobench import`: curves of other loggers as evaluations."""

@@ -1,0 +1,58 @@
+"""`lobench import`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lobench.api.settings import ImportSettings
+from lobench.cli.options import options_of
+from lobench.cli.output import emit, format_option
+
+__all__ = ["import_curves"]
+
+
+@click.command(
+    "import",
+    epilog="""\b
+What is read, told by looking at it:
+  csv, JSON lines (gzipped or not), parquet: method, case, seed, step, metric, value; or a column for each --metric
+  W&B: the csv of a chart, what run.history() gives;  TensorBoard: a folder of event files, the csv of its page
+  MLflow: a folder of its file store;  modded-nanogpt: a log, or a folder of them;  AlgoPerf: its csv, with --targets
+  lobench: what `lobench results --format json --curves` prints
+
+\b
+Examples:
+  lobench import curves.csv --store runs/mine
+  lobench import runs.csv --column seed=run --metric val_loss --method adam --case wikitext --store runs/mine
+  lobench import wandb_export.csv --method mine --case wikitext --store runs/mine
+  lobench import tb_logs --pattern '(?P<method>.+)-s(?P<seed>[0-9]+)' --metric val/loss --store runs/mine
+  lobench import train.jsonl --method mine --case wikitext --seed 0 --metric val_loss --store runs/mine
+  lobench import wandb --case-from config.problem --seed-from config.seed --metric val/loss --store runs/mine
+  lobench import logs/muon logs/soap --case gpt2 --until-step soap=3125 --store runs/mine
+  lobench compare adam mine --store runs/mine
+
+Exit codes: 0, 2 usage: nothing was written.""",
+)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--store", required=True, type=click.Path(path_type=Path), help="Where they go; made where there is none."
+)
+@options_of(ImportSettings)
+@format_option("table", "json", name="output")
+def import_curves(files: tuple[str, ...], store: Path, output: str, **options: object) -> None:
+    """Take curves that were made elsewhere into a store, as subjects that compare, report and results know.
+
+    A second import of the same files adds nothing. Where anything is wrong nothing is written.
+    """
+    from lobench.tools.curve_import.imports import import_curves as imported
+
+    said: list[str] = []
+
+    def say(note: str) -> None:
+        said.append(note)
+        click.echo(note, err=True)
+
+    found = imported(*files, store=store, say=say, **options)
+    emit("import", found.to_record()) if output == "json" else click.echo(found.describe(said))

@@ -1,0 +1,165 @@
+"""Runs of elsewhere as evaluations: which case one is of, which seed it is, and its curves as lobench stores them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lobench.analysis.store.subjects import place_of
+from lobench.core.case import CaseInfo
+from lobench.core.errors import UsageError
+from lobench.core.metric import Direction
+from lobench.core.result import Curves, Provenance
+from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.tools.curve_import.points import Run
+from lobench.tools.curve_import.spill import Curve
+
+__all__ = ["SUITE", "OwnCases", "curves_of", "new_case", "seeds_of"]
+
+SUITE = "imported"  # of cases that no suite has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCases:
+    """The cases that lobench itself trains, as a store or an experiment knows them; a former form is none.
+
+    Attributes:
+      cases: In the order of their recording.
+    """
+
+    cases: Sequence[CaseInfo]
+
+    def named(self, name: str) -> CaseInfo | None:
+        """Returns the case of a name, `relu32` or `digits/relu32`; None where there is none.
+
+        Raises:
+          UsageError: several suites have one.
+        """
+        current = {place_of(case): case for case in self.cases}.values()
+        found = {case.identity: case for case in current if name in (case.name, f"{case.suite}/{case.name}")}
+        if len(found) > 1:
+            names = ", ".join(sorted(f"{case.suite}/{case.name} ({case.node_id})" for case in found.values()))
+            raise UsageError(f"several cases are called {name!r}", got=names, next_step=f"--rename {name}=SUITE/CASE")
+        return next(iter(found.values()), None)
+
+
+def new_case(name: str, primary_metric: str) -> CaseInfo:
+    """Returns a case that lobench does not train: `wikitext` is `imported/wikitext`.
+
+    Raises:
+      UsageError: it has no name.
+    """
+    suite, _, bare = name.rpartition("/")
+    suite = suite or SUITE
+    if not bare:
+        raise UsageError("this is no name of a case", got=repr(name), expected="NAME or SUITE/NAME")
+    return CaseInfo(
+        identity=hashlib.sha256(f"imported\0{suite}/{bare}".encode()).hexdigest(),
+        optimizer_hash="",
+        suite=suite,
+        name=bare,
+        node_id="",
+        num_inner_steps=0,
+        num_seeds=1,
+        seed_block=None,
+        primary_metric=primary_metric,
+    )
+
+
+def seeds_of(
+    runs: Sequence[Run], *, are_draws: bool, known: Callable[[Run], Mapping[str, int]] = lambda run: {}
+) -> dict[Run, int]:
+    """Returns the number of each run's seed: its own where all of a method and case are whole numbers, else 0, 1, ...
+
+    Args:
+      are_draws: Whether a number says what was drawn, so that only numbers will do.
+      known: By name the numbers that runs of this one's method and case have in the store: a run keeps its number,
+        wherever it stands in a later file.
+    Raises:
+      UsageError: they should be draws, and one is no number.
+    """
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.method, run.case), []).append(run)
+    found: dict[Run, int] = {}
+    for group in groups.values():
+        odd = next((run for run in group if not _is_seed(run.seed)), None)
+        if odd is not None and are_draws:
+            expected = f"whole numbers below {FIRST_REPORT_SEED:,}"
+            raise UsageError(
+                "--paired-seeds: a seed is no number", got=f"{odd.seed!r} of {odd.method!r}", expected=expected
+            )
+        numbers = [int(run.seed) for run in group] if odd is None else []
+        if len(set(numbers)) == len(group):  # 1 and 01 are one number
+            found.update(zip(group, numbers, strict=True))
+            continue
+        before = known(group[0])
+        free = itertools.filterfalse(set(before.values()).__contains__, itertools.count())
+        found.update({run: before[run.seed] if run.seed in before else next(free) for run in group})
+    return found
+
+
+def _is_seed(text: str) -> bool:
+    return re.fullmatch(r"\d{1,9}", text) is not None and int(text) < FIRST_REPORT_SEED
+
+
+def curves_of(
+    run: Run,
+    metrics: Mapping[str, Curve],
+    case: CaseInfo,
+    *,
+    seed: int,
+    until: int | None,
+    provenance: Provenance,
+    directions: Mapping[str, Direction],
+) -> tuple[Curves, Collection[str]]:
+    """Returns a run's curves on the steps of its primary metric, and the metrics that do not have all of these steps.
+
+    Args:
+      until: The step at which they end; None: the run's last one.
+    Raises:
+      UsageError: the run lacks the primary metric; it has no value at that step.
+    """
+    primary = metrics.get(case.primary_metric)
+    if primary is None:
+        raise UsageError(
+            f"a run lacks the primary metric {case.primary_metric} of {case.suite}/{case.name}",
+            where=provenance.imported["file"],
+            got=f"{run}: {', '.join(metrics)}",
+            next_step=f"--metric NAME={case.primary_metric} says which one it is",
+        )
+    steps = primary.steps
+    if until is not None:
+        if until not in steps:
+            near = steps[np.argsort(np.abs(steps - until), kind="stable")[:3]]
+            raise UsageError(
+                f"a run has no value at step {until}",
+                where=provenance.imported["file"],
+                got=f"{run}: steps {', '.join(map(str, sorted(near.tolist())))}",
+                next_step="--until-step [METHOD=]STEP says where curves end",
+            )
+        steps = steps[steps <= until]
+    taken, left_out = {}, []
+    for name, curve in metrics.items():
+        places = np.searchsorted(curve.steps, steps)
+        has_all = places.size and places[-1] < len(curve.steps) and bool((curve.steps[places] == steps).all())
+        if has_all:
+            with np.errstate(over="ignore"):
+                taken[name] = curve.values[places].astype("<f4")
+        else:
+            left_out.append(name)
+    odd = ~np.isfinite(taken[case.primary_metric])
+    curves = Curves(
+        seeds=(seed,),
+        metrics={name: memoryview(values.reshape(1, -1).data) for name, values in taken.items()},
+        eval_steps=tuple(steps.tolist()),
+        diverged_at=(int(steps[odd.argmax()]) if odd.any() else -1,),
+        provenance=replace(provenance, imported={**provenance.imported, "run": run.seed}),
+        directions={name: directions[name] for name in taken if name in directions},
+    )
+    return curves, left_out

@@ -1,0 +1,181 @@
+"""Which reader a file or folder has: by looking at it, or by name."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.analysis.store.subjects import LOBENCH_SEEDS
+from lobench.core.case import CaseInfo
+from lobench.core.errors import UsageError, suggestion
+from lobench.core.metric import Direction
+from lobench.core.wording import one_line_of
+from lobench.tools.curve_import.formats import mlflow, nanogpt, records, tables, tensorboard, wandb, wandb_log
+from lobench.tools.curve_import.points import Asked, Points
+
+__all__ = ["KINDS", "Kind", "kind_of", "sha256_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """How files of one kind are read.
+
+    Attributes:
+      about: What such a file is, for the help.
+      read: Yields its points, and adds what is odd of it to notes.
+      files: What of a folder is read; None: these are files.
+      last_counts: Whether of a step that a run has twice the last value counts; otherwise it is an error.
+      draws: Whose its seeds are; "": labels.
+      cases: What the file itself says of its cases, by suite and name.
+      directions: Which way it says that metrics are better.
+      columns: Roles that `--column` gives a column of it.
+      has_facts: Whether it says more of a run than its name: a configuration, parameters, tags.
+    """
+
+    about: str
+    read: Callable[[Path, Asked, list[str]], Iterator[Points]]
+    files: Callable[[Path], list[Path]] | None = None
+    last_counts: bool = False
+    draws: str = ""
+    cases: Callable[[Path], dict[str, CaseInfo]] = lambda path: {}
+    directions: Callable[[Path, Asked], dict[str, Direction]] = lambda path, asked: {}
+    columns: tuple[str, ...] = ()
+    has_facts: bool = False
+
+
+KINDS: dict[str, Kind] = {
+    "tidy": Kind(
+        about="csv, JSON lines or parquet with method, case, seed, step, metric, value, or a column for each --metric",
+        read=lambda path, asked, notes: tables.read_table(path, asked),
+        columns=("method", "case", "seed", "step", "metric", "value"),
+    ),
+    "lobench": Kind(
+        about="`lobench results --format json --curves`",
+        read=records.read_records,
+        draws=LOBENCH_SEEDS,
+        cases=records.cases_of_records,
+        directions=lambda path, asked: records.directions_of_records(path),
+    ),
+    "wandb-chart": Kind(about="the csv of a chart of W&B", read=wandb.read_chart, last_counts=True),
+    "wandb-history": Kind(
+        about="W&B's `run.history()` as csv or parquet",
+        read=wandb.read_api,
+        last_counts=True,
+        columns=("method", "step"),
+    ),
+    "wandb-run": Kind(
+        about="W&B's own file of a run, run-ID.wandb, or a folder of them",
+        read=wandb.read_runs,
+        files=wandb.run_files,
+        last_counts=True,
+        columns=("step",),
+        has_facts=True,
+    ),
+    "tensorboard": Kind(
+        about="a folder of event files", read=tensorboard.read_events, files=tensorboard.event_files, last_counts=True
+    ),
+    "tensorboard-csv": Kind(
+        about="a csv of TensorBoard's page", read=tensorboard.read_tensorboard_csv, last_counts=True
+    ),
+    "mlflow": Kind(
+        about="a folder of MLflow's file store, or its mlflow.db",
+        read=mlflow.read_mlflow,
+        files=mlflow.mlflow_files,
+        last_counts=True,
+        has_facts=True,
+    ),
+    "algoperf": Kind(
+        about="AlgoPerf's evaluations, with --targets",
+        read=records.read_algoperf,
+        directions=records.algoperf_directions,
+        last_counts=True,
+    ),
+    "nanogpt": Kind(
+        about="a log of modded-nanogpt, or a folder of them", read=nanogpt.read_logs, files=nanogpt.log_files
+    ),
+}
+
+
+def kind_of(path: Path, asked: str = "") -> str:
+    """Returns the name of what reads a file or folder.
+
+    Raises:
+      UsageError: there is no such file; nothing reads it; no kind of that name.
+    """
+    if asked and asked not in KINDS:
+        raise UsageError("--kind", got=repr(asked), expected=", ".join(KINDS), next_step=suggestion(asked, KINDS))
+    if not path.exists():
+        raise UsageError("there is no such file", where=str(path))
+    if not path.is_file() and not path.is_dir():  # it would have to be read twice, and may never end
+        raise UsageError("this is neither a file nor a folder", where=str(path), next_step="write a pipe to a file")
+    if asked:
+        if path.is_dir() and KINDS[asked].files is None:
+            raise UsageError(f"this is a folder, and {asked} is {KINDS[asked].about}", where=str(path))
+        return asked
+    with one_line_of(OSError, UsageError, "cannot read this file", where=path):
+        found = _of_folder(path) if path.is_dir() else _of_file(path)
+    if not found:
+        expected = "; ".join(f"{name}: {kind.about}" for name, kind in KINDS.items())
+        raise UsageError("nothing reads this", where=str(path), expected=expected, next_step="--kind says what it is")
+    return found
+
+
+def _of_folder(path: Path) -> str:
+    if tensorboard.event_files(path):
+        return "tensorboard"
+    if mlflow.mlflow_files(path):
+        return "mlflow"
+    if wandb.run_files(path):
+        return "wandb-run"
+    return "nanogpt" if nanogpt.log_files(path) else ""
+
+
+def _of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        head = file.read(1)
+    if not head:
+        raise UsageError("the file is empty", where=str(path))
+    if "tfevents" in path.name:
+        raise UsageError(
+            "this is one event file", where=str(path), next_step="name its folder, whose name is the run's"
+        )
+    if tables.is_parquet(path):
+        return "wandb-history" if wandb.is_api(tables.column_names(path)) else "tidy"
+    if wandb_log.is_log(path):
+        return "wandb-run"
+    if mlflow.is_database(path):
+        return "mlflow"
+    if records.is_list(path):
+        return "lobench"
+    if nanogpt.is_log(path):
+        return "nanogpt"
+    return _of_table(path)
+
+
+def _of_table(path: Path) -> str:
+    names = tables.column_names(path)
+    if wandb.is_runs_table(names):
+        wandb.refuse_runs_table(path)
+    if wandb.is_chart(names):
+        return "wandb-chart"
+    if names[:3] == ["Wall time", "Step", "Value"]:
+        return "tensorboard-csv"
+    if wandb.is_api(names):
+        return "wandb-history"
+    if {"submission", "workload", "study", "trial", "val_metric"} <= set(names):
+        return "algoperf"
+    return "tidy"
+
+
+def sha256_of(path: Path, kind: Kind) -> str:
+    """Returns the hash of a file's content, or of what is read of a folder: names and contents."""
+    digest = hashlib.sha256()
+    is_folder = path.is_dir() and kind.files is not None
+    for file in kind.files(path) if is_folder and kind.files is not None else [path]:
+        if is_folder:
+            digest.update(f"{file.relative_to(path).as_posix()}\0{file.stat().st_size}\0".encode())
+        with file.open("rb") as content:
+            hashlib.file_digest(content, lambda: digest)
+    return digest.hexdigest()

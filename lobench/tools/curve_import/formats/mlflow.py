@@ -1,0 +1,146 @@
+"""What MLflow writes: the folder of its file store, and the SQLite file that it has by default since version 3.
+
+<experiment>/<run>/meta.yaml               run_name, lifecycle_stage
+<experiment>/<run>/metrics/val/loss        a line a point: TIME VALUE STEP; what follows is a data set's name
+<experiment>/<run>/params/seed             a file a parameter
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sqlite3
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from lobench.core.errors import UsageError
+from lobench.core.wording import one_line_of
+from lobench.tools.curve_import.points import Asked, LoggedRun, Points, Run, named_runs
+from lobench.tools.score.csv_files import opened
+
+__all__ = ["is_database", "mlflow_files", "read_mlflow"]
+
+_MAGIC = b"SQLite format 3\0"
+
+
+def is_database(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
+def mlflow_files(place: Path) -> list[Path]:
+    """Returns the files of all runs in or below a folder of the file store, or the database itself."""
+    if place.is_file():
+        return [place]
+    return sorted(path for run in _folders(place) for path in run.rglob("*") if path.is_file())
+
+
+def read_mlflow(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+    """Yields the metrics of MLflow's runs. Of a step logged twice the later time counts, as MLflow has it.
+
+    Runs of one name are one method's seeds; see `named_runs`.
+
+    Raises:
+      UsageError: a line is no `TIME VALUE STEP`; the database is not MLflow's.
+    """
+    if place.is_file():
+        yield from _of_database(place, asked, notes)
+        return
+    folders = {folder.name: folder for folder in _folders(place)}
+    for id, run in named_runs([_known(folder) for folder in folders.values()], asked, notes):
+        metrics = folders[id] / "metrics"
+        for file in sorted(path for path in metrics.rglob("*") if path.is_file()):
+            metric = file.relative_to(metrics).as_posix()
+            if not asked.metrics or metric in asked.metrics:
+                yield _points(run, metric, _lines(file))
+
+
+def _folders(place: Path) -> list[Path]:
+    """Returns the folders of runs; one that was deleted, or a logged model, which has metrics too, is none."""
+    found = [path.parent for path in sorted(place.rglob("meta.yaml")) if (path.parent / "metrics").is_dir()]
+    return [
+        folder
+        for folder in found
+        if _said(folder, "lifecycle_stage") != "deleted"
+        and not _said(folder, "model_id")
+        and ".trash" not in folder.parts
+    ]
+
+
+def _known(folder: Path) -> LoggedRun:
+    facts = {
+        f"{kind}.{path.relative_to(folder / kind).as_posix()}": path.read_text("utf-8", "replace").strip()
+        for kind in ("params", "tags")
+        for path in sorted((folder / kind).rglob("*"))
+        if path.is_file()
+    }
+    name = facts.pop("tags.mlflow.runName", "") or _said(folder, "run_name")
+    if (folder.parent / "meta.yaml").is_file() and (experiment := _said(folder.parent, "name")):
+        facts["experiment"] = experiment
+    return LoggedRun(folder.name, name or folder.name, facts)
+
+
+def _lines(file: Path) -> Iterator[tuple[int, float, int]]:
+    """Yields time, value and step of each line."""
+    with opened(file) as lines:
+        for number, line in enumerate(lines, 1):
+            words = line.split()
+            if not words:
+                continue
+            try:
+                yield int(words[0]), float(words[1]), int(words[2]) if len(words) > 2 else 0
+            except (ValueError, IndexError) as error:
+                place, got = f"{file}, line {number}", repr(line.strip()[:60])
+                raise UsageError(
+                    "this is no metric of MLflow", where=place, got=got, expected="TIME VALUE STEP"
+                ) from error
+
+
+def _points(run: Run, metric: str, lines: Iterable[tuple[int, float, int]]) -> Points:
+    points = list(lines)
+    times, values, steps = (np.asarray([point[part] for point in points]) for part in range(3))
+    order = np.lexsort((values, times, steps))
+    return Points.of_curve(run, metric, steps[order], values[order], order + 1)
+
+
+def _of_database(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+    address = f"{place.absolute().as_uri()}?mode=ro"
+    with (
+        one_line_of(sqlite3.Error, UsageError, "this is no database of MLflow's", where=place),
+        contextlib.closing(sqlite3.connect(address, uri=True)) as database,
+    ):
+        known = database.execute(
+            "SELECT run_uuid, runs.name, experiments.name FROM runs LEFT JOIN experiments USING (experiment_id)"
+            " WHERE runs.lifecycle_stage = 'active' ORDER BY start_time, run_uuid"
+        ).fetchall()
+        facts: dict[str, dict[str, str]] = {id: {"experiment": experiment or ""} for id, _, experiment in known}
+        for kind in ("params", "tags"):
+            for id, key, value in database.execute(f"SELECT run_uuid, key, value FROM {kind}"):
+                facts.setdefault(id, {})[f"{kind}.{key}"] = str(value)
+        runs = [LoggedRun(id, name or id, facts[id]) for id, name, _ in known]
+        for id, run in named_runs(runs, asked, notes):
+            keys = database.execute("SELECT DISTINCT key FROM metrics WHERE run_uuid = ? ORDER BY key", (id,))
+            for (metric,) in keys.fetchall():
+                if not asked.metrics or metric in asked.metrics:
+                    chosen = "SELECT timestamp, value, is_nan, step FROM metrics WHERE run_uuid = ? AND key = ?"
+                    found = database.execute(chosen, (id, metric))
+                    yield _points(run, metric, [(at, _number(value, nan), step) for at, value, nan, step in found])
+
+
+def _number(value: float, is_nan: bool) -> float:
+    """Returns what was logged: a database of MLflow's has the largest float for infinity."""
+    if is_nan:
+        return math.nan
+    return math.copysign(math.inf, value) if abs(value) == sys.float_info.max else value
+
+
+def _said(folder: Path, key: str) -> str:
+    """Returns a plain value of a run's meta.yaml; "" where it says none."""
+    for line in (folder / "meta.yaml").read_text(encoding="utf-8", errors="replace").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip().strip("'\"")
+    return ""

@@ -1,0 +1,177 @@
+"""What lobench itself exports, `lobench results --format json --curves`, and AlgoPerf's logs of evaluations."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lobench.core.case import CaseInfo
+from lobench.core.errors import UsageError
+from lobench.core.metric import Direction, is_of_batch
+from lobench.core.wording import cause
+from lobench.tools.curve_import.points import Asked, Points, Run, step_numbers
+from lobench.tools.score.algoperf_files import read_log, read_targets
+from lobench.tools.score.csv_files import UNREADABLE, opened
+
+__all__ = [
+    "algoperf_directions",
+    "cases_of_records",
+    "directions_of_records",
+    "is_list",
+    "read_algoperf",
+    "read_records",
+]
+
+_EXPECTED = "what `lobench results --format json --curves` prints"
+
+
+def is_list(path: Path) -> bool:
+    """Says whether a file, gzipped or not, begins as a JSON list does."""
+    try:
+        with opened(path) as file:
+            return file.read(64).lstrip()[:1] == "["
+    except UNREADABLE:
+        return False
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    try:
+        with opened(path) as file:
+            found = json.load(file)
+        records = [dict(one) for one in found if one["metrics"]]
+    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, RecursionError) as error:
+        got = cause(error)
+        raise UsageError("these are no results of lobench", where=str(path), got=got, expected=_EXPECTED) from error
+    if not records:
+        raise UsageError("the file holds no curve", where=str(path), expected=_EXPECTED)
+    return records
+
+
+@contextlib.contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    """Turns what a record that is none of lobench's raises into one line."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        got = f"no {error}" if isinstance(error, KeyError) else cause(error)
+        raise UsageError("a record is damaged", where=str(path), got=got, expected=_EXPECTED) from error
+
+
+def read_records(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+    """Yields the curves of lobench's own results, or the final values where they were printed without `--curves`.
+
+    Raises:
+      UsageError: the file is something else.
+    """
+    records = _records(path)
+    if any("curves" not in record for record in records):
+        notes.append(f"{path}: without curves (`--curves`), only final values are taken")
+    with _damage(path):
+        names = _method_names(records)
+        for record in records:
+            case = f"{record['case']['suite']}/{record['case']['name']}"
+            for metric, values in _values(record).items():
+                if is_of_batch(metric) or (asked.metrics and metric not in asked.metrics):
+                    continue
+                steps = _steps(record["eval_steps"][-len(values[0]) :], path)
+                for seed, curve in zip(record["seeds"], values, strict=True):
+                    run = Run(asked.method or names[_subject(record)], case, str(seed))
+                    numbers = [math.nan if value is None else value for _, value in zip(steps, curve, strict=True)]
+                    yield Points.of_curve(run, metric, steps, numbers)
+
+
+def _steps(values: Sequence[float], path: Path) -> NDArray[np.int64]:
+    return step_numbers(np.asarray(values, np.float64), np.zeros(len(values), np.int64), str(path), "eval_steps")
+
+
+def _values(record: Mapping[str, Any]) -> Mapping[str, list[list[float | None]]]:
+    if "curves" in record:
+        return dict(record["curves"])
+    return {name: [[value] for value in found["per_seed"]] for name, found in record["metrics"].items()}
+
+
+def _subject(record: Mapping[str, Any]) -> tuple[str, str, str]:
+    return record["label"], record["checkpoint"]["sha256"], record["optimizer"]
+
+
+def _method_names(records: list[dict[str, Any]]) -> dict[tuple[str, str, str], str]:
+    """Returns the label of each subject, with the start of its hash where two have one label."""
+    labels: dict[str, set[str]] = {}
+    subjects = dict.fromkeys(map(_subject, records))
+    for label, sha256, _ in subjects:
+        labels.setdefault(label, set()).add(sha256)
+    return {
+        one: one[0].removesuffix(" (imported)") + (f" {one[1][:6]}" if len(labels[one[0]]) > 1 else "")
+        for one in subjects
+    }
+
+
+def cases_of_records(path: Path) -> dict[str, CaseInfo]:
+    """Returns the cases of lobench's own results by suite and name: they are the same ones in any store."""
+    with _damage(path):
+        return {
+            f"{(case := record['case'])['suite']}/{case['name']}": CaseInfo(
+                identity=case["identity"],
+                optimizer_hash="",
+                suite=case["suite"],
+                name=case["name"],
+                node_id="",
+                num_inner_steps=int(record["num_inner_steps"]),
+                num_seeds=len(record["seeds"]),
+                seed_block=None,
+                primary_metric=record["primary_metric"],
+                role=record.get("role") or "",
+            )
+            for record in _records(path)
+        }
+
+
+def directions_of_records(path: Path) -> dict[str, Direction]:
+    """Returns which way the metrics of lobench's own results are better."""
+    with _damage(path):
+        found = {name: one.get("direction") for record in _records(path) for name, one in record["metrics"].items()}
+        return {name: Direction(value) for name, value in found.items() if value}
+
+
+def read_algoperf(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+    """Yields the curves of AlgoPerf's evaluations: a case is a workload, a seed one trial of a study.
+
+    Raises:
+      UsageError: nobody says the targets; as `read_log`.
+    """
+    targets = _targets(path, asked)
+    log = read_log(path, targets)
+    for (submission, workload, study, trial), rows in log.groupby(
+        ["submission", "workload", "study", "trial"], sort=False, observed=True
+    ):
+        target = targets.targets.get(workload)
+        if target is None:
+            notes.append(f"{path}: {workload} has no target, and is left out")
+            continue
+        known = np.isfinite(rows["global_step"].to_numpy())
+        run = Run(asked.method or str(submission), f"algoperf/{workload}", f"{study}-{trial}")
+        steps = rows["global_step"].to_numpy()[known]
+        steps = step_numbers(steps, np.zeros(len(steps), np.int64), str(path), "global_step")
+        yield Points.of_curve(run, f"val/{target.metric}", steps, rows["val_metric"].to_numpy()[known])
+
+
+def algoperf_directions(path: Path, asked: Asked) -> dict[str, Direction]:
+    """Returns which way AlgoPerf's metrics are better."""
+    found = _targets(path, asked).targets.values()
+    return {f"val/{one.metric}": Direction.MAX if one.higher else Direction.MIN for one in found}
+
+
+def _targets(path: Path, asked: Asked) -> Any:
+    if asked.targets is None:
+        raise UsageError(
+            "what are AlgoPerf's metrics, and which way are they better?", where=str(path), next_step="--targets FILE"
+        )
+    return read_targets(asked.targets)

@@ -1,0 +1,385 @@
+"""Tidy tables, csv (gzipped or not) or parquet, a part at a time: a row for each value, or a column for each metric.
+
+method,case,seed,step,metric,value          method,case,seed,step,val_loss,val_acc
+adam,mnist,0,100,val_loss,0.31              adam,mnist,0,100,0.31,0.91
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lobench.core.errors import UsageError
+from lobench.core.wording import one_line_of
+from lobench.tools.curve_import.points import Asked, Points, Run, step_numbers
+from lobench.tools.score.csv_files import UNREADABLE, opened
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Part", "column_names", "is_parquet", "parts_of", "read_table"]
+
+_ROLES = ("method", "case", "seed", "step", "metric", "value")
+_CHUNK = 200_000  # rows
+_SNIFFED = 1000  # lines, of which the names in JSON are the columns
+_STEPS = ("iteration", "iter", "global_step", "_step", "steps", "epoch", "it", "i")  # what people call steps
+_MISSING = ["", "None", "none", "NULL", "null", "NA", "N/A", "<NA>"]
+
+
+def column_names(path: Path) -> list[str]:
+    """Returns the header of a csv or parquet file.
+
+    Raises:
+      UsageError: it cannot be read, or has none.
+    """
+    if is_parquet(path):
+        return list(_parquet(path).schema_arrow.names)
+    if is_json_lines(path):
+        rows = (row for _, (_, row) in zip(range(_SNIFFED), _json_rows(path), strict=False))
+        return list(dict.fromkeys(name for row in rows for name in row))
+    with one_line_of((*UNREADABLE, csv.Error), UsageError, "this is not a csv file", where=path), opened(path) as file:
+        names = next(csv.reader(file), [])
+    if not any(name.strip() for name in names):
+        raise UsageError("the file is empty", where=str(path))
+    return [name.strip() for name in names]
+
+
+def is_json_lines(path: Path) -> bool:
+    """Says whether the first line of a file, gzipped or not, begins as a JSON object does."""
+    try:
+        with opened(path) as file:
+            return next((line for line in file if line.strip()), "").lstrip()[:1] == "{"
+    except UNREADABLE:
+        return False
+
+
+def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields the line and the values of each object, those of objects inside as `outer.inner`.
+
+    Raises:
+      UsageError: a line is no object.
+    """
+    with one_line_of(UNREADABLE, UsageError, "cannot read this file", where=path), opened(path) as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                found = dict(_flat("", json.loads(line)))
+            except (ValueError, AttributeError, RecursionError) as error:
+                is_cut = not line.endswith("\n")
+                raise UsageError(
+                    "the last line is cut off" if is_cut else "a line is no JSON object",
+                    where=f"{path}, line {number}",
+                    got=repr(line.strip()[:60]),
+                    next_step="import it again when it is written" if is_cut else "",
+                ) from error
+            yield number, found
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    for key, one in value.items():
+        inner = f"{name}.{key}" if name else str(key)
+        if isinstance(one, dict):
+            yield from _flat(inner, one)
+        elif isinstance(one, str | int | float) and not isinstance(one, bool):
+            yield inner, one
+
+
+def _json_parts(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Iterator[Part]:
+    """Yields the rows that have any of the columns but the step's and texts: the others log something else."""
+    import pandas as pd
+
+    numbers = [name for name in columns if name not in texts]
+    kept = numbers[1:] or numbers  # the first one is the step
+    rows = ((line, row) for line, row in _json_rows(path) if any(name in row for name in kept))
+    while batch := list(itertools.islice(rows, _CHUNK)):
+        frame = pd.DataFrame({name: [row.get(name) for _, row in batch] for name in columns}, dtype=object)
+        for name in columns:
+            if name in texts:
+                frame[name] = frame[name].map(_text).astype("category")
+            else:  # a NaN that was logged is a value, and what is missing is none
+                frame[name] = frame[name].map(lambda one: "nan" if one != one else one)
+        yield Part(path=path, frame=frame, lines=np.asarray([line for line, _ in batch], np.int64))
+
+
+def is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"PAR1"
+
+
+def _parquet(path: Path) -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise UsageError(
+            "parquet needs pyarrow", where=str(path), next_step="pip install 'lobench[parquet]', or import a csv"
+        ) from error
+    with one_line_of((OSError, ValueError), UsageError, "this is not a parquet file", where=path):
+        return pyarrow.parquet.ParquetFile(path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Some rows of a table.
+
+    Attributes:
+      lines: int64[num_rows], of the file; 0 of one without lines.
+    """
+
+    path: Path
+    frame: pd.DataFrame
+    lines: NDArray[np.int64]
+
+    def steps(self, column: str) -> NDArray[np.int64]:
+        """Returns a column of inner steps."""
+        return step_numbers(self._numbers(column, may_be_empty=False), self.lines, str(self.path), column)
+
+    def values(self, column: str) -> NDArray[np.float64]:
+        """Returns a column of numbers; an empty value is NaN."""
+        return self._numbers(column, may_be_empty=True)
+
+    def is_given(self, column: str) -> NDArray[np.bool_]:
+        """Says of each row whether it has a value; the text NaN is one."""
+        return np.asarray(self.frame[column].notna().to_numpy(), bool)
+
+    def names(self, column: str) -> tuple[list[str], NDArray[np.integer]]:
+        """Returns the names of a column of texts, and which each row has."""
+        column_of = self.frame[column].cat
+        names, codes = [str(name).strip() for name in column_of.categories], column_of.codes.to_numpy()
+        empty = [place for place, name in enumerate(names) if not name]
+        odd = (codes < 0) | np.isin(codes, empty)
+        if odd.any():
+            row = int(odd.argmax())
+            place = f"{self.path}, line {self.lines[row]}" if self.lines[row] else str(self.path)
+            raise UsageError(f"no {column}", where=place)
+        return names, codes
+
+    def _numbers(self, name: str, *, may_be_empty: bool) -> NDArray[np.float64]:
+        import pandas as pd
+
+        column = self.frame[name]
+        values = np.asarray(pd.to_numeric(column, errors="coerce"), np.float64)
+        odd = np.isnan(values)
+        if odd.any() and may_be_empty:
+            odd &= self.is_given(name)  # an empty one is what pandas writes for NaN
+            odd &= ~column.astype(str).str.strip().str.lower().isin(["nan", "+nan", "-nan"]).to_numpy(bool)
+        if odd.any():
+            row = int(odd.argmax())
+            got, line = column.iloc[row], self.lines[row]
+            place = f"{self.path}, line {line}" if line else f"{self.path}, row {row + 1}"
+            raise UsageError(f"{name} is no number", where=place, got=repr("" if got != got else got))
+        return values
+
+
+def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -> Iterator[Part]:
+    """Yields a table's rows a part at a time.
+
+    Args:
+      columns: Those that are read.
+      texts: Those among them that are read as texts, as categories: names repeat.
+    Raises:
+      UsageError: it cannot be read.
+    """
+    if is_parquet(path):
+        for batch in _parquet(path).iter_batches(batch_size=_CHUNK, columns=list(columns)):
+            frame = batch.to_pandas()
+            for name in texts:
+                frame[name] = frame[name].astype(object).map(_text).astype("category")
+            yield Part(path=path, frame=frame, lines=np.zeros(len(frame), np.int64))
+        return
+    if is_json_lines(path):
+        yield from _json_parts(path, columns, texts)
+        return
+    import pandas as pd
+
+    line = 2
+    odd = (*UNREADABLE, pd.errors.ParserError, pd.errors.EmptyDataError)
+    with one_line_of(odd, UsageError, "this is not a csv file", where=path):
+        with opened(path) as file:
+            body = _Body(file)
+            parts = pd.read_csv(
+                body,  # it reads, and that is all that pandas asks for
+                usecols=lambda name: name in columns or name == body.more,
+                dtype=dict.fromkeys(texts, object) | {body.more: "category"},  # as a category 1e-3 would be 0.001
+                keep_default_na=False,
+                na_values={name: _MISSING for name in columns if name not in texts},
+                chunksize=_CHUNK,
+                skipinitialspace=True,
+                index_col=False,
+                low_memory=False,
+            )
+            for frame in body.frames(parts):
+                _check_no_more(frame.pop(body.more), line, str(path), len(body.names))
+                lines = line + np.arange(len(frame), dtype=np.int64)
+                yield Part(path=path, frame=frame.astype(dict.fromkeys(texts, "category")), lines=lines)
+                line += len(frame)
+        body.check_whole(str(path))
+
+
+class _Body:
+    """A csv as pandas reads it, below a header that has one column more, so that cells in excess are seen.
+
+    Attributes:
+      names: Of the columns as the file has them.
+      more: The further column; a name that no other one has.
+    """
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self._tail: list[str] = []  # a list, since a line may be as long as the file
+        self._failed: BaseException | None = None
+        self.names = [name.strip() for name in next(csv.reader(file), [])]
+        self.more = "more cells" + "." * max(map(len, self.names), default=0)
+        firsts = [name if name not in self.names[:place] else "" for place, name in enumerate(self.names)]
+        header = io.StringIO()
+        csv.writer(header, lineterminator="\n").writerow(
+            [*(name or f"{self.more}{place}" for place, name in enumerate(firsts)), self.more]
+        )
+        self._header = header.getvalue()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())  # pandas asks whether it could
+
+    def read(self, size: int = -1) -> str:
+        """Returns what comes next, the header first."""
+        if self._header:
+            header, self._header = self._header, ""
+            return header
+        try:
+            text = self._file.read(size)
+        except BaseException as error:
+            self._failed = error
+            raise
+        end = max(text.rfind("\n"), text.rfind("\r")) + 1
+        self._tail = [text[end:]] if end else [*self._tail, text]
+        return text
+
+    def frames(self, parts: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """Yields what pandas makes of it; pandas says `ParserError` whatever reading raised, Ctrl-C too."""
+        try:
+            yield from parts
+        except Exception:
+            if self._failed is not None:
+                raise self._failed from None
+            raise
+
+    def check_whole(self, where: str) -> None:
+        """Raises UsageError: the last line has no end, and lacks cells; somebody writes it still."""
+        tail = "".join(self._tail)
+        cells = next(csv.reader([tail]), [])
+        if cells and len(cells) < len(self.names) and '"' not in tail:  # a cell may have lines
+            raise UsageError(
+                "the last line is cut off",
+                where=where,
+                got=f"{len(cells)} cells: {tail[:60]!r}",
+                expected=f"{len(self.names)}",
+                next_step="import it again when it is written",
+            )
+
+
+def _check_no_more(more: pd.Series, line: int, where: str, num_columns: int) -> None:
+    """Checks that no row of a part has cells that the header has not; a comma at its end is none."""
+    odd = [place for place, cell in enumerate(more.cat.categories) if str(cell).strip()]
+    if odd:
+        row = int(np.isin(more.cat.codes, odd).argmax())
+        raise UsageError(
+            "a row has more cells than the header",
+            where=f"{where}, line {line + row}",
+            expected=str(num_columns),
+            next_step="a decimal comma makes two cells of a number: write a point; quote a name that has a comma",
+        )
+
+
+def _text(value: object) -> str:
+    is_whole = isinstance(value, float) and value.is_integer()
+    return "" if value is None or value != value else str(int(value) if is_whole else value)  # type: ignore[call-overload]
+
+
+def read_table(path: Path, asked: Asked) -> Iterator[Points]:
+    """Yields the points of a tidy table.
+
+    Raises:
+      UsageError: a column is missing, a value is no number, a name is empty; with the line.
+    """
+    found = column_names(path)
+    place = {role: asked.columns.get(role, role) for role in _ROLES}
+    said = {"method": asked.method, "case": asked.case, "seed": asked.seed}
+    is_long = place["metric"] in found or place["value"] in found or not asked.metrics
+    needed = ["step", *(["metric", "value"] if is_long else [])]
+    needed += [role for role in said if place[role] in found or role in asked.columns or not said[role]]
+    wide = [] if is_long else list(asked.metrics)
+    missing = [place[role] for role in needed if place[role] not in found] + [
+        name for name in wide if name not in found
+    ]
+    missing += [name for name in asked.columns.values() if name not in found and name not in missing]
+    if missing:
+        raise UsageError(
+            f"the table lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}",
+            where=str(path),
+            got=", ".join(found)[:200],
+            expected=", ".join(place[role] for role in needed),
+            next_step=_advice(path, found, [role for role in needed if place[role] not in found]),
+        )
+    names = [role for role in ("method", "case", "seed", "metric") if role in needed]
+    texts = [place[role] for role in names]
+    columns = [*texts, *(place[role] for role in needed if role not in names), *wide]
+    if twice := [name for name in columns if found.count(name) > 1]:
+        raise UsageError(f"the table has the column {twice[0]} twice", where=str(path), expected="one of each name")
+    for part in parts_of(path, columns, texts=texts):
+        steps = part.steps(place["step"])
+        runs, run = _runs(part, {role: place[role] for role in names if role != "metric"}, said)
+        if is_long:
+            metrics, metric = part.names(place["metric"])
+            values = part.values(place["value"])
+            yield Points(runs=runs, metrics=metrics, run=run, metric=metric, step=steps, value=values, line=part.lines)
+            continue
+        for name in wide:
+            values, there = part.values(name), part.is_given(name)
+            none = np.zeros(int(there.sum()), np.int64)
+            at = (run[there], none, steps[there], values[there], part.lines[there])
+            yield Points(runs=runs, metrics=(name,), run=at[0], metric=at[1], step=at[2], value=at[3], line=at[4])
+
+
+def _advice(path: Path, found: Sequence[str], missing: Sequence[str]) -> str:
+    """Returns what to type where columns are missing."""
+    others = [text for text in (";", "\t", "|") if len(found) == 1 and text in found[0]]
+    if others:
+        return f"columns are separated by {others[0]!r} here; write commas, and decimals with a point"
+    step = next((name for name in _STEPS if name in found), "COLUMN")
+    losses = [name for name in found if "loss" in name.lower()] or [name for name in found if name != step]
+    words = {
+        "method": f"--method {shlex.quote(path.stem.partition('.')[0])}",
+        "case": "--case NAME",
+        "seed": "--seed 0",
+        "step": f"--column step={shlex.quote(step)}",
+        "metric": f"--metric {shlex.quote(losses[-1]) if losses else 'COLUMN'}",
+    }
+    typed = " ".join(words[role] for role in words if role in missing)
+    return f"{typed} says it of all rows; --column ROLE=COLUMN names the column of a role"
+
+
+def _runs(part: Part, place: Mapping[str, str], said: Mapping[str, str]) -> tuple[list[Run], NDArray[np.integer]]:
+    """Returns the runs of a part, and which each row is of."""
+    parts = {role: part.names(column) for role, column in place.items()}
+    code = np.zeros(len(part.frame), np.int64)
+    for names, codes in parts.values():
+        code = code * (len(names) + 1) + codes
+    known, first, run = np.unique(code, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # runs in the order of the file
+    rank = np.empty(len(known), np.int64)
+    rank[order] = np.arange(len(known))
+    runs = [
+        Run(**{role: parts[role][0][parts[role][1][row]] if role in parts else said[role] for role in said})
+        for row in first[order].tolist()
+    ]
+    return runs, rank[run]

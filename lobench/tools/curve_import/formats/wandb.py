@@ -1,0 +1,148 @@
+"""Histories of W&B: the csv of a chart on its web page, what `run.history()` gives, and its own files.
+
+"Step","adam-1 - val/loss","adam-1 - val/loss__MIN","adam-1 - val/loss__MAX"      a chart: a column for each run
+,_step,_runtime,_timestamp,val/loss                                               the API: one run, or a run_id
+wandb/offline-run-20261122_183036-abc123/run-abc123.wandb                         W&B's own file of a run
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from lobench.core.errors import UsageError
+from lobench.tools.curve_import.formats.tables import column_names, parts_of
+from lobench.tools.curve_import.formats.wandb_log import wandb_rows, wandb_run
+from lobench.tools.curve_import.points import Asked, Points, Run, named_run, named_runs, step_numbers
+
+__all__ = [
+    "is_api",
+    "is_chart",
+    "is_runs_table",
+    "read_api",
+    "read_chart",
+    "read_runs",
+    "refuse_runs_table",
+    "run_files",
+]
+
+_CHUNK = 100_000  # points
+_BOUNDS = ("__MIN", "__MAX")
+_RUN_COLUMNS = ("run_id", "run_name", "run", "name")
+
+
+def is_chart(names: Sequence[str]) -> bool:
+    return len(names) > 1 and all(" - " in name for name in names[1:])
+
+
+def is_api(names: Sequence[str]) -> bool:
+    return "_step" in names
+
+
+def is_runs_table(names: Sequence[str]) -> bool:
+    return len({"Name", "State", "Created", "Runtime", "User"} & set(names)) >= 4
+
+
+def refuse_runs_table(path: Path) -> None:
+    """Raises UsageError: it has a row for each run, and no curves."""
+    raise UsageError(
+        "this is W&B's table of runs, which has a row for each run and no history",
+        where=str(path),
+        expected="the csv of a chart (its menu, Export, CSV), or `run.history(samples=10**9).to_csv()`",
+    )
+
+
+def read_chart(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+    """Yields the points of a chart's csv.
+
+    Raises:
+      UsageError: its axis is no step; a value is no number.
+    """
+    axis, *rest = column_names(path)
+    if "time" in axis.lower():
+        raise UsageError(
+            "the chart's axis is time",
+            where=str(path),
+            got=repr(axis),
+            next_step="export it over Step, with no grouping by time",
+        )
+    columns = [name for name in rest if not name.endswith(_BOUNDS) and name.rpartition(" - ")[2] != "_step"]
+    split = {name: name.rpartition(" - ")[::2] for name in columns}
+    wanted = {name for name in columns if not asked.metrics or split[name][1] in asked.metrics}
+    is_bucketed = False
+    for part in parts_of(path, [axis, *rest]):
+        steps = part.steps(axis)
+        for name in sorted(wanted, key=columns.index):
+            title, metric = split[name]
+            run, values, there = named_run(title.removeprefix("Group: "), asked), part.values(name), part.is_given(name)
+            low, high = (part.frame.get(name + bound) for bound in _BOUNDS)
+            is_bucketed |= low is not None and high is not None and bool((low < high).any())
+            yield Points.of_curve(run, metric, steps[there], values[there], part.lines[there])
+    if is_bucketed:
+        notes.append(
+            f"{path}: the chart has means of several points or runs (its MIN and MAX differ), not what was logged"
+        )
+
+
+def read_api(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+    """Yields the points of what `run.history()` or `Api().runs(...).histories()` gives, as csv or parquet.
+
+    Raises:
+      UsageError: it has no metric; a value is no number.
+    """
+    found = [name for name in column_names(path) if name]
+    run_column = next((name for name in (asked.columns.get("method", ""), *_RUN_COLUMNS) if name in found), "")
+    axis = asked.columns.get("step", "_step")
+    known = [name for name in found if not name.startswith("_") and name not in (run_column, axis)]
+    columns = [name for name in known if not asked.metrics or name in asked.metrics]
+    if not columns:
+        expected = f"one of {', '.join(asked.metrics)}" if asked.metrics else "a column for each metric beside _step"
+        raise UsageError("the history has no such metric", where=str(path), got=", ".join(found), expected=expected)
+    texts = [run_column] if run_column else []
+    for part in parts_of(path, [*texts, axis, *columns], texts=texts):
+        steps = part.steps(axis)
+        groups = part.frame[run_column].astype(str) if run_column else None
+        for name in columns:
+            values, there = part.values(name), part.is_given(name)
+            for run in [path.stem.partition(".")[0]] if groups is None else groups.unique():
+                own = there if groups is None else there & (groups == run).to_numpy(bool)
+                yield Points.of_curve(named_run(str(run), asked), name, steps[own], values[own], part.lines[own])
+
+
+def run_files(place: Path) -> list[Path]:
+    """Returns W&B's own files of runs in or below a folder, in the order of their writing; or the file itself."""
+    if place.is_file():
+        return [place]
+    found = {path.resolve() for path in place.rglob("run-*.wandb") if path.is_file()}
+    return sorted(found, key=lambda path: (path.parent.name, path))
+
+
+def read_runs(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+    """Yields the points of W&B's own files. Those of one run follow one another: it was resumed.
+
+    Raises:
+      UsageError: wandb is not installed; this is no such file; a step is none.
+    """
+    axis = asked.columns.get("step", "_step")
+    files = {file: wandb_run(file) for file in run_files(place)}
+    runs = dict(named_runs(list({one.id: one for one in files.values()}.values()), asked, notes))
+    for file, logged in files.items():
+        found: dict[str, list[tuple[float, float]]] = {}
+        num_found = 0
+        for row, _ in wandb_rows(file):
+            for name in (name for name in row if name not in (axis, "") and not name.startswith("_")):
+                if axis in row and (not asked.metrics or name in asked.metrics):
+                    found.setdefault(name, []).append((row[axis], row[name]))
+                    num_found += 1
+            if num_found >= _CHUNK:
+                yield from _of_rows(runs[logged.id], found, file, axis)
+                found, num_found = {}, 0
+        yield from _of_rows(runs[logged.id], found, file, axis)
+
+
+def _of_rows(run: Run, found: Mapping[str, list[tuple[float, float]]], file: Path, axis: str) -> Iterator[Points]:
+    for name, points in found.items():
+        at, values = (np.asarray(part, np.float64) for part in zip(*points, strict=True))
+        yield Points.of_curve(run, name, step_numbers(at, np.zeros(len(at), np.int64), str(file), axis), values)

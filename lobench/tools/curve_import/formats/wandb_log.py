@@ -1,0 +1,136 @@
+"""W&B's own file of a run, `run-ID.wandb`: what an offline run leaves, and what lobench's sink reads back.
+
+A log of blocks as LevelDB has it, whose records are messages of W&B's. What a kill cut off at its end is not there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from lobench.core.errors import UsageError
+from lobench.core.wording import one_line_of
+from lobench.tools.curve_import.points import LoggedRun
+
+__all__ = ["WandbRow", "is_log", "wandb_rows", "wandb_run"]
+
+WandbRow = dict[str, float]
+
+_IDENT = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
+_BLOCK = 32768
+_HEAD = struct.Struct("<IHB")  # checksum, length, kind: whole, first, middle or last part of a record
+_WHOLE, _FIRST, _LAST = 1, 2, 4
+_SPECIAL = {"NaN", "Infinity", "-Infinity"}
+
+
+def is_log(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_IDENT)) == _IDENT
+
+
+def wandb_rows(path: Path, start: int = 0) -> Iterator[tuple[WandbRow, int]]:
+    """Yields the numbers of each row of the history, `_step` among them, and where in the file the row ends.
+
+    What is no number is left out.
+
+    Args:
+      start: Where a row ended; the next ones are yielded.
+    Raises:
+      UsageError: wandb is not installed, or this is no such file.
+    """
+    for record, end in _messages(path, start):
+        if record.WhichOneof("record_type") == "history":
+            yield {name: value for name, value in map(_item, record.history.item) if value is not None}, end
+
+
+def wandb_run(path: Path) -> LoggedRun:
+    """Returns whose history the file has, with its configuration as far as it was said before the first row.
+
+    Raises:
+      UsageError: as `wandb_rows`; it was cut off before it says it.
+    """
+    run: Any = None
+    facts: dict[str, str] = {}
+    for record, _ in _messages(path):
+        kind = record.WhichOneof("record_type")
+        if kind == "history":
+            break
+        if kind == "run":
+            run = record.run
+            said = {"group": run.run_group, "job_type": run.job_type, "tags": ",".join(run.tags)}
+            facts |= {key: value for key, value in said.items() if value}
+        if kind in ("run", "config"):
+            for item in (record.run.config if kind == "run" else record.config).update:
+                facts |= _config(".".join(["config", *(item.nested_key or [item.key])]), item.value_json)
+    if run is None:
+        raise UsageError("the file ends before it says which run it is of", where=str(path))
+    return LoggedRun(run.run_id, run.display_name or run.run_id, facts)
+
+
+def _config(name: str, text: str) -> dict[str, str]:
+    """Returns a value of a run's configuration, of an object the parts, by name; what W&B itself adds is none."""
+    if name.startswith("config._wandb"):
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {name: text}
+    if isinstance(value, dict) and value:
+        parts = (_config(f"{name}.{own}", json.dumps(one)) for own, one in value.items())
+        return {key: text for part in parts for key, text in part.items()}
+    return {name: value if isinstance(value, str) else text}
+
+
+def _item(item: Any) -> tuple[str, float | None]:
+    name = item.key or ".".join(item.nested_key)
+    kind = item.WhichOneof("value") if "value" in item.DESCRIPTOR.oneofs_by_name else None
+    value: object = getattr(item, kind) if kind else None
+    value = json.loads(item.value_json) if kind in (None, "json", "value_json") and item.value_json else value
+    if isinstance(value, str) and value in _SPECIAL:
+        return name, float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return name, float(value)
+    return name, None
+
+
+def _messages(path: Path, start: int = 0) -> Iterator[tuple[Any, int]]:
+    try:
+        messages: Any = importlib.import_module("wandb.proto.wandb_internal_pb2")
+    except ImportError as error:
+        raise UsageError("W&B's own file needs wandb", where=str(path), next_step="pip install wandb") from error
+    for content, end in _records(path, start):
+        yield messages.Record.FromString(content), end
+
+
+def _records(path: Path, start: int) -> Iterator[tuple[bytes, int]]:
+    """Yields the records up to the first one that is not whole, and where each ends."""
+    with one_line_of(OSError, UsageError, "cannot read this file", where=path), path.open("rb") as file:
+        if file.read(len(_IDENT)) != _IDENT:
+            raise UsageError("this is no file of a run of W&B's", where=str(path))
+        begun = b""
+        for kind, content, end in _parts(file, max(start, len(_IDENT))):
+            begun = content if kind in (_WHOLE, _FIRST) else begun + content
+            if kind in (_WHOLE, _LAST):
+                yield begun, end
+
+
+def _parts(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes, int]]:
+    before = start - start % _BLOCK
+    place = start - before
+    file.seek(before)
+    while block := file.read(_BLOCK):
+        while len(block) - place >= _HEAD.size:
+            checksum, length, kind = _HEAD.unpack_from(block, place)
+            content = block[place + _HEAD.size : place + _HEAD.size + length]
+            if len(content) < length or zlib.crc32(content, zlib.crc32(bytes([kind]))) != checksum:
+                return
+            place += _HEAD.size + length
+            yield kind, content, before + place
+        if len(block) < _BLOCK:  # what is appended from now on begins in the middle of this block
+            return
+        before, place = before + _BLOCK, 0

@@ -1,0 +1,177 @@
+"""What files hold, gathered before anything is written: points by run on disk, cases, directions, what is odd."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.api.settings import ImportSettings
+from lobench.core.errors import UsageError, suggestion
+from lobench.core.metric import Direction
+from lobench.core.wording import cause
+from lobench.tools.curve_import.formats.kinds import KINDS, Kind, kind_of, sha256_of
+from lobench.tools.curve_import.points import Asked, Points, Run, metric_name
+from lobench.tools.curve_import.spill import Spill
+
+__all__ = ["UNSAID", "Gathered", "Source", "sources_of"]
+
+_LOOKED_AT = 200  # parts of a file
+UNSAID = "task"  # the case of what says none
+_COMMON = "common"  # draws of seeds that their files' owner says are the same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A file, or a folder that is read as one."""
+
+    path: Path
+    kind: str
+    sha256: str
+
+
+def sources_of(files: Sequence[str | Path], kind: str) -> list[Source]:
+    """Returns what paths, and patterns of them, name.
+
+    Raises:
+      UsageError: there is none; nothing reads one.
+    """
+    found: dict[Path, None] = {}
+    for text in map(str, files):
+        try:
+            is_there = Path(text).exists()
+            paths = [Path(text)] if is_there else [Path(path) for path in sorted(glob.glob(text, recursive=True))]
+            found.update(dict.fromkeys(path.resolve() for path in paths))
+        except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, links in a circle
+            raise UsageError("this cannot be a file", where=text[:200], got=cause(error)[:100]) from error
+        if not paths:
+            raise UsageError("there is no such file", got=repr(text))
+    if not found:
+        raise UsageError("nothing to import", expected="a file, a folder, or a pattern such as 'logs/*.csv'")
+    kinds = {path: kind_of(path, kind) for path in found}
+    return [Source(path=path, kind=name, sha256=sha256_of(path, KINDS[name])) for path, name in kinds.items()]
+
+
+def _pairs(texts: Sequence[str], option: str, expected: str) -> dict[str, str]:
+    pairs = [(text.partition("=")[0].strip(), text.partition("=")[2].strip()) for text in texts]
+    for text, (left, right) in zip(texts, pairs, strict=True):
+        if not left or not right:
+            raise UsageError(option, got=repr(text), expected=expected)
+    return dict(pairs)
+
+
+def _check_roles(source: Source, columns: Mapping[str, str], settings: ImportSettings) -> None:
+    """Checks that what is said of a file is something that its reader asks for.
+
+    Raises:
+      UsageError: an option does nothing there.
+    """
+    kind = KINDS[source.kind]
+    for role in columns.keys() - set(kind.columns):
+        raise UsageError(
+            f"--column {role}={columns[role]} does nothing: {source.kind} has no column of that role",
+            where=str(source.path),
+            expected=", ".join(f"{one}=COLUMN" for one in kind.columns) or "no --column",
+            next_step=f"--{role}-from KEY takes it from what was logged" if kind.has_facts else "--pattern, of names",
+        )
+    said = {"method": settings.method_from, "case": settings.case_from, "seed": ", ".join(settings.seed_from)}
+    for role, key in said.items():
+        if key and not kind.has_facts:
+            raise UsageError(
+                f"--{role}-from {key} does nothing: {source.kind} says nothing of a run but its name",
+                where=str(source.path),
+                next_step=f"--column {role}={key}" if role in kind.columns else "--pattern takes it from names of runs",
+            )
+
+
+class Gathered:
+    """The points of all sources, and what their files say beside them. A context manager: they lie on disk."""
+
+    def __init__(self, sources: Sequence[Source], settings: ImportSettings) -> None:
+        self.sources, self.settings, self.notes = sources, settings, list[str]()
+        metrics = {text.partition("=")[0]: text.partition("=")[2] for text in settings.metrics}
+        columns = _pairs(settings.columns, "--column", "ROLE=COLUMN, such as seed=run")
+        roles = ("method", "case", "seed", "step", "metric", "value")
+        for role in columns.keys() - set(roles):
+            raise UsageError(
+                f"--column: there is no role {role!r}", expected=", ".join(roles), next_step=suggestion(role, roles)
+            )
+        self.asked = Asked(
+            columns=columns,
+            method=settings.method,
+            case=settings.case,
+            seed=settings.seed,
+            metrics={name: new or metric_name(name) for name, new in metrics.items()},
+            pattern=settings.pattern,
+            method_from=settings.method_from,
+            case_from=settings.case_from,
+            seed_from=settings.seed_from,
+            targets=Path(settings.targets) if settings.targets else None,
+        )
+        for source in sources:
+            _check_roles(source, columns, settings)
+        self.renamed = _pairs(settings.rename, "--rename", "OLD=NEW")
+        kinds = [KINDS[source.kind] for source in sources]
+        self.cases = {name: case for one, kind in self._with(kinds) for name, case in kind.cases(one.path).items()}
+        said = {
+            name: way for one, kind in self._with(kinds) for name, way in kind.directions(one.path, self.asked).items()
+        }
+        given = {metric_name(name): Direction.MAX for name in settings.maximize}
+        given |= {metric_name(name): Direction.MIN for name in settings.minimize}
+        self.directions = said | given
+        draws = {kind.draws for kind in kinds}
+        self.draws = _COMMON if settings.paired_seeds else draws.pop() if len(draws) == 1 else ""
+        where = str(sources[0].path) if len(sources) == 1 else f"{sources[0].path} and {len(sources) - 1} more"
+        self.spill = Spill(where, last_counts=any(kind.last_counts for kind in kinds))
+        self.of_runs: dict[Run, list[Source]] = {}
+        self._seen: set[str] = set()
+
+    def _with(self, kinds: Sequence[Kind]) -> Iterator[tuple[Source, Kind]]:
+        return zip(self.sources, kinds, strict=True)
+
+    def __enter__(self) -> Gathered:
+        try:
+            for source in self.sources:
+                for points in KINDS[source.kind].read(source.path, self.asked, self.notes):
+                    named = self._named(points)
+                    self.spill.add(named)
+                    for run in named.runs:
+                        known = self.of_runs.setdefault(run, [])
+                        if source not in known:
+                            known.append(source)
+        except BaseException:
+            self.spill.close()
+            raise
+        if not self.spill.num_points:
+            expected = f"values of {', '.join(self.asked.metrics)}" if self.asked.metrics else "values"
+            got = ", ".join(sorted(self._seen or self._metrics_there())) or "none"
+            raise UsageError("there is nothing to take", where=str(self.sources[0].path), got=got, expected=expected)
+        return self
+
+    def _metrics_there(self) -> set[str]:
+        """Returns the metrics that the first file has, whatever was asked for; of a long one those of its beginning."""
+        source, asked = self.sources[0], dataclasses.replace(self.asked, metrics={})
+        parts = itertools.islice(KINDS[source.kind].read(source.path, asked, []), _LOOKED_AT)
+        return {name for points in parts for name in points.metrics}
+
+    def __exit__(self, *_: object) -> None:
+        self.spill.close()
+
+    def _named(self, points: Points) -> Points:
+        """Returns points with lobench's names of metrics, and those that `--rename` gives."""
+        metrics = self.asked.metrics
+        self._seen.update(points.metrics)
+        kept = points.of_metrics(metrics) if metrics else points
+        return dataclasses.replace(
+            kept,
+            runs=[self._renamed(run) for run in points.runs],
+            metrics=[metrics.get(name) or metric_name(name) for name in points.metrics],
+        )
+
+    def _renamed(self, run: Run) -> Run:
+        case = run.case or self.settings.case or UNSAID
+        names = self.renamed
+        return Run(names.get(run.method, run.method), names.get(case, case), run.seed)

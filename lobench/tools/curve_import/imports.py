@@ -1,0 +1,299 @@
+"""`lobench import`: curves that were made elsewhere become subjects of a store, in one transaction."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lobench.api.settings import ImportSettings
+from lobench.core.case import CaseInfo
+from lobench.core.errors import UsageError, suggestion
+from lobench.core.metric import direction_of
+from lobench.core.result import Curves, EvaluationKey, Provenance
+from lobench.core.subject import Subject
+from lobench.core.wording import counted
+from lobench.engine.store.imports import (
+    Added,
+    ImportedFile,
+    add_curves,
+    forget_file,
+    imported_files,
+    known_cases,
+    record_file,
+    run_seeds,
+    sight,
+)
+from lobench.engine.store.ledger import Ledger
+from lobench.tools.curve_import.evaluations import SUITE, OwnCases, curves_of, new_case, seeds_of
+from lobench.tools.curve_import.gathered import UNSAID, Gathered, Source, sources_of
+from lobench.tools.curve_import.points import Run
+
+__all__ = ["Imported", "import_curves", "import_into"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What an import did.
+
+    Attributes:
+      methods, cases: Names.
+      num_points: Of all files.
+      num_new, num_known, num_replaced: Curves of a method, case and seed, all their metrics together.
+      notes: What is odd, a line each.
+      keys: Of the evaluations, those that were known too.
+    """
+
+    store: Path
+    kinds: tuple[str, ...]
+    methods: tuple[str, ...]
+    cases: tuple[str, ...]
+    num_points: int
+    num_new: int
+    num_known: int
+    num_replaced: int
+    notes: tuple[str, ...]
+    keys: tuple[tuple[EvaluationKey, CaseInfo], ...] = ()
+
+    def describe(self, said: Collection[str] = ()) -> str:
+        """Returns what was done, a line each, without the notes that were said."""
+        what = f"{counted(len(self.methods), 'method')} on {counted(len(self.cases), 'case')}"
+        counts = [counted(self.num_new, "new curve")]
+        counts += [f"{self.num_known:,} known already"] * bool(self.num_known)
+        counts += [f"{self.num_replaced:,} replaced"] * bool(self.num_replaced)
+        head = (
+            f"{self.store}: {what}, {counted(self.num_points, 'value')} ({', '.join(self.kinds)}): {', '.join(counts)}"
+        )
+        return "\n".join([head, *(note for note in self.notes if note not in said)])
+
+    def to_record(self) -> dict[str, Any]:
+        """Returns what `--format json` prints."""
+        found = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "keys"}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()} | {
+            "store": str(self.store)
+        }
+
+
+def import_curves(
+    *files: str | Path, store: str | Path, say: Callable[[str], None] = lambda note: None, **options: Any
+) -> Imported:
+    """Imports curves into a store, which is made where there is none. Nothing is written where anything is wrong.
+
+    Args:
+      files: Paths, and patterns of them (`logs/*.csv`).
+      say: Is told what is odd of the files before anything is written.
+      options: Of `ImportSettings`: kind, columns, method, metrics, rename, paired_seeds, ...
+    Raises:
+      UsageError: a file cannot be read as what it is; a point twice; other values of a curve that the store has.
+      StoreBusy, StoreError: the store cannot be written.
+    """
+    settings, folder = ImportSettings(**options), Path(store)
+    sources = sources_of(files, settings.kind)
+    with (
+        _removed_if_new(folder),
+        Gathered(sources, settings) as gathered,
+        Ledger.open(folder, name="import") as ledger,
+    ):
+        for note in gathered.notes:
+            say(note)
+        return import_into(ledger, gathered, settings)
+
+
+@contextlib.contextmanager
+def _removed_if_new(store: Path) -> Iterator[None]:
+    """Removes a store that was made for an import which failed."""
+    is_new = not store.exists()
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            shutil.rmtree(store, ignore_errors=True)
+        raise
+
+
+def import_into(
+    ledger: Ledger,
+    gathered: Gathered,
+    settings: ImportSettings,
+    *,
+    own_cases: Sequence[CaseInfo] = (),
+    names: Mapping[str, str] | None = None,
+) -> Imported:
+    """Writes what was gathered into a ledger, in one transaction.
+
+    Args:
+      own_cases: That lobench trains, besides those that the ledger holds.
+      names: What a method of the files is called in the store; those without one are left out. None: all, as they are.
+    Raises:
+      UsageError: see `import_curves`.
+    """
+    spill, notes = gathered.spill, list(gathered.notes)
+    files = [_file(source, settings) for source in gathered.sources]
+    before = imported_files(ledger)
+    cases = _cases(ledger, gathered, own_cases, notes)
+    until = _until(settings.until_step, spill.runs)
+    called = {run.method: run.method if names is None else names.get(run.method, "") for run in spill.runs}
+    written = _Written()
+    with ledger.transaction():
+        for file in files:
+            notes += _changed(file, before)
+            if settings.replace:
+                written.added.replaced += forget_file(ledger, file.file)
+        for name in filter(None, called.values()):  # tables have the order of the files
+            sight(ledger, Subject.of_imported(name))
+        seeds = seeds_of(
+            spill.runs,
+            are_draws=bool(gathered.draws),
+            known=lambda run: run_seeds(ledger, Subject.of_imported(called[run.method]), cases[run.case][0]),
+        )
+        for run, metrics in spill.curves():
+            if not (name := called[run.method]):
+                continue
+            case, is_own = cases[run.case]
+            curves, others = curves_of(
+                run,
+                metrics,
+                case,
+                seed=seeds[run],
+                until=until.get(run.method, case.num_inner_steps if is_own else None),
+                provenance=_provenance(gathered.of_runs[run], gathered.draws),
+                directions=gathered.directions,
+            )
+            key = add_curves(ledger, Subject.of_imported(name), case, curves, written.added, replaces=settings.replace)
+            written.note(name, key, case, curves, others)
+        if written.added.new or written.added.replaced:
+            for file in files:
+                record_file(ledger, file, num_new=written.added.new)
+    return Imported(
+        store=ledger.store,
+        kinds=tuple(dict.fromkeys(source.kind for source in gathered.sources)),
+        methods=tuple(dict.fromkeys(method for method, _ in written.ends)),
+        cases=tuple(dict.fromkeys(case for _, case in written.ends)),
+        num_points=spill.num_points,
+        num_new=written.added.new,
+        num_known=written.added.known,
+        num_replaced=written.added.replaced,
+        notes=tuple(dict.fromkeys((*notes, *written.notes()))),
+        keys=tuple(written.keys),
+    )
+
+
+class _Written:
+    """What an import wrote, and what is odd of it."""
+
+    def __init__(self) -> None:
+        self.added = Added()
+        self.keys: list[tuple[EvaluationKey, CaseInfo]] = []
+        self.ends: dict[tuple[str, str], set[int]] = {}  # last steps of the seeds, by method and case
+        self._left_out = Counter[str]()
+
+    def note(self, method: str, key: EvaluationKey, case: CaseInfo, curves: Curves, left_out: Iterable[str]) -> None:
+        self.keys.append((key, case))
+        self.ends.setdefault((method, f"{case.suite}/{case.name}"), set()).add(curves.eval_steps[-1])
+        self._left_out.update(left_out)
+
+    def notes(self) -> list[str]:
+        found = [
+            f"{name} is left out of {counted(count, 'run')}: it was not logged at every step of the primary metric"
+            for name, count in sorted(self._left_out.items())
+        ]
+        return found + [
+            f"{method} on {case}: its seeds end at steps {min(ends)} to {max(ends)}; --until-step {method}=STEP cuts"
+            for (method, case), ends in self.ends.items()
+            if len(ends) > 1
+        ]
+
+
+def _file(source: Source, settings: ImportSettings) -> ImportedFile:
+    said = {name: value for name, value in dataclasses.asdict(settings).items() if value and name != "replace"}
+    options = json.dumps(said, sort_keys=True, default=str)
+    return ImportedFile(file=str(source.path), sha256=source.sha256, reader=source.kind, options=options)
+
+
+def _changed(file: ImportedFile, before: Sequence[ImportedFile]) -> list[str]:
+    """Returns a line where a file was imported before, and is another one now."""
+    last = next((one for one in reversed(before) if one.file == file.file), None)
+    if last is None or last.sha256 == file.sha256:
+        return []
+    return [f"{file.file} has changed since it was imported: sha256 {last.sha256[:12]}, now {file.sha256[:12]}"]
+
+
+def _provenance(sources: Sequence[Source], draws: str) -> Provenance:
+    imported = {
+        "file": "; ".join(str(source.path) for source in sources),
+        "sha256": "; ".join(source.sha256 for source in sources),
+        "kind": "; ".join(dict.fromkeys(source.kind for source in sources)),
+        "draws": draws,
+    }
+    return Provenance(imported=imported)
+
+
+def _until(texts: Sequence[str], runs: Sequence[Run]) -> dict[str, int]:
+    """Returns at which step the curves of each method end that is told one."""
+    methods = dict.fromkeys(run.method for run in runs)
+    found: dict[str, int] = {}
+    for text in texts:
+        method, _, step = text.rpartition("=")
+        if not step.isdecimal() or (method and method not in methods):
+            expected = f"STEP or METHOD=STEP, of the methods {', '.join(methods)}"
+            raise UsageError("--until-step", got=repr(text), expected=expected, next_step=suggestion(method, methods))
+        found |= {method: int(step)} if method else {name: int(step) for name in methods if name not in found}
+    return found
+
+
+def _cases(
+    ledger: Ledger, gathered: Gathered, own_cases: Sequence[CaseInfo], notes: list[str]
+) -> dict[str, tuple[CaseInfo, bool]]:
+    """Returns the case of each name that the files have, and whether it is one that lobench trains."""
+    stored = known_cases(ledger)
+    own = OwnCases(cases=[*(case for case, is_imported in stored if not is_imported), *own_cases])
+    imported = {f"{case.suite}/{case.name}": case for case, is_imported in stored if is_imported}
+    found: dict[str, tuple[CaseInfo, bool]] = {}
+    for name in dict.fromkeys(run.case for run in gathered.spill.runs):
+        hinted = gathered.cases.get(name)
+        same = next((case for case in own.cases if hinted is not None and case.identity == hinted.identity), None)
+        # Where an experiment has one case, a file need not say which it is.
+        only = own_cases[0] if name == UNSAID and len(own_cases) == 1 else None
+        known = same or (None if hinted is not None else own.named(name) or only)
+        if known is not None:
+            if hinted is None:
+                notes.append(f"case {name!r} is {known.suite}/{known.name}, which lobench trains")
+            found[name] = (dataclasses.replace(known, optimizer_hash=""), hinted is None)
+            continue
+        case = (
+            hinted or imported.get(name) or imported.get(f"{SUITE}/{name}") or new_case(name, _primary(name, gathered))
+        )
+        last = max(case.num_inner_steps, gathered.spill.last_step(name))
+        found[name] = (dataclasses.replace(case, num_inner_steps=last), False)
+        _check_direction(case, gathered)
+    return found
+
+
+def _primary(case: str, gathered: Gathered) -> str:
+    """Returns the primary metric of a new case: the first that was asked for, or the only one."""
+    there = gathered.spill.metrics_of(case)
+    asked = [name for name in gathered.asked.metrics.values() if name in there]
+    if not asked and len(there) > 1:
+        raise UsageError(
+            f"case {case!r} has several metrics, and none is said to be the primary one",
+            where=str(gathered.sources[0].path),
+            got=", ".join(there),
+            next_step=f"--metric {there[0]} takes that; the first one of several is the primary one",
+        )
+    return (asked or list(there))[0]
+
+
+def _check_direction(case: CaseInfo, gathered: Gathered) -> None:
+    if direction_of(case.primary_metric, gathered.directions) is None:
+        name = case.primary_metric
+        raise UsageError(
+            f"nobody has said which way {name} is better",
+            where=str(gathered.sources[0].path),
+            next_step=f"--maximize {name}, or --minimize {name}",
+        )

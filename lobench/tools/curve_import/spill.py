@@ -1,0 +1,142 @@
+"""Groups points by run, on disk: memory does not grow with their number, but with the longest run's."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lobench.core.errors import UsageError
+from lobench.tools.curve_import.points import Points, Run
+
+__all__ = ["Curve", "Spill"]
+
+_BUCKETS = 64
+_ROW = np.dtype([("run", "<i4"), ("metric", "<i4"), ("step", "<i8"), ("value", "<f8"), ("line", "<i8")])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One metric of one run, by step."""
+
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+
+class Spill:
+    """Takes points in any order, gives them back run by run. A context manager: its files go with it.
+
+    Args:
+      last_counts: Of a step that a run has twice the last value counts; otherwise it is an error.
+    """
+
+    def __init__(self, where: str, *, last_counts: bool) -> None:
+        self._where, self._last_counts = where, last_counts
+        self._folder = tempfile.TemporaryDirectory(prefix="lobench-import-")
+        self._files: dict[int, IO[bytes]] = {}
+        self._runs: dict[Run, int] = {}
+        self._metrics: dict[str, int] = {}
+        self._of_runs: dict[int, set[int]] = {}
+        self._last = np.zeros(0, np.int64)
+        self.num_points = 0
+
+    def __enter__(self) -> Spill:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Removes its files."""
+        for file in self._files.values():
+            file.close()
+        self._folder.cleanup()
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """Those seen so far, in the order of their first points."""
+        return tuple(self._runs)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return tuple(self._metrics)
+
+    def metrics_of(self, case: str) -> tuple[str, ...]:
+        """Returns the metrics that runs of a case have."""
+        names = self.metrics
+        found = (self._of_runs.get(number, set()) for run, number in self._runs.items() if run.case == case)
+        return tuple(names[place] for place in sorted(set[int]().union(*found)))
+
+    def last_step(self, case: str) -> int:
+        """Returns the last step of any run of a case."""
+        return max(int(self._last[number]) for run, number in self._runs.items() if run.case == case)
+
+    def add(self, points: Points) -> None:
+        """Takes points."""
+        runs = np.asarray([self._runs.setdefault(run, len(self._runs)) for run in points.runs], np.int32)
+        metrics = np.asarray([self._metrics.setdefault(name, len(self._metrics)) for name in points.metrics], np.int32)
+        rows = np.empty(len(points.step), _ROW)
+        if not len(rows):
+            return
+        if (points.step < 0).any():
+            at = int((points.step < 0).argmax())
+            run = f"{points.runs[points.run[at]]}, metric {points.metrics[points.metric[at]]!r}"
+            raise UsageError(
+                "a step is below 0", where=self._where, got=f"{run}: {points.step[at]}", expected="0 or more"
+            )
+        rows["run"], rows["metric"] = runs[points.run], metrics[points.metric]
+        rows["step"], rows["value"], rows["line"] = points.step, points.value, points.line
+        self.num_points += len(rows)
+        for one in np.unique(rows["run"].astype(np.int64) << 32 | rows["metric"]).tolist():
+            self._of_runs.setdefault(one >> 32, set()).add(one & 0xFFFFFFFF)
+        self._last = np.append(self._last, np.zeros(len(self._runs) - len(self._last), np.int64))
+        np.maximum.at(self._last, rows["run"], rows["step"])
+        bucket = rows["run"] % _BUCKETS
+        for place in np.unique(bucket).tolist():
+            self._file(place).write(rows[bucket == place].tobytes())
+
+    def _file(self, place: int) -> IO[bytes]:
+        if place not in self._files:
+            self._files[place] = (Path(self._folder.name) / str(place)).open("w+b")
+        return self._files[place]
+
+    def curves(self) -> Iterator[tuple[Run, Mapping[str, Curve]]]:
+        """Yields each run with its metrics.
+
+        Raises:
+          UsageError: a run has a step twice.
+        """
+        runs, metrics = self.runs, self.metrics
+        for file in self._files.values():
+            file.seek(0)
+            rows = np.frombuffer(file.read(), _ROW)
+            rows = rows[np.lexsort((rows["step"], rows["metric"], rows["run"]))]  # stable: equal ones in order of sight
+            for run in _parts(rows, "run"):
+                name = runs[run[0]["run"]]
+                yield name, {metrics[one[0]["metric"]]: self._curve(name, one) for one in _parts(run, "metric")}
+
+    def _curve(self, run: Run, rows: NDArray[np.void]) -> Curve:
+        is_last = np.append(rows["step"][1:] != rows["step"][:-1], True)
+        if not is_last.all() and not self._last_counts:
+            first, second = rows[~is_last][0], rows[1:][~is_last[:-1]][0]
+            lines = f", lines {first['line']} and {second['line']}" if first["line"] else ""
+            metric = self.metrics[first["metric"]]
+            raise UsageError(
+                "a point is there twice",
+                where=self._where + lines,
+                got=f"{run}, metric {metric!r}, step {first['step']}: {first['value']:g} and {second['value']:g}",
+                next_step="is something else, a trial say, told apart by another column? --column seed=COLUMN",
+            )
+        kept = rows[is_last]
+        return Curve(steps=kept["step"].copy(), values=kept["value"].copy())
+
+
+def _parts(rows: NDArray[np.void], field: str) -> list[NDArray[np.void]]:
+    """Cuts rows that are in order where a field changes."""
+    return np.split(rows, np.flatnonzero(np.diff(rows[field])) + 1)

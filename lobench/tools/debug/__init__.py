@@ -1,0 +1,1 @@
+"""`lobench debug`: one training, replayed and diagnosed."""

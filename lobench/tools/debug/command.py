@@ -1,0 +1,49 @@
+"""`lobench debug`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lobench.api.settings import WatchSettings
+from lobench.cli.options import options_of
+from lobench.cli.output import emit, format_option, told_aside
+
+__all__ = ["debug"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  lobench debug quick/relu32 --checkpoint runs/today/theta_300.npz --seed 3
+  lobench debug relu32 --suite suites/quick --optimizer "sgd(); sgd.learning_rate = 30.0"
+  lobench debug quick/relu32 --optimizer "SGD, tuned" --store .lobench/experiment
+
+Exit codes: 0, whatever was found; 2 usage."""
+)
+@click.argument("case", metavar="SUITE/CASE")
+@click.option("--suite", default="", help="Suite folder, .gin file, or a shipped one's name, if CASE is a name alone.")
+@click.option("--checkpoint", default="", help="What it is trained with: a checkpoint, or its name in a store.")
+@click.option("--optimizer", default="", help="Instead: adam(); adam.learning_rate = 1e-3, or its name in a store.")
+@click.option("--store", type=click.Path(path_type=Path), help="Where a label, a scope or an outer step is looked up.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Whose training.")
+@click.option("--task-index", default=0, show_default=True, help="Of a family of tasks, which of the seed's.")
+@click.option(
+    "--home", default="quick", show_default=True, help='Suite that tells the usual range of a rule\'s inputs; "": none.'
+)
+@click.option("--output", type=click.Path(path_type=Path), help="The page (default: in .lobench/debug).")
+@options_of(WatchSettings, "gin_files", "gin_params", "allow_pickle")
+@format_option("text", "json")
+def debug(case: str, kind: str, **options: object) -> None:
+    """Replay one training bit for bit, and say what went wrong in it.
+
+    It says the first value that is not finite, or whose updates were too large when the loss left its best, or which
+    layer learns nothing; the step; and which input of a learned rule left the range that it has elsewhere. One page
+    shows losses, updates, gradients and states step by step.
+    """
+    from lobench.tools.debug.debug import debug as debugged
+    from lobench.tools.debug.page import debugged_text
+
+    found = told_aside(debugged, case, **options)
+    emit("debug", found.to_record()) if kind == "json" else click.echo(debugged_text(found))

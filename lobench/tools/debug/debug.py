@@ -1,0 +1,177 @@
+"""`lobench debug`: replays one training, and says what went wrong in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from lobench.api.components import plugins_of
+from lobench.api.resolve import find_trained
+from lobench.api.settings import command_text, texts
+from lobench.core.case import CaseSpec
+from lobench.core.errors import LobenchError, UsageError
+from lobench.engine.checkpoints.given import layers_at
+from lobench.engine.chief.interfaces import Progress
+from lobench.engine.config.bound import insists_on_optimizer
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.shipped import find_suite
+from lobench.engine.config.suite import spec_called, specs_of
+from lobench.engine.whole_file import write_whole
+from lobench.evaluation.request import ThetaLeaves
+from lobench.report.live.notebook_progress import default_progress
+from lobench.tools.debug.diagnosis import Ranges, diagnose
+from lobench.tools.debug.page import Debugged, write_debug_page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["debug"]
+
+FOLDER = Path(".lobench") / "debug"
+
+
+def debug(
+    case: str,
+    *,
+    suite: str | Path = "",
+    checkpoint: str | Path = "",
+    optimizer: str = "",
+    seed: int = 0,
+    task_index: int = 0,
+    home: str = "quick",
+    store: str | Path | None = None,
+    output: str | Path | None = None,
+    gin_files: Sequence[str | Path] = (),
+    gin_params: Sequence[str] = (),
+    allow_pickle: bool = False,
+    progress: Progress | None = None,
+) -> Debugged:
+    """Replays a training bit for bit, step by step, and writes a page on it.
+
+    It takes a process whose jax backend it can make as the case wants it, as the command line's is.
+
+    Args:
+      case: `suites/quick/relu32`, or `relu32` with a suite.
+      suite: A folder, a `.gin` file, or a shipped suite's name.
+      checkpoint, optimizer: What it is trained with, one of them, as `lobench.evaluate` takes them; none where the case
+        insists on an optimizer.
+      seed: Whose training.
+      task_index: Of a family of tasks, which of the seed's.
+      home: The suite whose trainings tell the usual range of a learned rule's inputs; "": nobody looks.
+      store: Where names are looked up: a label, a scope, an outer step; `STORE@NAME` says it too.
+      output: Of the page; None: below `.lobench/debug`.
+      gin_files, gin_params: Bound over the suite's own bindings.
+      allow_pickle: Load a checkpoint that is a pickle; it can run code.
+      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
+    Raises:
+      UsageError: a checkpoint and an optimizer, or neither where the case insists on none; a seed below 0.
+      SuiteError: no such case.
+      LobenchError: as for `lobench.evaluate`.
+    """
+    if checkpoint and optimizer:
+        raise UsageError("debugging takes a checkpoint or an optimizer, one of them")
+    given_as, own_params = (checkpoint, optimizer), gin_params
+    if checkpoint or optimizer:
+        kind: Literal["checkpoint", "optimizer"] = "checkpoint" if checkpoint else "optimizer"
+        found = find_trained(str(checkpoint or optimizer), kind, None if store is None else Path(store))
+        checkpoint, optimizer, own_params = found.checkpoint, found.optimizer, (*found.gin_params, *gin_params)
+    if seed < 0:
+        raise UsageError("--seed", got=str(seed), expected="0 or more")
+    progress = progress or default_progress()
+    say = progress.say
+    folder, spec = _case(case, str(suite))
+    manager = plugins_of([folder], progress)
+    theta = ThetaLeaves(leaves=None, where="optimizer")
+    if checkpoint:
+        _, theta = ThetaLeaves.read(str(checkpoint), manager, allow_pickle=allow_pickle)
+    layers = layers_at(checkpoint, manager, optimizer=optimizer, gin_files=gin_files, gin_params=own_params)
+    if not checkpoint and not optimizer and not insists_on_optimizer(spec, layers):
+        raise UsageError(
+            "the case insists on no optimizer",
+            where=f"{spec.suite}/{spec.name}",
+            next_step="give --checkpoint PATH or --optimizer 'adam()'",
+        )
+    from lobench.evaluation.runner import claim_for, wrong_threads
+    from lobench.tools.debug.replayed_case import replay_case  # imports jax, which reads the number of threads
+
+    if not claim_for(spec, layers):
+        raise wrong_threads(1, spec.path)
+    say(f"replaying {spec.suite}/{spec.name}, seed {seed}")
+    replayed = replay_case(layers, spec, theta, seed, task_index=task_index)
+    training, at_home = replayed.training, ""
+    if home and theta.leaves is not None and any(step.inputs for step in training.steps):
+        training = replace(training, usual=_usual(home, layers, theta, spec, say))
+        at_home = f"The rule's inputs are compared with those that it has on {home}."
+    debugged = Debugged(
+        name=f"{spec.suite}/{spec.name}",
+        trained_with=str(checkpoint) or optimizer or "its own optimizer",
+        seed=seed,
+        block=str(replayed.block),
+        training=training,
+        verdict=diagnose(training),
+        difference=replayed.difference,
+        home=at_home,
+        command=command_text(
+            *("lobench", "debug", case),
+            suite=str(suite),
+            checkpoint=str(given_as[0]),
+            optimizer=given_as[1],
+            store=str(store or ""),
+            seed=str(seed),
+            task_index=str(task_index or ""),
+            home="" if home == "quick" else home,
+            gin_file=texts(gin_files),
+            gin_param=tuple(gin_params),
+        )
+        + " --home ''" * (not home)
+        + " --allow-pickle" * allow_pickle,
+    )
+    page = Path(output) if output else FOLDER / f"{spec.suite}-{spec.name}-seed{seed}.html"
+    write_debug_page(debugged, page)
+    say(f"page: {page}")
+    return debugged
+
+
+def _case(case: str, suite: str) -> tuple[str, CaseSpec]:
+    """Returns the suite's folder, or file, and the case.
+
+    Raises:
+      UsageError: no suite. SuiteError: no such suite, no such case, or several.
+    """
+    place, _, name = case.rpartition("/") if not suite else (suite, "", case)
+    if not place:
+        raise UsageError("whose case?", got=repr(case), expected="SUITE/CASE, or --suite SUITE")
+    folder = str(find_suite(place))
+    return folder, spec_called(name, folder)
+
+
+def _usual(home: str, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, say: Callable[[str], None]) -> Ranges:
+    """Returns the ranges that the rule's inputs have in a suite, but for the case itself; kept beside the pages."""
+    from lobench.tools.debug.replayed_case import ranges_on, widened
+
+    around = hashlib.sha256(repr(layers).encode()).hexdigest()[:8]
+    name = "-".join([theta.sha256[:16], around, home.strip("/").replace("/", "-"), spec.suite, spec.name])
+    kept = FOLDER / "ranges" / f"{name}.json"
+    if kept.is_file():
+        record = json.loads(kept.read_text(encoding="utf-8"))
+        return {
+            name: (np.asarray(both[0], np.float32), np.asarray(both[1], np.float32)) for name, both in record.items()
+        }
+    found: Ranges = {}
+    for one in specs_of(find_suite(home)):
+        if (one.path, one.name) == (spec.path, spec.name):
+            continue
+        say(f"the rule's usual inputs: {one.suite}/{one.name}")
+        try:
+            found = widened(found, ranges_on(layers, one, theta, 0))
+        except LobenchError as error:
+            say(f"left out: {error}")
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(kept, json.dumps({name: [part.tolist() for part in both] for name, both in found.items()}) + "\n")
+    return found

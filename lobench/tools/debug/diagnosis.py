@@ -1,0 +1,344 @@
+"""What went wrong in a training, from what each of its steps showed: facts and one line, by rules that can be read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lobench.core.wording import counted
+
+__all__ = ["KINDS", "Bad", "Kind", "Step", "Training", "Verdict", "diagnose", "outside", "smoothed", "update_ratios"]
+
+# Where values become non-finite, in the order in which a step computes them; then troubles of finite numbers.
+Place: TypeAlias = Literal["parameters", "batch", "loss", "model_state", "gradient", "optimizer_state", "output"]
+Kind: TypeAlias = Literal[
+    "non_finite", "one_layer", "all_layers", "jump", "dead_layer", "underflow", "lost_updates", "frozen",
+    "tiny_updates", "stall", "none",
+]  # fmt: skip
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+Ranges: TypeAlias = Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]
+
+_TIMES = 10.0  # how many times its best a loss is that is in trouble
+_ALONE = 8.0  # how many times those of the other layers the updates of one are that is at fault alone
+_LOW = ("bfloat16", "float16")
+_SMALL = 0.01  # updates over weights that no loss explodes of
+_TINY = 1e-6  # updates over weights that change nothing
+_SAID = {
+    "parameters": "the parameters",
+    "batch": "the batch",
+    "loss": "the task's loss",
+    "model_state": "the task's model state",
+    "gradient": "the gradient",
+    "optimizer_state": "the optimizer's state",
+    "output": "the rule's output",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bad:
+    """A leaf that is not finite: how many NaNs and infinities it has, of how many values."""
+
+    place: Place
+    leaf: str
+    num_nan: int
+    num_inf: int
+    size: int
+
+    @property
+    def text(self) -> str:
+        values = " and ".join(
+            f"{count} {name}" for count, name in ((self.num_nan, "NaN"), (self.num_inf, "inf")) if count
+        )
+        return f"{_SAID[self.place]}{f' {self.leaf}' if self.leaf else ''} ({values} of {counted(self.size, 'value')})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One inner step. Sizes are root mean squares, by leaf of the parameters.
+
+    Attributes:
+      zeros: Share of the gradient that is exactly 0.
+      unmoved: Share of the values with a gradient that the step left as they were.
+      state: Largest absolute value, by leaf of the optimizer's state.
+      bad: In the order in which a step computes them.
+      inputs: Of a learned rule, by leaf of theta the lowest and the highest value of each input.
+    """
+
+    step: int
+    loss: float
+    weights: Mapping[str, float]
+    updates: Mapping[str, float]
+    gradients: Mapping[str, float] = field(default_factory=dict)
+    zeros: Mapping[str, float] = field(default_factory=dict)
+    unmoved: Mapping[str, float] = field(default_factory=dict)
+    state: Mapping[str, float] = field(default_factory=dict)
+    bad: tuple[Bad, ...] = ()
+    inputs: Ranges = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """A training as it was replayed.
+
+    Attributes:
+      dtypes: By leaf of the parameters.
+      num_inner_steps: Of the whole; the steps may be fewer.
+      minimum: The lowest value that the loss can have, `Case.minimum`.
+      usual: The ranges of a learned rule's inputs where it is at home; {} where nobody looked.
+    """
+
+    steps: tuple[Step, ...]
+    dtypes: Mapping[str, str]
+    num_inner_steps: int
+    minimum: float = 0.0
+    usual: Ranges = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a training suffers from.
+
+    Attributes:
+      place: Where the first non-finite value is; "" where all are finite.
+      leaf: That it is about: of the parameters, of the state; "" where it is about all.
+      step: At which it shows; None where there is no trouble.
+      onset: The last step before: what to look at.
+      line: One sentence.
+      facts: Further sentences.
+    """
+
+    kind: Kind
+    place: Place | Literal[""] = ""
+    leaf: str = ""
+    step: int | None = None
+    onset: int | None = None
+    line: str
+    facts: tuple[str, ...] = ()
+
+
+def diagnose(training: Training) -> Verdict:
+    """Returns the verdict on a training of one step or more.
+
+    Non-finite values come first, unless the training had exploded before; then a loss that is ten times its best; then
+    layers that learn nothing; then a loss that no longer falls.
+    """
+    steps = training.steps
+    bad = next((step for step in steps if step.bad), None)
+    burst = _burst(training)
+    if bad is not None and not _was_exploding(training, bad, burst):
+        found = _non_finite(training, bad)
+    elif burst is not None or bad is not None:
+        found = _explosion(training, burst if burst is not None else _before(training, bad), bad)
+    else:
+        found = _idle(training) or _stalled(training)
+    strange = outside(training)
+    told = []
+    if strange is not None and (found.step is None or strange[0] <= found.step):
+        told.append(strange[1])
+    if found.kind in ("one_layer", "all_layers") and (idle := _idle(training)) is not None:
+        told.append(f"afterwards: {idle.line}")
+    if strange is not None and found.kind in ("one_layer", "all_layers", "stall") and told:
+        found = replace(found, line=f"{found.line}; {strange[1]}")
+    return replace(found, facts=(*found.facts, *told))
+
+
+def smoothed(values: Sequence[float]) -> NDArray[np.float64]:
+    """Returns means over the last few values: float64[num_steps]."""
+    found = np.asarray(values, np.float64)
+    width = max(1, min(10, len(found) // 20))
+    with np.errstate(invalid="ignore"):
+        ends = np.cumsum(np.concatenate([[0.0], found]))
+        counts = np.minimum(np.arange(1, len(found) + 1), width)
+        return np.asarray((ends[1:] - ends[np.arange(1, len(found) + 1) - counts]) / counts)
+
+
+def update_ratios(training: Training, step: Step) -> dict[str, float]:
+    """Returns by leaf the size of a step's update over that of the weights; small weights count as middling ones.
+
+    A bias that begins at 0 would have an infinite one.
+    """
+    sizes = [size for size in step.weights.values() if math.isfinite(size)]
+    usual = float(np.median(sizes)) if sizes else 0.0
+    return {leaf: update / max(step.weights[leaf], usual, 1e-12) for leaf, update in step.updates.items()}
+
+
+def outside(training: Training) -> tuple[int, str] | None:
+    """Returns the first step at which an input of the rule leaves its usual range by a tenth, and a sentence on it."""
+    for step in training.steps:
+        for leaf, (low, high) in step.inputs.items():
+            if leaf not in training.usual:
+                continue
+            least, most = training.usual[leaf]
+            room = 0.1 * np.maximum(most - least, 1e-6)
+            beyond = np.maximum(least - room - low, high - most - room) / np.maximum(most - least, 1e-6)
+            if beyond.max() > 0:
+                which = int(beyond.argmax())
+                value = high[which] if high[which] > most[which] else low[which]
+                there = f"it lies in [{least[which]:.3g}, {most[which]:.3g}] where the rule is at home"
+                return step.step, f"at step {step.step} input {which} of {leaf} is {value:.3g}, {there}"
+    return None
+
+
+def _burst(training: Training) -> int | None:
+    """Returns the place of the first step whose loss is ten times its best, and stays so.
+
+    Single batches differ: medians of a few are compared.
+    """
+    losses, best = _losses(training), math.inf
+    width = max(1, min(21, len(losses) // 6))
+    for place in range(len(losses)):
+        middle = float(np.median(losses[max(place + 1 - width, 0) : place + 1]))
+        if middle > _TIMES * best > 0:
+            return _run_up(losses, place, best)
+        if math.isfinite(middle) and (place == 0 or place + 1 >= width):
+            best = min(best, middle)
+    return None
+
+
+def _before(training: Training, bad: Step | None) -> int:
+    """Returns the place at which a training began to run away that is not finite soon after."""
+    place = training.steps.index(bad) if bad is not None else 0
+    losses = _losses(training)
+    return _run_up(losses, place, float(np.median(losses[: max(place // 2, 1)])))
+
+
+def _losses(training: Training) -> NDArray[np.float64]:
+    return np.asarray([step.loss for step in training.steps], np.float64) - training.minimum
+
+
+def _run_up(losses: NDArray[np.float64], place: int, best: float) -> int:
+    """Returns the first step of those up to a place whose losses are ten times the best."""
+    while place and not losses[place - 1] <= _TIMES * best:
+        place -= 1
+    return place
+
+
+def _was_exploding(training: Training, bad: Step, burst: int | None) -> bool:
+    """Says whether weights or losses had run away before the first value was not finite."""
+    if bad.bad[0].place in ("batch", "parameters", "model_state"):
+        return False
+    before = [step for step in training.steps if step.step < bad.step]
+    if not before:
+        return False
+    if burst is not None and training.steps[burst].step < bad.step:
+        return True
+    last, first = before[-1], before[0]
+    usual = float(np.median([*first.weights.values()]))
+    grown = [last.weights[leaf] > 100 * max(size, usual) for leaf, size in first.weights.items()]
+    return any(grown) or any(ratio > 1 for ratio in update_ratios(training, last).values())
+
+
+def _non_finite(training: Training, bad: Step) -> Verdict:
+    first = bad.bad[0]
+    line = f"at step {bad.step} the first value that is not finite is in {first.text}"
+    facts = [f"also at step {bad.step}: {other.text}" for other in bad.bad[1:5]]
+    if first.place == "loss":
+        line += ": parameters, state and batch are finite"
+    before = next((step for step in reversed(training.steps) if step.step == bad.step - 1), None)
+    if first.place == "optimizer_state" and before is not None and first.leaf in before.state:
+        then = [step.state.get(first.leaf, math.nan) for step in training.steps if step.step < bad.step]
+        line += f"; before it was {then[-1]:.3g} at most"
+        if then[-1] > 1e6 and first.num_inf + first.num_nan:
+            line += f", and {then[0]:.3g} at step {training.steps[0].step}: it overflows"
+    return Verdict(
+        kind="non_finite", place=first.place, leaf=first.leaf, step=bad.step, onset=max(bad.step - 1, 0), line=line,
+        facts=tuple(facts),
+    )  # fmt: skip
+
+
+def _explosion(training: Training, place: int, bad: Step | None) -> Verdict:
+    """Returns whose updates were too large when the loss was still good."""
+    steps = training.steps
+    onset, here = steps[max(place - 1, 0)], steps[place]
+    # The updates that led there, the first of them that were large: once it runs away, those of all layers are.
+    ratios: dict[str, float] = {}
+    for step in steps[max(place - 3, 0) : max(place, 1)]:
+        for leaf, ratio in update_ratios(training, step).items():
+            ratios[leaf] = max(ratios.get(leaf, 0.0), ratio) if math.isfinite(ratio) else ratios.get(leaf, 0.0)
+    leaf = max(ratios, key=ratios.__getitem__)
+    others = [ratio for other, ratio in ratios.items() if other != leaf]
+    usual = float(np.median(others)) if others else 0.0
+    is_alone = bool(others) and ratios[leaf] > _ALONE * usual
+    said = f"the loss is {here.loss:.3g} at step {here.step}, {onset.loss:.3g} at step {onset.step}"
+    if not math.isfinite(here.loss) or bad is here:
+        said = f"at step {here.step} values are no longer finite"
+    if ratios[leaf] < _SMALL and math.isfinite(here.loss):
+        line = (
+            f"{said}, though no update was larger than {ratios[leaf]:.2g} of the weights: the task or its data changed"
+        )
+        return Verdict(kind="jump", step=here.step, onset=onset.step, line=line)
+    whose = f"of {leaf}" if is_alone else "of all layers"
+    size = ratios[leaf] if is_alone else float(np.median([*ratios.values()]))
+    line = f"{said}: the updates {whose} are too large, {size:.2g} of the weights at step {onset.step}"
+    line += f", those of the other layers {usual:.2g}" if is_alone else ""
+    facts = [] if bad is None else [f"first value that is not finite, at step {bad.step}: {bad.bad[0].text}"]
+    return Verdict(
+        kind="one_layer" if is_alone else "all_layers", leaf=leaf if is_alone else "", step=here.step,
+        onset=onset.step, line=line, facts=tuple(facts),
+    )  # fmt: skip
+
+
+def _since(steps: Sequence[Step], holds: Sequence[bool]) -> int | None:
+    """Returns the step since which something holds without a break; None where that is not the last half."""
+    start = len(steps)
+    while start and holds[start - 1]:
+        start -= 1
+    return steps[start].step if start <= len(steps) // 2 and len(steps) > 1 else None
+
+
+def _idle(training: Training) -> Verdict | None:
+    """Returns which layer learns nothing, and why."""
+    steps = training.steps
+    for leaf, dtype in training.dtypes.items():
+        is_low = dtype in _LOW
+        since = _since(steps, [step.zeros.get(leaf, 0.0) >= 1 for step in steps])
+        if since is not None:
+            kind: Kind = "underflow" if is_low else "dead_layer"
+            why = f"it underflows in {dtype}" if is_low else "the layer is dead"
+            return _of_leaf(kind, leaf, since, f"the gradient of {leaf} is exactly 0 since step {since}: {why}")
+        since = _since(steps, [step.unmoved.get(leaf, 0.0) >= 0.9 for step in steps])
+        if since is not None and is_low:
+            line = f"updates of {leaf} are lost since step {since}: {dtype} rounds them away"
+            share = steps[-1].unmoved[leaf]
+            return _of_leaf("lost_updates", leaf, since, f"{line} ({share:.0%} of the weights do not move)")
+    ratios = [max(update_ratios(training, step).values(), default=0.0) for step in steps]
+    since = _since(steps, [ratio < _TINY for ratio in ratios])
+    if since is not None:
+        line = f"updates are {ratios[-1]:.2g} of the weights or less since step {since}: too small to learn"
+        return _of_leaf("tiny_updates", "", since, line)
+    for leaf in training.dtypes:
+        since = _since(steps, [step.unmoved.get(leaf, 0.0) >= 1 for step in steps])
+        if since is not None and _moves(steps, leaf):
+            line = f"{leaf} is not updated since step {since}, though it has a gradient: the rule's output is 0"
+            return _of_leaf("frozen", leaf, since, line)
+    return None
+
+
+def _moves(steps: Sequence[Step], leaf: str) -> bool:
+    """Says whether other layers are updated at the end."""
+    return any(size > 0 for other, size in steps[-1].updates.items() if other != leaf)
+
+
+def _of_leaf(kind: Kind, leaf: str, since: int, line: str) -> Verdict:
+    return Verdict(kind=kind, leaf=leaf, step=since, onset=max(since - 1, 0), line=line)
+
+
+def _stalled(training: Training) -> Verdict:
+    losses = smoothed([step.loss for step in training.steps]) - training.minimum
+    if not np.isfinite(losses).all():  # of rounds nobody knows the losses
+        return Verdict(kind="none", line="no value that is not finite was found, and the batches' losses are not known")
+    first, best = float(losses[0]), float(losses.min())
+    done = losses <= best + 0.02 * abs(first - best)
+    since = training.steps[int(done.argmax())].step
+    is_early = since <= training.steps[-1].step // 2 and len(training.steps) > 4
+    if is_early and best > 0.1 * first:
+        line = f"the loss stalls at {best + training.minimum:.3g} since step {since}; nothing odd was found in a layer"
+        return Verdict(kind="stall", step=since, onset=since, line=line)
+    ends = [value + training.minimum for value in (first, float(losses[-1]))]
+    return Verdict(kind="none", line=f"no trouble found: the loss goes from {ends[0]:.3g} to {ends[1]:.3g}")

@@ -1,0 +1,203 @@
+"""What `lobench debug` found: lines of text, a record, and a page of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lobench.core.errors import StoreError
+from lobench.core.json_numbers import finite_or_none
+from lobench.core.wording import one_line, one_line_of
+from lobench.engine.whole_file import write_whole
+from lobench.report.charts.sections import Figure, Section
+from lobench.report.charts.svg import Chart, Series, number
+from lobench.report.page.templates import rendered
+from lobench.report.tables.text import text_table
+from lobench.tools.debug.diagnosis import Step, Training, Verdict, update_ratios
+
+__all__ = ["Debugged", "debugged_text", "write_debug_page"]
+
+_MOST_LINES = 8  # of a chart: the layers that stand out most
+_MOST_POINTS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Debugged:
+    """What a replay of one training showed.
+
+    Attributes:
+      name: Of the case, `quick/relu32`.
+      trained_with: The checkpoint's path, or the optimizer's text.
+      block: The seeds that were trained together, `0+4`.
+      difference: Of the replay's curves from the evaluation's; 0: the same bits.
+      command: What repeats it.
+    """
+
+    name: str
+    trained_with: str
+    seed: int
+    block: str
+    training: Training
+    verdict: Verdict
+    difference: float
+    home: str
+    command: str
+
+    @property
+    def sameness(self) -> str:
+        """Says whether the replay is the evaluation."""
+        if self.difference == 0:
+            return "the replay's losses equal those of the evaluation bit for bit"
+        return f"the replay's losses differ from those of the evaluation by {self.difference:.3g} at most"
+
+    def to_record(self) -> dict[str, Any]:
+        """Returns what `--format json` prints."""
+        verdict = self.verdict
+        found: dict[str, Any] = finite_or_none(
+            {
+                "case": self.name,
+                "trained_with": self.trained_with,
+                "seed": self.seed,
+                "block": self.block,
+                "kind": verdict.kind,
+                "place": verdict.place,
+                "leaf": verdict.leaf,
+                "step": verdict.step,
+                "onset": verdict.onset,
+                "verdict": verdict.line,
+                "facts": list(verdict.facts),
+                "difference": self.difference,
+                "num_steps": len(self.training.steps),
+                "layers": _layers(self.training, verdict),
+                "command": self.command,
+            }
+        )
+        return found
+
+
+def _shown(training: Training, verdict: Verdict) -> Step:
+    """Returns the step before the trouble, or the last one."""
+    wanted = verdict.onset if verdict.onset is not None else training.steps[-1].step
+    return next((step for step in training.steps if step.step == wanted), training.steps[-1])
+
+
+def _layers(training: Training, verdict: Verdict) -> list[dict[str, Any]]:
+    step = _shown(training, verdict)
+    ratios = update_ratios(training, step)
+    return [
+        {
+            "leaf": leaf,
+            "dtype": training.dtypes.get(leaf, ""),
+            "step": step.step,
+            "weights": size,
+            "gradient": step.gradients.get(leaf, math.nan),
+            "update": step.updates[leaf],
+            "update_over_weights": ratios[leaf],
+            "zero_gradient": step.zeros.get(leaf, math.nan),
+            "unmoved": step.unmoved.get(leaf, math.nan),
+        }
+        for leaf, size in step.weights.items()
+    ]
+
+
+def debugged_text(found: Debugged) -> str:
+    """Returns the verdict, the facts and the layers at the step before the trouble."""
+    verdict, rows = found.verdict, _table(found)
+    lines = [f"{found.name}, seed {found.seed}: {verdict.line}", *verdict.facts]
+    before = ", before the trouble" if verdict.step is not None else ""
+    lines.append(f"layers at step {_shown(found.training, verdict).step}{before}")
+    end = [f"{found.sameness} (seeds {found.block} train together)", f"again: {found.command}"]
+    return "\n".join([*map(one_line, lines), text_table(rows, left={0, 1}), *map(one_line, end)])
+
+
+def _table(found: Debugged) -> list[list[str]]:
+    rows = [["layer", "dtype", "weights", "gradient", "update", "update / weights", "gradient 0", "unmoved"]]
+    for one in _layers(found.training, found.verdict):
+        sizes = [f"{one[name]:.3g}" for name in ("weights", "gradient", "update", "update_over_weights")]
+        rows.append([one["leaf"], one["dtype"], *sizes, f"{one['zero_gradient']:.0%}", f"{one['unmoved']:.0%}"])
+    return rows
+
+
+def write_debug_page(found: Debugged, output: Path) -> None:
+    """Writes the page, whole or not at all: self-contained, with plots."""
+    rows = _table(found)
+    text = rendered(
+        "debug.html",
+        title=f"{found.name}, seed {found.seed}",
+        found=found,
+        shown=_shown(found.training, found.verdict),
+        columns=rows[0],
+        rows=rows[1:],
+        sections=_sections(found),
+    )
+    with one_line_of(OSError, StoreError, "cannot write the page", where=output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(output, text)
+
+
+def _sections(found: Debugged) -> list[Section]:
+    training = found.training
+    layers = _standing_out(training, found.verdict)
+    figures = [_figure(found, "loss of the batch", "loss", [("loss", lambda step: step.loss)])]
+    measures: list[tuple[str, str, Callable[[Step, str], float]]] = [
+        ("updates over weights", "ratio", lambda step, leaf: update_ratios(training, step).get(leaf, math.nan)),
+        ("gradient", "root mean square", lambda step, leaf: step.gradients.get(leaf, math.nan)),
+        ("weights", "root mean square", lambda step, leaf: step.weights.get(leaf, math.nan)),
+    ]
+    for title, unit, of in measures:
+        figures.append(_figure(found, title, unit, [(leaf, _of_leaf(of, leaf)) for leaf in layers]))
+    states = sorted({leaf for step in training.steps for leaf in step.state})
+    largest = sorted(states, key=lambda leaf: -max(step.state.get(leaf, 0.0) for step in training.steps))[:_MOST_LINES]
+    if largest:
+        lines = [(leaf, _of_leaf(lambda step, leaf: step.state.get(leaf, math.nan), leaf)) for leaf in largest]
+        figures.append(_figure(found, "the optimizer's state", "largest absolute value", lines))
+    inputs = sorted({leaf for step in training.steps for leaf in step.inputs})[:_MOST_LINES]
+    if inputs:
+        lines = [(leaf, _of_leaf(_largest_input, leaf)) for leaf in inputs]
+        figures.append(_figure(found, "inputs of the learned rule", "largest absolute value", lines))
+    return [
+        Section(id="steps", title="Step by step", note="Log scales; a gap is 0 or not finite.", kind="small",
+                figures=tuple(figures))
+    ]  # fmt: skip
+
+
+def _largest_input(step: Step, leaf: str) -> float:
+    low, high = step.inputs.get(leaf, ((), ()))
+    return max((abs(float(value)) for part in (low, high) for value in part), default=math.nan)
+
+
+def _of_leaf(of: Callable[[Step, str], float], leaf: str) -> Callable[[Step], float]:
+    return lambda step: of(step, leaf)
+
+
+def _standing_out(training: Training, verdict: Verdict) -> list[str]:
+    """Returns the layers that are drawn: the one at fault, and those of the largest updates."""
+    ratios = update_ratios(training, _shown(training, verdict))
+    order = sorted(ratios, key=lambda leaf: (leaf != verdict.leaf, -ratios[leaf] if math.isfinite(ratios[leaf]) else 0))
+    return order[:_MOST_LINES]
+
+
+def _figure(found: Debugged, title: str, unit: str, lines: Sequence[tuple[str, Callable[[Step], float]]]) -> Figure:
+    steps = found.training.steps
+    every = -(-len(steps) // _MOST_POINTS)
+    near = found.verdict.step
+    kept = [step for step in steps if step.step % every == 0 or (near is not None and abs(step.step - near) <= 20)]
+    series = []
+    for place, (label, of) in enumerate(lines):
+        values = [value if math.isfinite(value := of(step)) and value > 0 else math.nan for step in kept]
+        x = [float(step.step) for step in kept]
+        series.append(Series(label=label, x=x, y=values, style=f"s{place % 8 + 1}"))
+    if near is not None and (drawn := [y for one in series for y in one.y if math.isfinite(y)]):
+        ends = (min(drawn), max(drawn))
+        series.append(Series(label="the trouble", x=(near, near), y=ends, style="faint dashed"))
+    about = f"The trouble shows at step {near}." if near is not None else "No trouble."
+    last = [f"{label} ends at {number(one.y[-1])}" for (label, _), one in zip(lines, series[: len(lines)], strict=True)
+            if math.isfinite(one.y[-1])]  # fmt: skip
+    chart = Chart(
+        title=title, description=f"{about} {'; '.join(last)}", x_label="inner step", y_label=unit,
+        series=tuple(series), log_y=True,
+    )  # fmt: skip
+    return Figure(chart=chart, title=title)

@@ -1,0 +1,198 @@
+"""A case's training of one seed, replayed as it was evaluated, with what each step showed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from lobench.core.case import CaseSpec, SeedBlock
+from lobench.core.result import Curves
+from lobench.engine.config.layers import Layers
+from lobench.evaluation.programs import program_of
+from lobench.evaluation.request import ThetaLeaves
+from lobench.evaluation.runner import BlockRunner
+from lobench.inner.theta import leaf_paths
+from lobench.inner.training.replay import Look, Replay, State
+from lobench.tools.debug.diagnosis import Bad, Place, Ranges, Step, Training, diagnose
+
+__all__ = ["Replayed", "ranges_on", "replay_case", "widened"]
+
+_AFTER = 3  # steps that are looked at behind the first value that is not finite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What a replay showed.
+
+    Attributes:
+      difference: The largest one between the curves of the evaluation, computed as always, and those of the replay, NaN
+        as a value like others; 0: bit for bit the same.
+    """
+
+    training: Training
+    block: SeedBlock
+    difference: float
+
+
+def replay_case(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, *, task_index: int = 0) -> Replayed:
+    """Trains the seed block of a seed twice: as it is evaluated, and step by step.
+
+    Args:
+      layers, spec, theta: As for a `BlockRunner`.
+      seed: Any; its block is the case's own, or one of that width.
+      task_index: Of a family, which of the seed's tasks.
+    Raises:
+      WrongThreads, ThetaMismatch, ConfigError: as for `BlockRunner.run`.
+    """
+    runner = BlockRunner(layers)
+    bound = runner.bind(spec, "", theta.own_bindings)
+    block = block_of(bound.info.blocks(), seed)
+    runner.claim(bound)
+    program, matched = program_of(bound, block.size, kind=Replay), runner.theta_of(bound, theta)
+    steps: list[Step] = []
+    dtypes: dict[str, str] = {}
+    num_after = 0
+
+    def look(look: Look) -> bool:
+        nonlocal num_after
+        dtypes.update({path: str(leaf.dtype) for path, leaf in leaf_paths(look.before.params).items()})
+        steps.append(step_of(look))
+        num_after += any(step.bad for step in steps[-1:])
+        return num_after < _AFTER
+
+    evaluated = program.run(matched, block, settings=bound.settings.values, end=bound.case.end)
+    assert evaluated is not None
+    replayed = program.replay(
+        matched, block, seed, look, settings=bound.settings.values, task_index=task_index, end=bound.case.end
+    )
+    return Replayed(
+        training=Training(
+            steps=tuple(steps),
+            dtypes=dtypes,
+            num_inner_steps=bound.case.num_inner_steps,
+            minimum=bound.case.minimum or 0.0,
+        ),
+        block=block,
+        difference=_difference(evaluated, replayed),
+    )
+
+
+def ranges_on(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int) -> Ranges:
+    """Returns the ranges that a rule's inputs have in the training of one seed; {} for a rule without networks."""
+    found: Ranges = {}
+    training = replay_case(layers, spec, theta, seed).training
+    verdict = diagnose(training)
+    ends_at = verdict.step if verdict.kind in ("non_finite", "one_layer", "all_layers") else None
+    for step in training.steps:
+        if ends_at is not None and step.step >= ends_at:
+            break  # what a training that runs away reads is not usual
+        found = widened(found, step.inputs)
+    return found
+
+
+def widened(ranges: Ranges, others: Ranges) -> Ranges:
+    """Returns ranges that hold others too."""
+    found = dict(ranges)
+    for name, (low, high) in others.items():
+        before = found.get(name, (low, high))
+        found[name] = np.fmin(before[0], low), np.fmax(before[1], high)
+    return found
+
+
+def block_of(blocks: list[SeedBlock], seed: int) -> SeedBlock:
+    """Returns the case's block that has a seed; beyond them, one as wide as the first."""
+    own = next((block for block in blocks if seed in block.seeds), None)
+    if own is not None:
+        return own
+    size = blocks[0].size
+    return SeedBlock(start=seed - (seed - blocks[0].start) % size if seed >= blocks[0].start else seed, size=size)
+
+
+def step_of(look: Look) -> Step:
+    """Returns what one look shows, in few numbers."""
+    before, after, seen = leaf_paths(look.before.params), leaf_paths(look.after.params), look.observed
+    gradients = leaf_paths(seen.get("gradient", {}))
+    updates, unmoved, zeros = {}, {}, {}
+    for path, leaf in before.items():
+        old, new = _wide(leaf), _wide(after[path])
+        with np.errstate(invalid="ignore", over="ignore"):
+            updates[path] = _rms(new - old)
+        if path in gradients:
+            has_gradient = _wide(gradients[path]) != 0
+            zeros[path] = 1 - float(has_gradient.mean()) if has_gradient.size else 0.0
+            unmoved[path] = float((new == old)[has_gradient].mean()) if has_gradient.any() else 0.0
+    return Step(
+        step=look.step,
+        loss=float(seen["loss"]) if "loss" in seen else math.nan,
+        weights={path: _rms(_wide(leaf)) for path, leaf in before.items()},
+        updates=updates,
+        gradients={path: _rms(_wide(leaf)) for path, leaf in gradients.items()},
+        zeros=zeros,
+        unmoved=unmoved,
+        state={path: _largest(leaf) for path, leaf in leaf_paths(look.after.opt_state).items() if _is_float(leaf)},
+        bad=tuple(_bad(look.before, look.after, seen)),
+        inputs=seen.get("inputs", {}),
+    )
+
+
+def _bad(before: State, after: State, seen: Mapping[str, Any]) -> Iterator[Bad]:
+    """Yields what is not finite, in the order in which the step computes it."""
+    places: tuple[tuple[Place, Any], ...] = (
+        ("parameters", before.params),
+        ("batch", seen.get("batch")),
+        ("loss", seen.get("loss")),
+        ("model_state", after.model_state),
+        ("gradient", seen.get("gradient")),
+        ("optimizer_state", after.opt_state),
+        ("output", after.params),
+    )
+    for place, tree in places:
+        for path, leaf in leaf_paths(tree).items():
+            if not _is_float(leaf):
+                continue
+            values = _wide(leaf)
+            num_nan, num_inf = int(np.isnan(values).sum()), int(np.isinf(values).sum())
+            if num_nan + num_inf and not (place == "optimizer_state" and _was_so(before, path, num_nan, num_inf)):
+                yield Bad(place=place, leaf=path, num_nan=num_nan, num_inf=num_inf, size=values.size)
+
+
+def _was_so(before: State, path: str, num_nan: int, num_inf: int) -> bool:
+    """Says whether a leaf of the state has had as many: an infinity that a state begins with is its own business."""
+    old = _wide(leaf_paths(before.opt_state)[path])
+    return (int(np.isnan(old).sum()), int(np.isinf(old).sum())) == (num_nan, num_inf)
+
+
+def _is_float(leaf: Any) -> bool:
+    return bool(jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating))
+
+
+def _wide(leaf: Any) -> np.ndarray:
+    """Returns float64; bfloat16 is no dtype of NumPy's own."""
+    return np.asarray(leaf).astype(np.float64)
+
+
+def _rms(values: np.ndarray) -> float:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.sqrt(np.mean(values**2))) if values.size else 0.0
+
+
+def _largest(leaf: Any) -> float:
+    values = np.abs(_wide(leaf))
+    finite = values[np.isfinite(values)]
+    return float(finite.max()) if finite.size else math.nan
+
+
+def _difference(a: Curves, b: Curves) -> float:
+    most = 0.0 if a.diverged_at == b.diverged_at else math.inf
+    for name, values in b.metrics.items():
+        ours, theirs = np.asarray(a.metrics[name], np.float64), np.asarray(values, np.float64)
+        if not np.array_equal(np.isnan(ours), np.isnan(theirs)):
+            return math.inf
+        with np.errstate(invalid="ignore"):
+            most = max(most, float(np.nanmax(np.where(ours == theirs, 0.0, np.abs(ours - theirs)), initial=0.0)))
+    return most

@@ -1,0 +1,1 @@
+"""`lobench doctor`: what this machine and installation can do."""

@@ -1,0 +1,153 @@
+"""`lobench doctor`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lobench.cli.exit_codes import ExitCode
+from lobench.cli.output import emit, format_option
+from lobench.core.errors import LobenchError, StoreError, UsageError
+from lobench.core.wording import counted
+
+__all__ = ["doctor"]
+
+_DEVICES = "import jax; print(jax.__version__, ', '.join(str(device) for device in jax.devices()))"
+
+
+@click.command()
+@click.option("--store", type=click.Path(path_type=Path), help="Check that this store can be used.")
+@click.option("--config", type=click.Path(path_type=Path), help="Check that this gin file parses.")
+@click.option(
+    "--replay",
+    type=click.Path(path_type=Path),
+    metavar="STORE",
+    help="Decide again what the last watch into this store decided, and say why; nothing else is checked.",
+)
+@click.option("--start", type=int, help="With --replay: an earlier start, by its number.")
+@format_option("text", "json")
+def doctor(store: Path | None, config: Path | None, replay: Path | None, start: int | None, kind: str) -> None:
+    """Check jax's devices, plugins, store and configuration; exit code 3 if something is wrong."""
+    if replay is not None:
+        name, record, is_well = "doctor.replay", *_replay(replay, start)
+    else:
+        checks = [_checked(name, check) for name, check in _checks(store, config)]
+        name, record, is_well = "doctor", {"checks": checks}, all(one["is_ok"] for one in checks)
+    if kind == "json":
+        emit(name, record)
+    sys.exit(ExitCode.OK if is_well else ExitCode.ERROR)
+
+
+def _checked(name: str, check: Callable[[], str]) -> dict[str, Any]:
+    """Makes a check, says how it went, and returns that."""
+    try:
+        is_ok, found = True, check()
+    except LobenchError as error:
+        is_ok, found = False, str(error)
+    click.echo(f"{'ok   ' if is_ok else 'wrong'}  {name}: {found}")
+    return {"name": name, "is_ok": is_ok, "found": found}
+
+
+def _checks(store: Path | None, config: Path | None) -> Iterator[tuple[str, Callable[[], str]]]:
+    yield "jax", _check_jax
+    yield "plugins", _check_plugins
+    if store is not None:
+        yield "store", lambda: _check_store(store)
+    if config is not None:
+        yield "config", lambda: _check_config(config)
+
+
+def _replay(store: Path, number: int | None) -> tuple[dict[str, Any], bool]:
+    """Prints what one start decided and why; returns that, and whether it decides the same today."""
+    from lobench.core.planner.replay import Replay
+    from lobench.engine.chief.decisions import read_decisions, starts_of
+
+    starts = starts_of(store)
+    if not starts:
+        raise UsageError("no log of decisions", where=str(store), next_step="name the store of a watch: --replay STORE")
+    number = max(starts) if number is None else number
+    if number not in starts:
+        kept = ", ".join(map(str, sorted(starts)))
+        raise UsageError(f"no log of start {number}", where=str(store), expected=f"one of {kept}")
+    begun, steps = read_decisions(starts[number])
+    at, num_known = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begun.at)), len(begun.history.recorded)
+    known = f"{counted(begun.max_cores, 'core')}, {counted(num_known, 'outcome')} known before"
+    click.echo(f"start {number} of {max(starts)}, {at}: {known}")
+    replay, lines = Replay(begun), list[str]()
+    for line in replay.lines(steps):
+        lines.append(line)
+        click.echo(line)
+    if replay.differs_at is None:
+        click.echo(f"{replay.num_steps} events; the replay decides on each as was decided then")
+    else:
+        click.echo(f"event {replay.differs_at}: then something else was decided; was it another version of lobench?")
+    record = {"store": store, "start": number, "num_starts": max(starts), "begun_at": begun.at}
+    record |= {"num_events": replay.num_steps, "differs_at": replay.differs_at, "decisions": lines}
+    return record, replay.differs_at is None
+
+
+def _check_jax() -> str:
+    # In a process of its own: a broken driver may take its process down.
+    done = subprocess.run([sys.executable, "-P", "-c", _DEVICES], capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise LobenchError("jax finds no device", got=lines[-1] if lines else f"exit status {done.returncode}")
+    return done.stdout.strip()
+
+
+def _check_plugins() -> str:
+    from lobench.hookspecs import HookSpecs
+    from lobench.plugins import load_plugins
+
+    manager = load_plugins()
+    if manager.broken:
+        causes = "; ".join(f"{plugin.name} ({plugin.distribution}): {plugin.cause}" for plugin in manager.broken)
+        raise LobenchError("plugins that do not import", got=causes, next_step="reinstall or uninstall them")
+    declaring = [name for name in vars(HookSpecs) if name.startswith("lobench_") and name.endswith("s")]
+    for hook in declaring:
+        for found in manager.declarations(hook).values():
+            found.load()
+    return ", ".join(name for name, _ in manager.plugins())
+
+
+def _check_store(store: Path) -> str:
+    from lobench.engine.store.ledger import Ledger
+    from lobench.engine.store.migrations import SCHEMA_VERSION
+    from lobench.engine.store.network import file_system, is_network
+    from lobench.engine.store.schema import store_errors
+
+    with Ledger.open(store, read_only=True) as ledger:
+        # Without the ledger's lock: a watch may be writing it.
+        with store_errors(store), tempfile.TemporaryFile(dir=store) as file:
+            file.write(bytes(4096))
+        if not os.access(store / "ledger.sqlite", os.W_OK):
+            raise StoreError("the ledger can be read and not written", where=str(store / "ledger.sqlite"))
+        kind = "network" if is_network(store) else "local"
+        where = f"{kind} file system ({file_system(store) or 'type unknown'})"
+        kinds = Counter(subject.kind for subject in ledger.sightings().values())
+        counts = {
+            "checkpoint": kinds["checkpoint"],
+            "optimizer": kinds["optimizer"],
+            "experiment": sum(1 for experiment in ledger.experiments() if experiment.config),
+        }
+        known = [counted(count, name) for name, count in counts.items() if count or name == "checkpoint"]
+        known.append(counted(sum(1 for _ in ledger.evaluations()), "evaluation"))
+        if ledger.schema < SCHEMA_VERSION:
+            known.append(f"schema {ledger.schema}: who writes it next takes it to {SCHEMA_VERSION}, and keeps a copy")
+        return ", ".join([*known, where])
+
+
+def _check_config(config: Path) -> str:
+    from lobench.engine.config.syntax import case_scopes, parse_trainer_config
+
+    statements = parse_trainer_config(config)
+    return f"{counted(len(statements), 'statement')}, cases: {', '.join(case_scopes(statements)) or 'none'}"

@@ -1,0 +1,1 @@
+"""`lobench merge`: several stores become one."""

@@ -1,0 +1,1 @@
+"""`lobench new`: templates of a task, an optimizer, a suite, a sink, a plugin."""

@@ -1,0 +1,45 @@
+"""`lobench new`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import click
+
+from lobench.cli.options import Name
+from lobench.cli.output import emit, format_option
+
+__all__ = ["new"]
+
+_KINDS = ["suite", "task", "optimizer", "sink", "plugin"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  lobench new suite mysuite
+  lobench new task my_task --into mysuite
+  lobench new optimizer MyLOpt
+  lobench new sink mydb --into mysuite
+  lobench new plugin mine
+
+Exit codes: 0, 2 usage: nothing was written."""
+)
+@click.argument("what", metavar="|".join(_KINDS), type=Name(_KINDS))
+@click.argument("name", metavar="NAME")
+@click.option("--into", type=click.Path(path_type=Path), help="A folder that is there (default: a new one, NAME).")
+@format_option("text", "json")
+def new(what: str, name: str, into: Path | None, kind: str) -> None:
+    """Begin a suite, a task, an optimizer, a sink or a plugin: files that work, to edit, with their tests.
+
+    NAME is that of the module; a class gets it in CamelCase. Nothing is overwritten.
+    """
+    from lobench.tools.new.new import new as made
+
+    found = made(what, name, into=into)  # type: ignore[arg-type]  # checked by click
+    for path in found.files:
+        click.echo(path)
+    click.echo(f"\nnext: {found.next_command}")
+    if kind == "json":
+        emit("new", dataclasses.asdict(found))

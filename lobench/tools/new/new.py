@@ -1,0 +1,189 @@
+"""`lobench new`: a working skeleton of a suite, a task, an optimizer, a sink or a plugin, for a person to edit.
+
+What is written are the files of `templates/KIND`, a working example as they stand, with the person's name in place of
+`skeleton` in contents and paths.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import importlib.util
+import keyword
+import re
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from lobench.core.errors import UsageError
+from lobench.core.wording import one_line_of
+from lobench.engine.config.shipped import shipped_folder
+from lobench.plugins import load_plugins
+
+__all__ = ["KINDS", "Kind", "Skeleton", "new"]
+
+Kind: TypeAlias = Literal["suite", "task", "optimizer", "sink", "plugin"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_MOST = 60  # characters; longer ones make paths that some file systems refuse
+_DECLARES = {"sink": "lobench_result_sinks", "plugin": "lobench_metrics"}
+_NEXT = {
+    "suite": "pytest {folder} --lobench-optimizer 'adam(); adam.learning_rate = 0.01'",
+    "task": "pytest {folder} --lobench-optimizer 'adam(); adam.learning_rate = 0.01'",
+    "optimizer": "python {file} && pytest {folder} --lobench-checkpoint {theta}",
+    "sink": "pytest {folder}",
+    "plugin": "pip install -e {folder} && lobench plugins && pytest {folder}",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skeleton:
+    """What was written.
+
+    Attributes:
+      files: Paths, sorted.
+      next_command: Runs its tests.
+    """
+
+    kind: Kind
+    name: str
+    folder: Path
+    files: tuple[Path, ...]
+    next_command: str
+
+
+def new(kind: Kind, name: str, *, into: str | Path | None = None) -> Skeleton:
+    """Writes a skeleton.
+
+    Args:
+      name: Of the module and the folder; a class gets it in CamelCase (`my_task`, `MyTask`).
+      into: A folder that is there, a suite say, which gets the files; None: a new folder, NAME or lobench-NAME.
+    Raises:
+      UsageError: the name cannot be one, is taken, or something that is there would be overwritten. Nothing is written
+        then.
+    """
+    module, title = _names(kind, name)
+    folder = Path(into) if into is not None else Path(_distribution(module) if kind == "plugin" else module)
+    if into is None and _is_there(folder):
+        raise UsageError("this is there already", where=str(folder), next_step="take another name, or remove it")
+    if into is not None and not folder.is_dir():
+        raise UsageError("--into is no folder", where=str(folder), expected="one that is there")
+    contents = {folder / path: text for path, text in _contents(kind, module, title).items()}
+    for path in contents:
+        if _is_there(path):
+            raise UsageError("this is there already", where=str(path), next_step="nothing was written")
+    _check_free(kind, module, title)
+    _write(contents, new_folder=folder if into is None else None)
+    places = {"folder": folder, "file": folder / f"{module}.py", "theta": folder / "theta_0.npz"}
+    command = _NEXT[kind].format(**{key: shlex.quote(str(path)) for key, path in places.items()})
+    return Skeleton(kind=kind, name=module, folder=folder, files=tuple(sorted(contents)), next_command=command)
+
+
+def _names(kind: Kind, name: str) -> tuple[str, str]:
+    """Returns the name of a module and that of a class.
+
+    Raises:
+      UsageError: they cannot be.
+    """
+    if kind not in KINDS:
+        raise UsageError("there is no such skeleton", got=repr(kind), expected=f"one of {', '.join(KINDS)}")
+    module = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    title = "".join(word[:1].upper() + word[1:] for word in module.split("_"))
+    wrong = ""
+    if not (name.isascii() and name.isidentifier() and name[0].isalpha()):
+        wrong = "letters, digits and _, with a letter first, such as my_task"
+    elif len(name) > _MOST:
+        wrong = f"{_MOST} characters at most"
+    elif keyword.iskeyword(module) or keyword.iskeyword(title):
+        wrong = "no keyword of Python"
+    elif module.startswith("test") or module.endswith("_test") or module in ("conftest", "lobench"):
+        wrong = "a name that means nothing to pytest or lobench (no conftest, nothing that begins with test)"
+    if wrong:
+        raise UsageError("this cannot be the name", got=_shown(name), expected=wrong)
+    return module, title
+
+
+def _shown(name: str) -> str:
+    """Returns a name for one line of an error, whatever is in it."""
+    text = ascii(name)
+    return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."
+
+
+def _is_there(path: Path) -> bool:
+    return path.exists() or path.is_symlink()
+
+
+def _check_free(kind: Kind, module: str, title: str) -> None:
+    """Checks that nothing which can be imported, or named in gin, is called so: it would be hidden, or refused."""
+    if used := {module, title} & _used_names(kind):
+        raise UsageError("Python or the skeleton has this name", got=repr(min(used)), next_step="take another name")
+    package = f"lobench_{module}" if kind == "plugin" else module
+    shipped = shipped_folder()
+    if kind == "suite" and shipped is not None and (shipped / module).exists():
+        raise UsageError("lobench has a suite of this name", got=repr(module), next_step="take another name")
+    if kind in _DECLARES and module in load_plugins().declarations(_DECLARES[kind]):
+        raise UsageError("a plugin has this name already", got=repr(module), next_step="take another name")
+    if kind != "suite" and (package in sys.stdlib_module_names or importlib.util.find_spec(package) is not None):
+        raise UsageError("a module of this name is installed", got=repr(package), next_step="take another name")
+    if kind in ("task", "optimizer"):
+        from lobench.engine.config.binding import is_registered
+        from lobench.engine.config.bound import bind_case  # noqa: F401  (it makes names of its own: Case, Phase, ...)
+
+        for declared in load_plugins().declarations("lobench_gin_modules").values():
+            importlib.import_module(declared.declaration.name)
+        if is_registered(title):
+            raise UsageError("gin has this name already", got=repr(title), next_step="take another name")
+
+
+def _used_names(kind: Kind) -> set[str]:
+    """Returns Python's own names, and what the skeleton imports."""
+    used = set(dir(builtins))
+    for path in (_TEMPLATES / kind).rglob("*.py"):
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+        used |= {alias.asname or alias.name for node in imports for alias in node.names}
+    return used - {"skeleton", "Skeleton"}
+
+
+def _contents(kind: Kind, module: str, title: str) -> dict[Path, str]:
+    """Returns the texts of the files by their paths in the folder."""
+    folder = _TEMPLATES / kind
+    return {
+        Path(_renamed(path.relative_to(folder).as_posix(), module, title)): _renamed(
+            path.read_text(encoding="utf-8"), module, title
+        )
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def _renamed(text: str, module: str, title: str) -> str:
+    names = {"lobench-skeleton": _distribution(module), "skeleton": module, "Skeleton": title}
+    return re.sub("|".join(names), lambda found: names[found[0]], text)
+
+
+def _distribution(module: str) -> str:
+    return f"lobench-{module.replace('_', '-')}"
+
+
+def _write(contents: dict[Path, str], *, new_folder: Path | None) -> None:
+    """Writes files that are not there; of what fails half-way nothing stays."""
+    done = list[Path]()
+    with one_line_of(OSError, UsageError, "cannot write this", where=next(iter(contents)).parent):
+        try:
+            for path, text in contents.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("x", encoding="utf-8") as file:
+                    done.append(path)
+                    file.write(text)
+        except OSError:
+            if new_folder is not None:
+                shutil.rmtree(new_folder, ignore_errors=True)
+            for path in done:
+                path.unlink(missing_ok=True)
+            raise

@@ -1,0 +1,1 @@
+"""`lobench score`: AlgoPerf's and VeLO's scores of curves."""

@@ -1,0 +1,227 @@
+"""The AlgoPerf score (v0.5, external tuning) from logs of evaluations.
+
+The rules, in this order:
+
+1. Per submission, workload and study the trial that reaches the validation target with the fewest evaluations gives
+   the time; the median over the studies there are is the submission's time. Infinite: the target is missed.
+2. A held-out variant is missed where its base workload was missed.
+3. More than 4 times the fastest submission's time on a workload is a miss.
+4. A base workload is missed where its held-out variant was missed.
+5. The score is the integral of the ratio profile over the base workloads, from 1 to 4, divided by 3.
+
+An evaluation whose value or time is no finite number is no evaluation. Source: Dahl et al. 2023, section 4.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lobench.analysis.stats.profiles import ratio_profile_score, time_ratios
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["AlgoPerfScores", "Removal", "SubmissionScore", "Targets", "WorkloadTarget", "WorkloadTime", "score_log"]
+
+MAX_RATIO = 4.0
+
+
+class Removal(enum.StrEnum):
+    """Which rule removed a workload from a submission's score."""
+
+    NO_EVALUATION = "no evaluation in the log"
+    NOT_REACHED = "target not reached in the median study"
+    BASE_MISSED = "base workload missed"
+    TOO_SLOW = "more than 4 times the fastest"
+    HELD_OUT_MISSED = "held-out variant missed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadTarget:
+    """What a workload's evaluations must reach."""
+
+    metric: str
+    value: float
+    higher: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """Workloads that score, the held-out variants that gate them, and their targets.
+
+    Attributes:
+      base: Names of the base workloads.
+      base_of: The base workload of each held-out variant.
+      targets: By workload; bases and variants at least.
+    """
+
+    base: tuple[str, ...]
+    base_of: Mapping[str, str]
+    targets: Mapping[str, WorkloadTarget]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.base, *self.base_of)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadTime:
+    """One workload of one submission.
+
+    Attributes:
+      seconds: Median over the studies of the time to the target, before any rule; infinite where not reached.
+      ratio: To the fastest submission that is left; infinite where the workload is removed.
+      removed: The rule that removed it, or None.
+      cause: Where another workload's miss removed it: that workload and the rule it fell to.
+      num_studies, num_reached: Studies in the log, and those that reached the target.
+    """
+
+    seconds: float
+    ratio: float
+    removed: Removal | None
+    cause: str
+    num_studies: int
+    num_reached: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmissionScore:
+    """A score, and what became of every workload, held-out ones included."""
+
+    score: float
+    workloads: Mapping[str, WorkloadTime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgoPerfScores:
+    """Scores by submission, highest first, and what of the log did not count.
+
+    Attributes:
+      ignored_workloads: Evaluations of workloads that neither score nor gate, by workload.
+      num_not_finite: Evaluations without a finite value, time or step.
+      num_repeated: Evaluations of a step that the log holds already.
+    """
+
+    submissions: Mapping[str, SubmissionScore]
+    ignored_workloads: Mapping[str, int]
+    num_evaluations: int
+    num_not_finite: int
+    num_repeated: int
+
+
+def score_log(log: pd.DataFrame, targets: Targets) -> AlgoPerfScores:
+    """Scores every submission of a log.
+
+    Args:
+      log: Columns submission, study, workload, trial, global_step, time (s), val_metric; one spelling of each name.
+      targets: What to reach.
+    Raises:
+      ValueError: the log holds no submission.
+    """
+    submissions = sorted(set(log["submission"]))
+    if not submissions:
+        raise ValueError("the log holds no evaluation")
+    wanted = log[log["workload"].isin(targets.names)]
+    ignored = log.loc[~log["workload"].isin(targets.names), "workload"].value_counts()
+    finite = wanted[np.isfinite(wanted[["val_metric", "time", "global_step"]]).all(axis=1)]
+    trial = ["submission", "study", "workload", "trial"]
+    usable = finite.sort_values([*trial, "global_step", "time"]).drop_duplicates([*trial, "global_step"])
+    studies = _studies(wanted)
+    reached = _study_times(usable, trial, targets)
+    medians = {
+        key: float(np.median([reached.get((*key, study), math.inf) for study in found]))
+        for key, found in studies.items()
+    }
+    times = np.array([[medians.get((s, w), math.inf) for w in targets.names] for s in submissions])
+    removed = _removals(times, targets, [[(s, w) in studies for w in targets.names] for s in submissions])
+    left = np.where(removed == None, times, math.inf)  # noqa: E711  (elementwise: which cells hold no rule)
+    ratios = time_ratios(left)
+    scores = ratio_profile_score(ratios[:, : len(targets.base)], max_ratio=MAX_RATIO)
+    found = {}
+    for row in np.argsort(-scores, kind="stable"):
+        name = submissions[row]
+        workloads = {}
+        for column, workload in enumerate(targets.names):
+            key = (name, workload)
+            workloads[workload] = WorkloadTime(
+                seconds=times[row, column],
+                ratio=ratios[row, column],
+                removed=removed[row, column],
+                cause=_cause(removed[row], column, targets),
+                num_studies=len(studies.get(key, ())),
+                num_reached=sum((*key, study) in reached for study in studies.get(key, ())),
+            )
+        found[name] = SubmissionScore(score=float(scores[row]), workloads=workloads)
+    return AlgoPerfScores(
+        submissions=found,
+        ignored_workloads={str(name): int(count) for name, count in ignored.items()},
+        num_evaluations=len(log),
+        num_not_finite=len(wanted) - len(finite),
+        num_repeated=len(finite) - len(usable),
+    )
+
+
+def _studies(log: pd.DataFrame) -> dict[tuple[str, str], list[str]]:
+    """Returns the studies that the log holds of each submission and workload."""
+    found: dict[tuple[str, str], list[str]] = {}
+    names = ["submission", "workload", "study"]
+    for submission, workload, study in log[names].drop_duplicates().itertuples(index=False):
+        found.setdefault((submission, workload), []).append(study)
+    return found
+
+
+def _study_times(usable: pd.DataFrame, trial: list[str], targets: Targets) -> dict[tuple[str, str, str], float]:
+    """Returns the time of each (submission, workload, study) that reached its target."""
+    value = usable["workload"].map({name: target.value for name, target in targets.targets.items()})
+    sign = usable["workload"].map({name: 1 if target.higher else -1 for name, target in targets.targets.items()})
+    numbered = usable.assign(evaluation=usable.groupby(trial).cumcount())
+    there = numbered[sign * usable["val_metric"] >= sign * value]
+    # A trial's first evaluation that is there, then the trial with the fewest; of two such, the shorter time.
+    order = there.sort_values(["evaluation", "time"]).drop_duplicates(["submission", "workload", "study"])
+    return {
+        (submission, workload, study): float(time)
+        for submission, workload, study, time in order[["submission", "workload", "study", "time"]].itertuples(
+            index=False
+        )
+    }
+
+
+def _removals(times: np.ndarray, targets: Targets, in_log: Sequence[Sequence[bool]]) -> np.ndarray:
+    """Returns object[num_submissions, num_workloads]: the rule that removed each workload, or None."""
+    removed: np.ndarray = np.full(times.shape, None, object)
+    missing = ~np.asarray(in_log, bool)
+    removed[np.isinf(times)] = Removal.NOT_REACHED
+    removed[missing] = Removal.NO_EVALUATION
+    place = {name: column for column, name in enumerate(targets.names)}
+    for variant, base in targets.base_of.items():
+        fell = _gone(removed[:, place[base]]) & ~_gone(removed[:, place[variant]])
+        removed[fell, place[variant]] = Removal.BASE_MISSED
+    left = np.where(_gone(removed), math.inf, times)
+    removed[(left > MAX_RATIO * left.min(axis=0)) & np.isfinite(left)] = Removal.TOO_SLOW
+    for variant, base in targets.base_of.items():
+        fell = _gone(removed[:, place[variant]]) & ~_gone(removed[:, place[base]])
+        removed[fell, place[base]] = Removal.HELD_OUT_MISSED
+    return removed
+
+
+def _gone(removed: np.ndarray) -> Any:
+    return removed != None  # noqa: E711  (elementwise)
+
+
+def _cause(removed: np.ndarray, column: int, targets: Targets) -> str:
+    """Returns the other workload, and its rule, that a removed one fell to; else ""."""
+    name = targets.names[column]
+    if removed[column] is Removal.BASE_MISSED:
+        others = [targets.base_of[name]]
+    elif removed[column] is Removal.HELD_OUT_MISSED:
+        others = [variant for variant, base in targets.base_of.items() if base == name]
+    else:
+        return ""
+    fallen = [(other, removed[targets.names.index(other)]) for other in others]
+    return "; ".join(f"{other}: {rule}" for other, rule in fallen if rule is not None)

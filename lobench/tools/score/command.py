@@ -1,0 +1,59 @@
+"""`lobench score`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lobench.cli.output import emit, format_option
+from lobench.core.errors import UsageError
+
+__all__ = ["score"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  lobench score evaluations.csv.gz --targets workload_targets.json
+  lobench score evaluations.csv --targets workload_targets.json --format json
+  lobench score curves.csv --normaliser velo_speedup_over_multiple_baselines.json.gz"""
+)
+@click.argument("logs", metavar="LOGS.csv[.gz]", type=click.Path(path_type=Path))
+@click.option("--targets", "targets_file", type=click.Path(path_type=Path), help="AlgoPerf's targets, JSON.")
+@click.option("--normaliser", type=click.Path(path_type=Path), help="VeLO's envelopes of tuned baselines, JSON[.gz].")
+@format_option("table", "json")
+def score(logs: Path, targets_file: Path | None, normaliser: Path | None, kind: str) -> None:
+    """Published scores from logs.
+
+    \b
+    --targets: AlgoPerf's; submission, study, workload, trial, global_step, time, val_metric.
+    --normaliser: VeLO's, the speed-up over its baselines; task, seed, step, loss.
+    """
+    if (targets_file is None) == (normaliser is None):
+        raise UsageError("which score?", expected="one of --targets and --normaliser")
+    if normaliser is not None:
+        _velo(logs, normaliser, kind)
+    elif targets_file is not None:
+        _algoperf(logs, targets_file, kind)
+
+
+def _velo(logs: Path, normaliser: Path, kind: str) -> None:
+    from lobench.tools.score.text import velo_record, velo_table
+    from lobench.tools.score.velo import read_curves, read_normaliser
+
+    found = read_curves(logs, read_normaliser(normaliser))
+    emit("score.velo", velo_record(found)) if kind == "json" else click.echo(velo_table(found))
+
+
+def _algoperf(logs: Path, targets_file: Path, kind: str) -> None:
+    from lobench.tools.score.algoperf import score_log
+    from lobench.tools.score.algoperf_files import read_log, read_targets
+    from lobench.tools.score.text import scores_record, scores_table
+
+    targets = read_targets(targets_file)
+    found = score_log(read_log(logs, targets), targets)
+    if kind == "json":
+        emit("score.algoperf", scores_record(found, targets))
+    else:
+        click.echo(scores_table(found, targets))

@@ -1,0 +1,151 @@
+"""CSV files as people write them, gzipped or not: columns by name, numbers that are numbers, errors of one line."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+import warnings
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from lobench.core.errors import UsageError
+from lobench.core.wording import one_line_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["UNREADABLE", "opened", "plain_name", "read_csv", "text_of"]
+
+# What reading a file of text, gzipped or not, raises where it is damaged or something else.
+UNREADABLE = (OSError, EOFError, zlib.error, UnicodeDecodeError)
+_LEAST_UNPACKED, _MOST_TIMES = 2**28, 200  # bytes; times the packed ones
+
+
+def read_csv(path: Path, *, names: Sequence[str], numbers: Sequence[str], what: str) -> pd.DataFrame:
+    """Returns the named columns; the others are left out.
+
+    Args:
+      names: Columns of texts, none of them empty.
+      numbers: Columns of floats; a missing value is NaN.
+      what: What a row is, for errors: "evaluation".
+    Raises:
+      UsageError: no such file, not a CSV, a missing column, a value that is no number; with the line.
+    """
+    import pandas as pd
+
+    where = str(path)
+    text = text_of(path)
+    odd = (pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError)
+    with one_line_of(odd, UsageError, f"this is not a CSV of {what}s", where=path), warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        log = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, index_col=False).fillna("")
+    log.columns = [plain_name(str(column)) for column in log.columns]
+    needed = (*names, *numbers)
+    missing = [column for column in needed if column not in log.columns]
+    if missing:
+        raise UsageError(
+            f"the log lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}",
+            where=where,
+            got=", ".join(log.columns)[:200],
+            expected=", ".join(needed),
+        )
+    twice = [column for column in needed if list(log.columns).count(column) > 1]
+    if twice:
+        raise UsageError(f"the log has the column {twice[0]} twice", where=where, expected="one of each name")
+    if log.empty:
+        raise UsageError(f"the log holds no {what}", where=where)
+    log = log[list(needed)]
+    for column in numbers:
+        log[column] = _numbers(log[column], where, text)
+    for column in names:
+        empty = log.index[log[column].str.strip() == ""]
+        if len(empty):
+            raise UsageError(f"no {column}", where=f"{where}, line {_line(text, int(empty[0]))}")
+    return log
+
+
+def opened(path: Path) -> IO[str]:
+    """Opens a file of text, gzipped or not, whatever its name.
+
+    Raises:
+      UsageError: it cannot be read.
+    """
+    with one_line_of(OSError, UsageError, "cannot read this file", where=path):
+        with path.open("rb") as raw:
+            is_packed = raw.read(2) == b"\x1f\x8b"
+        if is_packed:
+            packed = io.BufferedReader(_Unpacked(path))
+            return io.TextIOWrapper(packed, encoding="utf-8-sig", errors="strict", newline="")
+        return path.open(encoding="utf-8-sig", errors="strict", newline="")
+
+
+class _Unpacked(io.RawIOBase):
+    """A gzipped file that holds no more than a table would: some bytes can stand for gigabytes of nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._most = path, max(_LEAST_UNPACKED, _MOST_TIMES * path.stat().st_size)
+        self._file, self._num_read = gzip.GzipFile(path), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._file.read(len(buffer))
+        buffer[: len(found)] = found
+        self._num_read += len(found)
+        if self._num_read > self._most:
+            raise UsageError(
+                "the file unpacks to far more than a table does",
+                where=str(self._path),
+                got=f"over {self._num_read:,} bytes from {self._path.stat().st_size:,}",
+                next_step="unpack it, and import that, if it is what it should be",
+            )
+        return len(found)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def text_of(path: Path) -> str:
+    """Returns the content of a file, unpacked if it is gzipped, whatever its name."""
+    with (
+        one_line_of(UnicodeDecodeError, UsageError, "this is not a text file", where=path),
+        one_line_of((OSError, EOFError, zlib.error), UsageError, "cannot read this file", where=path),
+        opened(path) as file,
+    ):
+        return file.read()
+
+
+def _numbers(column: pd.Series, where: str, text: str) -> pd.Series:
+    """Returns floats; a missing value (empty, NaN, None, ...) is NaN, any other text an error."""
+    import pandas as pd
+
+    bare = column.str.strip()
+    values = pd.to_numeric(bare, errors="coerce").astype("float64")
+    odd = values.isna() & ~bare.str.lower().isin(["", "nan", "+nan", "-nan", "na", "n/a", "none", "null", "<na>"])
+    if odd.any():
+        row = int(odd.idxmax())
+        place = f"{where}, line {_line(text, row)}"
+        raise UsageError(f"{column.name} is no number", where=place, got=repr(column[row]))
+    return values
+
+
+def _line(text: str, row: int) -> int:
+    """Returns the line on which a row begins; pandas counts neither blank lines nor those inside of quotes."""
+    reader, start, place = csv.reader(io.StringIO(text, newline="")), 1, -2
+    for record in reader:
+        place += "".join(record).strip() != "" or len(record) > 1
+        if place == row:
+            break
+        start = reader.line_num + 1
+    return start
+
+
+def plain_name(name: str) -> str:
+    """Returns the plain spelling: lower case, words joined by one underscore."""
+    return re.sub(r"[\W_]+", "_", str(name).strip().lower()).strip("_")

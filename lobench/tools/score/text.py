@@ -1,0 +1,95 @@
+"""How `lobench score` shows published scores: a table, or JSON, AlgoPerf's with the rule that removed a workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from lobench.core.wording import counted
+from lobench.report.tables.text import text_table
+from lobench.tools.score.algoperf import AlgoPerfScores, Targets, WorkloadTime
+from lobench.tools.score.velo import VeloScore, VeloSummary
+
+__all__ = ["scores_record", "scores_table", "velo_record", "velo_table"]
+
+
+def scores_record(found: AlgoPerfScores, targets: Targets) -> dict[str, Any]:
+    """Returns `{"scores": {submission: score}, ...}`."""
+    record: dict[str, Any] = {
+        "scores": {name: submission.score for name, submission in found.submissions.items()},
+        "submissions": {
+            name: {
+                "score": submission.score,
+                "workloads": {
+                    workload: {"held_out": workload in targets.base_of, **_workload(entry)}
+                    for workload, entry in submission.workloads.items()
+                },
+            }
+            for name, submission in found.submissions.items()
+        },
+        "log": {
+            "evaluations": found.num_evaluations,
+            "not_finite": found.num_not_finite,
+            "repeated": found.num_repeated,
+            "ignored_workloads": dict(found.ignored_workloads),
+        },
+    }
+    return record
+
+
+def _workload(entry: WorkloadTime) -> dict[str, Any]:
+    return {
+        "seconds": entry.seconds,
+        "ratio": entry.ratio,
+        "studies": entry.num_studies,
+        "studies_that_reached": entry.num_reached,
+        "removed_by": str(entry.removed) if entry.removed is not None else None,
+        "cause": entry.cause,
+    }
+
+
+def scores_table(found: AlgoPerfScores, targets: Targets) -> str:
+    """Returns the scores, for each submission which rule removed which workload, and what was not scored."""
+    rows = [("submission", "score", "workloads left", "removed")]
+    for name, submission in found.submissions.items():
+        base = [(workload, submission.workloads[workload]) for workload in targets.base]
+        lost = [_why(workload, entry) for workload, entry in base if entry.removed is not None]
+        first, *others = lost or [""]
+        rows.append((name, f"{submission.score:.4f}", f"{len(base) - len(lost)} of {len(base)}", first))
+        rows += [("", "", "", why) for why in others]
+    counts = (
+        f"{counted(found.num_evaluations, 'evaluation')}, {found.num_not_finite} without a finite value, time or step"
+        + (f", {found.num_repeated} repeated" if found.num_repeated else "")
+        + (f"; not scored: {', '.join(found.ignored_workloads)}" if found.ignored_workloads else "")
+    )
+    return f"{text_table(rows, left={0, 3})}\n{counts}"
+
+
+def _why(workload: str, entry: WorkloadTime) -> str:
+    detail = entry.cause
+    if not detail and entry.num_studies:
+        detail = f"{entry.num_reached} of {entry.num_studies} studies reached it"
+    return f"{workload}: {entry.removed}" + (f" ({detail})" if detail else "")
+
+
+def velo_record(scores: Mapping[str, VeloScore]) -> dict[str, Any]:
+    """Returns `{"summary": {mean, deviation, percentiles}, "tasks": {task: {last, highest, mean, ...}}}`."""
+    record: dict[str, Any] = {
+        "summary": asdict(VeloSummary.of(scores)),
+        "tasks": {task: asdict(score) for task, score in scores.items()},
+    }
+    return record
+
+
+def velo_table(scores: Mapping[str, VeloScore]) -> str:
+    """Returns the speed-up of each task and their mean; `>=` where the baselines never were as low."""
+    rows = [("task", "speed-up", "highest", "mean", "last step", "seeds")]
+    for task, score in scores.items():
+        last = f"{'>= ' if score.is_bound else ''}{score.last:.4g}"
+        numbers = (f"{score.highest:.4g}", f"{score.mean:.4g}", f"{score.last_step:g}", str(score.num_seeds))
+        rows.append((task, last, *numbers))
+    found = VeloSummary.of(scores)
+    shares = ", ".join(f"{share}%: {value:.4g}" for share, value in found.percentiles.items())
+    line = f"mean {found.mean:.4g}, standard deviation {found.deviation:.4g}; {shares}"
+    return f"{text_table(rows, left={0})}\nspeed-up over {counted(len(scores), 'task')}: {line}"

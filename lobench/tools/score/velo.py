@@ -1,0 +1,160 @@
+"""VeLO's normalised score: how many times as fast as the envelope of tuned baselines an optimizer reached its loss.
+
+Source: Metz et al. 2022 (VeLO), section 4; the normalisers are google/learned_optimization's, of 125 tasks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lobench.core.errors import UsageError, suggestion
+from lobench.core.wording import counted
+from lobench.tools.score.csv_files import read_csv, text_of
+
+__all__ = ["Normaliser", "VeloScore", "VeloSummary", "equivalent_steps", "read_curves", "read_normaliser", "velo_score"]
+
+Normaliser: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]  # inner steps, and a loss that never rises
+_PERCENTILES = (5, 25, 50, 75, 95)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VeloScore:
+    """The score of one curve.
+
+    Attributes:
+      last: The headline: the baselines' steps to the last loss, over the curve's.
+      highest, mean: The same of every logged loss, over the curve's last step.
+      last_step: Of the curve.
+      num_seeds: Over which its losses are means.
+      is_bound: Whether the last loss lies below all that the baselines reached: `last` is a lower bound then.
+    """
+
+    last: float
+    highest: float
+    mean: float
+    last_step: float
+    num_seeds: int
+    is_bound: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VeloSummary:
+    """Mean, standard deviation and percentiles of `VeloScore.last` over tasks."""
+
+    mean: float
+    deviation: float
+    percentiles: Mapping[int, float]
+
+    @classmethod
+    def of(cls, scores: Mapping[str, VeloScore]) -> VeloSummary:
+        values = [score.last for score in scores.values()]
+        shares = np.nanpercentile(values, _PERCENTILES)
+        return cls(
+            mean=float(np.nanmean(values)),
+            deviation=float(np.nanstd(values)),
+            percentiles=dict(zip(_PERCENTILES, map(float, shares), strict=True)),
+        )
+
+
+def equivalent_steps(losses: ArrayLike, normaliser: Normaliser) -> NDArray[np.float64]:
+    """Returns after how many steps the envelope had each loss, linear between its knots.
+
+    A loss above the envelope's first gives 0, and so does NaN; one below its last gives the envelope's end. A loss at
+    which it stayed for a while gives the first of these steps.
+    """
+    steps, envelope = normaliser
+    found = np.interp(np.asarray(losses, np.float64), envelope[::-1], steps[::-1])
+    return np.where(np.isnan(found), 0.0, found)
+
+
+def velo_score(steps: ArrayLike, losses: ArrayLike, normaliser: Normaliser) -> VeloScore:
+    """Returns the score of a curve.
+
+    Args:
+      steps: float[num_points], the inner steps at which losses were logged.
+      losses: float[num_seeds, num_points], training losses, not normalised; NaN where a seed diverged.
+    """
+    curves, places = np.asarray(losses, np.float64), np.asarray(steps, np.float64)
+    means = curves.mean(axis=0)
+    ratios = equivalent_steps(means, normaliser) / places[-1]
+    return VeloScore(
+        last=float(ratios[-1]),
+        highest=float(ratios.max()),
+        mean=float(ratios.mean()),
+        last_step=float(places[-1]),
+        num_seeds=len(curves),
+        is_bound=bool(means[-1] < normaliser[1][-1]),
+    )
+
+
+def read_normaliser(path: Path) -> dict[str, Normaliser]:
+    """Returns the envelopes of a file, by task: JSON, gzipped or not, of `{task: [steps, losses]}`.
+
+    Raises:
+      UsageError: no such file, not such a JSON, steps that do not rise or losses that do.
+    """
+    where, expected = str(path), "JSON of {task: [steps, losses]}, gzipped or not"
+    text = text_of(path)
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise UsageError("cannot read the normaliser", where=where, got=str(error), expected=expected) from error
+    if not isinstance(found, dict) or not found:
+        raise UsageError("this is no normaliser", where=where, got=type(found).__name__, expected=expected)
+    return {task: _normaliser(value, f"{where}: task {task!r}", expected) for task, value in found.items()}
+
+
+def _normaliser(value: object, where: str, expected: str) -> Normaliser:
+    try:
+        steps, losses = (np.asarray(row, np.float64) for row in value)  # type: ignore[attr-defined]
+    except (TypeError, ValueError) as error:
+        raise UsageError("this is no normaliser", where=where, got=str(error), expected=expected) from error
+    if steps.ndim != 1 or steps.shape != losses.shape or steps.size < 2:
+        got = f"{steps.shape} steps and {losses.shape} losses"
+        raise UsageError("steps and losses do not belong together", where=where, got=got)
+    if not (np.isfinite(steps).all() and np.isfinite(losses).all()):
+        raise UsageError("a step or a loss is not finite", where=where)
+    if (np.diff(steps) <= 0).any() or (np.diff(losses) > 0).any():
+        raise UsageError("the steps must rise and the losses must not", where=where)
+    return steps, losses
+
+
+def read_curves(path: Path, normalisers: Mapping[str, Normaliser]) -> dict[str, VeloScore]:
+    """Returns the score of each task of a CSV with the columns task, seed, step and loss.
+
+    Raises:
+      UsageError: as `read_csv`; a task without a normaliser, a seed that lacks a step or has it twice.
+    """
+    log, where = read_csv(path, names=("task", "seed"), numbers=("step", "loss"), what="loss"), str(path)
+    unknown = sorted({*log["task"]} - normalisers.keys())
+    if unknown:
+        raise UsageError(
+            f"no normaliser of task {unknown[0]!r}",
+            where=where,
+            expected=f"one of its {counted(len(normalisers), 'task')}",
+            next_step=suggestion(unknown[0], normalisers),
+        )
+    if not np.isfinite(log["step"]).all() or (log["step"] < 0).any():
+        raise UsageError("a step is no number >= 0", where=where)
+    scores = {}
+    for task, rows in log.groupby("task", sort=False):
+        about = f"{where}: task {task!r}"
+        if rows.duplicated(["seed", "step"]).any():
+            seed, step = rows[rows.duplicated(["seed", "step"])].iloc[0][["seed", "step"]]
+            raise UsageError(f"seed {seed} has step {step:g} twice", where=about)
+        table = rows.pivot(index="seed", columns="step", values="loss")
+        lacks = rows.assign(known=1.0).pivot(index="seed", columns="step", values="known").isna().stack()
+        if lacks.any():
+            seed, step = lacks[lacks].index[0]
+            raise UsageError(f"seed {seed} has no step {step:g}, which another seed has", where=about)
+        if not table.columns[-1] > 0:
+            raise UsageError("the curve ends at step 0", where=about)
+        scores[str(task)] = velo_score(table.columns, table.to_numpy(), normalisers[str(task)])
+    return scores

@@ -1,0 +1,1 @@
+"""`lobench view`: a store's pages, served."""

@@ -1,0 +1,162 @@
+"""What `lobench view` answers: the page, its parts and its data, to those who may see them."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+import secrets
+from collections.abc import Callable
+from http import HTTPStatus
+
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lobench.analysis.comparisons.viewer_index import CurveKey, Explored
+from lobench.report.page.explorer import explorer_curves
+from lobench.report.page.templates import page_part
+from lobench.tools.viewer.page_cache import Viewed
+
+__all__ = ["make_app"]
+
+_MOST_KEYS = 1000  # curves in one answer
+_PARTS = {"page.css": "text/css", "page.js": "text/javascript", "live.js": "text/javascript"}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-cache, private",
+}
+
+
+def make_app(viewed: Viewed, *, hosts: frozenset[str], token: str, cookie: str) -> ASGIApp:
+    """Returns what a server runs.
+
+    Args:
+      hosts: Names of this machine; who asks for another one is refused. Its addresses may be asked for, too.
+      token: What visitors have to know; "": nothing.
+      cookie: The name of the one that holds it.
+    """
+    routes = [
+        Route("/", lambda request: _page(viewed, request)),
+        Route("/data.json", lambda request: _data(viewed, request)),
+        Route("/curves.json", lambda request: _curves(viewed, request)),
+        *(Route(f"/{name}", _part(name, kind)) for name, kind in _PARTS.items()),
+    ]
+    app = Starlette(routes=routes, middleware=[Middleware(GZipMiddleware, minimum_size=2000, compresslevel=1)])
+    return _Guard(app, hosts=hosts, token=token, cookie=cookie)
+
+
+def _page(viewed: Viewed, request: Request) -> Response:
+    page, _ = viewed.look()
+    return _tagged(request, page.html, "text/html")
+
+
+def _data(viewed: Viewed, request: Request) -> Response:
+    """What the page asks for every two seconds: nearly always the answer is that nothing is new."""
+    page, problem = viewed.look()
+    head = json.dumps({"version": page.version, "problem": problem})
+    return _tagged(request, f'{head[:-1]}, "explorer": {page.data}}}'.encode(), "application/json")
+
+
+def _curves(viewed: Viewed, request: Request) -> Response:
+    page, _ = viewed.look()
+    if page.explored is None or request.query_params.get("version") != page.version:
+        return PlainTextResponse("there are newer results: fetch data.json", HTTPStatus.CONFLICT)
+    try:
+        keys = [_key(text, page.explored) for text in request.query_params.get("keys", "").split(";") if text]
+    except (ValueError, IndexError):
+        return PlainTextResponse("keys: SUBJECT,CASE,METRIC;..., by their places", HTTPStatus.BAD_REQUEST)
+    body = json.dumps(explorer_curves(page.explored, keys[:_MOST_KEYS]), allow_nan=False, separators=(",", ":"))
+    return Response(body, media_type="application/json")
+
+
+def _key(text: str, explored: Explored) -> CurveKey:
+    """Reads `3,0,1`.
+
+    Raises:
+      ValueError: no such key. IndexError: nothing is there.
+    """
+    subject, case, metric = map(int, text.split(","))
+    if min(subject, case, metric) < 0:
+        raise IndexError(text)
+    reading = explored.reading
+    if subject >= len(reading.subjects) or case >= len(reading.cases):
+        raise IndexError(text)
+    return subject, case, explored.metrics[metric]
+
+
+def _part(name: str, kind: str) -> Callable[[Request], Response]:
+    body = page_part(name).encode()
+    return lambda request: _tagged(request, body, kind)
+
+
+def _tagged(request: Request, body: bytes, kind: str) -> Response:
+    """Returns the body, or that the visitor has it already."""
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    known = request.headers.get("if-none-match", "").replace("W/", "")
+    headers = {"ETag": tag}
+    return (
+        Response(status_code=304, headers=headers) if tag in known else Response(body, media_type=kind, headers=headers)
+    )
+
+
+class _Guard:
+    """Lets in who asks for this machine by one of its names and knows the token; puts headers on every answer.
+
+    The name is checked since a page elsewhere may have its own name lead to this machine (DNS rebinding): the browser
+    would let it read what it finds. The token comes once in the address, and is a cookie from then on.
+    """
+
+    def __init__(self, app: ASGIApp, *, hosts: frozenset[str], token: str, cookie: str) -> None:
+        self._app, self._hosts, self._token, self._cookie = app, hosts, token, cookie
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        answer = self._answer(Request(scope)) or self._app
+        await answer(scope, receive, send_with_headers)
+
+    def _answer(self, request: Request) -> Response | None:
+        """Returns what is said in place of what was asked for; None: nothing."""
+        if not self._knows(request.headers.get("host", "")):
+            text = "this page is not served under that name: open the address that lobench view printed"
+            return PlainTextResponse(text, HTTPStatus.MISDIRECTED_REQUEST)
+        if not self._token:
+            return None
+        if self._is_token(request.query_params.get("token", "")):
+            answer = RedirectResponse("./", HTTPStatus.SEE_OTHER)
+            answer.set_cookie(self._cookie, self._token, httponly=True, samesite="lax", path="/")
+            return answer
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if self._is_token(request.cookies.get(self._cookie, "")) or self._is_token(bearer):
+            return None
+        text = "this page needs its token: open the address that lobench view printed"
+        return PlainTextResponse(text, HTTPStatus.UNAUTHORIZED)
+
+    def _knows(self, host: str) -> bool:
+        name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
+        try:
+            ipaddress.ip_address(name.strip("[]"))
+        except ValueError:
+            return name.lower().rstrip(".") in self._hosts
+        return True  # an address leads where it says, whoever asks
+
+    def _is_token(self, given: str) -> bool:
+        return secrets.compare_digest(given.encode(errors="replace"), self._token.encode())

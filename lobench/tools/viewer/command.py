@@ -1,0 +1,51 @@
+"""`lobench view`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lobench.cli.options import baseline_option
+from lobench.cli.output import emit, format_option
+
+__all__ = ["view"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  lobench view runs/today/lobench_results/quick
+  lobench view .lobench/experiment --open
+  lobench view .lobench/quick --port 0 --baseline suites/quick
+  lobench view .lobench/quick --host 0.0.0.0        # beyond this machine: with a token, which it prints
+
+It serves until Ctrl-C. Exit codes: 0 ended by Ctrl-C, 2 usage."""
+)
+@click.argument("store", type=click.Path(path_type=Path))
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve; beyond loopback with a token.")
+@click.option("--port", default=6007, show_default=True, type=click.IntRange(0, 65535), help="0: a free one.")
+@click.option("--token", default="", help="What visitors must know (default: none on loopback, else a random one).")
+@baseline_option
+@click.option("--experiment", default="", help="Methods of this experiment (default: of the one that was run last).")
+@click.option("--all", "every", is_flag=True, help="All that the store holds, and no experiment's methods.")
+@format_option("text", "json")
+@click.option("--open/--no-browser", "opens", default=False, help="Open it in a browser, or not (default).")
+def view(store: Path, opens: bool, kind: str, **options: object) -> None:
+    """Serve the report of a store as a page to explore; what is new arrives by itself.
+
+    People pick subjects, cases and metrics, and the address holds what is picked. The store may be in use, by a watch
+    or a run, and may still be empty.
+    """
+    from lobench.core.wording import one_line
+    from lobench.tools.viewer.server import Served
+    from lobench.tools.viewer.server import view as viewed
+
+    def on_ready(served: Served) -> None:
+        click.echo(f"{one_line(str(store))}: {served.address}  (Ctrl-C ends it)")
+        if kind == "json":
+            emit("view", {"store": store, "address": served.address})
+        if opens:
+            click.launch(served.address)
+
+    viewed(store, on_ready=on_ready, **options)  # type: ignore[arg-type]  # checked by click

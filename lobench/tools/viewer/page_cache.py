@@ -1,0 +1,122 @@
+"""The page of a store as it is now: made when somebody looks, and only where something is new."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.analysis.comparisons.summary import findings_of
+from lobench.analysis.comparisons.viewer_index import Explored
+from lobench.analysis.store.methods import read_methods
+from lobench.core.errors import LobenchError, UsageError
+from lobench.core.wording import headline
+from lobench.report.page.explorer import explorer_data
+from lobench.report.page.page import render_page, waiting_page
+
+__all__ = ["Page", "Viewed"]
+
+_PAUSE = 1.0  # times as long as a page took to make, it is not made again: half a core at most
+_UNSAID = "unsaid"  # the version, in a page that nobody has seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A store as it was at one time; `version` is of its content, so that a rewrite of the same is not new.
+
+    Attributes:
+      explored: None while the store holds no evaluation.
+      data: What the explorer fetches.
+    """
+
+    version: str
+    html: bytes
+    explored: Explored | None
+    data: str
+
+
+class Viewed:
+    """A store and its page. The page is made anew when somebody looks and the store has changed, once at a time.
+
+    Raises:
+      UsageError: there is no store, or no such experiment.
+    """
+
+    def __init__(self, store: Path, baselines: tuple[Path, ...], *, experiment: str = "", every: bool = False) -> None:
+        if not (store / "ledger.sqlite").is_file():
+            raise UsageError("there is no result store here", where=str(store), expected="a folder with ledger.sqlite")
+        self._store, self._baselines = store.absolute(), baselines
+        self._experiment, self._every = experiment or None, every
+        self._lock, self._making = threading.Lock(), threading.Lock()
+        self._stamp: tuple[object, ...] = ()
+        self._next_at = 0.0
+        self._page: Page | None = None
+        self._problem = ""
+
+    def look(self) -> tuple[Page, str]:
+        """Returns the page, and what is wrong with the store meanwhile, "" where nothing is.
+
+        The first one is waited for; later ones are made aside, so that nobody who looks waits for them.
+
+        Raises:
+          LobenchError: there never was a page, and the store cannot be read.
+        """
+        if self._page is None:
+            with self._making:
+                if self._page is None:
+                    self._make()
+        elif (
+            time.monotonic() >= self._next_at and self._stamp != self._files() and self._making.acquire(blocking=False)
+        ):
+            threading.Thread(target=self._make_aside, daemon=True).start()
+        with self._lock:
+            assert self._page is not None
+            return self._page, self._problem
+
+    def _files(self) -> tuple[object, ...]:
+        """Returns what changes with every commit."""
+        found: list[object] = []
+        for name in ("ledger.sqlite", "ledger.sqlite-wal"):
+            try:
+                stat = (self._store / name).stat()
+                found.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
+            except OSError:
+                found.append(None)
+        return tuple(found)
+
+    def _make_aside(self) -> None:
+        try:
+            self._make()
+        except LobenchError as error:
+            with self._lock:
+                self._problem = f"{headline(error)}."
+        except Exception as error:  # noqa: BLE001  (a damaged store; whoever looks goes on seeing what was)
+            with self._lock:
+                self._problem = f"{self._store} cannot be read: {headline(error)}."
+        finally:
+            self._making.release()
+
+    def _make(self) -> None:
+        started, stamp = time.monotonic(), self._files()
+        try:
+            page = self._read()
+            with self._lock:
+                self._page, self._problem = page, ""
+        finally:
+            took = time.monotonic() - started
+            self._stamp, self._next_at = stamp, time.monotonic() + _PAUSE * took
+
+    def _read(self) -> Page:
+        reading = read_methods(self._store, self._experiment, every=self._every)
+        if not reading.rows:
+            return Page(version="", html=waiting_page(self._store).encode(), explored=None, data="null")
+        findings = findings_of(self._store, self._baselines or None, reading=reading)
+        explored = Explored(findings)
+        data = json.dumps(explorer_data(explored, served=True), allow_nan=False, separators=(",", ":"))
+        draft = render_page(findings, version=_UNSAID)
+        version = hashlib.sha256(f"{data}\0{draft}".encode()).hexdigest()[:16]
+        html = draft.replace(f'data-version="{_UNSAID}"', f'data-version="{version}"', 1)
+        return Page(version=version, html=html.encode(), explored=explored, data=data)

@@ -1,0 +1,139 @@
+"""`lobench view`: the page of a store, served, with what is new arriving by itself."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from lobench.core.errors import LobenchError, UsageError
+from lobench.core.wording import cause
+from lobench.tools.viewer.page_cache import Viewed
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+__all__ = ["Served", "view"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """Where a page is served.
+
+    Attributes:
+      address: What people open; it holds the token, where one is needed.
+      token: "" where everyone on this machine may look.
+    """
+
+    address: str
+    token: str
+
+
+def view(
+    store: str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 6007,
+    token: str = "",
+    baselines: Sequence[str | Path] = (),
+    experiment: str = "",
+    every: bool = False,
+    on_ready: Callable[[Served], None] = lambda served: None,
+) -> None:
+    """Serves the page of a store until Ctrl-C; the store may be in use, and may still be empty.
+
+    Args:
+      store: A result store.
+      host: An address of this machine. One beyond loopback is served with a token.
+      port: 0: a free one.
+      token: What a visitor has to know; "": a random one where the host needs one, and none on loopback.
+      baselines: Suites or files of baselines; (): the suites that the store names.
+      experiment: Whose methods are shown; "": of the one that was run last.
+      every: All that the store holds, and no experiment's methods.
+      on_ready: Called with the address as soon as the page can be opened.
+    Raises:
+      UsageError: there is no store; the port is in use; the host is none of this machine's.
+      LobenchError: what it needs is not installed.
+    """
+    try:
+        import uvicorn
+
+        from lobench.tools.viewer.app import make_app
+        from lobench.tools.viewer.protocol import HeaderTimeout
+    except ImportError as error:
+        missing = "the viewer needs starlette and uvicorn"
+        raise LobenchError(missing, got=str(error), next_step="pip install 'lobench[view]'") from error
+    viewed = Viewed(Path(store), tuple(map(Path, baselines)), experiment=experiment, every=every)
+    with _listening(host, port) as listener:
+        found_port = listener.getsockname()[1]
+        is_loopback = ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
+        needed = token or ("" if is_loopback else secrets.token_urlsafe(24))
+        viewed.look()  # so that the page opens at once
+        app: ASGIApp = make_app(
+            viewed, hosts=_hosts(host, is_loopback=is_loopback), token=needed, cookie=f"lobench_view_{found_port}"
+        )
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                http=HeaderTimeout,
+                log_level="error",
+                access_log=False,  # the address holds the token
+                lifespan="off",
+                ws="none",
+                server_header=False,
+                timeout_graceful_shutdown=3,
+            )
+        )
+        on_ready(Served(address=_address(host, found_port, needed), token=needed))
+        try:
+            server.run(sockets=[listener])
+        except KeyboardInterrupt:  # which uvicorn raises again when it has let its visitors go
+            return
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens.
+
+    Raises:
+      UsageError: it cannot.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family, backlog=128)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise UsageError(
+                f"port {port} is in use",
+                where=f"--port {port}",
+                next_step="end what uses it, give another one, or --port 0 for a free one",
+            ) from error
+        what = "this address cannot be served" if port >= 1024 or port == 0 else f"port {port} cannot be served"
+        raise UsageError(
+            what, where=f"--host {host}", got=cause(error), expected="an address of this machine"
+        ) from error
+
+
+def _hosts(host: str, *, is_loopback: bool) -> frozenset[str]:
+    """Returns by what names this machine is asked for; its addresses may be asked for, too.
+
+    A page elsewhere that has its own name lead to this machine is none of them.
+    """
+    beyond = () if is_loopback else (socket.gethostname(), socket.getfqdn())
+    return frozenset(name.lower() for name in (host, "localhost", *beyond))
+
+
+def _address(host: str, port: int, token: str) -> str:
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        name = host
+    else:
+        everywhere = found.is_unspecified
+        name = socket.gethostname() if everywhere else f"[{host}]" if found.version == 6 else host
+    return f"http://{name}:{port}/" + (f"?token={quote(token)}" if token else "")

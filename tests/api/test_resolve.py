@@ -1,0 +1,173 @@
+"""What people may call a subject, wherever they name one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from commands import lobench
+from tiny import make_suite, write_checkpoint
+
+import lobench as package
+from lobench.api.resolve import find_given, find_run, find_stored, find_trained
+from lobench.core.errors import UsageError
+from lobench.pytest_plugin.references import check_reference
+
+# A label with spaces, a scope that is another one's label, and a label that is the name of a file.
+EXPERIMENT = """
+Experiment.suites = ["tiny"]
+slow/Method.optimizer = @sgd()
+slow/Method.label = "SGD, tuned"
+slow/sgd.learning_rate = 0.01
+adam/Method.optimizer = @adam()
+adam/Method.label = "slow"
+moment/Method.optimizer = @sgd()
+moment/Method.label = "notes.txt"
+moment/sgd.learning_rate = 0.5
+given/Method.checkpoint = "theta_7.npz"
+given/Case.learned_optimizer = @LearnableSGD()
+mine/Method.command = "cp theta_8.npz {folder}"
+mine/Method.label = "My training"
+mine/Case.learned_optimizer = @LearnableSGD()
+"""
+TUNED = "sgd(); sgd.learning_rate = 0.01"
+# By a subject's path or text, what it is called.
+FORMS = {
+    TUNED: ["SGD, tuned", TUNED, "@sgd(); sgd.learning_rate=0.01", "sgd();sgd.learning_rate = 0.01"],
+    "adam()": ["adam", "adam()", "@adam()"],
+    "sgd(); sgd.learning_rate = 0.5": ["moment"],
+    "theta_7.npz": ["given", "theta_7.npz", "7", "{sha256}", "{folder}/theta_7.npz"],
+}
+
+
+@dataclass(frozen=True)
+class World:
+    folder: Path
+    store: Path
+    sha256: str
+
+    def named(self, form: str) -> str:
+        return form.replace("{sha256}", self.sha256[:8]).replace("{folder}", str(self.folder))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    folder = tmp_path_factory.mktemp("world")
+    make_suite(folder)
+    write_checkpoint(folder / "theta_7.npz", -1.0)
+    write_checkpoint(folder / "theta_8.npz", -2.0)
+    (folder / "notes.txt").touch()
+    (folder / "x.gin").write_text(EXPERIMENT)
+    done = lobench("run", "x.gin", "--executor", "inline", "--store", "store", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    (given,) = {
+        who for row in package.open_results(folder / "store").rows for who in row.sightings if who.outer_step == 7
+    }
+    return World(folder, folder / "store", given.sha256)
+
+
+def _of_compare(world: World, form: str) -> str:
+    other = "mine" if form != "mine" else "adam"
+    (pair,) = package.compare(other, form, store=world.store).pairs
+    return pair.b.who.uri
+
+
+def _of_report(world: World, form: str) -> str:
+    done = lobench("report", "--store", world.store, "--method", form, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    (label,) = [one["label"] for one in json.loads(done.stdout)["subjects"]]
+    seen = {who for row in package.open_results(world.store).rows for who in row.sightings}
+    return next(who.uri for who in seen if label in (who.label, f"outer step {who.outer_step}"))
+
+
+def _of_debug_and_pytest(world: World, form: str) -> str:
+    given = find_given(form, world.store)
+    kind = "checkpoint" if given.uri.endswith(".npz") else "optimizer"
+    found = find_trained(form, kind, world.store)  # type: ignore[arg-type]  # one of the two
+    assert (found.checkpoint or found.optimizer) in (given.uri, form)
+    return find_stored(given.uri, world.store).subject.who.uri
+
+
+def _of_curves(world: World, form: str) -> str:
+    # No experiment's scopes here: what a store calls its subjects.
+    found = package.open_results(world.store).curves("train/loss", case="a", checkpoint=form)
+    (uri,) = {one.subject.uri for one in found}
+    return uri
+
+
+@pytest.mark.parametrize("place", [_of_compare, _of_report, _of_debug_and_pytest, _of_curves])
+def test_each_place_takes_each_form(
+    place: Callable[[World, str], str], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(world.folder)
+    for expected, forms in FORMS.items():
+        for form in map(world.named, forms):
+            if place is _of_curves and form in ("adam", "moment", "given"):
+                continue
+            uri = place(world, form)
+            assert uri == expected or uri == str(world.folder / expected), form
+
+
+def test_what_is_ambiguous_or_missing_says_candidates_and_the_next_step(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(world.folder)
+
+    def refused(find: Callable[[], object]) -> str:
+        with pytest.raises(UsageError) as error:
+            find()
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    both = refused(lambda: find_stored("slow", world.store))
+    assert "several are called 'slow'" in both and both.endswith("say 'SGD, tuned' or 'adam'")
+    file = refused(lambda: find_given("notes.txt", world.store))
+    assert "'notes.txt' is a path, and the name of another one" in file and "say './notes.txt' or" in file
+    missing = refused(lambda: find_stored("adma", world.store))
+    assert "nothing here is called 'adma'; expected one of" in missing and missing.endswith("did you mean 'adam'?")
+    assert "'adam' is no checkpoint" in refused(lambda: find_trained("adam", "checkpoint", world.store))
+    assert "give that store" in refused(lambda: find_given("SGD, tuned", None))
+
+
+def test_a_gate_takes_a_name_for_its_reference(world: World) -> None:
+    for name, store in (("SGD, tuned", str(world.store)), ("adam", str(world.store)), (f"{world.store}@given", "")):
+        check_reference(name, store)
+    with pytest.raises(UsageError, match="did you mean 'adam'"):
+        check_reference("adma", str(world.store))
+    with pytest.raises(UsageError, match="no such reference"):
+        check_reference("adma", "")
+
+
+def test_the_sessions_of_a_command_are_runs(world: World) -> None:
+    for name in ("mine", "My training", "mine-0", "My training-0"):
+        run = find_run(name, world.store)
+        assert (Path(run.location) / "theta_8.npz").is_file() and run.bindings == (
+            "Case.learned_optimizer = @LearnableSGD()",
+        )
+        assert find_run(f"{world.store}@{name}", None) == run
+    with pytest.raises(UsageError, match=r"there is no run 'mien'.*one of mine.*did you mean 'mine'"):
+        find_run("mien", world.store)
+    done = lobench("best", "mine", "--suite", world.folder / "tiny", "--store", world.store, "--workers", "1")
+    assert done.returncode == 0 and "theta_8.npz" in done.stdout and "theta_7" not in done.stdout, done.stderr
+    one = lobench("bisect", "mine", "--suite", world.folder / "tiny", "--case", "a", "--store", world.store)
+    assert "bisecting takes two checkpoints or more; got 1" in one.stderr
+
+
+def test_a_session_of_pytest_and_a_notebook_evaluate_what_a_label_names(world: World) -> None:
+    words = [sys.executable, "-m", "pytest", "-q", "tiny", "--lobench-store=store", "--lobench-reuse"]
+    for name in ("--lobench-optimizer=SGD, tuned", "--lobench-optimizer=store@SGD, tuned"):
+        done = subprocess.run([*words, name], cwd=world.folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout + done.stderr
+    wrong = subprocess.run(
+        [*words, "--lobench-optimizer=SDG, tuned"], cwd=world.folder, capture_output=True, text=True, check=False
+    )
+    assert wrong.returncode == 4 and "did you mean 'SGD, tuned'?" in wrong.stderr, wrong.stdout + wrong.stderr
+    suite = world.folder / "tiny" / "tiny.gin"
+    found = package.evaluate(suite, case="a", optimizer="SGD, tuned", store=world.store, test="test_tiny")
+    (stored,) = package.open_results(world.store).curves("train/loss", case="a", checkpoint="SGD, tuned")
+    assert found.final("train/loss").tolist() == stored.values[:, -1].tolist()

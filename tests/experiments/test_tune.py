@@ -1,0 +1,62 @@
+"""`lobench tune` is an experiment with one method, which it prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import lobench
+from tiny import make_suite
+
+from lobench.core.experiment import Search
+from lobench.core.search.space import Kind, Scale
+from lobench.experiments.file import read_experiment
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    make_suite(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_what_it_prints_is_the_experiment_that_it_would_run(folder: Path) -> None:
+    space = 'learning_rate = Real(1e-4, high=0.1, scale="log")'
+    varied = ("--vary", space, "--vary", "b1 = [0.5, 0.9]", "--vary", 'outer/adam.kind=["a", "b"]')
+    done = lobench("tune", "tiny", "--optimizer", "adam; adam.b2 = 0.99", *varied, "--num-trials", "4", "--print")
+    assert done.returncode == 0, done.stderr
+    (folder / "kept.gin").write_text(done.stdout)
+    kept = read_experiment(folder / "kept.gin")
+    method = kept.method("adam")
+    assert (kept.experiment.name, method.search, method.num_trials) == ("tune-adam", Search(name="random"), 4)
+    rate, b1, kind = method.space
+    assert (rate.path, rate.low, rate.high, rate.scale) == ("adam.learning_rate", 1e-4, 0.1, Scale.LOG)
+    assert (b1.path, b1.kind, b1.values) == ("adam.b1", Kind.DISCRETE, (0.5, 0.9))
+    assert (kind.path, kind.kind) == ("outer/adam.kind", Kind.CATEGORICAL)
+    assert "adam.b2 = 0.99" in method.bindings
+    assert sorted(path.name for path in folder.iterdir()) == ["kept.gin", "tiny"]
+
+
+def test_without_more_it_varies_the_learning_rate_and_a_plan_leaves_nothing_behind(folder: Path) -> None:
+    done = lobench("tune", "tiny", "--optimizer", "adam", "--check", "--workers", "1", "--sessions", "3")
+    assert done.returncode == 0, done.stderr
+    assert "adam/adam.learning_rate = @learning_rate/Real()" in done.stdout
+    assert "adam: 11 trials, 24 evaluations (2 of them of the best on fresh seeds)" in done.stdout
+    assert [path.name for path in folder.iterdir()] == ["tiny"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--vary", "learning_rate = Rel(1, 2)"), "--vary; got 'learning_rate = Rel(1, 2)'; expected a line such as"),
+        (("--vary", "learning rate = [1]"), "--vary; got 'learning rate = [1]'"),
+        (("--vary", "b1 = Real(0.9, 0.5)"), "the range is reversed"),
+        (("--search", "optimal"), "unknown search 'optimal'"),
+        (("--search", "random"), "this search has no end of its own; bind Method.num_trials"),
+        (("--search", "grid", "--num-trials", "3"), "num_trials; got 3; expected 11"),
+    ],
+)
+def test_what_is_wrong_is_one_line(folder: Path, options: tuple[str, ...], expected: str) -> None:
+    done = lobench("tune", "tiny", "--optimizer", "adam", "--check", *options)
+    assert done.returncode == 2 and expected in done.stderr, done.stdout + done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,319 @@
+"""Each kind of file, as its tool writes it, and what is no such file: one clear line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from imported import HEADER, curve, held, write_csv
+
+from lobench.core.errors import UsageError
+from lobench.tools.curve_import.imports import import_curves
+
+CURVE = [(0, 2.3), (100, 0.5)]
+
+
+def taken(file: Path, **options: object) -> dict:
+    store = file.parent / "store"
+    import_curves(file, store=store, **options)
+    return held(store)
+
+
+def refusal(file: Path, **options: object) -> str:
+    store = file.parent / "refused"
+    with pytest.raises(UsageError) as caught:
+        import_curves(file, store=store, **options)
+    assert not store.exists(), "something was written"
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_tidy_csv_gzipped_in_any_order(tmp_path: Path) -> None:
+    rows = [*curve("adam", 0, [2.3, 0.5]), *curve("adam", 1, [2.2, 0.4])]
+    file = write_csv(tmp_path / "a.csv.gz", [rows[3], rows[0], rows[2], rows[1]])
+    found = taken(file)
+    assert found == {
+        ("adam", "imported/mnist", 0): {"val/loss": CURVE},
+        ("adam", "imported/mnist", 1): {"val/loss": [(0, 2.2), (100, 0.4)]},
+    }
+
+
+def test_names_that_look_like_numbers_stay_what_they_are(tmp_path: Path) -> None:
+    names = ["1e-3", "1e-03", "007", "7", "1.10", "1.1"]
+    file = write_csv(tmp_path / "a.csv", [row for name in names for row in curve(name, "0", [2.3, 0.5], case="08")])
+    assert taken(file) == {(name, "imported/08", 0): {"val/loss": CURVE} for name in names}
+
+
+def test_parquet(tmp_path: Path) -> None:
+    frame = pd.DataFrame(curve("adam", 3, [2.3, 0.5]), columns=HEADER)
+    frame.to_parquet(tmp_path / "a.parquet")
+    assert taken(tmp_path / "a.parquet") == {("adam", "imported/mnist", 3): {"val/loss": CURVE}}
+
+
+def test_a_column_for_each_metric_with_names_of_its_own(tmp_path: Path) -> None:
+    rows = [("run-a", 0, 2.3, 0.1, 1), ("run-a", 100, 0.5, "", 2)]
+    rows += [("run-b", 0, 2.2, 0.1, 3), ("run-b", 100, "nan", 0.2, 4)]
+    file = write_csv(tmp_path / "wide.csv", rows, ("run", "it", "val_loss", "val_acc", "noise"))
+    found = taken(file, columns=["seed=run", "step=it"], metrics=["val_loss", "val_acc"], method="adam", case="mnist")
+    assert found["adam", "imported/mnist", 0] == {"val/loss": CURVE}  # an empty cell was not logged
+    assert [step for step, _ in found["adam", "imported/mnist", 1]["val/accuracy"]] == [0, 100]
+    assert math.isnan(found["adam", "imported/mnist", 1]["val/loss"][1][1])  # the text nan was
+
+
+def test_missing_columns_are_named_with_those_that_are_there(tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "a.csv", [("adam", 0, 1, 2)], ("method", "step", "val_loss", "epoch"))
+    said = refusal(file)
+    assert "a.csv: the table lacks the columns metric, value, case, seed; got method, step, val_loss, epoch" in said
+    assert "--column ROLE=COLUMN" in said
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (
+            [("adam", "m", 0, 0, "loss", "1.5"), ("adam", "m", 0, 1, "loss", "much")],
+            "line 3: value is no number; got 'much'",
+        ),
+        ([("adam", "m", 0, "1.5", "loss", 1)], "line 2: step is no step; got 1.5"),
+        ([("adam", "m", 0, -1, "loss", 1)], "line 2: step is no step; got -1"),
+        ([("adam", "m", 0, "", "loss", 1)], "line 2: step is no number; got ''"),
+        ([("", "m", 0, 1, "loss", 1)], "line 2: no method"),
+        (
+            [("adam", "m", 0, 1, "loss", 1), ("adam", "m", 1, 1, "loss", 1), ("adam", "m", 0, 1, "loss", 2)],
+            "lines 2 and 4: a point is there twice; got method 'adam', case 'm', seed 0, metric 'loss', step 1",
+        ),
+        ([("adam", "m", 0, 0, "speed", 1)], "nobody has said which way speed is better; --maximize speed"),
+        (
+            [("adam", "m", 0, 0, "loss", 1), ("adam", "m", 0, 0, "val_acc", 1)],
+            "case 'm' has several metrics, and none is said to be the primary one; got loss, val/accuracy",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, rows: list, said: str) -> None:
+    assert said in refusal(write_csv(tmp_path / "a.csv", rows))
+
+
+def test_what_is_no_table_at_all(tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_text("")
+    assert "the file is empty" in refusal(tmp_path / "empty.csv")
+    (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00\x01" * 40)
+    assert "bytes.csv" in refusal(tmp_path / "bytes.csv")
+    (tmp_path / "cut.csv.gz").write_bytes(
+        write_csv(tmp_path / "whole.csv.gz", curve("a", 0, [1] * 99)).read_bytes()[:80]
+    )
+    assert "cut.csv.gz" in refusal(tmp_path / "cut.csv.gz")
+    assert "there is no such file" in refusal(tmp_path / "nobody.csv")
+    assert "nothing reads this" in refusal(tmp_path)
+    write_csv(tmp_path / "only_header.csv", [])
+    assert "there is nothing to take" in refusal(tmp_path / "only_header.csv")
+
+
+def test_the_csv_of_a_wandb_chart(tmp_path: Path) -> None:
+    header = ["Step"]
+    for run in ("adam - big_seed0", "adam - big_seed1"):
+        header += [
+            f"{run} - _step",
+            f"{run} - _step__MIN",
+            f"{run} - val/loss",
+            f"{run} - val/loss__MIN",
+            f"{run} - val/loss__MAX",
+        ]
+    rows = [
+        (0, 0, 0, 2.3, 2.3, 2.3, 0, 0, 2.2, 2.2, 2.2),
+        (100, 100, 100, 0.5, 0.5, 0.5, "", "", "", "", ""),
+        (200, "", "", "", "", "", 200, 200, 0.4, 0.3, 0.5),
+    ]
+    file = write_csv(tmp_path / "chart.csv", rows, header)
+    imported = import_curves(file, store=tmp_path / "store", case="mnist")
+    assert held(tmp_path / "store") == {
+        ("adam - big", "imported/mnist", 0): {"val/loss": CURVE},
+        ("adam - big", "imported/mnist", 1): {"val/loss": [(0, 2.2), (200, 0.4)]},
+    }
+    assert any("means of several points" in note for note in imported.notes)
+
+
+def test_the_history_of_wandbs_api(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"_step": [0, 50, 100], "_runtime": [1, 2, 3], "val/loss": [2.3, None, 0.5], "train/loss": [2.3, 1.0, 0.4]}
+    )
+    frame.to_csv(tmp_path / "my_run.csv")
+    found = taken(tmp_path / "my_run.csv", metrics=["val/loss", "train/loss"], method="adam", case="mnist")
+    assert found == {("adam", "imported/mnist", 0): {"train/loss": [(0, 2.3), (100, 0.4)], "val/loss": CURVE}}
+
+
+def test_wandbs_table_of_runs_is_no_history(tmp_path: Path) -> None:
+    header = ("Name", "State", "Notes", "User", "Tags", "Created", "Runtime", "Sweep", "lr", "val/loss")
+    file = write_csv(tmp_path / "runs.csv", [("adam", "finished", "-", "me", "", "2026", 3, "", 0.1, 0.5)], header)
+    assert "this is W&B's table of runs, which has a row for each run and no history" in refusal(file)
+
+
+def test_a_metric_that_no_file_has_is_told_those_that_are_there(tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "c.csv", [(0, 2.0)], ("Step", "adam - val_loss"))
+    assert "there is nothing to take; got val_loss; expected values of loss" in refusal(file, metrics=["loss"])
+    with pytest.raises(UsageError, match=r"no regular expression; got '\(', missing \)"):
+        import_curves(file, store=tmp_path / "s", pattern="(")
+
+
+def test_a_wandb_chart_over_time_is_refused(tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "t.csv", [(0.5, 2.0)], ("Relative Time (Process)", "adam - loss"))
+    assert "the chart's axis is time" in refusal(file)
+
+
+def test_event_files_of_tensorboard(tmp_path: Path) -> None:
+    summary = pytest.importorskip("tensorboard.summary")
+    for seed, values in ((0, (2.3, 0.5)), (1, (2.2, 0.4))):
+        writer = summary.Writer(str(tmp_path / "logs" / f"adam_seed{seed}"))
+        for place, value in enumerate(values):
+            writer.add_scalar("val/loss", value, 100 * place)
+            writer.add_scalar("lr", 0.1, 100 * place)
+        writer.close()
+    found = taken(tmp_path / "logs", case="mnist", metrics=["val/loss"])
+    assert found == {
+        ("adam", "imported/mnist", 0): {"val/loss": CURVE},
+        ("adam", "imported/mnist", 1): {"val/loss": [(0, 2.2), (100, 0.4)]},
+    }
+    assert "primary" in refusal(tmp_path / "logs", case="mnist")
+
+
+def test_what_tensorboard_says_of_a_resumed_run_counts_last(tmp_path: Path) -> None:
+    summary = pytest.importorskip("tensorboard.summary")
+    for part, values in enumerate(([2.3, 0.9], [0.5])):
+        writer = summary.Writer(str(tmp_path / "run"))
+        for place, value in enumerate(values):
+            writer.add_scalar("val/loss", value, 100 * (place + part))
+        writer.close()
+    assert taken(tmp_path / "run") == {("run", "imported/task", 0): {"val/loss": CURVE}}
+
+
+def test_the_csv_of_tensorboards_page(tmp_path: Path) -> None:
+    file = write_csv(
+        tmp_path / "run-adam_seed2-tag-val_loss.csv", [(1.5, 0, 2.3), (2.5, 100, 0.5)], ("Wall time", "Step", "Value")
+    )
+    assert taken(file) == {("adam", "imported/task", 2): {"val/loss": CURVE}}
+    bare = file.rename(tmp_path / "x.csv")
+    assert "run-RUN-tag-TAG.csv" in refusal(bare)
+
+
+def test_a_folder_of_mlflows_file_store(tmp_path: Path) -> None:
+    runs = tmp_path / "mlruns" / "1"
+    for run, stage, text in (("a1", "active", "3 2.3 0\n5 0.9 100\n7 0.5 100\n"), ("b2", "deleted", "3 9 0\n")):
+        (runs / run / "metrics" / "val").mkdir(parents=True)
+        (runs / run / "tags").mkdir()
+        (runs / run / "meta.yaml").write_text(f"lifecycle_stage: {stage}\nrun_name: 'adam-seed-4'\n")
+        (runs / run / "metrics" / "val" / "loss").write_text(text)
+    assert taken(tmp_path / "mlruns", case="mnist") == {("adam", "imported/mnist", 4): {"val/loss": CURVE}}
+    (runs / "a1" / "metrics" / "val" / "loss").write_text("3 2.3 -7\n5 0.5 100\n")
+    assert "a step is below 0; got method 'adam', case 'task', seed 4, metric 'val/loss': -7; expected 0" in refusal(
+        tmp_path / "mlruns"
+    )
+    (runs / "a1" / "metrics" / "val" / "loss").write_text("3 2.3 0\nnever\n")
+    assert re.search(r"val/loss, line 2: this is no metric of MLflow; got 'never'", refusal(tmp_path / "mlruns"))
+
+
+def test_a_log_of_modded_nanogpt(tmp_path: Path) -> None:
+    text = "print(f'val_loss:{x}')\nstep:{a} val_loss:{b}\n"
+    rows = [(0, 2.3), (100, 0.5)], [(0, 2.2), (100, 0.4)], [(100, 0.4)]
+    for run in rows:
+        for step, loss in run:
+            text += f"step:{step}/100 val_loss:{loss} train_time:{loss}s step_avg:nanms extra:none\n"
+    (tmp_path / "muon.txt").write_text(text)
+    imported = import_curves(tmp_path / "muon.txt", store=tmp_path / "store")
+    assert held(tmp_path / "store") == {
+        ("muon", "imported/task", 0): {"val/loss": CURVE},
+        ("muon", "imported/task", 1): {"val/loss": [(0, 2.2), (100, 0.4)]},
+    }
+    assert any("1 part repeat" in note for note in imported.notes)
+
+
+def test_algoperf_asks_for_its_targets(tmp_path: Path) -> None:
+    rows = [
+        ("nadamw", 0, "wmt", 1, 0, 1.0, 0.1),
+        ("nadamw", 0, "wmt", 1, 100, 2.0, 0.3),
+        ("nadamw", 1, "wmt", 1, 100, 2.0, 0.2),
+    ]
+    header = ("submission", "study", "workload", "trial", "global_step", "time", "val_metric")
+    file = write_csv(tmp_path / "evals.csv", rows, header)
+    assert "--targets FILE" in refusal(file)
+    targets = {
+        "base_workloads": ["wmt"],
+        "workloads": {"wmt": {"target_metric_name": "bleu", "validation_target_value": 0.3}},
+    }
+    (tmp_path / "targets.json").write_text(json.dumps(targets))
+    found = taken(file, targets=tmp_path / "targets.json")
+    assert found["nadamw", "algoperf/wmt", 0] == {"val/bleu": [(0, 0.1), (100, 0.3)]}
+    assert found["nadamw", "algoperf/wmt", 1] == {"val/bleu": [(100, 0.2)]}
+
+
+def test_what_no_reader_knows_is_told_what_is_read(tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "a.csv", curve("adam", 0, [1, 2]))
+    assert "did you mean 'tidy'" in refusal(file, kind="tidi")
+    (tmp_path / "a.json").write_text('[{"label": "x"}]')
+    assert "these are no results of lobench" in refusal(tmp_path / "a.json")
+
+
+def test_a_decimal_comma_or_a_row_that_is_cut_off_is_no_other_number(tmp_path: Path) -> None:
+    head, file = "method,case,seed,step,metric,value\n", tmp_path / "a.csv"
+    file.write_text(head + "adam,m,0,0,loss,2\nadam,m,0,10,loss,0,31\n")
+    assert "a.csv, line 3: a row has more cells than the header; expected 6; a decimal comma" in refusal(file)
+    file.write_text(head + "adam,m,0,0,loss,2,5\nadam,m,0,10,loss,0,31\n")
+    assert "line 2: a row has more cells" in refusal(file)
+    file.write_text((head + "adam,m,0,0,loss,2,5\n").replace(",", ";"))
+    assert "separated by ';' here; write commas, and decimals with a point" in refusal(file)
+    file.write_text(head + "adam,m,0,0,loss,2\nadam,m,0,10,lo")  # who writes it has not flushed the rest
+    assert "the last line is cut off; got 5 cells: 'adam,m,0,10,lo'; expected 6" in refusal(file)
+    file.write_text(head + 'adam,m,0,0,loss,2,\n"ad,am",m,0,10,loss,1')
+    assert taken(file)["ad,am", "imported/m", 0] == {"loss": [(10, 1)]}
+
+
+def test_what_is_no_file_or_folder_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "this is neither a file nor a folder; write a pipe to a file" in refusal(tmp_path / "pipe")
+    (tmp_path / "logs").mkdir()
+    os.mkfifo(tmp_path / "logs" / "today.log")
+    assert "nothing reads this" in refusal(tmp_path / "logs")
+    (tmp_path / "circle").symlink_to("circle")
+    assert "this cannot be a file; got Symlink loop" in refusal(tmp_path / "circle")
+    assert "this cannot be a file; got File name too long" in refusal(tmp_path / ("a" * 300))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda one: one["case"].pop("identity"), "a record is damaged; got no 'identity'"),
+        (lambda one: one.pop("num_inner_steps"), "a record is damaged; got no 'num_inner_steps'"),
+        (lambda one: one.update(metrics=["loss"]), "a record is damaged"),
+        (lambda one: one.update(eval_steps=[0, 0.5]), "eval_steps is no step; got 0.5"),
+        (lambda one: one.update(eval_steps=[-5, 0]), "eval_steps is no step; got -5"),
+        (lambda one: one["curves"].update(loss=[[3, 2, 1]]), "a record is damaged"),
+        (lambda one: one.pop("label"), "a record is damaged; got no 'label'"),
+    ],
+)
+def test_a_record_that_is_not_whole_is_one_line(tmp_path: Path, change: Callable, said: str) -> None:
+    one = {
+        "label": "adam",
+        "checkpoint": {"sha256": ""},
+        "optimizer": "adam()",
+        "case": {"suite": "quick", "name": "relu32", "identity": "f" * 64},
+        "num_inner_steps": 10,
+        "primary_metric": "loss",
+        "seeds": [0],
+        "eval_steps": [0, 10],
+        "metrics": {"loss": {"direction": "min", "per_seed": [1.0]}},
+        "curves": {"loss": [[2.0, 1.0]]},
+    }
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps([one]))
+    assert taken(file)["adam", "quick/relu32", 0] == {"loss": [(0, 2), (10, 1)]}
+    packed = tmp_path / "packed"
+    packed.write_bytes(gzip.compress(b"\xef\xbb\xbf\n" + file.read_bytes()))
+    assert taken(packed)["adam", "quick/relu32", 0] == {"loss": [(0, 2), (10, 1)]}
+    change(one)
+    file.write_text(json.dumps([one]))
+    assert said in refusal(file)

@@ -1,0 +1,147 @@
+"""`lobench bisect` on a run that breaks, on stores alone, and on what is no run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import Done, lobench
+from stores import add
+from tiny import KILLED_CHIEF, PATIENCE, make_run, make_suite, results, write_checkpoint
+
+from lobench.analysis.store.snapshot import read_store
+from lobench.tools.bisect.bisect import bisect as lobench_bisect
+from lobench.tools.bisect.text import bisection_text
+
+
+def bisect(run: Path, suite: Path, *options: str | Path) -> Done:
+    return lobench("bisect", run, "--suite", suite, "--workers", "1", *options)
+
+
+def test_a_run_that_breaks_is_found_where_it_does_and_a_kill_in_the_middle_costs_nothing(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5, -1.4, -1.5, -1.45, 30.0, 30.1, 30.2)
+    options = ["--workers", "1", "--format", "json"]
+    killing = [sys.executable, "-c", KILLED_CHIEF, "12", "1", "bisect", str(run), "--suite", str(suite), *options]
+    killed = subprocess.run([*killing, "--case", "a"], capture_output=True, timeout=PATIENCE, check=False)
+    assert killed.returncode == -9
+    store = run / "lobench_results" / "tiny" / "bisect"
+    before = {(row.key.checkpoint_sha256, row.key.seed_block): row.recorded_at for row in read_store(store).rows}
+    done = bisect(run, suite, "--case", "a", *options)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["status"] == "found" and record["broken"]["outer_step"] == 5
+    assert record["broken"]["uri"] == str(run / "theta_5.npz") and record["last_good"]["outer_step"] == 4
+    assert record["probability_within_one"] >= 0.95 and record["probability_of_a_fall"] >= 0.95
+    rows = read_store(store).rows
+    after = {(row.key.checkpoint_sha256, row.key.seed_block): row.recorded_at for row in rows}
+    assert 0 < len(before) < len(after) == len(rows) and before.items() <= after.items()
+    assert {found["case"]["name"] for found in results(store)} == {"a"}
+    assert record["num_evaluations"] == len(rows) and record["num_new_evaluations"] == len(rows) - len(before)
+    for name in ("tiny/a", "tiny.a"):
+        again = bisect(run, suite, "--case", name, "--format", "json")
+        assert json.loads(again.stdout)["num_new_evaluations"] == 0 and "looking" not in again.stderr
+
+
+def test_a_case_of_several_seed_blocks_is_looked_at_a_block_at_a_time_and_never_more_than_was_allowed(
+    tmp_path: Path,
+) -> None:
+    suite, run = make_suite(tmp_path, extra="Case.seed_block = 1\n"), make_run(tmp_path, -1.5, -1.4, -1.5, 9.0, 9.1)
+    done = bisect(run, suite, "--case", "a", "--most", "2", "--format", "json")
+    assert done.returncode == 4, done.stderr
+    assert json.loads(done.stdout)["num_new_evaluations"] == 2
+    assert len(read_store(run / "lobench_results" / "tiny" / "bisect").rows) == 2
+
+
+def store_of(folder: Path, finals: list[list[float]]) -> tuple[Path, Path, Path]:
+    """A run of checkpoints that are gone, evaluated on case `a` of a suite that nobody can run."""
+    suite, store = folder / "s", folder / "store"
+    suite.mkdir()
+    (suite / "s.gin").write_text("a/Case.task = @Gone()\nbeta/Case.task = @Gone()\n")
+    for step, values in enumerate(finals, 1):
+        add(store, step * 10, {"a": {"train/loss": values}})
+    return folder, suite, store
+
+
+def falling(folder: Path, last_good: int, count: int) -> tuple[Path, Path, Path]:
+    draws = np.random.default_rng(0)
+    finals = [(0.1 if step < last_good else 0.8) * np.exp(draws.normal(0, 0.05, 4)) for step in range(count)]
+    return store_of(folder, [list(map(float, values)) for values in finals])
+
+
+def test_what_a_store_holds_is_enough_and_is_not_repeated(tmp_path: Path) -> None:
+    run, suite, store = falling(tmp_path, 7, 12)
+    done = lobench("bisect", run, "--suite", suite, "--case", "a", "--store", store)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("s/a (train/loss) broke at outer step 80: 9")
+    assert "95% interval: outer steps 80 to 80" in lines
+    assert "last good: run/theta_70.npz (outer step 70)" in lines
+    assert "first broken: run/theta_80.npz (outer step 80)" in lines
+    assert "cost: 12 evaluations of 4 seeds on 12 checkpoints, 0 of them new (12 were stored)" in lines
+    assert lines[-1] == f"again: lobench bisect {run} --suite {suite} --case a --store {store}"
+    # By its file's name too, which this store's cases do not say.
+    for name in ("s.a", "s/s.a"):
+        named = lobench("bisect", run, "--suite", suite, "--case", name, "--store", store)
+        assert named.stdout.splitlines()[:-1] == lines[:-1], named.stderr
+    part = lobench("bisect", run, "--suite", suite, "--case", "a", "--store", store, "--to-step", "70")
+    assert part.returncode in (0, 4) and "broke at" not in part.stdout
+
+
+def test_a_case_that_never_broke_and_one_that_may_have(tmp_path: Path) -> None:
+    draws = np.random.default_rng(3)
+    level = [list(map(float, 0.1 * np.exp(draws.normal(0, 0.05, 4)))) for _ in range(40)]
+    run, suite, store = store_of(tmp_path, level)
+    for options in ([], ["--format", "json"]):
+        asked = ["--case", "a", "--store", store, "--probability", "0.6", *options]
+        done = lobench("bisect", run, "--suite", suite, *asked)
+        assert done.returncode == 0, done.stderr
+        if options:
+            assert json.loads(done.stdout)["status"] == "no_fall"
+        else:
+            assert done.stdout.startswith("no fall found: s/a (train/loss) is as good at the last checkpoint as before")
+    sure = lobench("bisect", run, "--suite", suite, "--case", "a", "--store", store, "--probability", "0.999")
+    assert sure.returncode == 4 and "may have broken at" in sure.stdout and "not certain: 99.90% was" in sure.stdout
+
+
+def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
+    run, suite, store = store_of(tmp_path, [[np.nan] * 4] * 3)
+    known = ("bisect", run, "--suite", suite, "--store", store, "--case")
+
+    def refused(*arguments: str | Path) -> str:
+        done = lobench(*arguments)
+        assert done.returncode == 2 and not done.stdout and len(done.stderr.strip().splitlines()) == 1, done
+        return done.stderr
+
+    assert "every evaluation diverged: it never worked, and so it did not break; got 3 seed blocks" in refused(
+        *known, "a"
+    )
+    assert "no case 'bet'" in (line := refused(*known, "bet")) and "did you mean 'beta'?" in line
+    assert "several" not in line and "expected one of a, beta" in line
+    assert "fewer than two checkpoints could be evaluated" in refused(*known, "beta")
+    assert "bisecting takes two checkpoints or more; got 1 between these steps" in refused(
+        *known, "a", "--to-step", "10"
+    )
+    assert "nobody has this metric; got 'x'" in refused(*known, "a", "--metric", "x")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    line = refused("bisect", empty, "--suite", suite, "--case", "a")
+    assert "bisecting takes two checkpoints or more; got 0" in line
+    write_checkpoint(empty / "theta_1.npz", 0.0)
+    assert "bisecting takes two checkpoints or more; got 1" in refused("bisect", empty, "--suite", suite, "--case", "a")
+    assert "no case 'a'" not in line
+    with pytest.raises(StopIteration):  # nothing was written where nothing was evaluated
+        next((empty / "lobench_results").rglob("*"))
+
+
+def test_a_checkpoint_that_nobody_evaluated_is_not_called_good_or_broken_without_saying_so(tmp_path: Path) -> None:
+    run, suite, store = falling(tmp_path, 5, 12)
+    found = lobench_bisect(run, suite, case="a", store=store)
+    assert "not evaluated" not in bisection_text(found)
+    text = bisection_text(dataclasses.replace(found, looked_at=found.looked_at - {found.belief.place - 1}))
+    good, broken = (line for line in text.splitlines() if line.startswith(("last good", "first broken")))
+    assert "it was not evaluated" in good and "it was not evaluated" not in broken

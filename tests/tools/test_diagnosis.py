@@ -1,0 +1,117 @@
+"""The verdict on a training, from what its steps showed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from lobench.tools.debug.diagnosis import Bad, Step, Training, diagnose, outside, smoothed
+
+
+def step(number: int, loss: float, **values: object) -> Step:
+    sizes = {"weights": {"a": 1.0, "b": 1.0, "c": 1.0}, "updates": {"a": 0.01, "b": 0.01, "c": 0.01}}
+    return Step(step=number, loss=loss, **{**sizes, **values})  # type: ignore[arg-type]
+
+
+def training(*steps: Step, **values: object) -> Training:
+    dtypes = dict.fromkeys("abc", "float32")
+    return Training(**{"steps": steps, "dtypes": dtypes, "num_inner_steps": len(steps), **values})  # type: ignore[arg-type]
+
+
+def falling(count: int, **values: object) -> list[Step]:
+    return [step(number, 2.0 * 0.9**number, **values) for number in range(count)]
+
+
+def test_a_training_without_trouble_says_so() -> None:
+    found = diagnose(training(*falling(40)))
+    assert found.kind == "none" and found.step is None
+    assert found.line.startswith("no trouble found: the loss goes from 2 to 0.03")
+
+
+def test_the_first_value_that_is_not_finite_is_named_in_the_order_of_the_step() -> None:
+    bad = (
+        Bad(place="optimizer_state", leaf="nu/a", num_nan=3, num_inf=0, size=8),
+        Bad(place="output", leaf="a", num_nan=8, num_inf=0, size=8),
+    )
+    steps = [*falling(10), step(10, 0.7, bad=bad), step(11, math.nan)]
+    found = diagnose(training(*steps))
+    assert (found.kind, found.place, found.leaf, found.step, found.onset) == (
+        "non_finite",
+        "optimizer_state",
+        "nu/a",
+        10,
+        9,
+    )
+    assert "in the optimizer's state nu/a (3 NaN of 8 values)" in found.line
+    assert found.facts == ("also at step 10: the rule's output a (8 NaN of 8 values)",)
+
+
+def test_who_ran_away_before_is_to_blame_and_not_the_overflow() -> None:
+    updates = {"a": 0.01, "b": 9.0, "c": 0.01}
+    bad = (Bad(place="loss", leaf="", num_nan=0, num_inf=1, size=1),)
+    steps = [*falling(10), step(10, 5e3, updates=updates), step(11, 1e30, updates=updates), step(12, math.inf, bad=bad)]
+    steps[9] = dataclasses.replace(steps[9], updates=updates)
+    found = diagnose(training(*steps))
+    assert (found.kind, found.leaf, found.step, found.onset) == ("one_layer", "b", 10, 9)
+    assert "the updates of b are too large, 9 of the weights" in found.line
+    assert "first value that is not finite, at step 12: the task's loss" in found.facts[0]
+
+
+def test_one_odd_batch_is_no_trouble_and_a_loss_that_stays_up_is() -> None:
+    steps = falling(60)
+    steps[40] = step(40, 3.0)
+    assert diagnose(training(*steps)).kind == "none"
+    high = [step(number, 1.0, updates=dict.fromkeys("abc", 2.0)) for number in range(40, 60)]
+    found = diagnose(training(*steps[:40], *high))
+    assert (found.kind, found.step, found.onset) == ("all_layers", 40, 39)
+
+
+def test_a_loss_that_rises_without_large_updates_is_the_tasks_doing() -> None:
+    small = dict.fromkeys("abc", 0.0001)
+    steps = [*falling(40, updates=small), *[step(number, 2.0, updates=small) for number in range(40, 60)]]
+    found = diagnose(training(*steps))
+    assert (found.kind, found.leaf, found.step, found.onset) == ("jump", "", 40, 39)
+    assert "the task or its data changed" in found.line
+
+
+def test_layers_that_learn_nothing() -> None:
+    dead = diagnose(training(*falling(20, zeros={"a": 0.2, "b": 1.0})))
+    assert (dead.kind, dead.leaf, dead.step) == ("dead_layer", "b", 0)
+    low = {"a": "float32", "b": "bfloat16", "c": "float32"}
+    assert diagnose(training(*falling(20, zeros={"b": 1.0}), dtypes=low)).kind == "underflow"
+    lost = diagnose(training(*falling(20, unmoved={"b": 0.97}), dtypes=low))
+    assert lost.kind == "lost_updates" and "97% of the weights do not move" in lost.line
+    frozen = diagnose(training(*falling(20, unmoved={"b": 1.0}, updates={"a": 0.1, "b": 0.0, "c": 0.1})))
+    assert (frozen.kind, frozen.leaf) == ("frozen", "b")
+    tiny = diagnose(training(*falling(20, updates=dict.fromkeys("abc", 1e-09))))
+    assert tiny.kind == "tiny_updates"
+    late = [*falling(20), *falling(10, zeros={"b": 1.0})]
+    assert diagnose(training(*late)).kind != "dead_layer"  # a third of the training is not most of it
+
+
+def test_a_stall_and_a_loss_that_is_below_zero() -> None:
+    found = diagnose(training(*[step(number, max(2.0 - 0.1 * number, 1.5)) for number in range(40)]))
+    assert (found.kind, found.step) == ("stall", pytest.approx(5, abs=2))
+    below = [step(number, -1.0 - number / 10) for number in range(40)]
+    assert diagnose(training(*below)).kind in ("none", "stall")
+    assert diagnose(training(step(0, 1.0))).kind == "none"
+    assert "losses are not known" in diagnose(training(*[step(number, math.nan) for number in range(9)])).line
+
+
+def test_an_input_that_leaves_its_range_is_named_with_its_step() -> None:
+    usual = {"w[2]": (np.asarray([0.0, -1.0], np.float32), np.asarray([1.0, 1.0], np.float32))}
+    inside = {"w[2]": (np.asarray([0.1, -1.05], np.float32), np.asarray([1.0, 1.0], np.float32))}
+    beyond = {"w[2]": (np.asarray([0.1, -7.0], np.float32), np.asarray([1.0, 1.0], np.float32))}
+    steps = [*falling(5, inputs=inside), step(5, 1.0, inputs=beyond)]
+    found = outside(training(*steps, usual=usual))
+    assert found is not None and found[0] == 5
+    assert found[1] == "at step 5 input 1 of w[2] is -7, it lies in [-1, 1] where the rule is at home"
+    assert outside(training(*steps)) is None and outside(training(*steps[:5], usual=usual)) is None
+
+
+def test_means_are_of_the_last_few_values() -> None:
+    assert smoothed([1.0, 2.0]).tolist() == [1.0, 2.0]
+    assert smoothed([float(value) for value in range(60)])[:4].tolist() == [0.0, 0.5, 1.0, 2.0]

@@ -1,0 +1,71 @@
+"""`lobench doctor --store`, on stores that are there, are not, and may not be written."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import lobench
+from stores import add
+
+from lobench.engine.store.ledger import Ledger
+from lobench.tools.doctor import command
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """jax's devices are not what these tests are about, and take seconds."""
+    monkeypatch.setattr(command, "_DEVICES", "print('not asked')")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    add(tmp_path / "store", 1, {"a": {"train/loss": [1.0]}})
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def read_only(store: Path) -> Iterator[Path]:
+    """A store that this user may read and not write; root may, unless the file system itself may not be written."""
+    if os.getuid() != 0:
+        modes = {path: path.stat().st_mode for path in (store, *store.iterdir())}
+        for path in modes:
+            path.chmod(modes[path] & ~(stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH))
+        yield store
+        for path, mode in modes.items():
+            path.chmod(mode)
+        return
+    bound = subprocess.run(["mount", "--bind", str(store), str(store)], capture_output=True, check=False)
+    if bound.returncode:
+        pytest.skip("needs a machine that lets its root mount a folder")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", str(store)], check=True)
+        yield store
+    finally:
+        subprocess.run(["umount", "-l", str(store)], check=True)
+
+
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    done = lobench("doctor", "--store", tmp_path / "typo")
+    assert done.returncode == 3
+    assert f"wrong  store: {tmp_path / 'typo'}: there is no result store here" in done.stdout
+    assert not (tmp_path / "typo").exists()
+
+
+def test_a_store_is_as_it_was_also_beside_its_writer(store: Path) -> None:
+    with_writer = Ledger.open(store, name="watch")
+    before = sorted(path.name for path in store.iterdir())
+    done = lobench("doctor", "--store", store)
+    assert done.returncode == 0 and "ok     store: 1 checkpoint, 1 evaluation" in done.stdout
+    assert sorted(path.name for path in store.iterdir()) == before
+    with_writer.close()
+
+
+def test_a_store_that_cannot_be_written_is_wrong(read_only: Path) -> None:
+    done = lobench("doctor", "--store", read_only)
+    assert done.returncode == 3
+    assert "wrong  store:" in done.stdout and "choose another folder" in done.stdout

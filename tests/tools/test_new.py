@@ -1,0 +1,147 @@
+"""`lobench new`: what it writes works as it stands, whatever it is called; what it refuses it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import lobench
+from tiny import make_run, make_suite
+
+from lobench.tools.new.new import KINDS
+
+# A name in two words, one that has the template's in it, one that is short, one with a digit, one in capitals.
+NAMES = {"suite": "my_skeleton_2", "task": "X", "optimizer": "MyLOpt", "sink": "_".join("abc"), "plugin": "odd_one"}
+
+
+def in_shell(command: str, folder: Path, **environment: str) -> str:
+    """Runs a command as a person would in a folder of their own, and returns what it said."""
+    words = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    words |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        command, shell=True, cwd=folder, env=words | environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "plugin"])
+def test_the_next_command_that_it_says_passes_its_tests(kind: str, tmp_path: Path) -> None:
+    home = tmp_path / "a home with blanks"
+    home.mkdir()
+    done = lobench("new", kind, NAMES[kind], "--format", "json", cwd=home)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert sorted(found["files"]) == sorted(str(p.relative_to(home)) for p in home.rglob("*") if p.is_file())
+    assert not any("keleton" in (home / path).read_text() for path in found["files"] if kind != "suite")
+    said = in_shell(found["next_command"] + " -q -p no:cacheprovider", home)
+    passed = re.search(r"(\d+) passed", said)
+    assert passed and "failed" not in said and "error" not in said, said
+    assert int(passed[1]) >= {"suite": 2, "task": 8, "optimizer": 8, "sink": 8}[kind]
+
+
+def test_a_plugin_is_installed_found_and_keeps_its_contract(tmp_path: Path) -> None:
+    setuptools = pytest.importorskip("setuptools")
+    if int(setuptools.__version__.split(".")[0]) < 77:
+        pytest.skip("the wheel needs setuptools >= 77")
+    assert lobench("new", "plugin", NAMES["plugin"], cwd=tmp_path).returncode == 0
+    site = tmp_path / "site"
+    install = f"{shlex.quote(sys.executable)} -m pip install -q --no-deps --no-build-isolation --no-index"
+    in_shell(f"{install} --target site ./lobench-odd-one", tmp_path)
+    assert (site / "lobench_odd_one" / "plugin.py").is_file()
+    listed = in_shell("lobench plugins", tmp_path, PYTHONPATH=str(site))
+    assert "\nodd_one: lobench_metrics\n" in f"\n{listed}"
+    tested = in_shell("pytest -q -p no:cacheprovider lobench-odd-one", tmp_path, PYTHONPATH=str(site))
+    assert "6 passed" in tested, tested
+
+
+def test_a_task_and_a_sink_go_into_a_suite_that_is_there(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5)
+    assert lobench("new", "sink", "final", "--into", suite).returncode == 0
+    words = ["watch", run, "--suite", suite, "--store", tmp_path / "store", "--once", "--executor", "inline"]
+    watched = lobench(*words, "--sink", "final", cwd=tmp_path)
+    assert watched.returncode == 0, watched.stdout + watched.stderr
+    with sqlite3.connect(tmp_path / "store" / "final.sqlite") as db:
+        rows = db.execute("SELECT name, outcome, loss < 10 FROM losses ORDER BY name").fetchall()
+    assert rows == [("a", "passed", 1), ("b", "passed", 1)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "class",
+        "None",
+        "my-task",
+        "2nd",
+        "",
+        "../x",
+        "a/b",
+        "a.b",
+        "a b",
+        "a\nb",
+        "naïve",
+        "_x",
+        "-x",
+        "x" * 61,
+        "test_x",
+    ]
+    + ["conftest", "$(touch x)", "\x1b[31mred", "'; rm -rf /", "\u202eevil", "lobench"],
+)
+def test_a_name_that_cannot_be_one_is_refused_in_a_line(name: str, tmp_path: Path) -> None:
+    done = lobench("new", "suite", "--", name, cwd=tmp_path)
+    assert done.returncode == 2 and done.stdout == "" and list(tmp_path.iterdir()) == []
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("lobench: this cannot be the name; got ") and line.isprintable() and line.isascii()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        ("task", "json", "a module of this name is installed; got 'json'"),
+        ("sink", "numpy", "a module of this name is installed; got 'numpy'"),
+        ("sink", "report", "a plugin has this name already; got 'report'"),
+        ("suite", "quick", "lobench has a suite of this name; got 'quick'"),
+        ("task", "quadratic", "gin has this name already; got 'Quadratic'"),
+        ("task", "Case", "gin has this name already; got 'Case'"),
+        ("optimizer", "celo", "gin has this name already; got 'Celo'"),
+        ("task", "datasets", "Python or the skeleton has this name; got 'Datasets'"),
+        ("plugin", "list", "Python or the skeleton has this name; got 'list'"),
+        ("sink", "value_error", "Python or the skeleton has this name; got 'ValueError'"),
+        ("plugin", "flax", "a module of this name is installed; got 'lobench_flax'"),
+    ],
+)
+def test_a_name_that_would_hide_something_is_refused(kind: str, name: str, said: str, tmp_path: Path) -> None:
+    done = lobench("new", kind, name, cwd=tmp_path)
+    assert done.returncode == 2 and said in done.stderr and list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_overwritten_and_nothing_stays_of_what_fails(tmp_path: Path) -> None:
+    for place in ("folder", "file", "link"):
+        {"folder": Path.mkdir, "file": Path.touch, "link": lambda path: path.symlink_to("nowhere")}[place](
+            tmp_path / place
+        )
+        done = lobench("new", "suite", place, cwd=tmp_path)
+        assert done.returncode == 2 and done.stderr == (
+            f"lobench: {place}: this is there already; take another name, or remove it\n"
+        )
+    suite = make_suite(tmp_path)
+    (suite / "conftest.py").write_text("mine = 1\n")
+    before = sorted(suite.iterdir())
+    done = lobench("new", "sink", "final", "--into", suite)
+    assert done.returncode == 2 and "conftest.py: this is there already; nothing was written" in done.stderr
+    assert sorted(suite.iterdir()) == before and (suite / "conftest.py").read_text() == "mine = 1\n"
+    done = lobench("new", "task", "mine", "--into", tmp_path / "nowhere")
+    assert done.returncode == 2 and "--into is no folder" in done.stderr
+
+
+def test_it_says_what_can_be_begun() -> None:
+    done = lobench("new", "sinc", "x")
+    assert done.returncode == 2 and "did you mean 'sink'?" in done.stderr
+    assert "lobench new plugin mine" in lobench("new", "--help").stdout

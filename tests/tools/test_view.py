@@ -1,0 +1,215 @@
+"""`lobench view` as a server: what it answers, to whom, and what a store may do meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from commands import lobench
+from programs import document
+from report_store import NASTY, make_baseline, make_store
+from served import get, serve
+from stores import add
+from tiny import PATIENCE
+
+from lobench.engine.store.ledger import Ledger
+from lobench.tools.viewer import protocol
+from lobench.tools.viewer.server import Served
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
+    folder = tmp_path_factory.mktemp("served")
+    return serve(make_store(folder), baselines=[make_baseline(folder)])
+
+
+def test_the_page_its_parts_and_its_data(served: Served) -> None:
+    assert served.token == "" and served.address.startswith("http://127.0.0.1:")
+    page = get(served.address)
+    assert page.status == 200 and b"Score on train/loss" in page.body
+    assert b"<script>alert" not in page.body, "names are escaped"
+    found = get(served.address, "data.json").record
+    assert found["problem"] == "" and f'data-version="{found["version"]}"'.encode() in page.body
+    explorer = found["explorer"]
+    assert [case["name"] for case in explorer["cases"]] == [f"digits/{NASTY}", "digits/case0", "digits/case1"]
+    curves = get(served.address, f"curves.json?version={found['version']}&keys=3,2,0;0,2,0").record
+    assert curves["grids"] == [[0, 25, 50, 75, 100]] and sorted(curves["of"]) == ["0,2,0", "3,2,0"]
+    for name, kind in (("page.css", "text/css"), ("page.js", "text/javascript"), ("live.js", "text/javascript")):
+        assert get(served.address, name).headers["content-type"].startswith(kind)
+
+
+def test_every_answer_has_a_strict_policy_and_says_nothing_to_other_pages(served: Served) -> None:
+    for path in ("", "data.json", "page.js", "nothing", "curves.json?version=old"):
+        headers = get(served.address, path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "script-src 'self';" in policy and "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
+        assert "access-control-allow-origin" not in headers
+    assert get(served.address, "nothing").status == 404
+    assert get(served.address, method="POST").status == 405
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example:6007", 421),
+        ("localhost.evil.example", 421),
+        ("", 421),
+        ("localhost", 200),
+        ("LOCALHOST.:6007", 200),
+        ("127.0.0.1:6007", 200),
+        ("[::1]:6007", 200),
+    ],
+)
+def test_who_asks_for_another_name_is_refused(served: Served, host: str, status: int) -> None:
+    for path in ("", "data.json", "page.js"):
+        assert get(served.address, path, Host=host).status == status
+
+
+@pytest.mark.parametrize("keys", ["0,0,99", "0,0", "x,0,0", "-1,0,0", "99,0,0", "0,99,0"])
+def test_curves_of_what_is_not_there_are_refused(served: Served, keys: str) -> None:
+    version = get(served.address, "data.json").record["version"]
+    assert get(served.address, f"curves.json?version={version}&keys={keys}").status == 400
+
+
+def test_what_a_visitor_has_is_not_sent_again_and_what_is_new_arrives(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    address = serve(store).address
+    first = get(address, "data.json")
+    assert get(address, "data.json", If_None_Match=first.headers["etag"]).status == 304
+    add(store, 9, {"later": {"train/loss": [1.0, 0.5]}})
+    while (later := get(address, "data.json", If_None_Match=first.headers["etag"])).status == 304:
+        pass
+    assert "s/later" in [case["name"] for case in later.record["explorer"]["cases"]]
+    assert b"s/later" in get(address).body
+    stale = get(address, f"curves.json?version={first.record['version']}&keys=0,0,0")
+    assert stale.status == 409 and b"fetch data.json" in stale.body
+
+
+def test_a_token_is_asked_for_once_and_is_a_cookie_from_then_on(tmp_path: Path) -> None:
+    served = serve(make_store(tmp_path), token="open sesame")
+    address = served.address
+    assert "token=open%20sesame" in address
+    for path in ("", "data.json", "page.js", "?token=open", "?token=", "?token=%C3%A4"):
+        assert get(address, path).status == 401
+    answer = get(address, "?token=open%20sesame")
+    cookie = answer.headers["set-cookie"]
+    assert answer.status == 303 and answer.headers["location"] == "./", "the token leaves the address"
+    assert "HttpOnly" in cookie and "samesite" in cookie.lower()
+    for path in ("", "data.json", "page.js"):
+        assert get(address, path, Cookie=cookie.partition(";")[0]).status == 200
+    assert get(address, "data.json", Authorization="Bearer open sesame").status == 200
+    assert get(address, "data.json", Cookie=cookie.partition("=")[0] + "=open").status == 401
+    assert get(address, "?token=open%20sesame", Host="evil.example").status == 421
+
+
+def test_who_says_nothing_locks_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "_HEADER_SECONDS", 0.2)
+    served = serve(make_store(tmp_path, num_checkpoints=1, num_cases=2), token="open sesame")
+    port = urlsplit(served.address).port
+    said = [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: "]
+    with contextlib.ExitStack() as opened:
+        visitors = [opened.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(160)]
+        for place, visitor in enumerate(visitors):
+            visitor.settimeout(PATIENCE)
+            with contextlib.suppress(ConnectionError):
+                visitor.sendall(said[place % 3])
+        assert get(served.address, "data.json", Authorization="Bearer open sesame").status == 200
+        for visitor in visitors:
+            with contextlib.suppress(ConnectionError):
+                assert visitor.recv(1) == b"", "each is closed"
+
+
+def test_beyond_loopback_there_is_a_token_of_its_own(tmp_path: Path) -> None:
+    served = serve(make_store(tmp_path), host="0.0.0.0")
+    assert len(served.token) >= 32 and served.address.endswith(f"/?token={served.token}")
+    assert "0.0.0.0" not in served.address, "nobody can open that"
+    assert get(served.address, "data.json").status == 401
+    assert get(served.address, "data.json", Authorization=f"Bearer {served.token}").status == 200
+
+
+def test_a_store_that_is_empty_at_first_and_gone_at_last(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    Ledger.open(store).close()
+    address = serve(store).address
+    first = get(address, "data.json").record
+    assert first == {"version": "", "problem": "", "explorer": None}
+    assert b"No result yet" in get(address).body
+    add(store, 1, {"a": {"train/loss": [1.0, 0.5]}})
+    while not (found := get(address, "data.json").record)["version"]:
+        pass
+    while store.exists():  # who reads it at this moment puts a file beside it
+        shutil.rmtree(store, ignore_errors=True)
+    while not (gone := get(address, "data.json").record)["problem"]:
+        pass
+    assert str(store) in gone["problem"] and gone["version"] == found["version"]
+    assert get(address).status == 200 and b"s/a" in get(address).body
+
+
+def test_a_damaged_store_is_a_problem_in_words(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    address = serve(store).address
+    (store / "ledger.sqlite").write_bytes(b"no database" * 1000)
+    while not (found := get(address, "data.json").record)["problem"]:
+        pass
+    assert "Traceback" not in found["problem"] and str(store) in found["problem"]
+    assert get(address).status == 200
+
+
+def test_usage_errors_are_one_line(tmp_path: Path) -> None:
+    store = make_store(tmp_path, num_checkpoints=1, num_cases=2)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = lobench("view", store, "--port", str(port))
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr == (
+        f"lobench: --port {port}: port {port} is in use; end what uses it, give another one, or --port 0 for a free "
+        "one\n"
+    )
+    done = lobench("view", tmp_path / "none")
+    assert done.returncode == 2 and "there is no result store here" in done.stderr and done.stderr.count("\n") == 1
+    done = lobench("view", store, "--host", "192.0.2.1", "--port", "0")
+    assert done.returncode == 2 and "expected an address of this machine" in done.stderr
+    done = lobench("view", store, "--port", "0", "--experiment", "other")
+    assert done.returncode == 2 and "no experiment 'other'" in done.stderr
+
+
+def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:
+    store = make_store(tmp_path, num_checkpoints=1, num_cases=2)
+    code = "import sys; sys.modules['uvicorn'] = None; from lobench.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, "view", store], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "pip install 'lobench[view]'" in done.stderr
+
+
+def test_it_ends_with_ctrl_c_in_good_order(tmp_path: Path) -> None:
+    store = make_store(tmp_path, num_checkpoints=1, num_cases=2)
+    command = [sys.executable, "-m", "lobench.cli", "view", str(store), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        address = line.split()[1]
+        assert get(address).status == 200
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate()
+    assert process.returncode == 0 and error == "" and out == ""
+
+
+def test_programs_are_told_the_address_and_nothing_else(tmp_path: Path) -> None:
+    store = make_store(tmp_path, num_checkpoints=1, num_cases=2)
+    command = [sys.executable, "-m", "lobench.cli", "view", str(store), "--port", "0", "--format", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        found = document("".join(iter(process.stdout.readline, "}\n")) + "}")
+        assert found["store"] == str(store) and get(found["address"]).status == 200
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate()
+    assert process.returncode == 0 and out == ""
