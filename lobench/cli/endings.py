@@ -67,8 +67,8 @@ def say_unmet(
     if not ending.recorded.get(Outcome.FAILED):
         return
     from lobench.api.rerun import unmet
-    from lobench.report.live.running import subject_name
     from lobench.report.tables.failures import curve_lines
+    from lobench.report.tables.text import subject_name
 
     rows = unmet(store, ending)
     for row in rows[:_MOST]:

@@ -18,7 +18,6 @@ from lobench.engine.config.bound import number_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.syntax import parse_file
 from lobench.experiments.file import ExperimentFile, is_experiment, read_experiment
-from lobench.pytest_plugin.item_result import LAYERS
 
 __all__ = [
     "EXPERIMENT",
@@ -80,15 +79,13 @@ _NAMES: pytest.StashKey[set[str]] = pytest.StashKey()
 
 
 def take_experiment(config: pytest.Config, gin_params: Sequence[str], store: str) -> None:
-    """Puts an experiment's suites in its place among the session's arguments; a watch's worker has its cases alone.
+    """Puts an experiment's suites in its place among the session's arguments.
 
     Args:
       store: Folder of the store, as it was asked for; "": the experiment's own below the root.
     Raises:
       UsageError: the experiment is wrong, or there are two.
     """
-    if LAYERS in config.stash:
-        return
     args: list[str] = []
     chosen: dict[str, list[str]] = {}
     for arg in config.args:

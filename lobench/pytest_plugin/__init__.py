@@ -41,6 +41,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | pytest.ExitCode | None:
 def pytest_configure(config: pytest.Config) -> None:
     from lobench.experiments.pytest_items import take_experiment
     from lobench.pytest_plugin.arguments import take_named_suites
+    from lobench.pytest_plugin.item_result import LAYERS
     from lobench.pytest_plugin.options import (
         gin_params_of,
         option,
@@ -54,7 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
     resolve_names(config)
     refuse_no_subject(config)
     take_named_suites(config)
-    take_experiment(config, gin_params_of(config), option(config, "store"))
+    if LAYERS not in config.stash:  # a watch's worker has its cases alone
+        take_experiment(config, gin_params_of(config), option(config, "store"))
     recorder = Recorder(config)
     config.pluginmanager.register(recorder, "lobench-recorder")
     if config.getoption("lobench_against") or config.getini("lobench_against"):

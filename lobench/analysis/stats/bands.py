@@ -22,8 +22,8 @@ def bands(rows: NDArray[np.float64], metric: str, direction: Direction | None) -
     Many cells of one shape are computed at once: ten thousand one after another take seconds.
 
     The mean is NaN where a seed diverged, and bounds are NaN where nothing can be said, as in
-    `lobench.analysis.stats.intervals`. A quantile takes a seed that diverged for one that is worse than any other: of ten
-    seeds of which one diverged, the median is still a number.
+    `lobench.analysis.stats.intervals`. A quantile takes a seed that diverged for one that is worse than any other: of
+    ten seeds of which one diverged, the median is still a number.
 
     Args:
       rows: The curves of the seeds: float64[..., num_seeds, num_points].

@@ -14,9 +14,8 @@ from lobench.analysis.store.names import names_of, one_called
 from lobench.analysis.store.search_history import best_trials, chosen_by_search
 from lobench.analysis.store.snapshot import Reading, case_names, read_store
 from lobench.analysis.store.subjects import Cell, Subject, place_of, subject_of
-from lobench.analysis.tables.table import TableSpec, unknown_name
 from lobench.core.case import CaseInfo
-from lobench.core.errors import ConfigError, UsageError
+from lobench.core.errors import ConfigError, UsageError, suggestion
 from lobench.core.result import mean_of
 from lobench.engine.config.syntax import Binding, parse_text
 from lobench.engine.store.experiments import ExperimentRow, Membership, TrialRow
@@ -24,13 +23,14 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 __all__ = [
     "check_named",
-    "chosen",
     "hyperparameters",
     "narrowed",
     "of_members",
+    "pick_methods",
     "place_of_case",
     "place_of_method",
     "read_methods",
+    "unknown_name",
 ]
 
 
@@ -282,23 +282,23 @@ def hyperparameters(subject: Subject) -> str:
     return "" if own == subject.label else own
 
 
-def chosen(reading: Reading, spec: TableSpec) -> Reading:
+def pick_methods(reading: Reading, methods: Sequence[str], names: Mapping[str, str] | None = None) -> Reading:
     """Returns the methods that a table names, in its order, all names as it says them.
 
     Raises:
       ConfigError: it names a method, or a case, that is not there.
     """
-    places = [place_of_method(reading, "methods", name) for name in spec.methods] or range(len(reading.subjects))
-    names = {_renamed(reading, name): title for name, title in spec.names.items()}
-    labels = tuple(names.get(place, reading.labels[place]) for place in places)
+    places = [place_of_method(reading, "methods", name) for name in methods] or range(len(reading.subjects))
+    titles = {_renamed(reading, name): title for name, title in (names or {}).items()}
+    labels = tuple(titles.get(place, reading.labels[place]) for place in places)
     return dataclasses.replace(
         reading,
         subjects=tuple(reading.subjects[place] for place in places),
         labels=labels,
-        openings=labels if spec.names else tuple(reading.openings[place] for place in places),
-        methods=tuple(names_of(reading, place)[0] for place in places) if spec.methods or reading.methods else (),
+        openings=labels if titles else tuple(reading.openings[place] for place in places),
+        methods=tuple(names_of(reading, place)[0] for place in places) if methods or reading.methods else (),
         searched=tuple(reading.search(place) for place in places),
-        names={identity: names.get(identity, name) for identity, name in reading.names.items()},
+        names={identity: titles.get(identity, name) for identity, name in reading.names.items()},
     )
 
 
@@ -311,7 +311,7 @@ def narrowed(reading: Reading, names: Sequence[str]) -> Reading:
     if not names:
         return reading
     own = [names_of(reading, one_called(reading, name))[0] for name in names]
-    return chosen(reading, TableSpec(methods=tuple(dict.fromkeys(own))))
+    return pick_methods(reading, tuple(dict.fromkeys(own)))
 
 
 def _renamed(reading: Reading, name: str) -> int | str:
@@ -338,6 +338,12 @@ def place_of_method(reading: Reading, key: str, name: str) -> int:
         if name in names_of(reading, place):
             return place
     raise unknown_name(key, name, [names_of(reading, place)[0] for place in range(len(reading.subjects))])
+
+
+def unknown_name(key: str, name: str, known: Sequence[str]) -> ConfigError:
+    """Returns the error of a table that names what is not there."""
+    expected = "one of " + ", ".join(map(repr, known))
+    return ConfigError(f"Table.{key}: there is no {name!r}", expected=expected, next_step=suggestion(name, known))
 
 
 def place_of_case(reading: Reading, name: str) -> int | None:

@@ -15,7 +15,7 @@ from lobench.analysis.stats.intervals import Interval
 from lobench.core.errors import ConfigError, suggestion
 from lobench.engine.config.syntax import Binding, parse_file
 
-__all__ = ["Bold", "Entry", "Heading", "Line", "Panel", "TableSpec", "Tabulated", "read_table", "unknown_name"]
+__all__ = ["Bold", "Entry", "Heading", "Line", "Panel", "TableSpec", "Tabulated", "read_table"]
 
 Bold = Literal["best", "indistinct", "none"]
 
@@ -166,9 +166,3 @@ def read_table(path: Path) -> TableSpec:
             raise ConfigError(f"Table.{key}", where=statement.where, got=repr(statement.value), expected=expected)
         values[key] = statement.value
     return TableSpec(**values)
-
-
-def unknown_name(key: str, name: str, known: Sequence[str]) -> ConfigError:
-    """Returns the error of a table that names what is not there."""
-    expected = "one of " + ", ".join(map(repr, known))
-    return ConfigError(f"Table.{key}: there is no {name!r}", expected=expected, next_step=suggestion(name, known))

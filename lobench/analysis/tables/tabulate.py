@@ -17,10 +17,17 @@ from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.stats.intervals import Interval, metric_mean
 from lobench.analysis.stats.location import Method
 from lobench.analysis.stats.mean_ranks import mean_ranks
-from lobench.analysis.store.methods import check_named, chosen, hyperparameters, place_of_case, place_of_method
+from lobench.analysis.store.methods import (
+    check_named,
+    hyperparameters,
+    pick_methods,
+    place_of_case,
+    place_of_method,
+    unknown_name,
+)
 from lobench.analysis.store.snapshot import Reading
 from lobench.analysis.store.subjects import Cell, Subject
-from lobench.analysis.tables.table import Entry, Heading, Line, Panel, TableSpec, Tabulated, unknown_name
+from lobench.analysis.tables.table import Entry, Heading, Line, Panel, TableSpec, Tabulated
 from lobench.core.errors import StoreError
 from lobench.core.metric import how_to_declare
 from lobench.core.result import mean_of
@@ -60,7 +67,7 @@ def renamed(findings: Findings, spec: TableSpec) -> Findings:
     Raises:
       ConfigError: the table names what is not there.
     """
-    return Findings(chosen(findings.reading, spec), findings.scales)
+    return Findings(pick_methods(findings.reading, spec.methods, spec.names), findings.scales)
 
 
 class _Maker:
@@ -73,7 +80,7 @@ class _Maker:
         self._spec, self._digits = spec, digits
         self._notes = [f"no bold of {name}: {how_to_declare(name)}" for name in findings.scales.undeclared()]
         method_groups, case_groups = _groups(findings, spec)
-        reading = chosen(findings.reading, spec)
+        reading = pick_methods(findings.reading, spec.methods, spec.names)
         places = list(range(len(reading.subjects)))
         lineup = findings.reading.lineup
         if not spec.methods and lineup.runs and len(places) > _MOST_COLUMNS:
@@ -338,7 +345,7 @@ def _groups(findings: Findings, spec: TableSpec) -> tuple[dict[str, list[int]], 
     Raises:
       ConfigError: a member is neither a method nor a case, or a group has both.
     """
-    reading = chosen(findings.reading, TableSpec(methods=spec.methods))
+    reading = pick_methods(findings.reading, spec.methods)
     of_methods: dict[str, list[int]] = {}
     of_cases: dict[str, list[int]] = {}
     for group, members in spec.groups.items():

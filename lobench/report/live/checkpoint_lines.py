@@ -20,7 +20,7 @@ from lobench.core.errors import LobenchError
 from lobench.core.subject import Subject
 from lobench.core.wording import counted
 from lobench.engine.store.ledger import Ledger
-from lobench.report.live.running import subject_name
+from lobench.report.tables.text import subject_name
 
 if TYPE_CHECKING:
     from lobench.analysis.scores.live_scores import Fallback, Scored, StoreScores

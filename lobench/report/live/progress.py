@@ -20,7 +20,8 @@ from lobench.engine.chief.interfaces import Progress
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.live.checkpoint_lines import BAD, CheckpointLines
-from lobench.report.live.running import Running, subject_name
+from lobench.report.live.running import Running
+from lobench.report.tables.text import subject_name
 
 __all__ = [
     "Colour",

@@ -11,8 +11,9 @@ from lobench.core.planner import Left
 from lobench.core.subject import Subject
 from lobench.core.wording import counted
 from lobench.hookspecs import EvaluationFinished
+from lobench.report.tables.text import subject_name
 
-__all__ = ["Running", "duration", "subject_name"]
+__all__ = ["Running", "duration"]
 
 _WORTH_SECONDS = 0.5  # of compiling, below which nobody wants to know
 _MOST_NAMES = 3
@@ -124,14 +125,6 @@ class Running:
         shown += [f"{len(rows) - _MOST_NAMES} more"] if len(rows) > _MOST_NAMES else []
         running = f", {len(rows)} running: {', '.join(shown)}" if rows else ""
         return f"{counted(self.num_done, 'evaluation')} done{running}"
-
-
-def subject_name(subject: Subject) -> str:
-    """Returns how a line names a subject; bindings of its own tell it from others at its outer step."""
-    if not subject.has_theta or subject.variant.bindings:
-        return subject.label
-    lineage = f"generation {subject.generation}, " if subject.generation else f"{subject.run}, " if subject.run else ""
-    return f"{lineage}outer step {subject.outer_step}"
 
 
 def duration(seconds: float) -> str:

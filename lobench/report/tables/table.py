@@ -13,8 +13,7 @@ from lobench.analysis.store.overview import Overview
 from lobench.core.metric import final_columns, how_to_declare
 from lobench.core.subject import Subject
 from lobench.core.wording import counted, one_line
-from lobench.report.live.running import subject_name
-from lobench.report.tables.text import subjects_in_words, text_table
+from lobench.report.tables.text import subject_name, subjects_in_words, text_table
 
 __all__ = ["COLUMNS", "results_table", "sparkline"]
 

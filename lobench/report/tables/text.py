@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lobench.analysis.stats.intervals import Interval
     from lobench.core.subject import Subject
 
-__all__ = ["interval_cell", "subjects_in_words", "text_table", "without_controls"]
+__all__ = ["interval_cell", "subject_name", "subjects_in_words", "text_table", "without_controls"]
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
@@ -58,3 +58,11 @@ def text_table(rows: Sequence[Sequence[str]], *, left: Collection[int] | None = 
     sides = ["<" if left is None or column in left else ">" for column in range(len(widths))]
     form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
     return "\n".join(form.format(*row).rstrip() for row in cells)
+
+
+def subject_name(subject: Subject) -> str:
+    """Returns how a line names a subject; bindings of its own tell it from others at its outer step."""
+    if not subject.has_theta or subject.variant.bindings:
+        return subject.label
+    lineage = f"generation {subject.generation}, " if subject.generation else f"{subject.run}, " if subject.run else ""
+    return f"{lineage}outer step {subject.outer_step}"
