@@ -56,6 +56,8 @@ def test_a_broken_contract_is_named(tmp_path: Path) -> None:
         "lobench/core/schedule/queue.py": "import lobench.core.subject",
         "lobench/core/case.py": "import numpy",
         "lobench/hookspecs.py": "import lobench.plugins",
+        "lobench/tools/best/best.py": "import lobench.tools.merge.command",
+        "lobench/analysis/stats/bands.py": "import lobench.analysis.store.snapshot",
     }
     for name, line in lines.items():
         with (tmp_path / name).open("a") as file:

@@ -27,9 +27,12 @@ _STRATEGIES = {
 _SEARCHES = {
     "random": ("search:Random", "each trial is drawn by its number alone, from the prior of each parameter"),
     "grid": ("search:Grid", "every combination of the parameters' values"),
-    "ic_grid": ("iterated:IteratedGrid", "one parameter after another varies over its values and stays at its best"),
+    "ic_grid": (
+        "iterated_grid:IteratedGrid",
+        "one parameter after another varies over its values and stays at its best",
+    ),
     "auto_ic_grid": (
-        "iterated:AutoIteratedGrid",
+        "iterated_grid:AutoIteratedGrid",
         "the same once; then the parameter that mattered most varies again, closer around the best",
     ),
 }
@@ -64,6 +67,6 @@ def lobench_selection_strategies() -> Iterable[Declaration]:
 @hookimpl
 def lobench_search_strategies() -> Iterable[Declaration]:
     return [
-        Declaration(name=name, factory=f"lobench.core.{factory}", summary=summary)
+        Declaration(name=name, factory=f"lobench.core.search.{factory}", summary=summary)
         for name, (factory, summary) in _SEARCHES.items()
     ]

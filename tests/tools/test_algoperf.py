@@ -14,9 +14,9 @@ import pytest
 from commands import Done, lobench
 from reference import reference_data
 
+from lobench.analysis.scores.algoperf import Removal, Targets, WorkloadTarget, score_log
+from lobench.analysis.scores.algoperf_files import read_log, read_targets
 from lobench.core.errors import UsageError
-from lobench.tools.score.algoperf import Removal, Targets, WorkloadTarget, score_log
-from lobench.tools.score.algoperf_files import read_log, read_targets
 
 PUBLISHED = {
     "shampoo_submission": 0.7784,

@@ -20,8 +20,8 @@ from tiny import PATIENCE
 
 from lobench.core.errors import CheckpointError, UsageError
 from lobench.engine.checkpoints.readers import NpzReader
+from lobench.engine.csv_files import text_of
 from lobench.tools.curve_import.imports import import_curves
-from lobench.tools.score.csv_files import text_of
 
 HEADER = b"method,case,seed,step,metric,value\n"
 

@@ -47,8 +47,8 @@ def _velo(logs: Path, normaliser: Path, kind: str) -> None:
 
 
 def _algoperf(logs: Path, targets_file: Path, kind: str) -> None:
-    from lobench.tools.score.algoperf import score_log
-    from lobench.tools.score.algoperf_files import read_log, read_targets
+    from lobench.analysis.scores.algoperf import score_log
+    from lobench.analysis.scores.algoperf_files import read_log, read_targets
     from lobench.tools.score.text import scores_record, scores_table
 
     targets = read_targets(targets_file)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from lobench.analysis.scores.algoperf import AlgoPerfScores, Targets, WorkloadTime
 from lobench.core.wording import counted
 from lobench.report.tables.text import text_table
-from lobench.tools.score.algoperf import AlgoPerfScores, Targets, WorkloadTime
 from lobench.tools.score.velo import VeloScore, VeloSummary
 
 __all__ = ["scores_record", "scores_table", "velo_record", "velo_table"]

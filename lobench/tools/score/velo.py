@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.wording import counted
-from lobench.tools.score.csv_files import read_csv, text_of
+from lobench.engine.csv_files import read_csv, text_of
 
 __all__ = ["Normaliser", "VeloScore", "VeloSummary", "equivalent_steps", "read_curves", "read_normaliser", "velo_score"]
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from lobench.core.errors import UsageError
 from lobench.core.wording import one_line_of
+from lobench.engine.csv_files import opened
 from lobench.tools.curve_import.points import Asked, LoggedRun, Points, Run, named_runs
-from lobench.tools.score.csv_files import opened
 
 __all__ = ["is_database", "mlflow_files", "read_mlflow"]
 

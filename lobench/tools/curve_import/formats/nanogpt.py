@@ -12,8 +12,8 @@ from pathlib import Path
 
 from lobench.core.errors import UsageError
 from lobench.core.wording import counted, one_line_of
+from lobench.engine.csv_files import UNREADABLE, opened
 from lobench.tools.curve_import.points import Asked, Points, Run, named_run
-from lobench.tools.score.csv_files import UNREADABLE, opened
 
 __all__ = ["is_log", "log_files", "read_logs"]
 

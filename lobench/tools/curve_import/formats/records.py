@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lobench.analysis.scores.algoperf_files import read_log, read_targets
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, is_of_batch
 from lobench.core.wording import cause
+from lobench.engine.csv_files import UNREADABLE, opened
 from lobench.tools.curve_import.points import Asked, Points, Run, step_numbers
-from lobench.tools.score.algoperf_files import read_log, read_targets
-from lobench.tools.score.csv_files import UNREADABLE, opened
 
 __all__ = [
     "algoperf_directions",

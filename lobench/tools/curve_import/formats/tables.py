@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from lobench.core.errors import UsageError
 from lobench.core.wording import one_line_of
+from lobench.engine.csv_files import UNREADABLE, opened
 from lobench.tools.curve_import.points import Asked, Points, Run, step_numbers
-from lobench.tools.score.csv_files import UNREADABLE, opened
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lobench.analysis.scores.algoperf import Targets, WorkloadTarget
 from lobench.core.errors import UsageError
 from lobench.core.wording import cause
-from lobench.tools.score.algoperf import Targets, WorkloadTarget
-from lobench.tools.score.csv_files import plain_name, read_csv, text_of
+from lobench.engine.csv_files import plain_name, read_csv, text_of
 
 if TYPE_CHECKING:
     import pandas as pd
