@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,37 +15,11 @@ from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import did_you_mean
 from lobench.cli.output import emit_error, json_alone, open_streams, unwritten
 from lobench.core.errors import LobenchError, PluginError
+from lobench.core.lazy import loaded
 
 __all__ = ["main"]
 
-_COMMANDS = {
-    "run": ("lobench.experiments.command:run", "Run an experiment: methods x cases x sessions."),
-    "tune": (
-        "lobench.experiments.tune_command:tune",
-        "Tune an optimizer: an experiment with one method, printed as gin.",
-    ),
-    "watch": ("lobench.cli.watch:watch", "Evaluate every new checkpoint of a run."),
-    "import": (
-        "lobench.tools.curve_import.command:import_curves",
-        "Take curves that were made elsewhere into a store.",
-    ),
-    "results": ("lobench.cli.results:results", "Show or export what a store holds."),
-    "compare": ("lobench.cli.compare:compare", "Is B better than A, on which cases, by how much?"),
-    "best": ("lobench.tools.best.command:best", "Find a run's best checkpoint, on seeds that did not choose it."),
-    "bisect": ("lobench.tools.bisect.command:bisect", "Find the outer step of a run at which a case broke."),
-    "debug": ("lobench.tools.debug.command:debug", "Replay one training, and say what went wrong in it."),
-    "merge": ("lobench.tools.merge.command:merge", "Put several stores into one; conflicts are named."),
-    "report": ("lobench.cli.report:report", "Write a report: a web page, a LaTeX table, figures."),
-    "view": ("lobench.tools.viewer.command:view", "Serve the report as a page to explore, kept current."),
-    "score": ("lobench.tools.score.command:score", "AlgoPerf score from logs of evaluations."),
-    "baseline": ("lobench.experiments.baseline_command:baseline", "Tune baselines on a suite and keep them beside it."),
-    "list": ("lobench.cli.inventory:list_things", "List tasks, optimizers, suites, readers, sinks, ..."),
-    "plugins": ("lobench.cli.inventory:plugins", "Show plugins, their hooks, and those that do not import."),
-    "new": ("lobench.tools.new.command:new", "Begin a suite, a task, an optimizer, a sink or a plugin."),
-    "schema": ("lobench.cli.schema:schema", "Show the JSON Schema of what --format json prints."),
-    "doctor": ("lobench.tools.doctor.command:doctor", "Check devices, store, plugins and configuration."),
-}
-
+_FILE = "builtin_commands.py"
 _SHIPPED_PLUGINS = {"evolve": "lobench-evolve", "pbt": "lobench-pbt"}  # commands that may not be installed
 
 _EPILOG = """Plugins add commands of their own (evolve, pbt): `lobench list commands`.
@@ -61,12 +37,11 @@ class _Group(click.Group):
     """Knows the commands' names and summaries without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*_COMMANDS, *plugin_commands()]
+        return list(dict.fromkeys((*own_commands(), *plugin_commands())))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in _COMMANDS:
-            module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
-            command: click.Command = getattr(importlib.import_module(module), attribute)
+        if cmd_name in own_commands():
+            command: click.Command = loaded(own_commands()[cmd_name][0])
             return command
         found = plugin_commands().get(cmd_name)
         if found is None:
@@ -106,20 +81,31 @@ class _Group(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
+            formatter.write_dl([(name, summary) for name, (_, summary) in own_commands().items()])
+
+
+@functools.cache
+def own_commands() -> dict[str, tuple[str, str]]:
+    """Returns, by name, where the commands of lobench are and what they do, without the cost of a plugin manager.
+
+    Every folder that has commands of its own says so in `builtin_commands.py`, which plugins' manager reads too.
+    """
+    root = Path(__file__).parents[1]
+    files = [root / "experiments" / _FILE, *(root / "cli").glob(_FILE), *sorted(root.glob(f"*/*/{_FILE}"))]
+    names = (".".join(file.relative_to(root.parent).with_suffix("").parts) for file in files if file.exists())
+    return {name: found for module in names for name, found in importlib.import_module(module).COMMANDS.items()}
 
 
 def plugin_commands() -> dict[str, Any]:
+    """Returns the commands that other packages declare.
+
+    Raises:
+      PluginError: two have one name, or one has a name of lobench's own.
+    """
     from lobench.plugins import load_plugins
 
     found = load_plugins().declarations("lobench_cli_commands")
-    for name in found.keys() & _COMMANDS.keys():
-        raise PluginError(
-            f"the command {name!r} is lobench's own: nobody reaches the plugin's",
-            where=f"plugin {found[name].plugin!r}",
-            next_step="rename it",
-        )
-    return found
+    return {name: one for name, one in found.items() if name not in own_commands()}
 
 
 @click.group(cls=_Group, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

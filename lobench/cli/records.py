@@ -12,10 +12,8 @@ if TYPE_CHECKING:
     from lobench.api.engine_run import Watched
     from lobench.core.subject import Subject
     from lobench.engine.chief.interfaces import Ending
-    from lobench.experiments.check import ExperimentPlan
-    from lobench.experiments.run import Ran
 
-__all__ = ["costs_record", "plan_record", "ran_record", "verdict_record", "watched_record"]
+__all__ = ["costs_record", "ending_record", "verdict_record", "watched_record"]
 
 Record = dict[str, Any]
 
@@ -24,31 +22,15 @@ def watched_record(watched: Watched) -> Record:
     """Returns how a watch ended."""
     return {
         "store": watched.store,
-        **_ending(watched.ending),
+        **ending_record(watched.ending),
         "left_out": {str(path): str(reason) for path, reason in watched.left_out.items()},
         "utilisation": watched.utilisation,
         "subjects": [_subject(subject) for subject in watched.ending.subjects],
     }
 
 
-def ran_record(ran: Ran) -> Record:
-    """Returns how an experiment ended, and its table of methods and cases as far as there is one."""
-    from lobench.cli.results_output import tabulated
-    from lobench.report.tables.method_table import method_records
-
-    return {
-        "store": ran.store,
-        "experiment": ran.name,
-        "num_planned": ran.num_planned,
-        "num_done": ran.num_done,
-        **_ending(ran.ending),
-        "trials": dict(ran.trials),
-        "utilisation": ran.utilisation,
-        "methods": method_records(tabulated(ran.store, ran.name)) if ran.num_done else [],
-    }
-
-
-def _ending(ending: Ending) -> Record:
+def ending_record(ending: Ending) -> Record:
+    """Returns what a watch and a run have of their end alike."""
     return {
         "interrupted": ending.interrupted,
         "over_budget": ending.over_budget,
@@ -97,36 +79,6 @@ def costs_record(costs: Costs) -> Record:
         "device_seconds": costs.device_seconds,
         "max_cores": costs.max_cores,
         "wall_seconds": costs.wall_seconds,
-    }
-
-
-def plan_record(plan: ExperimentPlan, max_cores: int) -> Record:
-    """Returns what an experiment would run."""
-    seconds = plan.seconds
-    return {
-        "store": plan.store,
-        "num_cases": plan.num_cases,
-        "num_planned": plan.num_planned,
-        "num_missing": plan.num_missing,
-        "core_seconds": seconds,
-        "max_cores": max_cores,
-        "wall_seconds": seconds / max_cores,
-        "unbound": list(plan.unbound),
-        "methods": [
-            {
-                "method": one.method.title,
-                "kind": one.method.kind,
-                "subject": "; ".join((one.method.named, *one.method.bindings)),
-                "num_planned": one.num_planned,
-                "num_missing": one.num_missing,
-                "num_reported": one.num_reported,
-                "num_trainings": one.num_trainings,
-                "num_trials": one.num_trials,
-                "core_seconds": one.seconds,
-                "cases_never_run": sorted(one.unknown),
-            }
-            for one in plan.methods
-        ],
     }
 
 

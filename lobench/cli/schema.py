@@ -49,7 +49,7 @@ def schema(name: str, kind: str) -> None:
 
 
 def schema_files() -> dict[str, Traversable]:
-    """Returns the schemas by name: lobench's, and those in the folder `schemas` of packages that have a command."""
+    """Returns the schemas by name: those in the folder `schemas` beside each command."""
     return dict(sorted((file.name.removesuffix(".json"), file) for file in _files()))
 
 
@@ -57,8 +57,9 @@ def _files() -> Iterator[Traversable]:
     from lobench.plugins import load_plugins
 
     declared = load_plugins().declarations("lobench_cli_commands").values()
-    packages = {each.declaration.factory.partition(".")[0].partition(":")[0] for each in declared}
-    for package in ("lobench.cli", *sorted(packages - {""})):
+    modules = [each.declaration.factory.partition(":")[0] for each in declared]
+    packages = {name for module in modules for name in (module.partition(".")[0], module.rpartition(".")[0])}
+    for package in sorted(packages - {""}):
         folder = resources.files(package).joinpath("schemas")
         if folder.is_dir():
             yield from (file for file in folder.iterdir() if file.name.endswith(".json"))

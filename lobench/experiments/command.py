@@ -88,9 +88,10 @@ def run_experiment(
       ran_as: The schema for programs, and what its document holds besides; None: text alone.
     """
     from lobench.api.settings import num_workers
-    from lobench.cli.endings import ending_lines, plan_lines, run_exit_code, say_unmet, table_of
-    from lobench.cli.records import plan_record, ran_record
+    from lobench.cli.endings import say_unmet
+    from lobench.experiments.records import plan_record, ran_record
     from lobench.experiments.run import ExperimentRun
+    from lobench.experiments.text import ending_lines, plan_lines, run_exit_code, table_of
     from lobench.report.live.methods import make_method_progress
     from lobench.report.live.notebook_progress import default_progress
 

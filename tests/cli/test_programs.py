@@ -21,7 +21,7 @@ from reference import ROOT
 from stores import add
 from tiny import make_run, make_suite
 
-from lobench.cli import _COMMANDS, cli
+from lobench.cli import cli, own_commands
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.schema import schema_files
 from lobench.core.result import Outcome
@@ -221,7 +221,7 @@ def test_exit_codes_are_those_of_the_page_and_of_every_help() -> None:
         (str(int(code)), code.meaning) for code in ExitCode
     ]
     known = {int(code) for code in ExitCode}
-    for name in _COMMANDS:
+    for name in own_commands():
         said = re.search(r"Exit codes: (.*?)\n*$", lobench(name, "--help").stdout, re.DOTALL)
         if said is not None and "those of" not in said[1]:
             found = re.findall(r"(?:^|, |; )(\d+)[ ,]", " ".join(said[1].split()))

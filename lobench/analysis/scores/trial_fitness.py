@@ -1,8 +1,9 @@
 """The fitness of a trial: its mean score over cases, on scales that no other trial has a part in.
 
 A score is what it is everywhere in lobench (`lobench.analysis.scores.score_scale`): 0 is untrained, 1 the tuned
-baseline beside the suite, -1 a diverged seed. Where a case has no baseline, tables take the best that the store holds for 1,
-which changes with every trial. A search takes the case's own measure instead: on a log scale 1 is a tenth of the start.
+baseline beside the suite, -1 a diverged seed. Where a case has no baseline, tables take the best that the store holds
+for 1, which changes with every trial. A search takes the case's own measure instead: on a log scale 1 is a tenth of the
+start.
 
 Example. A loss begins at 2.4. A trial that ends at .24 has the fitness 1, one that ends at .0024 has 3: no clip.
 """

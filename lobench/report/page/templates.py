@@ -20,16 +20,19 @@ def page_part(name: str) -> str:
     return "".join((_TEMPLATES / file).read_text(encoding="utf-8") for file in _PARTS[name])
 
 
-def rendered(template: str, *, title: str, served: bool = False, script: str = "", **context: Any) -> str:
+def rendered(
+    template: str, *, title: str, served: bool = False, script: str = "", folder: Path = _TEMPLATES, **context: Any
+) -> str:
     """Returns a page as text.
 
     Args:
       served: Whether it fetches its style and scripts; else it is a file, which holds them.
       script: Part that it runs; "": a page as a file that runs none, and lets none run.
+      folder: Where the template is, which may extend one of lobench's.
     """
     import jinja2
 
-    loader = jinja2.FileSystemLoader(_TEMPLATES)
+    loader = jinja2.FileSystemLoader([folder, _TEMPLATES])
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     parts = {"css": Markup(page_part("page.css")), "script": Markup(page_part(script)) if script else ""}
     page = environment.get_template(template)

@@ -126,6 +126,7 @@ def write_debug_page(found: Debugged, output: Path) -> None:
     rows = _table(found)
     text = rendered(
         "debug.html",
+        folder=Path(__file__).parent,
         title=f"{found.name}, seed {found.seed}",
         found=found,
         shown=_shown(found.training, found.verdict),

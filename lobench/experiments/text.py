@@ -1,0 +1,74 @@
+"""Lines of `lobench run`: its plan, its table, its end; and its exit code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lobench.cli.endings import exit_code, listed, results_command, unread_lines
+from lobench.cli.exit_codes import ExitCode
+from lobench.core.wording import counted
+
+if TYPE_CHECKING:
+    from lobench.experiments.check import ExperimentPlan, MethodPlan
+    from lobench.experiments.run import Ran
+
+__all__ = ["ending_lines", "plan_lines", "run_exit_code", "table_of"]
+
+
+def run_exit_code(ran: Ran) -> int:
+    """Returns a watch's, where no command ended without a result."""
+    code = exit_code(ran.ending)
+    return ExitCode.ERROR if code in (0, 1) and {"failed", "infeasible"}.intersection(ran.trials.values()) else code
+
+
+def table_of(ran: Ran) -> str:
+    """Returns methods and cases as `lobench results --by method` shows them; "" where nothing is there yet."""
+    from lobench.cli.results_output import by_method_text
+
+    if not ran.num_done:
+        return ""
+    return by_method_text(ran.store, "table", ran.name, every=False, table=None) + "\n"
+
+
+def ending_lines(ran: Ran) -> list[str]:
+    """Returns what is said last."""
+    of = f"{ran.num_done} of {counted(ran.num_planned, 'evaluation')}" if ran.num_planned else "no case is known yet"
+    lines = [f"{name} {state}" for name, state in ran.trials.items() if state in ("failed", "infeasible")]
+    lines += [ran.utilisation] if ran.utilisation else []
+    if ran.ending.interrupted:
+        return [*lines, f"{of}; the same command goes on"]
+    if ran.ending.over_budget and ran.num_done < ran.num_planned:
+        return [*lines, f"--max-core-hours are used: {of}; the same command goes on"]
+    new = listed(ran.ending.outcomes) or "nothing new"
+    return [*lines, f"done: {of}, {new}; see {results_command(ran.store)}", *unread_lines(ran.ending)]
+
+
+def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
+    """Returns what `--check` says."""
+    lines = [_method_line(method) for method in plan.methods]
+    planned, missing = plan.num_planned, plan.num_missing
+    size = f"{counted(len(plan.methods), 'method')} x {counted(plan.num_cases, 'case')}"
+    lines.append(f"{size}: {missing} of {counted(planned, 'evaluation')} are missing in {plan.store}")
+    unknown = frozenset[str]().union(*(one.unknown for one in plan.methods))
+    if missing:
+        seconds = plan.seconds
+        known = f"by recorded durations {seconds:.3g} core-seconds: {seconds / max_cores:.3g} s"
+        but = f", without {', '.join(sorted(unknown))}, which never ran here" if unknown else ""
+        lines.append(f"{known} on {counted(max_cores, 'core')}{but}")
+    if plan.unbound:
+        whose = ", ".join(plan.unbound)
+        lines.append(f"not checked, without a worker: whether all names and values in gin are right, of {whose}")
+    return lines
+
+
+def _method_line(plan: MethodPlan) -> str:
+    method = plan.method
+    trials = f"{counted(plan.num_trials, 'trial')}, " if plan.num_trials else ""
+    trainings = f"{trials}{counted(plan.num_trainings, 'training')} and " if plan.num_trainings else trials
+    recorded = plan.num_planned - plan.num_missing
+    subject = "; ".join((method.named, *method.bindings))
+    fresh = f" ({plan.num_reported} of them of the best on fresh seeds)" if plan.num_reported else ""
+    planned = counted(plan.num_planned, "evaluation")
+    num_repeated = plan.repeated.num_planned if plan.repeated is not None else 0
+    repeated = f", {num_repeated} of them another method's too" if num_repeated else ""
+    return f"{method.title}: {trainings}{planned}{fresh}, {recorded} of them recorded{repeated} ({subject})"

@@ -1,0 +1,11 @@
+"""`lobench score`, declared as plugins declare theirs; nothing is imported for `--help`."""
+
+COMMANDS = {
+    "score": ("lobench.tools.score.command:score", "AlgoPerf score from logs of evaluations."),
+}
+
+
+def lobench_cli_commands() -> list[object]:
+    from lobench.hookspecs import Declaration
+
+    return [Declaration(name=name, factory=factory, summary=said) for name, (factory, said) in COMMANDS.items()]
