@@ -89,7 +89,7 @@ def _list_kinds() -> list[Item]:
 
 
 def _list_declared(hook: str) -> list[Item]:
-    from lobench.cli import plugin_commands
+    from lobench.cli.group import plugin_commands
     from lobench.plugins import load_plugins
     from lobench.report.tables.text import text_table
 

@@ -12,7 +12,7 @@ from commands import lobench
 from stores import add
 from tiny import make_run, make_suite
 
-from lobench import cli
+from lobench.cli import group
 from lobench.api.settings import default_store
 
 
@@ -68,8 +68,8 @@ def test_a_name_that_is_nearly_right_is_suggested(
 
 
 def test_a_command_of_a_plugin_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "plugin_commands", dict)
-    done = CliRunner().invoke(cli.cli, ["evolve"])
+    monkeypatch.setattr(group, "plugin_commands", dict)
+    done = CliRunner().invoke(group.cli, ["evolve"])
     assert "No such command 'evolve'; it comes with the plugin lobench-evolve: pip install -e plugins/" in done.output
 
 

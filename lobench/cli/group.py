@@ -1,0 +1,156 @@
+"""The command `lobench`: its commands are imported when they are used."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lobench.cli.exit_codes import ExitCode
+from lobench.cli.options import did_you_mean
+from lobench.cli.output import emit_error, json_alone, open_streams, unwritten
+from lobench.core.errors import LobenchError, PluginError
+from lobench.core.lazy import loaded
+
+__all__ = ["cli", "main", "own_commands", "plugin_commands"]
+
+_FILE = "builtin_commands.py"
+_SHIPPED_PLUGINS = {"evolve": "lobench-evolve", "pbt": "lobench-pbt"}  # commands that may not be installed
+
+_EPILOG = """Plugins add commands of their own (evolve, pbt): `lobench list commands`.
+
+\b
+Examples:
+  lobench watch runs/today --suite suites/quick --sink tensorboard
+  lobench watch runs/today/theta.npz --suite suites/quick --once
+  lobench results --store runs/today/lobench_results/quick --format json
+  pytest suites/quick --lobench-checkpoint runs/today/theta.npz -n auto
+"""
+
+
+class _Group(click.Group):
+    """Knows the commands' names and summaries without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(dict.fromkeys((*own_commands(), *plugin_commands())))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in own_commands():
+            command: click.Command = loaded(own_commands()[cmd_name][0])
+            return command
+        found = plugin_commands().get(cmd_name)
+        if found is None:
+            return None
+        command = found.load()
+        if not isinstance(command, click.Command):
+            raise PluginError(
+                f"the command {cmd_name!r} is none of click's",
+                where=f"plugin {found.plugin!r}",
+                got=type(command).__name__,
+                next_step="decorate it with click.command()",
+            )
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if args[0] in _SHIPPED_PLUGINS:
+                package = _SHIPPED_PLUGINS[args[0]]
+                advice = f"; it comes with the plugin {package}: pip install -e plugins/{package}"
+            else:
+                advice = did_you_mean(args[0], [*self.list_commands(ctx), *_SHIPPED_PLUGINS])
+            raise click.UsageError(f"No such command {args[0]!r}{advice}", ctx) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()  # what cannot be written is to be known before the exit code is
+        except BrokenPipeError:  # click would exit with 1, which says that a verdict failed
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is not written yet goes nowhere
+            raise click.exceptions.Exit(ExitCode.NO_READER) from None
+        except OSError as error:
+            raise unwritten(error) or error from error
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in own_commands().items()])
+
+
+@functools.cache
+def own_commands() -> dict[str, tuple[str, str]]:
+    """Returns, by name, where the commands of lobench are and what they do, without the cost of a plugin manager.
+
+    Every folder that has commands of its own says so in `builtin_commands.py`, which plugins' manager reads too.
+    """
+    root = Path(__file__).parents[1]
+    files = [root / "experiments" / _FILE, *(root / "cli").glob(_FILE), *sorted(root.glob(f"*/*/{_FILE}"))]
+    names = (".".join(file.relative_to(root.parent).with_suffix("").parts) for file in files if file.exists())
+    return {name: found for module in names for name, found in importlib.import_module(module).COMMANDS.items()}
+
+
+def plugin_commands() -> dict[str, Any]:
+    """Returns the commands that other packages declare.
+
+    Raises:
+      PluginError: two have one name, or one has a name of lobench's own.
+    """
+    from lobench.plugins import load_plugins
+
+    found = load_plugins().declarations("lobench_cli_commands")
+    return {name: one for name, one in found.items() if name not in own_commands()}
+
+
+@click.group(cls=_Group, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="lobench")
+def cli() -> None:
+    """pytest for learned optimizers: evaluate every checkpoint of a meta-training run."""
+
+
+def main() -> None:
+    """Entry of the console script; its exit codes are those of `ExitCode`."""
+    open_streams()
+    with json_alone(sys.argv[1:]):
+        code = _ended()
+    sys.exit(code)
+
+
+def _ended() -> int:
+    """Runs the command, says how it failed, and returns the exit code."""
+    try:
+        code = cli(standalone_mode=False)
+        return code if isinstance(code, int) else ExitCode.OK
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.Abort:
+        emit_error("interrupted", ExitCode.INTERRUPTED)
+        return ExitCode.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        emit_error(error.format_message(), ExitCode.USAGE, where=_command_of(error))
+        return ExitCode.USAGE
+    except LobenchError as error:
+        click.echo(f"lobench: {error}", err=True)
+        emit_error(error, ExitCode.USAGE)
+        return ExitCode.USAGE
+    except Exception as error:  # noqa: BLE001  (Python's own exit code would be 1, which says that a verdict failed)
+        import traceback
+
+        from lobench.core.wording import headline
+
+        traceback.print_exc()
+        click.echo("lobench: this is a fault of lobench's or of a plugin's, and no verdict", err=True)
+        emit_error(headline(error), ExitCode.ERROR)
+        return ExitCode.ERROR
+
+
+def _command_of(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    return context.command_path if context is not None else "lobench"
