@@ -12,8 +12,8 @@ from commands import lobench
 from stores import add
 from tiny import make_run, make_suite
 
-from lobench.cli import group
 from lobench.api.settings import default_store
+from lobench.cli import group
 
 
 def test_a_broken_suite_is_named_and_hides_no_other(tmp_path: Path) -> None:
