@@ -14,6 +14,7 @@ from commands import lobench
 from stores import add
 
 from lobench.analysis.findings import Findings, findings_of
+from lobench.analysis.history import experiment_history
 from lobench.analysis.intervals import metric_mean, stratified_t_mean
 from lobench.analysis.methods import read_methods
 from lobench.analysis.table import TableSpec, read_table
@@ -23,6 +24,7 @@ from lobench.core.experiment import Member
 from lobench.core.planner import EvaluationId
 from lobench.engine.config.origin import Revision
 from lobench.engine.store.ledger import Ledger
+from lobench.report.history import experiments_table
 from lobench.report.latex import latex_table
 from lobench.report.page import render_page
 from lobench.report.runs_chart import side_by_side
@@ -265,3 +267,18 @@ def test_a_method_without_one_of_the_cases_wins_by_the_others_alone_and_the_tabl
     said = "over the 1 of 2 cases that all methods have (s/hard: not of lucky)"
     assert any(said in figure.note for figure in side_by_side(findings).figures), "the chart of the same means"
     assert cards(findings, None)[0].note.endswith("the 1 of 2 cases that all methods have")
+
+
+def test_the_best_of_the_history_is_that_of_the_table_where_a_method_lacks_a_case(tmp_path: Path) -> None:
+    """The one that lacks a case is best on those that all have: it stays in, as in the table."""
+    store = tmp_path / "store"
+    for name, losses in ((NAMES[0], {"easy": 0.5}), (NAMES[1], {"easy": 0.9, "hard": 0.1}), (NAMES[2], {"easy": 0.2})):
+        add(store, 0, {case: {"train/loss": [one, 1.01 * one]} for case, one in losses.items()}, optimizer=name)
+    experiment(store)
+    found = tabulate(findings_of(store, [], reading=read_methods(store)))
+    (means,) = (line for panel in found.panels for line in panel.lines if line.heading.label.startswith("mean score"))
+    by_name = {column.label: entry.interval.mean for column, entry in zip(found.columns, means.entries, strict=True)}
+    (one,) = experiment_history([store])
+    assert one.best == max(by_name, key=by_name.__getitem__) == "Adam"
+    assert one.over == "the 1 of 2 cases that all methods have (s/hard: not of Adam)"
+    assert f"mine, id {one.id}: best is over {one.over}" in experiments_table([one])
