@@ -267,6 +267,9 @@ def test_a_method_without_one_of_the_cases_wins_by_the_others_alone_and_the_tabl
     said = "over the 1 of 2 cases that all methods have (s/hard: not of lucky)"
     assert any(said in figure.note for figure in side_by_side(findings).figures), "the chart of the same means"
     assert cards(findings, None)[0].note.endswith("the 1 of 2 cases that all methods have")
+    assert "(seeds of the 1 of 2 cases that all methods have (s/hard: not of lucky))" in render_page(findings)
+    assert all(one.score for one in findings.shown_cases(None)), "of its own on each case that it has"
+    assert len(findings.shown_cases(None)) == 2
 
 
 def test_the_best_of_the_history_is_that_of_the_table_where_a_method_lacks_a_case(tmp_path: Path) -> None:
@@ -282,3 +285,15 @@ def test_the_best_of_the_history_is_that_of_the_table_where_a_method_lacks_a_cas
     assert one.best == max(by_name, key=by_name.__getitem__) == "Adam"
     assert one.over == "the 1 of 2 cases that all methods have (s/hard: not of Adam)"
     assert f"mine, id {one.id}: best is over {one.over}" in experiments_table([one])
+
+
+@pytest.mark.parametrize("bold", ["best", "indistinct"])
+def test_the_best_mean_that_is_printed_is_bold(tmp_path: Path, bold: str) -> None:
+    """The other has the better seed, median and score, and one seed that spoils its mean."""
+    for name, values in (("spoilt", [1e-9, 1e-9, 1e-9, 19e-9]), ("steady", [5.1e-9, 4.9e-9, 5.2e-9, 4.8e-9])):
+        add(tmp_path, 0, {"c": {"train/loss": values}}, optimizer=name)
+    found = tabulate(findings_of(tmp_path, []), TableSpec(bold=bold))
+    cells = next(line for panel in found.panels for line in panel.lines if line.heading.label == "c").entries
+    entries = dict(zip([column.label for column in found.columns], cells, strict=True))
+    assert entries["steady"].interval.mean < entries["spoilt"].interval.mean and entries["steady"].is_bold
+    assert not (bold == "best" and entries["spoilt"].is_bold)
