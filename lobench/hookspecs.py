@@ -234,6 +234,8 @@ class ResultSink(Protocol):
 
     How far a sink came is remembered under its address, and under its attribute `destination` (str) where it has one:
     an id that goes with what was written, so that a destination which was removed, or is another one, gets everything.
+    One whose attribute `keeps_first` is true writes a number once for each run, generation and outer step: what comes
+    for the same ones later, and is therefore not written, is said by whoever delivers.
     """
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:

@@ -3,8 +3,9 @@
 `python tests/golden_bits.py` prints them, `--write` keeps them.
 
 They are kept by what fixes them (lobench's program version, jax, jaxlib, the CPU's instruction set). A change that
-makes other numbers raises `PROGRAM_VERSION`, and then writes anew. Of two optimizers processors of one instruction set
-were seen to differ in last bits, for which XLA's code is tuned by model: a list has what each of them gives.
+makes other numbers raises `PROGRAM_VERSION`, and then writes anew. Of two optimizers two processors of one instruction
+set gave other last bits while XLA's code was tuned by model: a list has both, until the second model has been seen to
+give the first one's bits with the target that all have now.
 """
 
 from __future__ import annotations

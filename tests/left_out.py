@@ -126,6 +126,7 @@ STORIES = {
             "tensorboard --logdir": "README.md has it",
             "MLFLOW_ALLOW_FILE_STORE": "MLflow's server; mlflow-skinny is what tests have",
             "wandb sync": "a login",
+            "sink 'tensorboard': theta_20.npz": "of a trainer that began again, which hashes name",
         }
     ),
     "suites.md": Story(left_out={"pytest -n auto": "README.md has it"}),

@@ -10,6 +10,17 @@ import sys
 import golden_bits
 import pytest
 
+TARGET = """
+import re
+from lobench.inner.backend import claim_backend, compiler_options
+assert claim_backend(1)
+import jax
+compiled = jax.jit(lambda x: x + 1).lower(1.0).compile(compiler_options())
+stored = compiled.runtime_executable().serialize()
+(target,) = set(re.findall(rb"linux-gnu\\x12.([a-z0-9-]+)\\x1a", stored, re.DOTALL))
+print(target.decode())
+"""
+
 
 @pytest.fixture(scope="module")
 def now() -> dict[str, str]:
@@ -20,6 +31,17 @@ def now() -> dict[str, str]:
     assert done.returncode == 0, done.stderr
     found: dict[str, str] = json.loads(done.stdout)["bits"]
     return found
+
+
+def test_every_processor_of_one_instruction_set_gets_the_same_code() -> None:
+    """XLA names the processor that it compiles for in what it makes: it is not the model of this machine."""
+    from lobench.engine.workers.devices import instruction_set
+
+    if instruction_set() != "x86-64-v4":
+        pytest.skip("XLA gives other processors the code of their model")
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    done = subprocess.run([sys.executable, "-c", TARGET], capture_output=True, text=True, check=False, env=environment)
+    assert done.stdout.strip() == "skylake-avx512", done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", golden_bits.names())

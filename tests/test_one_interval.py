@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 import tempfile
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lobench_tensorboard.sink import TensorBoardSink
 from report_store import deliveries_of
 from stores import add
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lobench.analysis.comparisons.event_numbers import Group, numbers_of
 from lobench.analysis.comparisons.summary import Findings, findings_of
@@ -20,10 +24,12 @@ from lobench.analysis.tables.notebook import html_of_results
 from lobench.analysis.tables.table import TableSpec
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.cli.records import verdict_record
-from lobench.hookspecs import EvaluationFinished
+from lobench.hookspecs import EvaluationFinished, SinkContext
+from lobench.report.live.methods import Methods, PlainMethods
 from lobench.report.page.page import render_page
 from lobench.report.tables.latex import latex_table
 from lobench.report.tables.method_table import method_records, method_text
+from lobench.report.tables.verdict import score_text
 
 Store = dict[str, dict[str, dict[str, list[float]]]]  # by method, case and metric
 METRICS = ("train/loss", "test/accuracy", "test/success")
@@ -56,6 +62,8 @@ def test_every_place_that_shows_an_interval_shows_the_same_one(
         findings = findings_of(place, [])
         check_values(findings, place)
         check_scores(findings)
+        check_live_lines(findings)
+        check_event_files(place)
 
 
 def check_values(findings: Findings, place: Path) -> None:
@@ -101,6 +109,46 @@ def check_scores(findings: Findings) -> None:
         if not math.isnan(own[1]):
             printed = f"{own[0]:.3f}", f"[{own[1]:.3f}, {own[2]:.3f}]"
             assert all(part in notebook and part in page for part in printed), printed
+
+
+def check_live_lines(findings: Findings) -> None:
+    """What a run says of a method that is through: the number of the table, to the last digit."""
+    said, labels = io.StringIO(), findings.reading.labels
+    methods = Methods(lambda subject: [subject.label], lambda rows: findings.reading)
+    methods.plan({one.label: len(one.cells) for one in findings.reading.subjects}, findings.reading.rows)
+    progress = PlainMethods(said, methods)
+    for state in methods.states(anew=True):
+        progress.tell(state)
+    for place, label in enumerate(labels):
+        found = findings.mean_score(place, "primary")
+        (line,) = (one for one in said.getvalue().splitlines() if one.startswith(f"{label}: "))
+        assert (f", score {score_text(found)}" in line) if found.num_cases else "score" not in line, line
+
+
+def check_event_files(place: Path) -> None:
+    """TensorBoard's own reader finds every number of the events, with the bounds of those that have a chart."""
+    context = SinkContext(store=place, name="test", suites=())
+    sink, deliveries = TensorBoardSink(context), deliveries_of(place)
+    sink.deliver(deliveries)
+    sink.close()
+    expected: dict[tuple[str, str], float] = {}
+    for delivery in deliveries:
+        for number in numbers_of(delivery.event):
+            if number.group is Group.CASES:
+                tag = f"{number.suite}/{number.case}/{number.name}"
+                expected[delivery.run, tag] = number.value
+                if number.has_chart:
+                    expected[delivery.run, f"zz_intervals/{tag}_lower"] = number.lower
+                    expected[delivery.run, f"zz_intervals/{tag}_upper"] = number.upper
+    found: dict[tuple[str, str], float] = {}
+    for folder in {file.parent for file in (place / "tensorboard").rglob("events.*")}:
+        events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
+        events.Reload()
+        for tag in events.Tags()["tensors"]:
+            if tag.startswith(("s/", "zz_intervals/s/")):
+                (one,) = events.Tensors(tag)
+                found[unquote(folder.name), tag] = one.tensor_proto.float_val[0]
+    assert found == pytest.approx(expected, rel=1e-6, nan_ok=True)
 
 
 def flat(latex: str) -> str:

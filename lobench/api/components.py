@@ -92,7 +92,16 @@ def make_deliverer(
     def say(then: str, sink: str, error: BaseException) -> None:
         progress.say(f"sink {sink!r}: {headline(error)}; {then}")
 
-    return Deliverer(ledger, sinks, partial(say, "trying again"), on_close_error=partial(say, "while it was closed"))
+    def say_unwritten(sink: str, what: str) -> None:
+        progress.say(f"sink {sink!r}: {what}; all numbers are in the ledger: `lobench results --store {store}`")
+
+    return Deliverer(
+        ledger,
+        sinks,
+        partial(say, "trying again"),
+        on_close_error=partial(say, "while it was closed"),
+        on_unwritten=say_unwritten,
+    )
 
 
 def _sink(address: str, manager: PluginManager, context: SinkContext) -> ResultSink:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import platform
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,12 @@ __all__ = [
 
 _claimed_threads: int | None = None
 
+# XLA compiles for the very processor, and tunes the code by its model: two models of one instruction set were seen to
+# differ in last bits. With this limit every processor of x86-64-v4 gets the code of the first one that had it
+# ("skylake-avx512"); older ones have nothing that it would leave out, and no limit below gives two of them one target.
+_COMMON_TARGET = {"xla_cpu_max_isa": "AVX512"}
+_has_common_target = False
+
 
 def claim_backend(num_cpus: int) -> bool:
     """Says whether this process computes with `num_cpus` threads, making jax's backend so where none exists yet.
@@ -40,7 +47,7 @@ def claim_backend(num_cpus: int) -> bool:
     same. Several threads are devices of jax's, too, which somebody else does not ask for. What computes on another
     device than a CPU does not hang on threads.
     """
-    global _claimed_threads
+    global _claimed_threads, _has_common_target
     if xla_bridge.backends_are_initialized():
         if jax.default_backend() != "cpu":
             return True
@@ -48,19 +55,29 @@ def claim_backend(num_cpus: int) -> bool:
         if _claimed_threads is None and num_cpus == 1 and maker is not None and maker.nproc == "1":
             _claimed_threads = 1
         return _claimed_threads == num_cpus
-    before = os.environ.get("NPROC")
-    os.environ["NPROC"] = str(num_cpus)
     if num_cpus > 1:
         jax.config.update("jax_num_cpu_devices", num_cpus)  # type: ignore[no-untyped-call]
-    try:
+    given, (limit, level) = os.environ.get("XLA_FLAGS", ""), next(iter(_COMMON_TARGET.items()))
+    _has_common_target = platform.machine().lower() in ("x86_64", "amd64") and limit not in given
+    flags = f"{given} --{limit}={level}".lstrip() if _has_common_target else given
+    with _environment(NPROC=str(num_cpus), XLA_FLAGS=flags):
         jax.devices()
-    finally:
-        if before is None:
-            del os.environ["NPROC"]
-        else:
-            os.environ["NPROC"] = before
     _claimed_threads = num_cpus
     return True
+
+
+@contextlib.contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def foreign_maker() -> str:
@@ -87,7 +104,10 @@ def compiler_options() -> dict[str, Any]:
     On a CPU LLVM's first level: a step is a hundred short kernels, which higher ones unroll until they no longer stay
     in the instruction cache together. It compiles in two thirds of the time, too.
     """
-    return {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else {}
+    if jax.default_backend() != "cpu":
+        return {}
+    # The backend has its limit already: here it parts programs in jax's cache from those that were made without it.
+    return {"xla_backend_optimization_level": 1} | (_COMMON_TARGET if _has_common_target else {})
 
 
 @contextlib.contextmanager

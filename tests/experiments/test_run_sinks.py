@@ -137,3 +137,49 @@ def test_each_number_of_methods_and_sessions_is_in_every_sink_once_under_its_nam
         assert [one[:2] for one in found] == [one[:2] for one in expected]
         for (*_, value), (*_, wanted) in zip(found, expected, strict=True):
             assert math.isclose(value, wanted, rel_tol=1e-6)
+
+
+def test_each_member_of_a_population_is_a_run_and_what_no_sink_writes_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    make_suite(tmp_path, GIN[: GIN.index("case2")])
+
+    def write(member: str, log_lr: float) -> None:
+        file = tmp_path / "population" / member / "theta_10.npz"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "population" / "config.gin").write_text("Case.learned_optimizer = @LearnableSGDM()\n")
+        np.savez(file, log_lr=np.float32(log_lr), one_minus_momentum=np.float32(-1))
+        Path(f"{file}.done").touch()
+
+    write("trial_0", -3)
+    write("trial_1", -2)
+    words = ["watch", "population", "--suite", "./tiny", "--checkpoints", "all", "--once", "--workers", "1"]
+    words += ["--sink", "tensorboard", "--sink", "mlflow"]
+    done = lobench(*words, cwd=tmp_path)
+    assert done.returncode == 0 and "not written" not in done.stdout, done.stdout + done.stderr
+    store = tmp_path / "population" / "lobench_results" / "tiny"
+    written = of_tensorboard(store / "tensorboard")
+    assert {run for run, *_ in written} == {"trial_0", "trial_1"}
+    assert [one[:2] for one in of_mlflow(store / "mlruns")] == [(f"population/{run}", tag) for run, tag, _ in written]
+    write("trial_0", -1)  # its trainer began again
+    done = lobench(*words, cwd=tmp_path)
+    (line,) = (one for one in done.stdout.splitlines() if one.startswith("sink 'tensorboard'"))
+    assert "is not written: outer step 10 of 'trial_0' has the numbers of theta_10.npz (" in line
+    assert "`lobench results --store population/lobench_results/tiny`" in line
+    assert of_tensorboard(store / "tensorboard") == written
+
+
+def test_a_sink_says_which_methods_share_a_run_and_what_later_sessions_do_not_add(tmp_path: Path) -> None:
+    make_suite(tmp_path, GIN[: GIN.index("case2")])
+    text = EXPERIMENT[: EXPERIMENT.index("theta/")].replace("sessions = 2", "sessions = {}")
+    text += "same/Method.optimizer = @adam()\n"
+    said = []
+    for num_sessions in (1, 2):
+        (tmp_path / "x.gin").write_text(text.format(num_sessions))
+        done = lobench("run", "x.gin", "--store", "store", "--workers", "1", "--sink", "tensorboard", cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        said.append([line for line in done.stdout.splitlines() if line.startswith("sink ")])
+    (shared,) = said[0]
+    assert shared.startswith("sink 'tensorboard': methods 'adam' and 'same' are one subject: one run, '")
+    assert sum("has more results than are written" in line for line in said[1]) == 2 and len(said[1]) == 3

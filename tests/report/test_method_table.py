@@ -13,6 +13,7 @@ import pytest
 from commands import lobench
 from stores import add
 
+from lobench.analysis.comparisons.history import experiment_history
 from lobench.analysis.comparisons.summary import Findings, findings_of
 from lobench.analysis.stats.intervals import metric_mean, stratified_t_mean
 from lobench.analysis.store.methods import read_methods
@@ -25,6 +26,7 @@ from lobench.engine.config.origin import Revision
 from lobench.engine.store.ledger import Ledger
 from lobench.report.charts.runs_chart import side_by_side
 from lobench.report.page.page import render_page
+from lobench.report.tables.history import experiments_table
 from lobench.report.tables.latex import latex_table
 from lobench.report.tables.verdict import cards
 
@@ -265,3 +267,33 @@ def test_a_method_without_one_of_the_cases_wins_by_the_others_alone_and_the_tabl
     said = "over the 1 of 2 cases that all methods have (s/hard: not of lucky)"
     assert any(said in figure.note for figure in side_by_side(findings).figures), "the chart of the same means"
     assert cards(findings, None)[0].note.endswith("the 1 of 2 cases that all methods have")
+    assert "(seeds of the 1 of 2 cases that all methods have (s/hard: not of lucky))" in render_page(findings)
+    assert all(one.score for one in findings.shown_cases(None)), "of its own on each case that it has"
+    assert len(findings.shown_cases(None)) == 2
+
+
+def test_the_best_of_the_history_is_that_of_the_table_where_a_method_lacks_a_case(tmp_path: Path) -> None:
+    """The one that lacks a case is best on those that all have: it stays in, as in the table."""
+    store = tmp_path / "store"
+    for name, losses in ((NAMES[0], {"easy": 0.5}), (NAMES[1], {"easy": 0.9, "hard": 0.1}), (NAMES[2], {"easy": 0.2})):
+        add(store, 0, {case: {"train/loss": [one, 1.01 * one]} for case, one in losses.items()}, optimizer=name)
+    experiment(store)
+    found = tabulate(findings_of(store, [], reading=read_methods(store)))
+    (means,) = (line for panel in found.panels for line in panel.lines if line.heading.label.startswith("mean score"))
+    by_name = {column.label: entry.interval.mean for column, entry in zip(found.columns, means.entries, strict=True)}
+    (one,) = experiment_history([store])
+    assert one.best == max(by_name, key=by_name.__getitem__) == "Adam"
+    assert one.over == "the 1 of 2 cases that all methods have (s/hard: not of Adam)"
+    assert f"mine, id {one.id}: best is over {one.over}" in experiments_table([one])
+
+
+@pytest.mark.parametrize("bold", ["best", "indistinct"])
+def test_the_best_mean_that_is_printed_is_bold(tmp_path: Path, bold: str) -> None:
+    """The other has the better seed, median and score, and one seed that spoils its mean."""
+    for name, values in (("spoilt", [1e-9, 1e-9, 1e-9, 19e-9]), ("steady", [5.1e-9, 4.9e-9, 5.2e-9, 4.8e-9])):
+        add(tmp_path, 0, {"c": {"train/loss": values}}, optimizer=name)
+    found = tabulate(findings_of(tmp_path, []), TableSpec(bold=bold))
+    cells = next(line for panel in found.panels for line in panel.lines if line.heading.label == "c").entries
+    entries = dict(zip([column.label for column in found.columns], cells, strict=True))
+    assert entries["steady"].interval.mean < entries["spoilt"].interval.mean and entries["steady"].is_bold
+    assert not (bold == "best" and entries["spoilt"].is_bold)

@@ -10,6 +10,8 @@ from pathlib import Path
 from stores import case_info, curves
 
 from lobench.analysis.comparisons.event_numbers import row_of
+from lobench.analysis.comparisons.summary import Findings
+from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.methods import of_members
 from lobench.analysis.store.snapshot import Reading
 from lobench.core.case import SeedBlock
@@ -21,6 +23,7 @@ from lobench.engine.store.experiments import Membership
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.live.methods import Methods, PlainMethods, make_method_progress
+from lobench.report.tables.verdict import score_text
 
 ADAM, SGD = Subject.of_optimizer("adam()"), Subject.of_optimizer("sgd()")
 NAMES = {ADAM.key: ["adam", "[b]tuned"], SGD.key: ["sgd"]}
@@ -70,6 +73,21 @@ def run(progress: PlainMethods, clock: Clock, events: list[EvaluationFinished]) 
         progress.leased(lease, one.subject, one.case)
         clock.now += 4.0
         progress.finished(one, lease)
+
+
+def test_the_score_of_a_method_that_is_through_is_that_of_the_table(tmp_path: Path) -> None:
+    """It is over the cases that all who are through have; one that is under way takes none from them."""
+    events = [event(ADAM, "a", 0.5), event(SGD, "a", 0.7), event(ADAM, "b", 0.5), event(SGD, "b", None)]
+    clock, file = Clock(), io.StringIO()
+    methods = Methods(methods_of, reading_of, clock=clock)
+    methods.plan({"adam": 2, "[b]tuned": 2, "sgd": 2})
+    run(PlainMethods(file, methods, clock=clock), clock, events[:3])
+    assert "over" not in next(one for one in methods.states(anew=True) if one.name == "adam").score
+    run(PlainMethods(file, methods, clock=clock), clock, events[3:])
+    findings = Findings(reading := reading_of([row_of(one, 0.0) for one in events]), Scales.of(reading.subjects, None))
+    expected = {one: score_text(findings.mean_score(place, "primary")) for place, one in enumerate(reading.labels)}
+    states = {one.name: one.score for one in methods.states(anew=True)}
+    assert states == {name: expected[name] for name in states} and "over 1 of 2 cases" in states["adam"]
 
 
 def test_lines_say_how_far_each_method_is_and_end_with_its_score() -> None:

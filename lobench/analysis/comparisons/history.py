@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from lobench.analysis.comparisons.summary import Findings
 from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.intervals import Interval
@@ -132,9 +133,10 @@ class ExperimentSummary:
       patch_bytes: Size of what makes its dirty tree from the revision; 0 where there is none.
       note: What the patch lacks, in a line.
       methods: With evaluations, in the order of its file.
-      best: The method with the highest mean score over its cases, on a scale that all experiments of the list share;
-        "" where none has one.
+      best: The method with the highest mean score over the cases that all its methods have, on a scale that all
+        experiments of the list share; "" where none has one.
       score: Of the best one.
+      over: Over which cases, and who lacks the others; "" where all methods have all.
       metric, scale: Which metric, and what 0 and 1 on the scale are.
     """
 
@@ -150,6 +152,7 @@ class ExperimentSummary:
     num_evaluations: int
     best: str
     score: Interval | None
+    over: str
     metric: str
     scale: str
 
@@ -171,12 +174,11 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
 
 
 def _experiment_summary(experiment: ExperimentRow, reading: Reading, scales: Scales) -> ExperimentSummary:
+    findings = Findings(reading, scales)
     label, metric = headline_metrics(reading.subjects)[0] if reading.subjects else ("", None)
-    cases = [case.identity for case in reading.cases]
-    scores = [mean_score(subject, metric, scales, cases) for subject in reading.subjects]
-    # A method that lacks a case is not compared with those that have all.
-    complete = [place for place, score in enumerate(scores) if not score.num_missing and score.num_cases]
-    best = max(complete, key=lambda place: scores[place].interval.mean, default=None)
+    means = [findings.mean_score(place, metric or "primary").interval for place in range(len(reading.subjects))]
+    known = [place for place, mean in enumerate(means) if not math.isnan(mean.mean)]
+    best = max(known, key=lambda place: means[place].mean, default=None)
     revision = experiment.revision
     return ExperimentSummary(
         store=reading.store,
@@ -190,7 +192,8 @@ def _experiment_summary(experiment: ExperimentRow, reading: Reading, scales: Sca
         methods=reading.labels,
         num_evaluations=len(reading.rows),
         best=reading.labels[best] if best is not None else "",
-        score=scores[best].interval if best is not None and not math.isnan(scores[best].interval.mean) else None,
+        score=means[best] if best is not None else None,
+        over=findings.over_which_cases(metric or "primary") if best is not None else "",
         metric=label,
         scale=scales.describe(_ADVICE),
     )

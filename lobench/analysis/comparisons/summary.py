@@ -321,7 +321,7 @@ class Findings:
         cell = self.reading.cell(subject, case)
         if cell is None or not cell.seeds:
             return None
-        means = {metric: self.mean_score(subject, metric).scores for metric in self.metrics}
+        means = {metric: self._own_mean(subject, metric).scores for metric in self.metrics}
         identity = self.reading.cases[case].identity
         effects = {effect.case: effect for effect in comparison.cases} if comparison else {}
         single, envelope = _speedups(cell, self.baseline(case))

@@ -11,12 +11,13 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.store.ledger import Ledger
-from lobench.hookspecs import ResultSink
+from lobench.hookspecs import CheckpointFinished, Delivery, ResultSink
 from lobench.plugins import PluginManager
 
 __all__ = ["Deliverer", "exits_raise", "notify"]
@@ -29,6 +30,7 @@ _HURRIED_SECONDS = 2.0
 _CURSOR_SECONDS = 0.25  # between two writings of the cursors
 
 OnError = Callable[[str, BaseException], None]
+OnUnwritten = Callable[[str, str], None]
 Wait = Callable[[threading.Event, float | None], bool]
 
 
@@ -40,6 +42,8 @@ class Deliverer:
       sinks: By address (`NAME[:ARG]`), which names the cursor together with the sink's `destination`.
       on_error: Told a sink's address and exception when it begins to fail, and when it fails in another way.
       on_close_error: Told what a sink raises when it is closed, which is not tried again; `on_error` if None.
+      on_unwritten: Told a sink's address and what it does not write, since it keeps what came first; a line for the
+        first case of each kind in a run.
       wait: Waits for an event, at most so many seconds (None: without end); a test passes its own.
     """
 
@@ -50,9 +54,12 @@ class Deliverer:
         on_error: OnError,
         *,
         on_close_error: OnError | None = None,
+        on_unwritten: OnUnwritten = lambda address, what: None,
         wait: Wait = threading.Event.wait,
     ) -> None:
         self._ledger, self._on_error, self._on_close_error = ledger, on_error, on_close_error or on_error
+        self._on_unwritten, self._said = on_unwritten, set[tuple[str, str, str]]()
+        self._keeping = [address for address, sink in sinks.items() if getattr(sink, "keeps_first", False)]
         self._reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
         self._reached: dict[str, int] = {}  # by address, not written yet
         self._written_at = -_CURSOR_SECONDS
@@ -81,6 +88,8 @@ class Deliverer:
         failed = []
         while not self._reports.empty():
             report = self._reports.get()
+            for unwritten in report.unwritten:
+                self._tell(report.address, unwritten)
             if report.error is None:
                 self._reached[report.address] = report.sequence
             else:
@@ -95,6 +104,12 @@ class Deliverer:
             self._written_at = time.monotonic()
         for tell, address, error in failed:
             tell(address, error)
+
+    def _tell(self, address: str, unwritten: _Unwritten) -> None:
+        known = (address, unwritten.run, unwritten.kind)
+        if known not in self._said:
+            self._said.add(known)
+            self._on_unwritten(address, unwritten.what)
 
     def flush(self, timeout: float, *, is_hurried: Callable[[], bool] = lambda: False) -> dict[str, int]:
         """Waits until every sink has everything, at most `timeout` seconds.
@@ -129,11 +144,65 @@ class Deliverer:
         for lane in self._lanes.values():
             lane.thread.join(timeout=max(0.0, deadline - time.monotonic()))
         self.pump(now=True)
+        if self._keeping:
+            for run, methods in self._ledger.shared_runs().items():
+                names = " and ".join(map(repr, methods))
+                for address in self._keeping:
+                    self._tell(address, _Unwritten(run, "shared", f"methods {names} are one subject: one run, {run!r}"))
 
 
 def _cursor_of(address: str, sink: ResultSink) -> str:
     destination = getattr(sink, "destination", "")
     return f"{address} {destination}" if destination else address
+
+
+@dataclass(frozen=True, slots=True)
+class _Unwritten:
+    """What a sink does not write: of which run, of which kind, in words."""
+
+    run: str
+    kind: str
+    what: str
+
+
+class _Written:
+    """Whose numbers a sink that keeps what came first has, by run, generation and outer step.
+
+    Args:
+      ledger: Read once for what was delivered before.
+      sequence: How far that came.
+    """
+
+    def __init__(self, ledger: Ledger, sequence: int) -> None:
+        self._ledger, self._before = ledger, sequence
+        self._taken: set[int] = set()  # completions
+        self._owners: dict[tuple[str, int, int], Subject] = {}
+        for run, subject in ledger.first_deliveries(sequence):
+            self._owners.setdefault(_place(run, subject), subject)
+
+    def add(self, deliveries: Sequence[Delivery]) -> tuple[_Unwritten, ...]:
+        """Takes what the sink was given, and returns what of it the sink did not write."""
+        reopened = self._ledger.reopened()
+        return tuple(filter(None, (self._add(one, reopened) for one in deliveries)))
+
+    def _add(self, delivery: Delivery, reopened: Mapping[SubjectKey, set[int]]) -> _Unwritten | None:
+        run, subject = delivery.run, delivery.event.subject
+        owner = self._owners.setdefault(_place(run, subject), subject)
+        if not isinstance(delivery.event, CheckpointFinished):
+            return None
+        self._taken.add(delivery.sequence)
+        step = f"outer step {subject.outer_step} of {repr(run) if run else 'the run'}"
+        if owner.key != subject.key:
+            who, first = (f"{one.label} ({one.sha256[:12]})" for one in (subject, owner))
+            return _Unwritten(run, "theta", f"{who} is not written: {step} has the numbers of {first}")
+        if any(place <= self._before or place in self._taken for place in reopened.get(subject.key, ())):
+            what = f"{subject.label} has more results than are written: {step} keeps the numbers of before"
+            return _Unwritten(run, "seeds", what)
+        return None
+
+
+def _place(run: str, subject: Subject) -> tuple[str, int, int]:
+    return run, subject.checkpoint.generation, subject.outer_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +213,7 @@ class _Report:
     sequence: int = 0
     error: BaseException | None = None
     closing: bool = False
+    unwritten: tuple[_Unwritten, ...] = ()
 
 
 class _Lane:
@@ -161,6 +231,7 @@ class _Lane:
         self._address, self._sink, self._open_reader, self._sequence = address, sink, open_reader, sequence
         self._reports, self._wait = reports, wait
         self._ledger: Ledger | None = None
+        self._written: _Written | None = None
         self._stopping = False
         # Two events, since news of the ledger must not cut the wait of a failing sink short.
         self.news, self.retry = threading.Event(), threading.Event()
@@ -195,8 +266,13 @@ class _Lane:
         if not deliveries:
             return False
         self._sink.deliver(deliveries)
+        if getattr(self._sink, "keeps_first", False):
+            self._written = self._written or _Written(self._ledger, self._sequence)
+            unwritten = self._written.add(deliveries)
+        else:
+            unwritten = ()
         self._sequence = deliveries[-1].sequence
-        self._reports.put(_Report(address=self._address, sequence=self._sequence))
+        self._reports.put(_Report(address=self._address, sequence=self._sequence, unwritten=unwritten))
         return True
 
     def _release(self) -> None:

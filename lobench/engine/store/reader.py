@@ -214,6 +214,35 @@ class LedgerReader:
             self._runs.add(row[0], subject_of(row[1:]), is_experiment=is_experiment)
         return self._runs.names
 
+    def first_deliveries(self, sequence: int) -> list[tuple[str, Subject]]:
+        """Returns the run and the subject of each position that was delivered up to a place, in that order."""
+        query = "SELECT position FROM deliveries WHERE sequence <= ? GROUP BY position ORDER BY MIN(sequence)"
+        with store_errors(self.store), intact_rows(self.store):
+            found, names = self.sightings(), self._names_of_runs()
+            return [(names[one], found[one]) for (one,) in self._db.execute(query, (sequence,)).fetchall()]
+
+    def reopened(self) -> dict[SubjectKey, set[int]]:
+        """Returns the places of earlier completions, which are no deliveries any more, by subject."""
+        with store_errors(self.store), intact_rows(self.store):
+            rows = self._db.execute("SELECT detail FROM events WHERE kind = 'reopened'").fetchall()
+            known = self.sightings() if rows else {}
+            found: dict[SubjectKey, set[int]] = {}
+            for detail in (json.loads(text) for (text,) in rows):
+                found.setdefault(known[detail["position"]].key, set()).add(detail["sequence"])
+            return found
+
+    def shared_runs(self) -> dict[str, list[str]]:
+        """Returns the runs that several methods of one experiment have, being one subject, with the methods."""
+        query = (
+            "SELECT (SELECT MIN(c.position) FROM subjects c WHERE c.sha256 = e.checkpoint_sha256) AS place, "
+            "GROUP_CONCAT(DISTINCT m.method) FROM memberships m JOIN evaluations e ON e.id = m.evaluation "
+            "WHERE m.method <> '' GROUP BY m.experiment, m.evaluation "
+            "HAVING COUNT(DISTINCT m.method) > 1 AND place IS NOT NULL"
+        )
+        with store_errors(self.store), intact_rows(self.store):
+            names = self._names_of_runs()
+            return {names[place]: sorted(methods.split(",")) for place, methods in self._db.execute(query).fetchall()}
+
     def checkpoint_finished(self, position: int) -> CheckpointFinished:
         """Returns the event of a finished position, as the sinks get it."""
         with store_errors(self.store), intact_rows(self.store):

@@ -78,6 +78,7 @@ def _profiles(findings: Findings) -> Section:
         ]
         if series:
             name = findings.metric_label(metric)
+            which = f"of {findings.over_which_cases(metric) or 'all cases'}"
             figures.append(
                 Figure(
                     title=f"Score profile, {name}",
@@ -89,7 +90,7 @@ def _profiles(findings: Findings) -> Section:
                         series=tuple(series),
                         y_range=(0.0, 1.0),
                     ),
-                    note="Share of runs (seeds of all cases) with a score above tau; higher is better.",
+                    note=f"Share of runs (seeds {which}) with a score above tau; higher is better.",
                 )
             )
     if findings.baseline_label:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
 from lobench.analysis.comparisons.event_numbers import row_of
-from lobench.analysis.scores.mean_scores import MeanScore, mean_score
+from lobench.analysis.comparisons.summary import Findings
+from lobench.analysis.scores.mean_scores import MeanScore
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import Reading
 from lobench.core.case import CaseInfo
@@ -92,6 +93,7 @@ class Methods:
         self._running: dict[int, tuple[str, ...]] = {}
         self._scores: dict[str, MeanScore] = {}
         self._through: list[str] = []
+        self._is_over = False
         self._began: float | None = None
         self._num_new = 0
         self._scored_until, self._scored_rows = -math.inf, 0
@@ -162,14 +164,23 @@ class Methods:
             return
         if self._reading_of is not None:
             reading = self._reading_of(list(self._rows.values()))
-            scales, cases = Scales.of(reading.subjects, None), [case.identity for case in reading.cases]
-            self._scores = {one.label: mean_score(one, None, scales, cases) for one in reading.subjects}
+            # One that is under way takes no case from the others: it has yet to come to it.
+            through = [place for place, name in enumerate(reading.labels) if self._is_through(name)]
+            findings = Findings(reading, Scales.of(reading.subjects, None), through)
+            self._scores = {name: findings.mean_score(place, "primary") for place, name in enumerate(reading.labels)}
         self._scored_rows = len(self._rows)
         self._scored_until = self._clock() + (self._clock() - now) / _SHARE
+
+    def _is_through(self, name: str) -> bool:
+        return self._done[name] == self._planned.get(name, 0) or (self._is_over and not self._planned.get(name))
 
     def _score_text(self, name: str) -> str:
         found = self._scores.get(name)
         return "" if found is None or not found.num_cases else score_text(found)
+
+    def end(self) -> None:
+        """Takes that nothing more comes: a method of which nobody knew how many evaluations it has is through."""
+        self._is_over, self._scored_rows = True, 0
 
     def through(self, name: str) -> tuple[str, bool]:
         """Takes that a method is through; returns how it is beside the best of those before, and whether it is best.
@@ -229,6 +240,7 @@ class _Methods(PlainProgress):
 
     def closed(self) -> None:
         """Says what of a method is there that is through only now, since nobody knew how many evaluations it has."""
+        self._methods.end()
         for state in self._methods.states():
             if state.num_done and not state.num_planned and not state.trials:
                 self._tell_end(state)

@@ -39,9 +39,10 @@ def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
     metrics = ", ".join(dict.fromkeys(one.metric for one in experiments if one.metric))
     notes: dict[tuple[str, str, Path], list[str]] = {}
     for one in experiments:
-        if one.note:
-            notes.setdefault((one.note, one.name, one.store), []).append(str(one.id))
-    legend = f"best: highest mean score over the cases ({metrics}), with its 95% interval" if metrics else ""
+        for note in filter(None, (one.note, one.over and f"best is over {one.over}")):
+            notes.setdefault((note, one.name, one.store), []).append(str(one.id))
+    legend = f"best: highest mean score over the cases that all methods have ({metrics}), with its 95% interval"
+    legend = legend if metrics else ""
     patches = "revision+: tracked files differed; `--patch ID` prints what `git apply` makes them of"
     is_dirty = any(one.git_revision.endswith("+") for one in experiments)
     lines = [legend, experiments[-1].scale if metrics else "", patches if is_dirty else ""]

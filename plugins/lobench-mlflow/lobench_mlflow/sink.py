@@ -43,6 +43,8 @@ class MlflowSink:
       PluginError: mlflow is not installed; the folder cannot be written, or is no tracking URI of MLflow's.
     """
 
+    keeps_first = True
+
     def __init__(self, context: SinkContext) -> None:
         self._context, self._runs = context, dict[str, _Run]()
         argument = context.argument.removeprefix("file://").removeprefix("file:") or str(context.store / "mlruns")

@@ -171,6 +171,8 @@ class TensorBoardSink:
       PluginError: the folder is on a remote file system, where event files cannot be read back and appended to.
     """
 
+    keeps_first = True
+
     def __init__(self, context: SinkContext) -> None:
         if "://" in context.argument:
             raise PluginError(

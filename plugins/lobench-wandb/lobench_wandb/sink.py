@@ -51,6 +51,8 @@ class WandbSink:
         such project can be.
     """
 
+    keeps_first = True
+
     def __init__(self, context: SinkContext) -> None:
         self._context, self._mode = context, checked_mode(os.environ)
         leave_service_of_others(os.environ)

@@ -328,3 +328,56 @@ def test_a_destination_that_was_lost_gets_everything_again_and_one_that_is_there
         places(ledger),
         [],
     ]
+
+
+class Keeping(Sink):
+    """A sink that writes each number once."""
+
+    keeps_first = True
+
+
+def complete(ledger: Ledger, sha256: str, seed: int = 0) -> None:
+    """Has a theta of outer step 3 evaluated with a seed, and finished."""
+    checkpoint = Checkpoint(uri=f"c{sha256}", sha256=sha256, outer_step=3)
+    key = EvaluationKey(
+        checkpoint_sha256=sha256,
+        optimizer_hash="o",
+        case_identity="i",
+        seed_block=SeedBlock(start=seed, size=1),
+        program_version="1",
+    )
+    known = {one.sha256: place for place, one in ledger.sightings().items()}
+    if sha256 in known:
+        ledger.reopen_checkpoint(known[sha256])
+    else:
+        known[sha256] = ledger.record_sighting(Subject.of_checkpoint(checkpoint))
+        ledger.set_admission(known[sha256], "admitted")
+    ledger.record_evaluation(key, CASE, Outcome.SKIPPED, curves=None)
+    ledger.finish_checkpoint(known[sha256], programs=["1"], case_keys=[CASE.key])
+
+
+def test_what_a_sink_that_keeps_what_came_first_does_not_write_is_said_once(ledger: Ledger) -> None:
+    said: list[tuple[str, str]] = []
+
+    def start(**sinks: Sink) -> Deliverer:
+        return Deliverer(ledger, sinks, no_error, on_unwritten=lambda sink, what: said.append((sink, what)))
+
+    complete(ledger, "a" * 64)
+    deliverer = start(a=Keeping(), page=Sink())
+    assert deliverer.flush(PATIENCE) == {} and said == []
+    for sha256 in ("b", "c"):
+        complete(ledger, sha256 * 64)
+    assert deliverer.flush(PATIENCE) == {}
+    deliverer.close()
+    first, second = (f"c{one * 64} ({one * 12})" for one in "ab")
+    assert said == [("a", f"{second} is not written: outer step 3 of the run has the numbers of {first}")]
+    said.clear()
+    complete(ledger, "a" * 64, seed=1)
+    deliverer = start(a=Keeping(), fresh=Keeping())
+    assert deliverer.flush(PATIENCE) == {}
+    deliverer.close()
+    kept = f"c{'a' * 64} has more results than are written: outer step 3 of the run keeps the numbers of before"
+    assert ("a", kept) in said, "the cursor's sink has those of one seed"
+    assert [what for sink, what in said if sink == "fresh"] == [
+        f"{second} is not written: outer step 3 of the run has the numbers of {first}"
+    ], "another folder gets all as it is"
