@@ -20,7 +20,7 @@ from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
 from lobench.inner.backend import claim_backend
 from lobench.inner.tasks.control import PPO
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 __all__ = ["main"]
 
@@ -40,7 +40,7 @@ def main(num_env_steps: int = 500_000) -> bool:
         return as_stepper(optax.chain(optax.clip_by_global_norm(0.5), optax.adam(rate, eps=1e-5)), num_inner_steps)
 
     started = time.perf_counter()
-    curves = Program(case, task, make_stepper, NUM_SEEDS).run({}, SeedBlock(start=0, size=NUM_SEEDS))
+    curves = TrainingProgram(case, task, make_stepper, NUM_SEEDS).run({}, SeedBlock(start=0, size=NUM_SEEDS))
     assert curves is not None
     returns = np.asarray(curves.metrics["train/return"])
     print("| environment steps |", " | ".join(f"seed {seed}" for seed in curves.seeds), "|")

@@ -27,10 +27,10 @@ from typing import Any
 
 os.environ["NPROC"] = sys.argv[sys.argv.index("--threads") + 1] if "--threads" in sys.argv else "1"
 
-from lobench_evolve.crew import Course, Crew, Job
+from lobench_evolve.crew import Crew, ThetaPath, WorkerJob
 from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
 from lobench_evolve.messages import Begin, Evaluate
-from lobench_evolve.run import Experiment, Machines, plan, run_experiment, worker_config
+from lobench_evolve.run import Evolution, Machines, plan, run_experiment, worker_config
 from lobench_evolve.settings import read_config
 from lobench_evolve.worker import Evaluator
 
@@ -81,7 +81,7 @@ class Counted:
         return heard
 
 
-def experiment(folder: Path, *params: str) -> Experiment:
+def experiment(folder: Path, *params: str) -> Evolution:
     return plan(CONFIG, folder=folder, scopes=[], seed=0, gin_params=params)
 
 
@@ -121,7 +121,7 @@ def runs(folder: Path) -> None:
         print(f"a run with {width:2} in a program: {rates[-1]:6.1f} members a second, x {rates[-1] / rates[0]:.2f}")
 
 
-def crew_of(planned: Experiment, num_workers: int) -> tuple[Crew, Counted]:
+def crew_of(planned: Evolution, num_workers: int) -> tuple[Crew, Counted]:
     local = load_plugins().find("lobench_executors", "local", kind="executor").load()
     counted = Counted(local(worker_config(planned, Machines(executor="local"))))
     crew = Crew(counted, num_workers=num_workers, num_cpus=1, timeout_seconds=600, say=print)
@@ -134,17 +134,17 @@ def workers(folder: Path, num_workers: int, *params: str) -> None:
     planned = experiment(folder, *params)
     crew, counted = crew_of(planned, num_workers)
     search, width = EvolutionStrategies(planned.es, 0), planned.run.members_per_program
-    ((_, state),) = crew.run([Job(task=Begin(seed=search.init_seed))], {})
+    ((_, state),) = crew.run([WorkerJob(task=Begin(seed=search.init_seed))], {})
     updates: list[Update] = []
     started, before = 0.0, (0, 0)
     for generation in range(-num_workers, GENERATIONS):
         if generation == 0:
             started, before = time.perf_counter(), (counted.sent, counted.received)
-        course = Course(theta=search.theta, step=0, state=state, updates=tuple(updates))
+        course = ThetaPath(theta=search.theta, step=0, state=state, updates=tuple(updates))
         trials, fitness = search.trials(), [0.0] * (2 * planned.es.num_pairs)
         blocks = range(0, len(trials), width)
         jobs = [
-            Job(
+            WorkerJob(
                 task=Evaluate(trials=tuple((trial.genome.id, trial.seed) for trial in trials[first : first + width])),
                 wanted=tuple(trial.genome.id for trial in trials[first : first + width]),
                 course=course,

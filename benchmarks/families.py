@@ -17,7 +17,7 @@ from lobench.inner.task import IteratorDataset, Task
 from lobench.inner.tasks.image import DigitsConv
 from lobench.inner.tasks.language import PythonText
 from lobench.inner.tasks.sequence import ByteRNN
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 __all__ = ["BENCHMARKS"]
 
@@ -51,7 +51,7 @@ def _over_bare(name: str, num_seeds: int, make_task: Callable[[], Task], quick: 
     num_steps, task = 50 if quick else 200, make_task()
     # Without evaluations the metrics of each batch would be kept, and the bare step computes none.
     case = Case(num_inner_steps=num_steps, num_seeds=num_seeds, eval_every=num_steps, eval_batches=1)
-    program = Program(case, task, lambda theta: as_stepper(optax.adam(1e-3), num_steps), num_seeds)
+    program = TrainingProgram(case, task, lambda theta: as_stepper(optax.adam(1e-3), num_steps), num_seeds)
     block = SeedBlock(start=0, size=num_seeds)
     what = f"{name}, {num_seeds} seeds, {num_steps} steps: Adam's training over bare SGD, both drawing their batches"
     return interleaved(what, lambda: program.run({}, block), _bare(task, num_steps, num_seeds), 3 if quick else 11)

@@ -16,7 +16,7 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.optimizers import AdafacMLPLOpt
 from lobench.inner.task import Datasets, IteratorDataset
 from lobench.inner.tasks.image import DigitsMLP
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 __all__ = ["BENCHMARKS"]
 
@@ -44,11 +44,11 @@ def _batches(seconds: float, *, drawn: bool) -> Any:
     return batches
 
 
-def _program(batches: Any, num_steps: int) -> Program:
+def _program(batches: Any, num_steps: int) -> TrainingProgram:
     task = DigitsMLP(hidden_sizes=(32,), batch_size=_BATCH)
     task.datasets = Datasets(train=IteratorDataset(batches))
     case = Case(num_inner_steps=num_steps, num_seeds=1, eval_every=num_steps, eval_batches=0)
-    return Program(case, task, lambda theta: as_stepper(AdafacMLPLOpt().opt_fn(theta, num_steps), num_steps), 1)
+    return TrainingProgram(case, task, lambda theta: as_stepper(AdafacMLPLOpt().opt_fn(theta, num_steps), num_steps), 1)
 
 
 def _fed(quick: bool) -> Rounds:

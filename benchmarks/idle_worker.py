@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from lobench.core.case import CaseInfo
 from lobench.core.result import Curves, Outcome, Provenance
 from lobench.engine.workers.pool import LocalPool, WorkerConfig
-from lobench.engine.workers.protocol import TO_WORKER, Configure, Describe, Described, Exit, Job, Ready, Result
+from lobench.engine.workers.protocol import TO_WORKER, Configure, Describe, Described, Exit, Job, JobResult, Ready
 
 __all__ = ["idle_pool", "serve"]
 
@@ -65,7 +65,7 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
                 connection.send_bytes(Described(variant_key=variant.key, cases=cases, files=()).to_bytes())
             case Job(lease=lease):
                 payload = curves + struct.pack("<f", 1 / (2 + lease))
-                result = Result(lease=lease, outcome=Outcome.PASSED, payload=payload)
+                result = JobResult(lease=lease, outcome=Outcome.PASSED, payload=payload)
                 connection.send_bytes(result.to_bytes())
 
 

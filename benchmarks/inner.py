@@ -27,7 +27,7 @@ from lobench.inner.optimizers import L2ODM, AdafacMLPLOpt, Celo, MLPLOpt
 from lobench.inner.task import Datasets, Task
 from lobench.inner.tasks.image import DigitsMLP
 from lobench.inner.tasks.quadratic import Quadratic
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 __all__ = ["BENCHMARKS"]
 
@@ -70,12 +70,12 @@ def _theta(name: str, seed: int = 7) -> Any:
     return _LEARNED[name][0].init(jax.random.key(seed)) if name in _LEARNED else {}
 
 
-def _program(task: Task, name: str, num_steps: int, num_seeds: int = 1, num_cpus: int = 1) -> Program:
+def _program(task: Task, name: str, num_steps: int, num_seeds: int = 1, num_cpus: int = 1) -> TrainingProgram:
     case = _case(num_steps, num_cpus)
     if name == "adam":
-        return Program(case, task, lambda theta: as_stepper(optax.adam(1e-3), num_steps), num_seeds)
+        return TrainingProgram(case, task, lambda theta: as_stepper(optax.adam(1e-3), num_steps), num_seeds)
     learned = _LEARNED[name][0]
-    return Program(case, task, lambda theta: as_stepper(learned.opt_fn(theta, num_steps), num_steps), num_seeds)
+    return TrainingProgram(case, task, lambda theta: as_stepper(learned.opt_fn(theta, num_steps), num_steps), num_seeds)
 
 
 def _over(

@@ -29,7 +29,7 @@ from lobench_pbt.decide import suggest
 from lobench_pbt.study import FitnessFrom, Study, load_strategy
 from lobench_pbt.study_file import read_study
 from lobench_pbt.transitions import Completion, completed
-from lobench_pbt.trial import Artifact, Trial
+from lobench_pbt.trial import Artifact, StudyTrial
 from pbt_strategies import PLUGINS, Table
 from scipy import stats
 
@@ -81,7 +81,7 @@ def mean_loss(kind: str, theta: Any) -> jax.Array:
     return jnp.stack([jax.vmap(lambda key, task=task: final_loss(task, theta, key))(keys) for task in tasks]).mean()
 
 
-def train(states: dict[int, Any], trial: Trial) -> tuple[Any, Any]:
+def train(states: dict[int, Any], trial: StudyTrial) -> tuple[Any, Any]:
     if trial.parent_ids:
         theta, moments = states[trial.parent_ids[0]]
     else:

@@ -26,7 +26,7 @@ import numpy as np
 from lobench_pbt.decide import suggest
 from lobench_pbt.study import Opponents, Study, load_strategy
 from lobench_pbt.transitions import Completion, completed
-from lobench_pbt.trial import Artifact, State, Trial
+from lobench_pbt.trial import Artifact, State, StudyTrial
 
 from lobench.extend import Direction, Draws, Kind, Objective, Parameter, Rule, Scale, stratified_t_mean
 from lobench.plugins import load_plugins
@@ -49,32 +49,32 @@ class Toy:
 
     parameters: tuple[Parameter, ...]
     start: Callable[[], Any]
-    train: Callable[[Any, Trial], Any]
+    train: Callable[[Any, StudyTrial], Any]
     quality: Callable[[Any], float]
     noise: float = 0.0
 
 
-def _ascend(point: tuple[float, float], trial: Trial) -> tuple[float, float]:
+def _ascend(point: tuple[float, float], trial: StudyTrial) -> tuple[float, float]:
     h = (float(trial.params["toy.h0"]), float(trial.params["toy.h1"]))
     for _ in range(4):
         point = (point[0] * (1 - 0.02 * h[0]), point[1] * (1 - 0.02 * h[1]))
     return point
 
 
-def _moving(state: tuple[float, int], trial: Trial) -> tuple[float, int]:
+def _moving(state: tuple[float, int], trial: StudyTrial) -> tuple[float, int]:
     """The best rate falls by two orders of magnitude over the training."""
     loss, age = state
     miss = math.log10(float(trial.params["toy.rate"])) + 1 + 2 * age / HORIZON
     return loss * math.exp(-0.4 * math.exp(-4 * miss**2)), age + 1
 
 
-def _noisy_quadratic(curvature: Sequence[float]) -> Callable[[Any, Trial], Any]:
+def _noisy_quadratic(curvature: Sequence[float]) -> Callable[[Any, StudyTrial], Any]:
     """SGD on a quadratic whose gradients are noisy: a low rate looks better at once, and is slower in the end.
 
     The state is the expected square of each coordinate.
     """
 
-    def train(state: tuple[float, ...], trial: Trial) -> tuple[float, ...]:
+    def train(state: tuple[float, ...], trial: StudyTrial) -> tuple[float, ...]:
         rate = float(trial.params["toy.rate"])
         for _ in range(STEPS):
             state = tuple(
@@ -88,7 +88,7 @@ def _noisy_quadratic(curvature: Sequence[float]) -> Callable[[Any, Trial], Any]:
 _OF_KIND = {"a": (-1.0, 0.1), "b": (-2.0, 0.15), "c": (-2.5, 0.4), "d": (-3.0, 0.05)}  # its best rate, its speed
 
 
-def _kinds(state: tuple[float, int], trial: Trial) -> tuple[float, int]:
+def _kinds(state: tuple[float, int], trial: StudyTrial) -> tuple[float, int]:
     """One kind of four learns well; the others stop early, and each wants a rate of its own."""
     loss, age = state
     best, speed = {"a": (-1.0, 0.1), "b": (-2.0, 0.15), "c": (-2.5, 0.4), "d": (-3.0, 0.05)}[
@@ -98,7 +98,7 @@ def _kinds(state: tuple[float, int], trial: Trial) -> tuple[float, int]:
     return loss * math.exp(-speed * math.exp(-2 * miss**2)), age + 1
 
 
-def _regression(state: tuple[np.ndarray, np.ndarray], trial: Trial) -> tuple[np.ndarray, np.ndarray]:
+def _regression(state: tuple[np.ndarray, np.ndarray], trial: StudyTrial) -> tuple[np.ndarray, np.ndarray]:
     """Real training: logistic regression by SGD on batches of four, with four parameters that all count."""
     theta, velocity = state
     rate, momentum = float(trial.params["toy.rate"]), float(trial.params["toy.momentum"])
@@ -169,10 +169,10 @@ class Table:
     """The trial table in memory, by generation."""
 
     def __init__(self) -> None:
-        self.rows: dict[int, Trial] = {}
+        self.rows: dict[int, StudyTrial] = {}
         self._generations: dict[int, list[int]] = {}
 
-    def write(self, trial: Trial) -> None:
+    def write(self, trial: StudyTrial) -> None:
         if trial.id not in self.rows:
             self._generations.setdefault(trial.generation, []).append(trial.id)
             if trial.initiator_id is not None:
@@ -180,13 +180,13 @@ class Table:
                 self.rows[mother.id] = dataclasses.replace(mother, has_child=True)
         self.rows[trial.id] = trial
 
-    def trial(self, id: int) -> Trial | None:
+    def trial(self, id: int) -> StudyTrial | None:
         return self.rows.get(id)
 
-    def owned(self, worker: str) -> Trial | None:
+    def owned(self, worker: str) -> StudyTrial | None:
         return None  # a worker asks when it has none
 
-    def oldest_requested(self) -> Trial | None:
+    def oldest_requested(self) -> StudyTrial | None:
         return None  # nobody is lost
 
     def next_id(self) -> int:
@@ -195,11 +195,11 @@ class Table:
     def num_trials(self, generation: int, *, terminal: bool = False) -> int:
         return sum(self.rows[id].is_terminal or not terminal for id in self._generations.get(generation, ()))
 
-    def childless(self, below: int) -> list[Trial]:
+    def childless(self, below: int) -> list[StudyTrial]:
         found = [row for row in self.rows.values() if row.is_terminal and not row.has_child and row.generation < below]
         return sorted(found, key=lambda row: (row.generation, row.completed_seq or 0))
 
-    def of_generations(self, generations: Sequence[int]) -> list[Trial]:
+    def of_generations(self, generations: Sequence[int]) -> list[StudyTrial]:
         return [self.rows[id] for generation in sorted(generations) for id in self._generations.get(generation, ())]
 
     def has_unfinished(self, below: int) -> bool:

@@ -19,8 +19,8 @@ from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
 from lobench.inner.task import ArrayDataset, Datasets, Task
 from lobench.inner.theta import leaf_paths
-from lobench.inner.training.replay import Look, Replay
-from lobench.tools.debug.diagnosis import Ranges, Step, Training, Verdict, diagnose
+from lobench.inner.training.replay import Look, ReplayedProgram
+from lobench.tools.debug.diagnosis import DiagnosedStep, Diagnosis, Ranges, Training, diagnose
 from lobench.tools.debug.replayed_case import step_of
 
 __all__ = ["FAULTS", "Fault", "replayed"]
@@ -135,7 +135,7 @@ class Fault:
     theta: Any = None
     word: str = ""
 
-    def is_named_by(self, verdict: Verdict) -> bool:
+    def is_named_by(self, verdict: Diagnosis) -> bool:
         kind, place, leaf = self.expected
         named = leaf in verdict.leaf if leaf else kind == "non_finite" or not verdict.leaf
         return (verdict.kind, verdict.place) == (kind, place) and named and self.word in verdict.line
@@ -223,12 +223,12 @@ def _usual(fault: Fault) -> Ranges:
     return found
 
 
-def _steps(task: Task, fault: Fault) -> tuple[list[Step], dict[str, str], bool]:
+def _steps(task: Task, fault: Fault) -> tuple[list[DiagnosedStep], dict[str, str], bool]:
     case = Case(num_inner_steps=NUM_STEPS, eval_every=20, eval_batches=0)
     make = fault.optimizer if fault.theta is not None else lambda theta: fault.optimizer
-    program = Replay(case, task, lambda theta, *_: as_stepper(make(theta), NUM_STEPS), 2)
+    program = ReplayedProgram(case, task, lambda theta, *_: as_stepper(make(theta), NUM_STEPS), 2)
     block, theta = SeedBlock(start=0, size=2), fault.theta if fault.theta is not None else {}
-    steps: list[Step] = []
+    steps: list[DiagnosedStep] = []
     dtypes: dict[str, str] = {}
 
     def look(look: Look) -> bool:

@@ -14,7 +14,7 @@ from gate_rates import SUBJECTS, SUITE
 from harness import answer_help
 
 from lobench.analysis.scores.baseline_file import Baseline, baseline_path
-from lobench.analysis.scores.baseline_grids import Grid
+from lobench.analysis.scores.baseline_grids import BaselineGrid
 from lobench.engine.config.suite import specs_in
 from lobench.evaluation.tuning import run_points
 from lobench.experiments.baseline import case_key, default_layers
@@ -34,7 +34,7 @@ def main() -> None:
         case = baseline.cases[case_key(spec, SUITE)]
         tuned = case.grid[case.best[0]].values["learning_rate"]
         points = tuple({"learning_rate": tuned * factor} for factor in FACTORS)
-        grid = Grid(name="factors", points=points, studies=(0,) * len(points))
+        grid = BaselineGrid(name="factors", points=points, studies=(0,) * len(points))
         many = run_points(spec, default_layers(), "adam", grid, num_seeds=4)
         for factor, curves in zip(FACTORS, many, strict=True):
             cell = found.setdefault(f"{factor:g}", {}).setdefault(spec.scope, {})

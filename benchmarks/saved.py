@@ -21,7 +21,7 @@ from lobench.inner.backend import claim_backend
 from lobench.inner.optimizers import Celo
 from lobench.inner.tasks.image import DigitsMLP
 from lobench.inner.training.checkpointing import SavePoints
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 __all__ = ["BENCHMARKS"]
 
@@ -47,7 +47,7 @@ def _rounds(quick: bool, *, is_against_none: bool) -> Rounds:
         num_inner_steps=num_steps, num_seeds=num_seeds, eval_every=num_steps // 20, save_every=num_steps // _NUM_SAVES
     )
     make = lambda theta: as_stepper(learned.opt_fn(theta, num_steps), num_steps)  # noqa: E731
-    program = Program(case, DigitsMLP(hidden_sizes=(32,), batch_size=64), make, num_seeds)
+    program = TrainingProgram(case, DigitsMLP(hidden_sizes=(32,), batch_size=64), make, num_seeds)
     num_bytes, saves, shares = 0, list[float](), list[float]()
     took = SavePoints.took
 

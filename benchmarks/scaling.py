@@ -46,7 +46,7 @@ from lobench.core.program import PROGRAM_VERSION
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
 from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.workers.protocol import Job, Progress, Result
+from lobench.engine.workers.protocol import Job, JobResult, Progress
 
 START_SECONDS = 10.0  # of a worker: imports, collection
 COMPILE_SECONDS = 5.0  # of a case that a worker has not run; of each case on each node only once, by its cache
@@ -258,7 +258,7 @@ def message_bytes() -> dict[str, int]:
     case = _case(0, 30.0)
     block = SeedBlock(start=0, size=4)
     job = Job(lease=10**6, case_key=case.key, seed_block=block, checkpoint_uri="/runs/x", theta_path="/s/" + "0" * 64)
-    result = Result(lease=10**6, outcome=Outcome.PASSED, payload=_curves().to_payload())
+    result = JobResult(lease=10**6, outcome=Outcome.PASSED, payload=_curves().to_payload())
     messages = (job, result, Progress(lease=10**6, step=1000))
     return {type(message).__name__.lower(): len(message.to_bytes()) for message in messages}
 

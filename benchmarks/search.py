@@ -46,10 +46,10 @@ def digits() -> Objective:
     from lobench.core.case import SeedBlock
     from lobench.extend import as_stepper, as_task
     from lobench.inner.tasks.image import DigitsMLP
-    from lobench.inner.training.train import Program
+    from lobench.inner.training.train import TrainingProgram
 
     case = Case(task=DigitsMLP(hidden_sizes=(8,), batch_size=32), num_inner_steps=100, eval_every=100, num_seeds=1)
-    program = Program(
+    program = TrainingProgram(
         case,
         as_task(case.task),
         lambda theta: as_stepper(optax.adam(theta["rate"], b1=theta["b1"]), case.num_inner_steps),

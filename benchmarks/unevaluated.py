@@ -12,7 +12,7 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.backend import claim_backend
 from lobench.inner.optimizers import Celo
 from lobench.inner.tasks.image import DigitsMLP
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 __all__ = ["BENCHMARKS"]
 
@@ -31,10 +31,10 @@ def _share(quick: bool) -> Rounds:
     theta = learned.init(jax.random.key(7))
     block = SeedBlock(start=0, size=num_seeds)
 
-    def program(eval_every: int, eval_batches: int) -> Program:
+    def program(eval_every: int, eval_batches: int) -> TrainingProgram:
         case = Case(num_inner_steps=num_steps, num_seeds=num_seeds, eval_every=eval_every, eval_batches=eval_batches)
         make = lambda theta: as_stepper(learned.opt_fn(theta, num_steps), num_steps)  # noqa: E731
-        return Program(case, DigitsMLP(hidden_sizes=(32,), batch_size=64), make, num_seeds)
+        return TrainingProgram(case, DigitsMLP(hidden_sizes=(32,), batch_size=64), make, num_seeds)
 
     programs = {"many": program(_EVERY, 5), "two": program(num_steps, 5), "none": program(_EVERY, 0)}
     rounds: list[dict[str, float]] = []

@@ -20,7 +20,7 @@ import pluggy
 from lobench.core.admission import AdmissionPolicy
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
-from lobench.core.executor_events import Capacity, Died, Heard, Notice, Said
+from lobench.core.executor_events import Died, ExecutorCapacity, Heard, Notice, Said
 from lobench.core.population.population import Member, Pool, Selection
 from lobench.core.result import Curves, Outcome
 from lobench.core.search.search import SearchStrategy
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdmissionPolicy",
-    "Capacity",
     "CheckpointFinished",
     "CheckpointReader",
     "CheckpointSeen",
@@ -41,6 +40,7 @@ __all__ = [
     "Died",
     "EvaluationFinished",
     "Executor",
+    "ExecutorCapacity",
     "Heard",
     "Notice",
     "ResultSink",

@@ -39,7 +39,7 @@ def bits() -> dict[str, str]:
     from lobench.engine.workers.devices import settle_blas
     from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
     from lobench.inner.backend import claim_backend
-    from lobench.inner.training.train import Program
+    from lobench.inner.training.train import TrainingProgram
 
     class Tiny(Task):
         """A layer with leaves of one and of two axes, which gives all that an optimizer may want."""
@@ -91,7 +91,7 @@ def bits() -> dict[str, str]:
             make = lambda theta, learned=learned: as_stepper(learned.opt_fn(theta, 20), 20)  # noqa: E731
         else:
             make = lambda theta, made=made: as_stepper(made, 20)  # noqa: E731
-        curves = Program(case, as_task(task), make, 2, settings).run(theta, block, settings=settings)
+        curves = TrainingProgram(case, as_task(task), make, 2, settings).run(theta, block, settings=settings)
         assert curves is not None
         losses = np.asarray(curves.metrics["train/loss"])
         assert np.isfinite(losses).all(), name

@@ -23,7 +23,7 @@ from lobench.inner.optimizer import LearnedOptimizer
 from lobench.inner.optimizers import adam, schedule_free_adamw
 from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, Task
 from lobench.inner.training.phases import later_phases, stepper_in
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 BLOCK = SeedBlock(start=3, size=2)
 ROWS = np.asarray(np.random.default_rng(0).normal(size=(40, 3)), np.float32)
@@ -145,12 +145,12 @@ def phases_of(optimizer: str, count: int, steps: int = 20) -> tuple[Phase, ...]:
     return first, Phase(num_inner_steps=7, opt_state=opt_state, **{field: made})
 
 
-def program_of(case: Case, task: Any, num_seeds: int = BLOCK.size) -> Program:
+def program_of(case: Case, task: Any, num_seeds: int = BLOCK.size) -> TrainingProgram:
     if case.phases:
         later = later_phases(case, partial(stepper_in, case))
-        return Program(case, task, partial(stepper_in, case, 0), num_seeds, later=later)
+        return TrainingProgram(case, task, partial(stepper_in, case, 0), num_seeds, later=later)
     stepper = as_stepper(case.optimizer, case.num_inner_steps)
-    return Program(case, task, lambda theta: stepper, num_seeds)
+    return TrainingProgram(case, task, lambda theta: stepper, num_seeds)
 
 
 def case_of(phases: tuple[Phase, ...], **values: Any) -> Case:

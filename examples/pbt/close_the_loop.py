@@ -29,7 +29,7 @@ from typing import Any
 
 import lobench_pbt
 import numpy as np
-from lobench_pbt.trial import Trial
+from lobench_pbt.trial import StudyTrial
 from scipy import stats
 
 HERE = Path(__file__).resolve().parent
@@ -70,7 +70,7 @@ def wait_until(what: str, log: Path, done: Any, needed: list[subprocess.Popen[by
         time.sleep(0.2)
 
 
-def run_study(folder: Path, strategy: str, seed: int, config: str, trainers: Trainers) -> Trial:
+def run_study(folder: Path, strategy: str, seed: int, config: str, trainers: Trainers) -> StudyTrial:
     """Runs a study and returns its best trial."""
     population = folder / "population"
     population.mkdir()
@@ -134,7 +134,7 @@ def report(folder: Path) -> dict[int, float]:
     return {number: float(np.mean(found)) for number, found in losses.items()}
 
 
-def parameters(trial: Trial) -> str:
+def parameters(trial: StudyTrial) -> str:
     return ", ".join(f"{path.rpartition('.')[2]} {value:.3g}" for path, value in sorted(trial.params.items()))
 
 

@@ -16,7 +16,7 @@ from lobench.analysis.comparisons.steps_to_target import CaseSteps, compare_step
 from lobench.analysis.scores.baseline_file import StaleBaseline
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import read_store
-from lobench.analysis.store.subjects import Subject, subjects_of
+from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.api.components import plugins_of
 from lobench.api.evaluate import evaluate_into
 from lobench.api.resolve import Stored, find_given, find_stored, is_store, subjects_beside
@@ -27,7 +27,7 @@ from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.checkpoints.readers import load_checkpoint, load_readers, reader_for
 from lobench.engine.checkpoints.source import DirectorySource
-from lobench.engine.chief.interfaces import Progress
+from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointReader, SourceContext
@@ -94,7 +94,7 @@ def compare(
     workers: str | int = "auto",
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
-    progress: Progress | None = None,
+    progress: WatchProgress | None = None,
 ) -> Comparison:
     """Compares B, C, ... with A: is it better, on which cases, by how much, and is that noise?
 
@@ -148,7 +148,7 @@ def compare(
     return Comparison(pairs=tuple(pairs), scale=_OF_FINALS if are_of_finals else scales.describe(), steps=tuple(steps))
 
 
-def _told_apart(subjects: Sequence[Subject], texts: Sequence[str]) -> list[Subject]:
+def _told_apart(subjects: Sequence[StoredSubject], texts: Sequence[str]) -> list[StoredSubject]:
     """Names subjects as they were given where their own labels are the same: one checkpoint in two stores, say."""
     labels = [subject.label for subject in subjects]
     if len(set(labels)) == len(labels):
@@ -157,7 +157,7 @@ def _told_apart(subjects: Sequence[Subject], texts: Sequence[str]) -> list[Subje
 
 
 def _evaluate(
-    names: Sequence[str], store: Path, suites: Sequence[str], progress: Progress, options: Mapping[str, Any]
+    names: Sequence[str], store: Path, suites: Sequence[str], progress: WatchProgress, options: Mapping[str, Any]
 ) -> dict[str, Stored]:
     """Evaluates subjects in one go, as far as their store does not hold them, and returns them by name.
 
@@ -178,12 +178,12 @@ def _evaluate(
     return found
 
 
-def _found(store: Path, wanted: Sequence[Who]) -> list[Subject | None]:
+def _found(store: Path, wanted: Sequence[Who]) -> list[StoredSubject | None]:
     """Returns what a store holds of subjects on the cases that it knows as today's."""
     with Ledger.open(store, read_only=True) as ledger:
         rows = list(ledger.evaluations())
         described = {who.variant.key: ledger.described(who.variant.key) for who in wanted}
-    found: list[Subject | None] = []
+    found: list[StoredSubject | None] = []
     for who in wanted:
         known = described[who.variant.key]
         cases = {case.key for case in known.cases} if known is not None else set()

@@ -15,7 +15,7 @@ from lobench.core.errors import LobenchError, PluginError
 from lobench.core.wording import headline
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_readers
-from lobench.engine.chief.interfaces import Progress
+from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.store.delivery import Deliverer, exits_raise
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.states import state_folder
@@ -38,7 +38,7 @@ class Named:
     make_executor: Callable[[WorkerConfig, Connection], Executor]
 
 
-def named_in(settings: WatchSettings, progress: Progress) -> Named:
+def named_in(settings: WatchSettings, progress: WatchProgress) -> Named:
     """Returns what a watch names.
 
     Raises:
@@ -78,7 +78,7 @@ def worker_config(settings: WatchSettings, manager: PluginManager, store: Path) 
 
 
 def make_deliverer(
-    settings: WatchSettings, manager: PluginManager, ledger: Ledger, store: Path, progress: Progress
+    settings: WatchSettings, manager: PluginManager, ledger: Ledger, store: Path, progress: WatchProgress
 ) -> Deliverer:
     """Returns what brings a ledger's events to the sinks that a watch names.
 
@@ -117,7 +117,7 @@ def _sink(address: str, manager: PluginManager, context: SinkContext) -> ResultS
     return sink
 
 
-def plugins_of(suites: Iterable[str], progress: Progress) -> PluginManager:
+def plugins_of(suites: Iterable[str], progress: WatchProgress) -> PluginManager:
     """Returns the installed plugins and those in the suites' conftest files.
 
     A chief collects nothing, so that it imports these files itself: their sinks and observers count here too.

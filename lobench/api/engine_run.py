@@ -21,7 +21,7 @@ from lobench.core.subject import Given
 from lobench.core.wording import counted
 from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.chief.case_cache import KnownCases
-from lobench.engine.chief.interfaces import Arrivals, Ending, Progress
+from lobench.engine.chief.interfaces import Arrivals, Ending, WatchProgress
 from lobench.engine.chief.loop import Chief
 from lobench.engine.config.suite_files import SuiteFiles, forget_modules
 from lobench.engine.store.delivery import exits_raise
@@ -62,7 +62,7 @@ class Watched:
 
 def run_rounds(
     settings: WatchSettings,
-    progress: Progress,
+    progress: WatchProgress,
     *,
     before_first: Callable[[], None] = lambda: None,
     given: Sequence[Given] = (),
@@ -134,7 +134,7 @@ def _run_round(
     named: Named,
     source: CheckpointSource | None,
     given: Sequence[Given],
-    progress: Progress,
+    progress: WatchProgress,
     guest: Guest | None,
 ) -> Ending:
     suite = SuiteFiles(settings.suites, settings.gin_files, settings.location)
@@ -173,7 +173,7 @@ def _run_round(
 
 
 @contextlib.contextmanager
-def _told(progress: Progress, ledger: Ledger, suites: Sequence[str]) -> Iterator[None]:
+def _told(progress: WatchProgress, ledger: Ledger, suites: Sequence[str]) -> Iterator[None]:
     """Has a progress read the ledger while the body runs."""
     progress.opened(ledger.reader, suites)
     try:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lobench.api.engine_run import Watched, run_rounds
-from lobench.api.resolve import Trained, find_trained
+from lobench.api.resolve import TrainedWith, find_trained
 from lobench.api.settings import WatchSettings, texts
 from lobench.core.subject import Given, GivenCheckpoint
 from lobench.engine.checkpoints.given import given_subject
-from lobench.engine.chief.interfaces import Progress
+from lobench.engine.chief.interfaces import WatchProgress
 from lobench.report.live.notebook_progress import default_progress
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def evaluate(
     """
     from lobench.evaluation.notebook import evaluate as evaluated
 
-    found = Trained(checkpoint=str(checkpoint or ""), optimizer=optimizer)
+    found = TrainedWith(checkpoint=str(checkpoint or ""), optimizer=optimizer)
     if bool(checkpoint) != bool(optimizer):
         kind: Literal["checkpoint", "optimizer"] = "checkpoint" if checkpoint else "optimizer"
         found = find_trained(str(checkpoint or optimizer), kind, None if store is None else Path(store))
@@ -78,7 +78,7 @@ def evaluate_into(
     suites: str | Path | Sequence[str | Path],
     *,
     location: str | Path = "",
-    progress: Progress | None = None,
+    progress: WatchProgress | None = None,
     **options: Any,
 ) -> Watched:
     """Evaluates subjects on suites: what the store does not hold yet, and what ended there in an error.

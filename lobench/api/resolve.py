@@ -15,7 +15,7 @@ from lobench.analysis.comparisons.history import find_stores
 from lobench.analysis.store.methods import read_methods
 from lobench.analysis.store.names import called, one_called
 from lobench.analysis.store.snapshot import Reading, read_store
-from lobench.analysis.store.subjects import Subject, last_subject
+from lobench.analysis.store.subjects import StoredSubject, last_subject
 from lobench.core.errors import CheckpointError, ConfigError, StoreError, UsageError, suggestion
 from lobench.core.subject import Given, GivenCheckpoint
 from lobench.core.subject import Subject as Who
@@ -24,9 +24,9 @@ from lobench.engine.config.syntax import Binding, parse_text
 from lobench.engine.store.ledger import Ledger
 
 __all__ = [
-    "Run",
+    "RunFolder",
     "Stored",
-    "Trained",
+    "TrainedWith",
     "find_given",
     "find_run",
     "find_stored",
@@ -40,7 +40,7 @@ __all__ = [
 class Stored:
     """A subject in a store, and all that is read beside it: the experiment's methods, or whoever the store holds."""
 
-    subject: Subject
+    subject: StoredSubject
     reading: Reading
 
     @property
@@ -65,7 +65,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
+class TrainedWith:
     """What cases are trained with, as options say it: a checkpoint or an optimizer, and bindings of its own."""
 
     checkpoint: str = ""
@@ -74,7 +74,7 @@ class Trained:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RunFolder:
     """A run's folder.
 
     Attributes:
@@ -154,7 +154,7 @@ def find_given(text: str, store: Path | None) -> Given:
     return find_stored(text, store).given
 
 
-def find_trained(text: str, kind: Literal["checkpoint", "optimizer"], store: Path | None) -> Trained:
+def find_trained(text: str, kind: Literal["checkpoint", "optimizer"], store: Path | None) -> TrainedWith:
     """Returns what an option of a checkpoint, or of an optimizer, names; a text that no store has stays as it is.
 
     Raises:
@@ -164,16 +164,16 @@ def find_trained(text: str, kind: Literal["checkpoint", "optimizer"], store: Pat
     is_name = has_store or is_store(text.partition("@")[0] or "no store")
     given = find_given(text, store) if is_name else None
     if given is None or _says_itself(text):
-        return Trained(checkpoint=text) if kind == "checkpoint" else Trained(optimizer=text)
+        return TrainedWith(checkpoint=text) if kind == "checkpoint" else TrainedWith(optimizer=text)
     if isinstance(given, GivenCheckpoint) != (kind == "checkpoint"):
         other = "optimizer" if kind == "checkpoint" else "checkpoint"
         raise UsageError(f"{text!r} is no {kind}", got=f"the {other} {given.uri}", next_step=f"give it as the {other}")
     if isinstance(given, GivenCheckpoint):
-        return Trained(checkpoint=given.uri, gin_params=given.variant.bindings)
-    return Trained(optimizer=given.uri)
+        return TrainedWith(checkpoint=given.uri, gin_params=given.variant.bindings)
+    return TrainedWith(optimizer=given.uri)
 
 
-def find_run(text: str, store: Path | None) -> Run:
+def find_run(text: str, store: Path | None) -> RunFolder:
     """Returns a run: its folder or URL, or a session of an experiment's command, `mine`, `mine-3`, by scope or label.
 
     Raises:
@@ -183,14 +183,16 @@ def find_run(text: str, store: Path | None) -> Run:
     if place and name and is_store(place):
         store, text = Path(place), name
     elif "://" in text or Path(text).exists() or store is None or not is_store(store):
-        return Run(location=text)
+        return RunFolder(location=text)
     known = _sessions_of_commands(store)
     exact = known.get(text, [])
     if len(exact) == 1:
         folder = exact[0]
         with Ledger.open(store, read_only=True) as ledger:
             sightings = [who for who in ledger.sightings().values() if Path(who.uri).is_relative_to(folder)]
-        return Run(location=str(folder), bindings=sightings[-1].variant.bindings if sightings else (), is_named=True)
+        return RunFolder(
+            location=str(folder), bindings=sightings[-1].variant.bindings if sightings else (), is_named=True
+        )
     single = [label for label, folders in known.items() if len(folders) == 1]
     if exact:
         told = [label for label in single if known[label][0] in exact and label.startswith(text)]
@@ -293,7 +295,7 @@ def _same(given: Given, who: Who) -> bool:
     return who.has_theta and Path(given.uri).resolve() == Path(who.uri).resolve()
 
 
-def subjects_beside(stored: Sequence[Stored]) -> list[Subject]:
+def subjects_beside(stored: Sequence[Stored]) -> list[StoredSubject]:
     """Returns everyone whom the stores hold; two of them may be of one store."""
     everyone = [(one.store.resolve(), subject) for one in stored for subject in one.reading.subjects]
     return list({(store, one.checkpoint, one.optimizer_hashes): one for store, one in everyone}.values())

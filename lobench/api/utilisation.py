@@ -10,7 +10,7 @@ import threading
 from lobench.core.case import CaseInfo
 from lobench.core.subject import Subject
 from lobench.core.utilisation import CoreUse, utilisation_line
-from lobench.engine.chief.interfaces import Progress
+from lobench.engine.chief.interfaces import WatchProgress
 from lobench.hookspecs import EvaluationFinished
 
 __all__ = ["Measuring"]
@@ -19,7 +19,7 @@ _EVERY_SECONDS = 5.0
 _QUERY = ("--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
 
 
-class Measuring(Progress):
+class Measuring(WatchProgress):
     """A progress that passes everything on, and adds up what evaluations used.
 
     Args:
@@ -27,7 +27,7 @@ class Measuring(Progress):
       devices: Whether the devices of this machine are looked at, once a case uses one: only where workers are here.
     """
 
-    def __init__(self, inner: Progress, *, devices: bool) -> None:
+    def __init__(self, inner: WatchProgress, *, devices: bool) -> None:
         self._inner = inner
         self._uses: dict[str, CoreUse] = {}
         self._devices = _Devices() if devices else None

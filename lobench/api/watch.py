@@ -15,7 +15,7 @@ from lobench.api.dry_run import Costs, costs_of
 from lobench.api.engine_run import Watched, run_rounds
 from lobench.api.settings import WatchSettings, num_workers, texts
 from lobench.core.errors import UsageError
-from lobench.engine.chief.interfaces import Progress
+from lobench.engine.chief.interfaces import WatchProgress
 from lobench.report.live.notebook_progress import default_progress
 from lobench.report.live.progress import SilentProgress
 
@@ -26,7 +26,7 @@ def watch(
     location: str | Path,
     suites: str | Path | Sequence[str | Path],
     *,
-    progress: Progress | None = None,
+    progress: WatchProgress | None = None,
     **options: Any,
 ) -> Watched:
     """Evaluates every new checkpoint of a run, or one checkpoint, on suites of inner tasks.
@@ -45,13 +45,13 @@ def watch(
     return run_watch(WatchSettings(location=str(location), suites=texts(suites), **options), progress)
 
 
-def run_watch(settings: WatchSettings, progress: Progress | None = None) -> Watched:
+def run_watch(settings: WatchSettings, progress: WatchProgress | None = None) -> Watched:
     """Does what `watch` does."""
     progress = progress or default_progress()
     return run_rounds(settings, progress, before_first=lambda: _wait_for(settings, progress))
 
 
-def expected_costs(settings: WatchSettings, progress: Progress | None = None) -> Costs:
+def expected_costs(settings: WatchSettings, progress: WatchProgress | None = None) -> Costs:
     """Returns what one checkpoint would cost, from recorded durations; writes nothing.
 
     Raises:
@@ -74,7 +74,7 @@ def _require_location(settings: WatchSettings) -> None:
         )
 
 
-def _wait_for(settings: WatchSettings, progress: Progress) -> None:
+def _wait_for(settings: WatchSettings, progress: WatchProgress) -> None:
     """Waits until the location exists; says so, once. With `once` it must exist already."""
     path = epath.Path(settings.location)
     if settings.once:

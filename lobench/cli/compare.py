@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.options import Number
+from lobench.cli.options import BoundedNumber
 from lobench.cli.output import emit, format_option, told_aside
 
 __all__ = ["compare"]
@@ -53,20 +53,20 @@ Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is u
 @click.option(
     "--margin",
     default=None,
-    type=Number(0, 3),
+    type=BoundedNumber(0, 3),
     help="Harm to the score that the gate tolerates (default: 0.05 on a log scale, 0.02 on a linear one).",
 )
 @click.option(
     "--alpha",
     default=0.05,
     show_default=True,
-    type=Number(0.0001, 0.5),
+    type=BoundedNumber(0.0001, 0.5),
     help="Chance of a false alarm; intervals are of level 1 - alpha.",
 )
 @click.option(
     "--max-diverged",
     default=1.0,
-    type=Number(0, 1),
+    type=BoundedNumber(0, 1),
     help="PASS rules out that a larger share of B's seeds diverges, as 0.1 (default: the bound is printed, no more).",
 )
 @click.option(

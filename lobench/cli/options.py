@@ -13,7 +13,7 @@ import click
 from lobench.core.errors import suggestion
 from lobench.core.settings_field import Option
 
-__all__ = ["Name", "Number", "baseline_option", "did_you_mean", "display_options", "options_of"]
+__all__ = ["BoundedNumber", "Name", "baseline_option", "did_you_mean", "display_options", "options_of"]
 
 C = TypeVar("C", bound=Callable[..., object])
 
@@ -71,7 +71,7 @@ def _type(kind: str, said: Option) -> Any:
         return click.INT if least is most is None else click.IntRange(least, most)
     if kind.startswith("float"):
         lower = said.least if said.above is None else said.above
-        return Number(lower, said.most, min_open=said.above is not None)
+        return BoundedNumber(lower, said.most, min_open=said.above is not None)
     return click.STRING
 
 
@@ -91,7 +91,7 @@ class Name(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
-class Number(click.FloatRange):
+class BoundedNumber(click.FloatRange):
     """A number within bounds, which NaN is not: every comparison with it is false, and so no bound refuses it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from lobench.core.codec import Message
 
-__all__ = ["Capacity", "Died", "Heard", "Notice", "Said"]
+__all__ = ["Died", "ExecutorCapacity", "Heard", "Notice", "Said"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Notice(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity(Message):
+class ExecutorCapacity(Message):
     """What there is now, where that changes.
 
     Attributes:
@@ -52,4 +52,4 @@ class Capacity(Message):
     limit: float | None = None
 
 
-Heard: TypeAlias = Said | Died | Notice | Capacity
+Heard: TypeAlias = Said | Died | Notice | ExecutorCapacity

@@ -16,10 +16,10 @@ from lobench.core.search.space import Parameter, Value
 __all__ = [
     "CommandState",
     "Experiment",
-    "Member",
     "Method",
     "Search",
     "SessionBlocks",
+    "SessionMember",
     "is_fixed",
     "members",
     "problem_of",
@@ -230,7 +230,7 @@ def _overlap(one: range, other: range) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class SessionMember:
     """A session of a method on a case, and the evaluation that holds it."""
 
     method: str
@@ -241,7 +241,7 @@ class Member:
 
 def members(
     method: str, sha256: str, cases: Iterable[CaseInfo], sessions: range | None, *, trial: int = 0
-) -> Iterator[Member]:
+) -> Iterator[SessionMember]:
     """Yields what a method's subject has to have an outcome of, session by session.
 
     Args:
@@ -254,7 +254,7 @@ def members(
             evaluation = EvaluationId(sha256, case.key, block)
             for seed in block.seeds:
                 if sessions is None or seed in sessions:
-                    yield Member(method=method, trial=trial, session=seed, evaluation=evaluation)
+                    yield SessionMember(method=method, trial=trial, session=seed, evaluation=evaluation)
 
 
 def is_fixed(selector: str, parameter: str, reached: Iterable[str], patterns: Iterable[str]) -> bool:

@@ -55,7 +55,7 @@ class Train(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trained(Message):
+class TrainedReply(Message):
     """Answers `Train`."""
 
     payload: bytes
@@ -69,8 +69,8 @@ class Raised(Message):
     message: str
 
 
-Answer: TypeAlias = Trained | Raised
-_ANSWERS: Codec[Answer] = Codec(Trained, Raised)
+Answer: TypeAlias = TrainedReply | Raised
+_ANSWERS: Codec[Answer] = Codec(TrainedReply, Raised)
 
 
 class IsolatedRunner:
@@ -161,7 +161,7 @@ def main(descriptor: int) -> None:
             except Exception as error:  # noqa: BLE001  (the process boundary: the caller raises it)
                 answer: Answer = Raised(name=type(error).__name__, message=headline(error))
             else:
-                answer = Trained(payload=curves.to_payload())
+                answer = TrainedReply(payload=curves.to_payload())
             caller.say(answer)
 
 

@@ -16,11 +16,11 @@ from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper, as
 from lobench.inner.backend import CompilationCounter
 from lobench.inner.training.parallel_sessions import num_updates
 from lobench.inner.training.phases import later_phases, stepper_in
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 __all__ = ["Programs", "StepperMaker", "Warm", "program_of"]
 
-P = TypeVar("P", bound=Program)
+P = TypeVar("P", bound=TrainingProgram)
 
 
 class StepperMaker:
@@ -65,7 +65,7 @@ class Warm:
     """A program, and what makes its steppers."""
 
     maker: StepperMaker
-    program: Program
+    program: TrainingProgram
 
 
 class Programs:
@@ -90,7 +90,7 @@ class Programs:
 @overload
 def program_of(
     bound: BoundCase, num_seeds: int, *, maker: StepperMaker | None = ..., num_inner_steps: int | None = ...
-) -> Program: ...
+) -> TrainingProgram: ...
 
 
 @overload
@@ -108,15 +108,15 @@ def program_of(
     bound: BoundCase,
     num_seeds: int,
     *,
-    kind: Callable[..., Program] = Program,
+    kind: Callable[..., TrainingProgram] = TrainingProgram,
     maker: StepperMaker | None = None,
     num_inner_steps: int | None = None,
-) -> Program:
+) -> TrainingProgram:
     """Returns the program of a bound case, its phases included.
 
     Args:
       num_seeds: Of a block.
-      kind: A kind of `Program` that can do more.
+      kind: A kind of `TrainingProgram` that can do more.
       maker: Of its steppers; None: of the case's own optimizer.
       num_inner_steps: How long it trains; None: as long as the case. The optimizer's horizon is the case's either way.
     Raises:

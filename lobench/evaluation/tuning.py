@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lobench.analysis.scores.baseline_file import BaselineCase, GridPoint, trained_by
-from lobench.analysis.scores.baseline_grids import Grid, Searched, untuned
+from lobench.analysis.scores.baseline_grids import BaselineGrid, BaselineSearch, untuned
 from lobench.analysis.scores.fallback_scale import own_scale
 from lobench.analysis.scores.score_scale import scores
 from lobench.analysis.stats.speedup import envelope
@@ -47,7 +47,7 @@ def tune(
     spec: CaseSpec,
     layers: Layers,
     optimizer: str,
-    grid: Grid | Searched,
+    grid: BaselineGrid | BaselineSearch,
     *,
     num_seeds: int,
     horizon_factor: int,
@@ -122,7 +122,7 @@ def _worth(curves: Curves, at: int) -> float:
     return float(found.mean()) if scale.is_usable else -float(losses[:, at].mean())
 
 
-def run_points(spec: CaseSpec, layers: Layers, optimizer: str, grid: Grid, *, num_seeds: int) -> list[Curves]:
+def run_points(spec: CaseSpec, layers: Layers, optimizer: str, grid: BaselineGrid, *, num_seeds: int) -> list[Curves]:
     """Returns the curves of every point of a grid on a case as it is, seeds 0 .. num_seeds-1.
 
     Raises:
@@ -247,7 +247,7 @@ def _eval_every(case: Case) -> int:
     return next(step for step in range(most, 0, -1) if case.num_inner_steps % step == 0)
 
 
-def _suited(bound: BoundCase, grid: Grid | Searched, optimizer: str) -> Grid | Searched:
+def _suited(bound: BoundCase, grid: BaselineGrid | BaselineSearch, optimizer: str) -> BaselineGrid | BaselineSearch:
     """Returns the grid, or the one point of an optimizer that has no learning rate, where only that would vary.
 
     Args:
@@ -257,7 +257,7 @@ def _suited(bound: BoundCase, grid: Grid | Searched, optimizer: str) -> Grid | S
     """
     name = complete_selector(optimizer, "the optimizer to tune")
     wrapper = gin_state._REGISTRY[name].wrapper
-    if isinstance(grid, Grid) and list(grid.names) == ["learning_rate"]:
+    if isinstance(grid, BaselineGrid) and list(grid.names) == ["learning_rate"]:
         grid = (
             grid
             if gin_state._might_have_parameter(wrapper, "learning_rate") and name not in _FINDS_ITS_RATE
@@ -283,7 +283,7 @@ def _with_steady_dtypes(stepper: Stepper) -> Stepper:
     return dataclasses.replace(stepper, step=step)
 
 
-def _of_grid(bound: BoundCase, grid: Grid, curves: Sequence[Curves], *, is_told: bool) -> BaselineCase:
+def _of_grid(bound: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, is_told: bool) -> BaselineCase:
     """Returns what the grid says; its best points are still to be evaluated."""
     budget, steps = bound.case.num_inner_steps, curves[0].eval_steps
     at = steps.index(budget)

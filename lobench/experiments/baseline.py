@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, BaselineError, baseline_path, trained_by
-from lobench.analysis.scores.baseline_grids import GRIDS, Grid, Searched, named_grid
+from lobench.analysis.scores.baseline_grids import GRIDS, BaselineGrid, BaselineSearch, named_grid
 from lobench.api.settings import BaselineSettings, TuneSettings, command_text, texts
 from lobench.core.case import CaseSpec
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.wording import counted
 from lobench.engine.checkpoints.given import layers_at
-from lobench.engine.chief.interfaces import Progress
+from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite, name_of
@@ -31,7 +31,7 @@ __all__ = ["baseline", "case_key", "default_layers", "problems_in"]
 
 
 def baseline(
-    suites: str | Path | Sequence[str | Path], *, progress: Progress | None = None, **options: Any
+    suites: str | Path | Sequence[str | Path], *, progress: WatchProgress | None = None, **options: Any
 ) -> list[Path]:
     """Tunes baselines on the cases of suites and keeps them beside each, in SUITE/baselines; what is fresh stays.
 
@@ -58,7 +58,7 @@ def baseline(
     ]
 
 
-def _tuned_over(settings: BaselineSettings, optimizer: str) -> Grid | Searched:
+def _tuned_over(settings: BaselineSettings, optimizer: str) -> BaselineGrid | BaselineSearch:
     """Returns what an optimizer is tuned over.
 
     Raises:
@@ -154,7 +154,7 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
             problems.append(f"{path}: there is no such baseline; run `{refresh}`")
             continue
         baseline = Baseline.load(path)
-        is_other = isinstance(grid, Searched) and not _is_same_search(baseline.refresh, refresh)
+        is_other = isinstance(grid, BaselineSearch) and not _is_same_search(baseline.refresh, refresh)
         for spec, bound in found:
             case, name = baseline.find(bound.info.problem, spec.name), case_key(spec, suite)
             if case is None or not baseline.has(bound.info.problem):
@@ -178,7 +178,7 @@ def case_key(spec: CaseSpec, suite: Path) -> str:
 
 
 def _kept(
-    baseline: Baseline, spec: CaseSpec, bound: BoundCase, command: BaselineSettings, grid: Grid | Searched
+    baseline: Baseline, spec: CaseSpec, bound: BoundCase, command: BaselineSettings, grid: BaselineGrid | BaselineSearch
 ) -> BaselineCase | None:
     """Returns what was tuned before and need not be tuned again."""
     case = baseline.find(bound.info.problem, spec.name)
@@ -190,9 +190,9 @@ def _kept(
     return case if is_as_long and len(case.seeds) == command.seeds else None
 
 
-def _is_tuned_over(case: BaselineCase, grid: Grid | Searched) -> bool:
+def _is_tuned_over(case: BaselineCase, grid: BaselineGrid | BaselineSearch) -> bool:
     """Says whether these are the grid's points: a file of points may have changed. An optimizer as it is has one."""
-    if isinstance(grid, Searched) or grid.name in GRIDS:
+    if isinstance(grid, BaselineSearch) or grid.name in GRIDS:
         return True
     return [dict(point.values) for point in case.grid] in ([dict(point) for point in grid.points], [{}])
 
@@ -208,21 +208,23 @@ def _tuned_elsewhere(
     bound: BoundCase,
     command: BaselineSettings,
     baseline: Baseline,
-    grid: Grid | Searched,
+    grid: BaselineGrid | BaselineSearch,
 ) -> tuple[BaselineCase, Path] | None:
     """Returns what was tuned on the same problem beside another suite of the same folder, and in which file."""
     here = path.resolve()  # of a suite that is the working directory itself the folder has no name
     for other in sorted(here.parent.parent.parent.glob(f"*/{here.parent.name}/{here.name}")):
         if other != here and bound.info.problem in other.read_text(encoding="utf-8"):
             theirs = Baseline.load(other)
-            if isinstance(grid, Searched) and not _is_same_search(theirs.refresh, baseline.refresh):
+            if isinstance(grid, BaselineSearch) and not _is_same_search(theirs.refresh, baseline.refresh):
                 continue
             if (found := _kept(theirs, spec, bound, command, grid)) is not None:
                 return found, other if path.is_absolute() else Path(os.path.relpath(other))
     return None
 
 
-def _start(path: Path, suite: Path, command: BaselineSettings, optimizer: str, grid: Grid | Searched) -> Baseline:
+def _start(
+    path: Path, suite: Path, command: BaselineSettings, optimizer: str, grid: BaselineGrid | BaselineSearch
+) -> Baseline:
     """Returns what the file holds already, or an empty baseline: of another search nothing is kept."""
     refresh = _refreshing(command, suite, optimizer)
     empty = Baseline(optimizer=optimizer, protocol=grid.name, refresh=refresh)
@@ -235,7 +237,7 @@ def _start(path: Path, suite: Path, command: BaselineSettings, optimizer: str, g
             raise
         return empty
     is_current = before.program_version == PROGRAM_VERSION
-    is_current &= not isinstance(grid, Searched) or _is_same_search(before.refresh, refresh)
+    is_current &= not isinstance(grid, BaselineSearch) or _is_same_search(before.refresh, refresh)
     return dataclasses.replace(empty, provenance=before.provenance, cases=before.cases if is_current else {})
 
 

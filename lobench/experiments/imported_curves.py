@@ -9,7 +9,7 @@ from dataclasses import replace
 from lobench.api.settings import ImportSettings
 from lobench.core.case import CaseInfo
 from lobench.core.errors import ConfigError
-from lobench.core.experiment import Member, Method
+from lobench.core.experiment import Method, SessionMember
 from lobench.core.planner import EvaluationId
 from lobench.core.program import IMPORTED
 from lobench.engine.store.imports import imported_files
@@ -87,9 +87,9 @@ def _named(method: Method, name: str, gathered: Gathered) -> str:
     )
 
 
-def _members(method: Method, found: Imported, own: Collection[str]) -> list[Member]:
+def _members(method: Method, found: Imported, own: Collection[str]) -> list[SessionMember]:
     return [
-        Member(
+        SessionMember(
             method=method.name,
             trial=0,
             session=key.seed_block.start,

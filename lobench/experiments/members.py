@@ -9,7 +9,7 @@ from dataclasses import replace
 from lobench.analysis.store.methods import of_members
 from lobench.analysis.store.snapshot import Reading
 from lobench.core.case import CaseInfo
-from lobench.core.experiment import CommandState, Member, members
+from lobench.core.experiment import CommandState, SessionMember, members
 from lobench.core.planner import EvaluationId, Plan
 from lobench.engine.chief.commands import CommandRun, CommandRuns, holds_checkpoint
 from lobench.engine.chief.interfaces import ERRORS, Arrivals, Ending
@@ -145,7 +145,7 @@ class ExperimentRecord:
         num_blocks = sum(len(case.blocks()) for case in cases)
         return len(waiting) * num_blocks + sum(search.num_expected(cases) for search in self._roster.searches)
 
-    def _members(self, ending: Ending) -> Iterator[Member]:
+    def _members(self, ending: Ending) -> Iterator[SessionMember]:
         for subject in ending.subjects:
             cases = ending.cases.get(subject.variant.key, ())
             for role in self._roster.of(subject):

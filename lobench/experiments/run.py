@@ -15,7 +15,7 @@ from lobench.api.rerun import repeating_command
 from lobench.api.settings import WatchSettings, num_workers
 from lobench.core.experiment import CommandState, Experiment, Method
 from lobench.core.subject import Subject
-from lobench.engine.chief.interfaces import Ending, Progress
+from lobench.engine.chief.interfaces import Ending, WatchProgress
 from lobench.engine.config.suite import specs_called
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.experiments.check import ExperimentPlan, MethodPlan, bind_waiting_commands, plan_of
@@ -85,7 +85,7 @@ class Ran:
     utilisation: str = ""
 
 
-def run(experiment: str | Path, *, progress: Progress | None = None, **options: Any) -> StoredResults:
+def run(experiment: str | Path, *, progress: WatchProgress | None = None, **options: Any) -> StoredResults:
     """Runs an experiment, as far as its store does not hold it yet, and returns what the store holds.
 
     Args:
@@ -134,7 +134,7 @@ class ExperimentRun:
         )
         self.methods = Methods(roster.titles, self._record.reading, self._record.plan, trials_of=roster.trial_texts)
 
-    def check(self, progress: Progress, *, is_offline: bool = False) -> ExperimentPlan:
+    def check(self, progress: WatchProgress, *, is_offline: bool = False) -> ExperimentPlan:
         """Returns what is planned, once all that the run names is found and bound as it will be.
 
         Nothing is trained or written. A worker of this machine binds what the store does not remember.
@@ -158,7 +158,7 @@ class ExperimentRun:
             plan, methods=tuple(sorted((*plan.methods, *without), key=lambda one: order.index(one.method.name)))
         )
 
-    def run(self, progress: Progress) -> Ran:
+    def run(self, progress: WatchProgress) -> Ran:
         """Runs what is missing, and makes what is there the experiment's.
 
         Raises:

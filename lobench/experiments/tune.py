@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lobench.analysis.scores.baseline_grids import Searched
+from lobench.analysis.scores.baseline_grids import BaselineSearch
 from lobench.api.settings import NAME, TuneSettings
 from lobench.core.errors import UsageError
 from lobench.core.experiment import Search
@@ -53,7 +53,7 @@ def tune_text(settings: TuneSettings, folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def searched(settings: TuneSettings, manager: PluginManager) -> Searched:
+def searched(settings: TuneSettings, manager: PluginManager) -> BaselineSearch:
     """Returns the search alone, for who trains its points by itself: values of the optimizer's own parameters.
 
     Raises:
@@ -69,7 +69,7 @@ def searched(settings: TuneSettings, manager: PluginManager) -> Searched:
     called = settings.search_name
     strategy, space = strategy_of(Search(name=called), manager, where="--search"), Space(parameters)
     num_trials_of(strategy, space, settings.num_trials, where="--search")
-    return Searched(name=called, space=space, strategy=strategy, num_trials=settings.num_trials)
+    return BaselineSearch(name=called, space=space, strategy=strategy, num_trials=settings.num_trials)
 
 
 def tune_file(settings: TuneSettings, folder: Path) -> Path:

@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
         refuse_repetition,
         resolve_names,
     )
-    from lobench.pytest_plugin.recording import Recorder
+    from lobench.pytest_plugin.recording import SessionRecorder
 
     refuse_repetition(config)
     resolve_names(config)
@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     take_named_suites(config)
     if LAYERS not in config.stash:  # a watch's worker has its cases alone
         take_experiment(config, gin_params_of(config), option(config, "store"))
-    recorder = Recorder(config)
+    recorder = SessionRecorder(config)
     config.pluginmanager.register(recorder, "lobench-recorder")
     if config.getoption("lobench_against") or config.getini("lobench_against"):
         from lobench.pytest_plugin.gating import make_reporter

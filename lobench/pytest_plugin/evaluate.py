@@ -15,7 +15,7 @@ from lobench.evaluation.request import DeadlinePassed
 from lobench.evaluation.result import Result
 from lobench.experiments.pytest_items import member_of
 from lobench.pytest_plugin import case_of
-from lobench.pytest_plugin.item_result import APART, CURRENT_JOB, DONE, MEASURED, Finished
+from lobench.pytest_plugin.item_result import APART, CURRENT_JOB, DONE, MEASURED, ItemResult
 from lobench.pytest_plugin.items import blocks_of, case_info, runners_of, test_name, variant_of
 from lobench.pytest_plugin.reuse import known_info, reused
 
@@ -84,7 +84,7 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
     records = []
     for block in blocks:
         curves = done.get(block)
-        finished = Finished(
+        finished = ItemResult(
             case=info,
             seed_block=block,
             outcome=outcome,

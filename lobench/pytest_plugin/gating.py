@@ -16,10 +16,10 @@ from lobench.core.errors import LobenchError
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.subject import Subject
 from lobench.core.wording import counted
-from lobench.pytest_plugin.item_result import Finished
+from lobench.pytest_plugin.item_result import ItemResult
 from lobench.pytest_plugin.measuring import Measured, rules_of
 from lobench.pytest_plugin.options import option
-from lobench.pytest_plugin.recording import Recorder
+from lobench.pytest_plugin.recording import SessionRecorder
 from lobench.pytest_plugin.references import find_reference
 from lobench.report.tables.text import text_table
 
@@ -35,7 +35,7 @@ class GateReporter:
     Under xdist it lives in the controller.
     """
 
-    def __init__(self, config: pytest.Config, recorder: Recorder) -> None:
+    def __init__(self, config: pytest.Config, recorder: SessionRecorder) -> None:
         self._config = config
         self._recorder = recorder
         self._measured: dict[str, Measured] = {}
@@ -87,7 +87,7 @@ class GateReporter:
         checkpoint = find_reference(self._config).checkpoint if records else None
         if checkpoint is not None:
             for record in records:
-                self._recorder.record(Finished.from_bytes(record), Subject.of_checkpoint(checkpoint))
+                self._recorder.record(ItemResult.from_bytes(record), Subject.of_checkpoint(checkpoint))
         margins = {result.case: self._margin(result) for result in (*self._report.cases, self._report.overall)}
         self._recorder.record_event("gate", **_event(self._report, option(self._config, "against"), margins))
 
@@ -214,7 +214,7 @@ def _event(report: GateReport, against: str, margins: Mapping[str, float]) -> Ma
     }
 
 
-def make_reporter(config: pytest.Config, recorder: Recorder) -> GateReporter | None:
+def make_reporter(config: pytest.Config, recorder: SessionRecorder) -> GateReporter | None:
     """Returns the reporter of a session with a gate; None in an xdist worker, whose controller has it.
 
     Raises:

@@ -15,7 +15,7 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.store.states import States
 from lobench.engine.workers.protocol import Job
 
-__all__ = ["APART", "CURRENT_JOB", "DONE", "LAYERS", "MEASURED", "ON_PROGRESS", "STATES", "Finished"]
+__all__ = ["APART", "CURRENT_JOB", "DONE", "LAYERS", "MEASURED", "ON_PROGRESS", "STATES", "ItemResult"]
 
 # How the worker's loop and the chief's options reach the `evaluate` fixture of the same pytest session.
 CURRENT_JOB: pytest.StashKey[Job] = pytest.StashKey()
@@ -29,7 +29,7 @@ MEASURED: pytest.StashKey[list[dict[str, Any]]] = pytest.StashKey()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished(Message):
+class ItemResult(Message):
     """One evaluation as it is attached to a pytest report and sent to the chief.
 
     Attributes:

@@ -27,9 +27,9 @@ from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Variant
 from lobench.pytest_plugin import case_of
-from lobench.pytest_plugin.item_result import Finished
+from lobench.pytest_plugin.item_result import ItemResult
 from lobench.pytest_plugin.options import option
-from lobench.pytest_plugin.references import Finals, Reference, Train, find_reference, scale_of
+from lobench.pytest_plugin.references import Finals, GateReference, Train, find_reference, scale_of
 
 __all__ = ["Gate", "Measured", "gate_of", "rules_of"]
 
@@ -82,7 +82,7 @@ class Gate:
       cases: Every case of the session: Holm divides alpha among them, and the looks are planned for all.
     """
 
-    def __init__(self, config: pytest.Config, reference: Reference, cases: Sequence[CaseInfo]) -> None:
+    def __init__(self, config: pytest.Config, reference: GateReference, cases: Sequence[CaseInfo]) -> None:
         self.reference = reference
         self._against = option(config, "against")
         self._margin_is_set = bool(option(config, "margin"))
@@ -292,4 +292,4 @@ def _note(found: _Paired, scale: ScoreScale | None, count: int, num_seeds: int) 
 
 def _record(info: CaseInfo, block: SeedBlock, curves: Curves) -> bytes:
     payload = curves.to_payload()
-    return Finished(case=info, seed_block=block, outcome=Outcome.PASSED, message="", payload=payload).to_bytes()
+    return ItemResult(case=info, seed_block=block, outcome=Outcome.PASSED, message="", payload=payload).to_bytes()

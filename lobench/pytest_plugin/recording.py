@@ -15,22 +15,22 @@ from lobench.core.metric import final_columns
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, mean_of
 from lobench.experiments.pytest_items import EXPERIMENT
-from lobench.pytest_plugin.item_result import CURRENT_JOB, Finished
+from lobench.pytest_plugin.item_result import CURRENT_JOB, ItemResult
 from lobench.report.tables.text import text_table
 
 if TYPE_CHECKING:
     from lobench.core.subject import Subject, SubjectKey
     from lobench.engine.store.ledger import Ledger
 
-__all__ = ["Recorder"]
+__all__ = ["SessionRecorder"]
 
 
-class Recorder:
+class SessionRecorder:
     """Collects the evaluations of a session; the only writer of its ledger, under xdist too."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._finished: list[Finished] = []
+        self._finished: list[ItemResult] = []
         self._methods: list[str] = []  # of an experiment, for each of these
         self._sessions = _ExperimentSessions(config)
         self._ledger: Ledger | None = None
@@ -55,7 +55,7 @@ class Recorder:
         self._apart |= {maker for maker in (getattr(report, "lobench_apart", ""),) if maker}
         method, session = getattr(report, "lobench_member", None) or ("", 0)
         for record in records:
-            finished = Finished.from_bytes(record)
+            finished = ItemResult.from_bytes(record)
             subject = None
             if method:
                 try:
@@ -70,7 +70,7 @@ class Recorder:
                 with self._noted():
                     self._sessions.add(self._ledger, method, session, finished)
 
-    def record(self, finished: Finished, subject: Subject | None = None) -> None:
+    def record(self, finished: ItemResult, subject: Subject | None = None) -> None:
         """Writes an evaluation into the ledger, of the session's own subject or of another one."""
         if not self._problem:
             with self._noted():
@@ -90,7 +90,7 @@ class Recorder:
         except LobenchError as error:
             self._problem = str(error)
 
-    def _record(self, finished: Finished, subject: Subject | None) -> None:
+    def _record(self, finished: ItemResult, subject: Subject | None) -> None:
         from lobench.pytest_plugin.options import subject_of
 
         subject = subject or subject_of(self._config).subject
@@ -155,7 +155,7 @@ class Recorder:
 _HEADER = ("case", "seeds", "outcome", "best", "diverged", "exploded", "steps/s", "compile s")
 
 
-def _row(method: str, finished: Finished, finals: Collection[str]) -> tuple[str, ...]:
+def _row(method: str, finished: ItemResult, finals: Collection[str]) -> tuple[str, ...]:
     name = f"{finished.case.suite}/{finished.case.name}" + (f" {method}" if method else "")
     seeds = f"{finished.seed_block.start}-{finished.seed_block.start + finished.seed_block.size - 1}"
     if not finished.payload:
@@ -180,7 +180,7 @@ def _row(method: str, finished: Finished, finals: Collection[str]) -> tuple[str,
     )
 
 
-def _program_of(finished: Finished) -> Program:
+def _program_of(finished: ItemResult) -> Program:
     """Returns what computed an evaluation; where it gave nothing, what would."""
     from lobench.engine.store.programs import program_here
 
@@ -207,7 +207,7 @@ class _ExperimentSessions:
 
         return subject_of(self._config, method).subject
 
-    def is_news(self, method: str, finished: Finished) -> bool:
+    def is_news(self, method: str, finished: ItemResult) -> bool:
         """Says whether an evaluation is to be recorded: not for every session of it, unless it now has curves."""
         key = (self.subject(method).key, finished.case.key, finished.seed_block)
         if self._recorded.get(key) or (key in self._recorded and not finished.payload):
@@ -215,9 +215,9 @@ class _ExperimentSessions:
         self._recorded[key] = bool(finished.payload)
         return True
 
-    def add(self, ledger: Ledger, method: str, session: int, finished: Finished) -> None:
+    def add(self, ledger: Ledger, method: str, session: int, finished: ItemResult) -> None:
         """Makes a recorded evaluation a session of a method, in the experiment's form as `lobench run` records it."""
-        from lobench.core.experiment import Member
+        from lobench.core.experiment import SessionMember
         from lobench.core.planner import EvaluationId
         from lobench.engine.config.origin import revision_of
         from lobench.engine.store.provenance import versions_here
@@ -229,5 +229,5 @@ class _ExperimentSessions:
                 file.experiment.name, file.text, revision=revision, versions=versions_here()
             )
         evaluation = EvaluationId(self.subject(method).sha256, finished.case.key, finished.seed_block)
-        member = Member(method=method, trial=0, session=session, evaluation=evaluation)
+        member = SessionMember(method=method, trial=0, session=session, evaluation=evaluation)
         ledger.add_memberships(self._form, [member], programs=[_program_of(finished).key])

@@ -14,7 +14,7 @@ import pytest
 
 from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, BaselineError, find_baselines
 from lobench.analysis.store.snapshot import read_store
-from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, Subject
+from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError, UsageError
@@ -24,7 +24,7 @@ from lobench.core.result import Curves
 from lobench.evaluation.request import ThetaLeaves
 from lobench.pytest_plugin.options import option, read_checkpoint
 
-__all__ = ["Finals", "Reference", "Train", "check_reference", "find_reference", "scale_of"]
+__all__ = ["Finals", "GateReference", "Train", "check_reference", "find_reference", "scale_of"]
 
 Train = Callable[[ThetaLeaves, SeedBlock], Curves]
 _BASELINE = "baseline"
@@ -59,7 +59,7 @@ class Finals:
         return cls(metrics=metrics, starts=starts)
 
 
-class Reference(Protocol):
+class GateReference(Protocol):
     """A: what the session's checkpoint, B, must not be worse than.
 
     Attributes:
@@ -156,7 +156,7 @@ def check_reference(text: str, store: str) -> None:
         )
 
 
-def find_reference(config: pytest.Config) -> Reference:
+def find_reference(config: pytest.Config) -> GateReference:
     """Returns what `--lobench-against` names.
 
     Raises:
@@ -184,14 +184,14 @@ def find_reference(config: pytest.Config) -> Reference:
     return _CheckpointReference(*read_checkpoint(config, text))
 
 
-def _store_reference(path: Path) -> Reference:
+def _store_reference(path: Path) -> GateReference:
     reading = read_store(path)
     if not reading.subjects:
         raise StoreError("the store holds no evaluation to compare with", where=str(path))
     return _reference_to(reading.subjects[reading.shown], path)
 
 
-def _stored(text: str, store: str) -> Subject | None:
+def _stored(text: str, store: str) -> StoredSubject | None:
     """Returns the subject that a text names in a store; None of what is a path, a baseline, or no name at all.
 
     Raises:
@@ -207,7 +207,7 @@ def _stored(text: str, store: str) -> Subject | None:
     return find_stored(text, Path(store) if has_store else None).subject
 
 
-def _reference_to(shown: Subject, path: Path) -> Reference:
+def _reference_to(shown: StoredSubject, path: Path) -> GateReference:
     # One problem can be several cases: one that got more seeds, say.
     cells: dict[str, list[Cell]] = {}
     if any(cell.draws != LOBENCH_SEEDS for cell in shown.cells.values()):

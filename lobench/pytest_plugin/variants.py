@@ -23,13 +23,13 @@ from lobench.engine.config.suite_files import SuiteFiles, marks_of
 from lobench.engine.workers.protocol import FileMark
 from lobench.pytest_plugin.items import case_info
 
-__all__ = ["Known", "VariantCases", "files_of"]
+__all__ = ["VariantCases", "VariantFields", "files_of"]
 
 _MOST_VARIANTS = 64  # whose cases are remembered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class VariantFields:
     """What a variant has.
 
     Attributes:
@@ -54,12 +54,12 @@ class VariantCases:
         self._items, self._binding = items, threading.Lock()
         self._known = functools.lru_cache(maxsize=_MOST_VARIANTS)(self._bound)
 
-    def of(self, variant: Variant) -> Known:
+    def of(self, variant: Variant) -> VariantFields:
         """Returns what a variant has; binds each case at the first time."""
         with self._binding:
             return self._known(variant)
 
-    def _bound(self, variant: Variant) -> Known:
+    def _bound(self, variant: Variant) -> VariantFields:
         problems: dict[str, None] = {}
         items: dict[str, pytest.Item] = {}
         infos: list[CaseInfo] = []
@@ -76,8 +76,8 @@ class VariantCases:
                 text = f"two tests of one name evaluate one case: {other} and {item.nodeid}; rename one"
                 problems[text] = None
         if problems:
-            return Known(items={}, problems=tuple(problems))
-        return Known(cases=tuple(_unique_names(infos)), items=items)
+            return VariantFields(items={}, problems=tuple(problems))
+        return VariantFields(cases=tuple(_unique_names(infos)), items=items)
 
 
 def _unique_names(infos: list[CaseInfo]) -> list[CaseInfo]:

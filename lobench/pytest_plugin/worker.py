@@ -31,14 +31,14 @@ from lobench.engine.workers.protocol import (
     Exit,
     Failed,
     Job,
+    JobResult,
     Progress,
     Ready,
     Remark,
-    Result,
     ToWorker,
 )
 from lobench.pytest_plugin import case_of
-from lobench.pytest_plugin.item_result import CURRENT_JOB, LAYERS, ON_PROGRESS, STATES, Finished
+from lobench.pytest_plugin.item_result import CURRENT_JOB, LAYERS, ON_PROGRESS, STATES, ItemResult
 
 if TYPE_CHECKING:
     from lobench.pytest_plugin.variants import VariantCases
@@ -107,7 +107,7 @@ class Loop:
                 case Command():
                     problem = run_command(asked.words, folder=asked.folder, log=asked.log)
                     outcome = Outcome.FAILED if problem else Outcome.PASSED
-                    self._chief.say(Result(lease=asked.lease, outcome=outcome, message=problem))
+                    self._chief.say(JobResult(lease=asked.lease, outcome=outcome, message=problem))
                 case Describe():
                     self._describe(asked)
         return True
@@ -164,12 +164,12 @@ class Loop:
         self._answer(job, finished.outcome, finished.message, payload=finished.payload)
 
     def _answer(self, job: Job, outcome: Outcome, message: str, *, payload: bytes = b"", replace: bool = False) -> None:
-        result = Result(lease=job.lease, outcome=outcome, message=message, replace=replace, payload=payload)
+        result = JobResult(lease=job.lease, outcome=outcome, message=message, replace=replace, payload=payload)
         self._chief.say(result)
 
-    def _finished(self) -> Finished | None:
+    def _finished(self) -> ItemResult | None:
         """Returns what the item's reports say, if anything; a failing teardown makes a passed item an error."""
-        found = [Finished.from_bytes(record) for report in self._reports for record in getattr(report, "lobench", [])]
+        found = [ItemResult.from_bytes(record) for report in self._reports for record in getattr(report, "lobench", [])]
         if not found:
             return None
         finished = found[0]

@@ -67,4 +67,4 @@ def _run(chief: ChiefEnd[ToWorker], configure: Configure, job: Job) -> None:
     if configure.file_folder:
         paths = [Path(configure.file_folder) / path.name for path in paths]
     payload = answer_to(job.variant.bindings, *(path.read_bytes() for path in paths))
-    chief.say(protocol.Result(lease=job.lease, outcome=Outcome.PASSED, payload=payload))
+    chief.say(protocol.JobResult(lease=job.lease, outcome=Outcome.PASSED, payload=payload))

@@ -25,7 +25,7 @@ from lobench.core.subject import Variant
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers import protocol
 from lobench.engine.workers.pool import WorkerConfig
-from lobench.hookspecs import Capacity, Died, Executor, Heard, Notice, Said
+from lobench.hookspecs import Died, Executor, ExecutorCapacity, Heard, Notice, Said
 from lobench.testing.contract_worker import PID_FILE, answer_to, case_named
 
 __all__ = ["ExecutorContract"]
@@ -75,7 +75,7 @@ class ExecutorContract:
             for worker, message in _of_workers(executor.wait(0.2)):
                 if isinstance(message, kind):
                     return worker, message
-                assert isinstance(message, protocol.Ready | protocol.Progress | protocol.Result), message
+                assert isinstance(message, protocol.Ready | protocol.Progress | protocol.JobResult), message
         raise AssertionError(f"not heard within {self.patience_seconds:g} s")
 
     def start(self, executor: Executor, worker: int) -> None:
@@ -125,8 +125,8 @@ class ExecutorContract:
             self.start(executor, 0)
             for lease in (3, 4):
                 job, payload = self.job(executor, 0, lease, "good", tmp_path)
-                found = self.heard(executor, protocol.Result)
-                assert found == (0, protocol.Result(lease=job.lease, outcome=Outcome.PASSED, payload=payload))
+                found = self.heard(executor, protocol.JobResult)
+                assert found == (0, protocol.JobResult(lease=job.lease, outcome=Outcome.PASSED, payload=payload))
 
     def test_messages_reach_a_worker_in_the_order_in_which_they_were_sent(self, tmp_path: Path) -> None:
         variants = [Variant(bindings=(f"{number}",)) for number in range(40)]
@@ -164,7 +164,7 @@ class ExecutorContract:
             executor.kill(0)
             self.start(executor, 1)
             self.job(executor, 1, 3, "good", tmp_path)
-            worker, result = self.heard(executor, protocol.Result)
+            worker, result = self.heard(executor, protocol.JobResult)
             assert (worker, result.lease) == (1, 3)
 
     def test_a_killed_worker_ends_at_once_and_is_not_heard_of_again(self, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def _pid_file(folder: Path) -> Path:
 
 def _of_workers(heard: Sequence[Heard]) -> list[tuple[int, protocol.FromWorker | Died]]:
     """Reads what workers say, and what is said for them; leaves out what an executor says for itself."""
-    assert all(isinstance(one, Said | Died | Notice | Capacity) for one in heard), heard
+    assert all(isinstance(one, Said | Died | Notice | ExecutorCapacity) for one in heard), heard
     return [
         (one.worker, protocol.FROM_WORKER.from_bytes(one.message) if isinstance(one, Said) else one)
         for one in heard

@@ -23,7 +23,7 @@ from lobench.core.case import Case, SeedBlock
 from lobench.core.result import Curves
 from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.task import SPLITS, ArrayDataset, IteratorDataset, SampledDataset, Task, TaskFamily
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 from lobench.testing.bits import COMPILED_FAST, assert_same_bits, key_of, types_of
 
 __all__ = ["TaskContract"]
@@ -167,10 +167,12 @@ def _losses(contract: Any) -> Callable[..., Any]:
 
 
 @functools.cache
-def _program(contract: Any, num_tasks: int) -> Program:
+def _program(contract: Any, num_tasks: int) -> TrainingProgram:
     case = Case(num_inner_steps=3, eval_every=2, num_seeds=_BLOCK.size, num_tasks=num_tasks, eval_batches=1)
     optimizer = optax.sgd(contract().rate())
-    return Program(case, _made(contract), lambda theta: as_stepper(optimizer, case.num_inner_steps), _BLOCK.size)
+    return TrainingProgram(
+        case, _made(contract), lambda theta: as_stepper(optimizer, case.num_inner_steps), _BLOCK.size
+    )
 
 
 def _batch(dataset: Any, seed: int) -> Any:

@@ -12,7 +12,7 @@ from commands import lobench
 from stores import add, case_info
 
 from lobench.core.case import SeedBlock
-from lobench.core.experiment import Member
+from lobench.core.experiment import SessionMember
 from lobench.core.planner import EvaluationId
 from lobench.engine.config.origin import Revision, revision_of
 from lobench.engine.store.ledger import Ledger
@@ -37,7 +37,7 @@ def add_experiment(store: Path, name: str, revision: Revision, methods: dict[str
     with contextlib.closing(Ledger.open(store)) as ledger:
         form = ledger.record_experiment(name, config, revision=revision, versions={})
         members = [
-            Member(
+            SessionMember(
                 method=method,
                 trial=0,
                 session=seed,

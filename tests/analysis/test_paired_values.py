@@ -17,7 +17,7 @@ from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import ScoreScale
 from lobench.analysis.stats.comparison import Effect, compare_cases, mean_difference
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
-from lobench.analysis.store.subjects import Cell, Subject
+from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.metric import Direction
 from lobench.core.subject import Subject as Who
 
@@ -84,8 +84,8 @@ def test_false_alarms_where_starts_differ_by_3_percent_are_at_the_level() -> Non
     assert alarms / 1000 <= 0.0625
 
 
-def subject(name: str, cell: Cell) -> Subject:
-    return Subject(who=Who.of_optimizer(name), optimizer_hashes=frozenset(), cells={"s/case": cell}, name=name)
+def subject(name: str, cell: Cell) -> StoredSubject:
+    return StoredSubject(who=Who.of_optimizer(name), optimizer_hashes=frozenset(), cells={"s/case": cell}, name=name)
 
 
 def test_headline_case_and_gate_say_the_same_of_equal_finals() -> None:

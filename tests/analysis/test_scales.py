@@ -14,11 +14,11 @@ from report_store import NASTY, make_baseline, make_store
 from lobench.analysis.comparisons.summary import findings_of
 from lobench.analysis.scores.baseline_file import Baseline, BaselineError
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.store.subjects import Subject, subjects_of
+from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.engine.store.ledger import Ledger
 
 
-def subjects(store: Path) -> list[Subject]:
+def subjects(store: Path) -> list[StoredSubject]:
     ledger = Ledger.open(store, read_only=True)
     try:
         return subjects_of(ledger.evaluations())

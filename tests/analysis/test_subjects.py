@@ -17,7 +17,7 @@ from lobench.analysis.stats.aggregates import probability_of_improvement_interva
 from lobench.analysis.stats.comparison import Effect
 from lobench.analysis.stats.paired_samples import DIVERGED
 from lobench.analysis.store.snapshot import read_store
-from lobench.analysis.store.subjects import Subject, last_subject, subjects_of
+from lobench.analysis.store.subjects import StoredSubject, last_subject, subjects_of
 from lobench.core.errors import UsageError
 from lobench.core.result import Outcome
 from lobench.engine.store.ledger import Ledger
@@ -26,7 +26,7 @@ NAN = math.nan
 SAME = {"a": "a", "b": "b"}
 
 
-def subjects(store: Path) -> list[Subject]:
+def subjects(store: Path) -> list[StoredSubject]:
     ledger = Ledger.open(store, read_only=True)
     found = subjects_of(ledger.evaluations())
     ledger.close()

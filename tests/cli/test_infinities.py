@@ -15,7 +15,7 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
-from lobench.pytest_plugin.item_result import Finished
+from lobench.pytest_plugin.item_result import ItemResult
 from lobench.pytest_plugin.recording import _row
 from lobench.report.live.progress import describe
 
@@ -67,5 +67,5 @@ def test_a_watch_and_a_session_of_pytest_show_them() -> None:
         subject=subject, case=case, seed_block=BLOCK, outcome=Outcome.PASSED, curves=found, message=""
     )
     assert "train/loss nan  test/loss nan" in describe(event)
-    finished = Finished(case=case, seed_block=BLOCK, outcome=Outcome.PASSED, message="", payload=found.to_payload())
+    finished = ItemResult(case=case, seed_block=BLOCK, outcome=Outcome.PASSED, message="", payload=found.to_payload())
     assert _row("", finished, ("train/loss", "test/loss"))[3:5] == ("nan", "nan")

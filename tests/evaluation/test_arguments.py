@@ -21,7 +21,7 @@ from lobench.engine.config.suite import specs_in
 from lobench.evaluation.programs import Programs
 from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.optimizers import baselines
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 MODULES = ("lobench.inner.optimizers", "lobench.inner.schedules")
 BLOCK = SeedBlock(start=0, size=2)
@@ -155,7 +155,9 @@ def trained(programs: Kept, bound: BoundCase, theta: Any = None) -> np.ndarray:
 def by_itself(bound: BoundCase, optimizer: Any) -> np.ndarray:
     """Trains with an optimizer as Python makes it, all of it constant."""
     case = bound.case
-    program = Program(case, as_task(case.task), lambda theta: as_stepper(optimizer, case.num_inner_steps), BLOCK.size)
+    program = TrainingProgram(
+        case, as_task(case.task), lambda theta: as_stepper(optimizer, case.num_inner_steps), BLOCK.size
+    )
     curves = program.run({}, BLOCK)
     assert curves is not None
     return np.asarray(curves.metrics["train/loss"])

@@ -17,8 +17,8 @@ from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import UsageError
 from lobench.inner.adapters import as_stepper
 from lobench.inner.task import Datasets, IteratorDataset, Task, TaskFamily
-from lobench.inner.training.replay import Look, Replay
-from lobench.inner.training.train import Program
+from lobench.inner.training.replay import Look, ReplayedProgram
+from lobench.inner.training.train import TrainingProgram
 from lobench.tools.debug.diagnosis import diagnose
 from lobench.tools.debug.replayed_case import block_of, step_of
 
@@ -49,7 +49,7 @@ def test_a_look_has_the_states_of_the_program_that_nobody_looks_into() -> None:
     def make(theta: object, *values: object) -> object:
         return as_stepper(optax.adam(0.01), 6)
 
-    plain, looked_into = Program(case, Net(), make, 3), Replay(case, Net(), make, 3)
+    plain, looked_into = TrainingProgram(case, Net(), make, 3), ReplayedProgram(case, Net(), make, 3)
     block, looks = SeedBlock(start=4, size=3), list[Look]()
 
     def look(one: Look) -> bool:
@@ -104,7 +104,7 @@ class Fed(Task):
 )
 def test_other_kinds_of_training_replay_too(task: Any, seed: int, task_index: int, settings: dict[str, Any]) -> None:
     case, looks = Case(num_inner_steps=7, eval_every=3, eval_batches=0, **settings), list[Look]()
-    program = Replay(case, task, lambda theta, *_: as_stepper(optax.sgd(0.1), 7), 2)
+    program = ReplayedProgram(case, task, lambda theta, *_: as_stepper(optax.sgd(0.1), 7), 2)
     block = SeedBlock(start=0, size=2)
     evaluated = program.run({}, block)
     replayed = program.replay({}, block, seed, lambda one: looks.append(one) or one.step < 4, task_index=task_index)

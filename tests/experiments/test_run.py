@@ -12,7 +12,7 @@ import pytest
 from commands import Done, lobench
 from tiny import KILLED_CHIEF, PATIENCE, content, make_suite, write_checkpoint
 
-from lobench.core.experiment import Member
+from lobench.core.experiment import SessionMember
 from lobench.engine.store.ledger import Ledger
 
 SUITE = 'Experiment.suites = ["tiny"]\n'
@@ -60,13 +60,13 @@ def num_new(done: Done) -> int:
     return 0 if "nothing new" in last else int(last.split("evaluations, ")[1].split(" passed")[0])
 
 
-def members(store: Path, name: str) -> list[Member]:
+def members(store: Path, name: str) -> list[SessionMember]:
     """Returns the members of the form of an experiment that was run last."""
     with contextlib.closing(Ledger.open(store, read_only=True)) as ledger:
         return ledger.memberships([form.id for form in ledger.experiments() if form.name == name][-1])
 
 
-def sessions(found: list[Member]) -> set[tuple[str, int, str]]:
+def sessions(found: list[SessionMember]) -> set[tuple[str, int, str]]:
     return {(one.method, one.session, str(one.evaluation.block)) for one in found}
 
 

@@ -15,7 +15,7 @@ from commands import Done, lobench
 from disks import MOUNTING, small_disk
 from tiny import PATIENCE, content, is_alive, make_suite, write_checkpoint
 
-from lobench.core.experiment import Member
+from lobench.core.experiment import SessionMember
 from lobench.engine.store.ledger import Ledger
 
 SUITE = 'Experiment.suites = ["tiny"]\nExperiment.num_sessions = 2\n'
@@ -50,7 +50,7 @@ def looked_at(store: Path) -> Iterator[Ledger]:
         yield ledger
 
 
-def members(store: Path) -> list[Member]:
+def members(store: Path) -> list[SessionMember]:
     with looked_at(store) as ledger:
         return ledger.memberships(ledger.experiments()[-1].id)
 

@@ -13,7 +13,7 @@ import pytest
 
 from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 
 class Countdown:
@@ -179,7 +179,7 @@ def test_each_of_its_signatures_is_called_as_its_own_trainer_calls_it(optimizer:
     theta = learned.init(jax.random.key(0))
     case = Case(num_inner_steps=10, eval_every=4)
     make = lambda theta: as_stepper(learned.opt_fn(theta, 10), 10)  # noqa: E731
-    curves = Program(case, as_task(Countdown()), make, 1).run(theta, SeedBlock(start=0, size=1))
+    curves = TrainingProgram(case, as_task(Countdown()), make, 1).run(theta, SeedBlock(start=0, size=1))
     assert curves is not None
     assert curves.metrics["train/loss"].tolist() == [[1.0, 0.0, -1.0, -1.5]]
     assert curves.metrics["train/state"].tolist() == [[0.0, 4.0, 8.0, 10.0]]
@@ -231,7 +231,7 @@ def test_a_dataset_that_is_a_callable_is_an_iterator_too_where_the_task_wants_on
     task = as_task(Regression(datasets))
     assert len(list(datasets.train())) == 30, "it stays callable"
     case = Case(num_inner_steps=8, eval_every=8, log_every=1)
-    program = Program(case, task, lambda _: as_stepper(optax.sgd(0.0), 8), 2)
+    program = TrainingProgram(case, task, lambda _: as_stepper(optax.sgd(0.0), 8), 2)
     curves = program.run({}, SeedBlock(start=0, size=2))
     assert curves is not None
     assert curves.metrics["batch/loss"].tolist() == [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]] * 2

@@ -15,7 +15,7 @@ from lobench.core.case import Case, SeedBlock
 from lobench.core.result import Curves
 from lobench.inner.adapters import as_stepper
 from lobench.inner.task import Task
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 BLOCK = SeedBlock(start=0, size=2)
 USUAL = (0.5, 0.5)
@@ -34,10 +34,10 @@ class Bowl(Task):
         return jnp.sum(jnp.asarray(params, jnp.float32) ** 2) / 2
 
 
-def program(rule: Callable[..., Any], num_settings: int = 2, task: Task | None = None, **case: Any) -> Program:
+def program(rule: Callable[..., Any], num_settings: int = 2, task: Task | None = None, **case: Any) -> TrainingProgram:
     values = {"num_inner_steps": 5, "eval_every": 5, **case}
     make = lambda theta, *settings: as_stepper(rule(*settings), values["num_inner_steps"])  # noqa: E731
-    return Program(Case(**values), task or Bowl(), make, BLOCK.size, USUAL[:num_settings])
+    return TrainingProgram(Case(**values), task or Bowl(), make, BLOCK.size, USUAL[:num_settings])
 
 
 def losses(curves: Curves | None) -> np.ndarray:
@@ -45,7 +45,7 @@ def losses(curves: Curves | None) -> np.ndarray:
     return np.asarray(curves.metrics["train/loss"])
 
 
-def run(one: Program, *settings: float) -> np.ndarray:
+def run(one: TrainingProgram, *settings: float) -> np.ndarray:
     return losses(one.run({}, BLOCK, settings=settings))
 
 
@@ -154,7 +154,7 @@ def test_several_thetas_share_the_settings() -> None:
     def rule(theta: Any, rate: Any) -> Any:
         return as_stepper(optax.sgd(theta * rate), 5)
 
-    one = Program(Case(num_inner_steps=5, eval_every=5), Bowl(), rule, BLOCK.size, (0.5,))
+    one = TrainingProgram(Case(num_inner_steps=5, eval_every=5), Bowl(), rule, BLOCK.size, (0.5,))
     thetas = [np.float32(1.0), np.float32(2.0), np.float32(0.5)]
     found = one.run_many(thetas, BLOCK, settings=(0.1,))
     assert found is not None

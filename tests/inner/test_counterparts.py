@@ -24,7 +24,7 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
 from lobench.evaluation.programs import Programs
 from lobench.inner.adapters import as_learned_optimizer, as_stepper, counterparts, runs_as
-from lobench.inner.adapters.counterparts import Known
+from lobench.inner.adapters.counterparts import Counterparts
 from lobench.inner.optimizers import AdafacMLPLOpt, RNNMLPLOpt
 
 PLACE = "learned_optimization.learned_optimizers"
@@ -99,7 +99,7 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Theirs]:
         (folder / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(folder.parents[1])
     known = {f"{PLACE}.{name}": hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
-    of_class = Known(texts=known, ignored=frozenset({"verbose"}))
+    of_class = Counterparts(texts=known, ignored=frozenset({"verbose"}))
     monkeypatch.setattr(counterparts, "KNOWN", {f"{PLACE}.adafac_mlp_lopt.AdafacMLPLOpt": of_class})
     yield Theirs()
     for name in [name for name in sys.modules if name.startswith("learned_optimization")]:

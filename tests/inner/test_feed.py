@@ -19,7 +19,7 @@ from lobench.core.result import Curves
 from lobench.inner.adapters import as_stepper
 from lobench.inner.task import Datasets, IteratorDataset, Task
 from lobench.inner.training.prefetch import ITERATOR_CHUNK, next_read
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 PATIENT = 60.0  # seconds; a test that passes waits for milliseconds
 
@@ -56,7 +56,7 @@ class Waits(Counts):
 
 def run(task: Task, *, num_inner_steps: int = 120, should_stop: Any = None) -> Curves | None:
     case = Case(task=task, num_inner_steps=num_inner_steps, num_seeds=1, eval_every=100, log_every=1, eval_batches=0)
-    program = Program(case, task, lambda theta: as_stepper(optax.sgd(0.1), num_inner_steps), 1)
+    program = TrainingProgram(case, task, lambda theta: as_stepper(optax.sgd(0.1), num_inner_steps), 1)
     return program.run({}, SeedBlock(start=0, size=1), should_stop=should_stop)
 
 

@@ -25,7 +25,7 @@ from lobench.inner.optimizers import LearnableAdam
 from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
 from lobench.inner.training.parallel_sessions import num_updates
 from lobench.inner.training.streams import DATA, Lane, key_of, stream
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 ROUNDS = 12
 
@@ -69,7 +69,7 @@ def run(task: Any, *, optimizer: Any = None, num_seeds: int = 1, theta: Any = No
     if optimizer is None:
         optimizer = optax.adam(0.05)
     make = optimizer if theta is not None else (lambda theta: optimizer)
-    program = Program(case, task, lambda theta: as_stepper(make(theta), steps), num_seeds)
+    program = TrainingProgram(case, task, lambda theta: as_stepper(make(theta), steps), num_seeds)
     curves = program.run(theta or {}, SeedBlock(start=0, size=num_seeds))
     assert curves is not None
     return curves
@@ -197,7 +197,7 @@ def test_learned_optimizers_schedules_and_many_thetas_take_turns_too() -> None:
     np.testing.assert_allclose(losses(by_theta), losses(run(task, **values)), rtol=1e-4)
     case = Case(num_inner_steps=6, eval_every=3, **values)
     make = lambda rate: as_stepper(optax.sgd(schedules.plateau(rate=rate, patience=2, window=1)), 18)  # noqa: E731
-    program = Program(case, task, make, 1)
+    program = TrainingProgram(case, task, make, 1)
     block, rates = SeedBlock(start=0, size=1), [np.float32(0.1), np.float32(0.2)]
     many = program.run_many(rates, block)
     assert many is not None

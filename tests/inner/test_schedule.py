@@ -26,7 +26,7 @@ from lobench.engine.config.suite import specs_in
 from lobench.inner import optimizers, schedules
 from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.schedules.schedule import Schedule
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 from lobench.testing.giving import facts_for, wanted_for
 
 MODULES = ("lobench.inner.optimizers", "lobench.inner.schedules", "lobench.inner.tasks")
@@ -47,7 +47,7 @@ def bind(suite: Path, optimizer: str, modules: tuple[str, ...] = MODULES) -> Bou
 
 def train(suite: Path, optimizer: str) -> np.ndarray:
     case = bind(suite, optimizer).case
-    program = Program(case, as_task(case.task), lambda theta: as_stepper(case.optimizer, 8), 2)
+    program = TrainingProgram(case, as_task(case.task), lambda theta: as_stepper(case.optimizer, 8), 2)
     curves = program.run({}, SeedBlock(start=0, size=2))
     assert curves is not None
     return np.asarray(curves.metrics["train/loss"])

@@ -19,7 +19,7 @@ from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
 from lobench.inner.optimizer import TransformationWithEvalParams
 from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, Task, TaskFamily
 from lobench.inner.training.recorder import eval_steps
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 BLOCK = SeedBlock(start=0, size=3)
 
@@ -38,7 +38,7 @@ def run(task: Any, optimizer: Any = None, block: SeedBlock = BLOCK, theta: Any =
     case = Case(**{"num_inner_steps": 10, "eval_every": 4, **values})
     optimizer = optimizer if optimizer is not None else optax.sgd(0.25)
     make = optimizer if theta is not None else (lambda _: optimizer)
-    program = Program(case, task, lambda theta: as_stepper(make(theta), case.num_inner_steps), block.size)
+    program = TrainingProgram(case, task, lambda theta: as_stepper(make(theta), case.num_inner_steps), block.size)
     curves = program.run(theta if theta is not None else {}, block)
     assert curves is not None
     return curves
@@ -222,7 +222,7 @@ def test_an_averaging_optimizer_is_evaluated_where_it_says() -> None:
 
 def test_one_program_serves_every_theta() -> None:
     case = Case(num_inner_steps=4, eval_every=4)
-    program = Program(case, Line(), lambda rate: as_stepper(optax.sgd(rate), 4), 1)
+    program = TrainingProgram(case, Line(), lambda rate: as_stepper(optax.sgd(rate), 4), 1)
     block = SeedBlock(start=0, size=1)
     first, second = (program.run(np.float32(rate), block) for rate in (0.5, 0.25))
     assert first is not None and second is not None
@@ -235,7 +235,7 @@ def test_many_thetas_train_in_one_program_and_each_as_if_alone(eval_batches: int
     case = Case(num_inner_steps=30, eval_every=10, log_every=1, eval_batches=eval_batches)
     rates = [np.float32(rate) for rate in (0.1, 0.2, np.nan, 0.3)]
     for num_seeds in (1, 2):
-        program = Program(case, Noisy(), lambda rate: as_stepper(optax.sgd(rate), 30), num_seeds)
+        program = TrainingProgram(case, Noisy(), lambda rate: as_stepper(optax.sgd(rate), 30), num_seeds)
         block = SeedBlock(start=0, size=num_seeds)
         together = program.run_many(rates, block)
         assert together is not None and len(together) == 4
@@ -249,7 +249,7 @@ def test_many_thetas_train_in_one_program_and_each_as_if_alone(eval_batches: int
 
 
 def test_a_run_can_be_stopped_between_chunks() -> None:
-    program = Program(Case(num_inner_steps=100_000), Line(), lambda _: as_stepper(optax.sgd(0.1), 100_000), 1)
+    program = TrainingProgram(Case(num_inner_steps=100_000), Line(), lambda _: as_stepper(optax.sgd(0.1), 100_000), 1)
     steps: list[int] = []
     stopped = program.run({}, SeedBlock(start=0, size=1), on_progress=steps.append, should_stop=lambda: len(steps) == 2)
     assert stopped is None and len(steps) == 2

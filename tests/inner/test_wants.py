@@ -26,7 +26,7 @@ from lobench.inner.tasks.wrappers.noise import GradientNoise
 from lobench.inner.tasks.wrappers.reparametrised import Reparametrised
 from lobench.inner.training.checkpointing import SavedState
 from lobench.inner.training.phases import later_phases, stepper_in
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 RATE = 0.125
 
@@ -97,7 +97,7 @@ def as_wanted(kind: str, seen: Any = None) -> Any:
 def run(task: Any, optimizer: Any, *, thetas: Any = None, **values: Any) -> Any:
     case = Case(**{"num_inner_steps": 4, "eval_every": 1, "num_tasks": 2, **values})
     make = optimizer if thetas is not None else lambda theta: optimizer
-    program = Program(case, task, lambda theta: as_stepper(make(theta), case.num_inner_steps), 2)
+    program = TrainingProgram(case, task, lambda theta: as_stepper(make(theta), case.num_inner_steps), 2)
     block = SeedBlock(start=3, size=2)
     return program.run_many(thetas, block) if thetas is not None else program.run({}, block)
 
@@ -218,8 +218,8 @@ def test_phases_and_saved_states_go_on_with_them() -> None:
     later = later_phases(case, make)
     block, kept = SeedBlock(start=3, size=2), Kept()
 
-    def program() -> Program:
-        return Program(case, Several(), lambda theta: make(0, theta), 2, (), later)
+    def program() -> TrainingProgram:
+        return TrainingProgram(case, Several(), lambda theta: make(0, theta), 2, (), later)
 
     whole = program().run({}, block, saves=kept)
     assert kept.states[0].header["step"] == 3

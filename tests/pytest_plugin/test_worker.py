@@ -25,9 +25,9 @@ from lobench.engine.workers.protocol import (
     Described,
     Failed,
     Job,
+    JobResult,
     Progress,
     Ready,
-    Result,
 )
 from lobench.hookspecs import Said
 from lobench.plugins import CASE_WORKER
@@ -111,7 +111,7 @@ class World:
         }
 
     def trained(self, case: CaseInfo, variant: Variant, theta: str = "theta.npz") -> Curves:
-        result = self.ask(Job(lease=3, **self.of(case, variant, theta)), Result)
+        result = self.ask(Job(lease=3, **self.of(case, variant, theta)), JobResult)
         assert (result.outcome, result.message, result.lease) == (Outcome.PASSED, "", 3)
         return Curves.from_payload(result.payload)
 
@@ -160,7 +160,7 @@ def test_a_worker_reads_a_theta_once_for_all_its_jobs(world: World) -> None:
     assert world.trained(learned["two"], LEARNED, theta=kept.name).eval_steps[-1] == 6
     other = world.folder / f"{'0' * 64}.npz"
     other.write_bytes(dump_theta(leaves))
-    refused = world.ask(Job(lease=5, **world.of(learned["one"], LEARNED, theta=other.name)), Result)
+    refused = world.ask(Job(lease=5, **world.of(learned["one"], LEARNED, theta=other.name)), JobResult)
     assert refused.outcome is Outcome.ERROR and "damaged" in refused.message
 
 
@@ -176,7 +176,7 @@ def test_the_files_that_cases_hang_on_are_told(world: World) -> None:
 
 def test_a_job_of_a_case_that_the_worker_does_not_have_is_an_error_and_not_its_end(world: World) -> None:
     adam = world.described(ADAM)
-    result = world.ask(Job(lease=9, **world.of(adam["one"], LEARNED)), Result)  # another variant
+    result = world.ask(Job(lease=9, **world.of(adam["one"], LEARNED)), JobResult)  # another variant
     assert (result.lease, result.outcome, result.replace) == (9, Outcome.ERROR, True)
     assert "edited" in result.message
     world.trained(adam["two"], ADAM, theta="")

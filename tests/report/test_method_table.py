@@ -20,7 +20,7 @@ from lobench.analysis.store.methods import read_methods
 from lobench.analysis.tables.table import TableSpec, read_table
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.errors import ConfigError
-from lobench.core.experiment import Member
+from lobench.core.experiment import SessionMember
 from lobench.core.planner import EvaluationId
 from lobench.engine.config.origin import Revision
 from lobench.engine.store.ledger import Ledger
@@ -167,7 +167,7 @@ def experiment(store: Path) -> Path:
     ledger = Ledger.open(store)
     number = ledger.record_experiment("mine", config, revision=Revision(), versions={})
     members = [
-        Member(
+        SessionMember(
             trial=0,
             method={NAMES[0]: "a", NAMES[1]: "b"}[row.sightings[0].uri],
             session=session,
@@ -217,7 +217,7 @@ def test_a_commands_sessions_are_meta_trainings_and_their_last_checkpoints(tmp_p
     number = ledger.record_experiment("mine", config, revision=Revision(), versions={})
     rows = list(ledger.evaluations())
     members = [
-        Member(
+        SessionMember(
             method="mine",
             trial=int(row.sightings[0].uri.split("/")[1]),
             session=seed,

@@ -11,9 +11,9 @@ import pytest
 from commands import lobench
 from report_store import SEEDS, case_info, make_store
 
-from lobench.analysis.store.search_history import Course, courses_of
+from lobench.analysis.store.search_history import StoppedTrials, courses_of
 from lobench.core.case import SeedBlock
-from lobench.core.experiment import Member
+from lobench.core.experiment import SessionMember
 from lobench.core.planner import EvaluationId
 from lobench.core.search.search import Random
 from lobench.core.search.space import Value
@@ -29,7 +29,7 @@ def row(number: int, fitness: float | None, /, method: str = "adam", state: str 
     return TrialRow(method=method, number=number, parameters=parameters, state=state or ended, fitness=fitness)  # type: ignore[arg-type]
 
 
-def course(*rows: TrialRow) -> Course:
+def course(*rows: TrialRow) -> StoppedTrials:
     (found,) = courses_of(rows, {"adam": "Adam"})
     return found
 
@@ -76,7 +76,7 @@ def searched(folder: Path) -> Path:
     config = "mixed/Method.optimizer = @adam()\nmixed/Method.label = 'Adam, tuned'\nmixed/Method.search = @random()\n"
     experiment = ledger.record_experiment("tuned", config, revision=Revision(), versions={})
     evaluation = EvaluationId(f"{0:064d}", case_info("case0").key, SeedBlock(start=0, size=SEEDS))
-    member = Member(method="mixed", trial=0, session=0, evaluation=evaluation)
+    member = SessionMember(method="mixed", trial=0, session=0, evaluation=evaluation)
     programs = {row.key.program_version for row in ledger.evaluations()}
     assert ledger.add_memberships(experiment, [member], programs=programs) == 1
     for space in ("mixed", "conditional"):

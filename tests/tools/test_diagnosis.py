@@ -8,20 +8,20 @@ import math
 import numpy as np
 import pytest
 
-from lobench.tools.debug.diagnosis import Bad, Step, Training, diagnose, outside, smoothed
+from lobench.tools.debug.diagnosis import Bad, DiagnosedStep, Training, diagnose, outside, smoothed
 
 
-def step(number: int, loss: float, **values: object) -> Step:
+def step(number: int, loss: float, **values: object) -> DiagnosedStep:
     sizes = {"weights": {"a": 1.0, "b": 1.0, "c": 1.0}, "updates": {"a": 0.01, "b": 0.01, "c": 0.01}}
-    return Step(step=number, loss=loss, **{**sizes, **values})  # type: ignore[arg-type]
+    return DiagnosedStep(step=number, loss=loss, **{**sizes, **values})  # type: ignore[arg-type]
 
 
-def training(*steps: Step, **values: object) -> Training:
+def training(*steps: DiagnosedStep, **values: object) -> Training:
     dtypes = dict.fromkeys("abc", "float32")
     return Training(**{"steps": steps, "dtypes": dtypes, "num_inner_steps": len(steps), **values})  # type: ignore[arg-type]
 
 
-def falling(count: int, **values: object) -> list[Step]:
+def falling(count: int, **values: object) -> list[DiagnosedStep]:
     return [step(number, 2.0 * 0.9**number, **values) for number in range(count)]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from lobench.analysis.comparisons.paired_values import paired_values, values_of
 from lobench.analysis.comparisons.summary import Findings
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.stats.comparison import Comparison, Effect, compare_cases
+from lobench.analysis.stats.comparison import Effect, PairComparison, compare_cases
 from lobench.analysis.stats.location import Method
 from lobench.analysis.store.subjects import Cell
 from lobench.core.metric import Direction
@@ -57,7 +57,7 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
     return _with_best(best, {index: _compared(cells[index], cells[best], metric, scales, alpha) for index in others})
 
 
-def _with_best(best: int, others: Mapping[int, Comparison | None]) -> Bold:
+def _with_best(best: int, others: Mapping[int, PairComparison | None]) -> Bold:
     found = {index: one for index, one in others.items() if one is not None}
     return Bold(
         places=frozenset({best, *(index for index, one in found.items() if one.verdict is not Effect.WORSE)}),
@@ -67,7 +67,7 @@ def _with_best(best: int, others: Mapping[int, Comparison | None]) -> Bold:
     )
 
 
-def _compared(cell: Cell | None, best: Cell | None, metric: str, scales: Scales, alpha: float) -> Comparison:
+def _compared(cell: Cell | None, best: Cell | None, metric: str, scales: Scales, alpha: float) -> PairComparison:
     found = paired_values(best, cell, metric, scales)
     samples = found.samples
     if best is not None and cell is not None and not found.scale.is_usable:  # it has values, if no scores

@@ -17,7 +17,7 @@ from lobench.analysis.scores.baseline_file import find_baselines
 from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.intervals import Interval, metric_mean
-from lobench.analysis.store.subjects import Subject, subjects_of
+from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.core.case import CaseInfo
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
@@ -205,7 +205,7 @@ def _scores(event: CheckpointFinished, suites: Sequence[str], names: Sequence[st
     return [number for number in found if not math.isnan(number.value)]
 
 
-def _score(subject: Subject, cases: Iterable[str], scales: Scales, *, suite: str = "", case: str = "") -> Number:
+def _score(subject: StoredSubject, cases: Iterable[str], scales: Scales, *, suite: str = "", case: str = "") -> Number:
     kept = {identity: subject.cells[identity] for identity in cases}
     is_tuned = kept.keys() <= scales.tuned.keys()
     interval = mean_score(replace(subject, cells=kept), None, scales).interval if is_tuned else Interval()

@@ -15,11 +15,17 @@ from lobench.analysis.comparisons.paired_values import PairedValues, samples_of,
 from lobench.analysis.comparisons.summary import differences, improvement, is_changed
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import SIGNED, are_plain, say_nothing, silence
-from lobench.analysis.stats.comparison import Comparison, MeanDifference, compare_cases, effect_words, mean_difference
+from lobench.analysis.stats.comparison import (
+    MeanDifference,
+    PairComparison,
+    compare_cases,
+    effect_words,
+    mean_difference,
+)
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.store.snapshot import case_names
-from lobench.analysis.store.subjects import Subject, headline_metrics
+from lobench.analysis.store.subjects import StoredSubject, headline_metrics
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
 from lobench.core.metric import UnknownDirection
@@ -45,7 +51,7 @@ class MetricEffect:
     """
 
     metric: str
-    comparison: Comparison
+    comparison: PairComparison
     gate: GateReport
     improvement: Interval
     num_pairs: int
@@ -68,8 +74,8 @@ class Compared:
       num_exploded: Of A and of B, seeds that ended above twice their start, without having diverged.
     """
 
-    a: Subject
-    b: Subject
+    a: StoredSubject
+    b: StoredSubject
     effects: tuple[MetricEffect, ...]
     cases: Mapping[str, CaseInfo]
     changed: tuple[str, ...]
@@ -85,7 +91,7 @@ class Compared:
 
 
 def compare_subjects(
-    subjects: Sequence[Subject],
+    subjects: Sequence[StoredSubject],
     *,
     metrics: Sequence[str] = (),
     rules: GateRules | None = None,
@@ -110,9 +116,9 @@ def compare_subjects(
 
 
 def _compared(
-    first: Subject,
-    other: Subject,
-    subjects: Sequence[Subject],
+    first: StoredSubject,
+    other: StoredSubject,
+    subjects: Sequence[StoredSubject],
     metrics: Sequence[str],
     rules: GateRules,
     scales: Scales,
@@ -147,7 +153,7 @@ def _compared(
     )
 
 
-def _on_common_forms(a: Subject, b: Subject) -> tuple[Subject, Subject]:
+def _on_common_forms(a: StoredSubject, b: StoredSubject) -> tuple[StoredSubject, StoredSubject]:
     """Returns both with the cells that are to be compared: those of former forms only where they share no others."""
     common = a.every_form().keys() & b.every_form().keys()
     if a.cells.keys() & b.cells.keys() or not common:
@@ -159,11 +165,11 @@ def _on_common_forms(a: Subject, b: Subject) -> tuple[Subject, Subject]:
     return former_a, former_b
 
 
-def _names(subject: Subject) -> str:
+def _names(subject: StoredSubject) -> str:
     return ", ".join(sorted(f"{cell.case.suite}/{cell.case.name}" for cell in subject.cells.values())) or "none"
 
 
-def _metrics(subjects: Sequence[Subject], asked: Sequence[str]) -> list[tuple[str, str | None]]:
+def _metrics(subjects: Sequence[StoredSubject], asked: Sequence[str]) -> list[tuple[str, str | None]]:
     """Returns each metric with its label; None stands for the primary metric of each case, where they differ."""
     known = set().union(*(subject.metrics() for subject in subjects))
     for metric in asked:
@@ -173,8 +179,8 @@ def _metrics(subjects: Sequence[Subject], asked: Sequence[str]) -> list[tuple[st
 
 
 def _effect(
-    a: Subject,
-    b: Subject,
+    a: StoredSubject,
+    b: StoredSubject,
     label: str,
     metric: str | None,
     scales: Scales,
@@ -226,7 +232,7 @@ class _Ends:
     samples: Samples
 
     @classmethod
-    def of(cls, a: Subject, b: Subject, identity: str, metric: str, scales: Scales) -> _Ends | None:
+    def of(cls, a: StoredSubject, b: StoredSubject, identity: str, metric: str, scales: Scales) -> _Ends | None:
         if identity not in a.cells or identity not in b.cells:
             return None
         cells = [side.cells[identity] for side in (a, b)]
@@ -276,7 +282,7 @@ def _note(ends: _Ends, values: PairedValues, paired: MeanDifference, is_signed: 
     return "; ".join(found)
 
 
-def _changed(a: Subject, b: Subject) -> tuple[str, ...]:
+def _changed(a: StoredSubject, b: StoredSubject) -> tuple[str, ...]:
     """Returns the names of cases that both have, in forms that they do not share."""
     found = {identity: cell.case for side in (a, b) for identity, cell in side.cells.items()}
     names = {f"{case.suite}/{case.name}" for identity, case in found.items() if is_changed(identity, a, b)}

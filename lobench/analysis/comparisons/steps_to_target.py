@@ -12,7 +12,7 @@ from lobench.analysis.comparisons.paired_values import samples_of
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.comparison import MeanDifference, mean_difference
 from lobench.analysis.stats.intervals import Interval, stratified_t_mean
-from lobench.analysis.store.subjects import Cell, Subject
+from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, UnknownDirection
 
@@ -124,7 +124,9 @@ def _median(values: Sequence[float], alpha: float) -> Interval:
     return Interval(mean=middle, lower=ordered[place - 1], upper=ordered[n - place], method="sign")
 
 
-def compare_steps(a: Subject, b: Subject, target: Target, scales: Scales, *, alpha: float = 0.05) -> list[CaseSteps]:
+def compare_steps(
+    a: StoredSubject, b: StoredSubject, target: Target, scales: Scales, *, alpha: float = 0.05
+) -> list[CaseSteps]:
     """Returns how two subjects reach a target, on each case that both were evaluated on.
 
     Raises:

@@ -15,12 +15,12 @@ from lobench.analysis.scores.baseline_file import BaselineCase
 from lobench.analysis.scores.mean_scores import MeanScore, mean_score
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.aggregates import iqm_interval, probability_of_improvement_interval
-from lobench.analysis.stats.comparison import CaseEffect, Comparison, Effect, compare_cases
+from lobench.analysis.stats.comparison import CaseEffect, Effect, PairComparison, compare_cases
 from lobench.analysis.stats.intervals import Interval, stratified_t_mean
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.speedup import BaselineCurve, Form, Speedup, speedup
 from lobench.analysis.store.snapshot import Reading, read_store
-from lobench.analysis.store.subjects import Cell, Subject, headline_metrics, place_of
+from lobench.analysis.store.subjects import Cell, StoredSubject, headline_metrics, place_of
 from lobench.core.case import HEADLINES, ROLES, CaseInfo
 from lobench.core.result import mean_of
 from lobench.core.wording import counted
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-def improvement(a: Subject, b: Subject, metric: str | None, scales: Scales) -> Interval:
+def improvement(a: StoredSubject, b: StoredSubject, metric: str | None, scales: Scales) -> Interval:
     """Returns P(better), the chance that a seed of B ends better than one of A: the mean over their common cases.
 
     It is of the final values, unclipped, so that no scale is needed; a diverged seed is worse than any other.
@@ -55,7 +55,7 @@ def improvement(a: Subject, b: Subject, metric: str | None, scales: Scales) -> I
     return probability_of_improvement_interval(ours, theirs) if ours else Interval()
 
 
-def seeds_say(comparison: Comparison, found: Interval) -> str:
+def seeds_say(comparison: PairComparison, found: Interval) -> str:
     """Returns what P(better) shows where the mean of the scores does not: a few seeds may decide a mean; else ""."""
     if found.lower > 0.5 and comparison.verdict is not Effect.BETTER:
         return f"better on more seeds than not, P = {found.mean:.2f}"
@@ -64,7 +64,7 @@ def seeds_say(comparison: Comparison, found: Interval) -> str:
     return ""
 
 
-def differences(a: Subject, b: Subject, metric: str | None, scales: Scales) -> dict[str, PairedValues]:
+def differences(a: StoredSubject, b: StoredSubject, metric: str | None, scales: Scales) -> dict[str, PairedValues]:
     """Returns what B is compared with A by, by the identity of the case; see `paired_values`.
 
     A case that only one side was evaluated on, or whose evaluation gave no curves, has no common seed: it is there,
@@ -84,7 +84,7 @@ def differences(a: Subject, b: Subject, metric: str | None, scales: Scales) -> d
     return found
 
 
-def is_changed(identity: str, a: Subject, b: Subject) -> bool:
+def is_changed(identity: str, a: StoredSubject, b: StoredSubject) -> bool:
     """Returns whether a case is one side's alone, and the other side has another form of it."""
     sides = (a, b) if identity in a.cells else (b, a)
     if identity in sides[1].cells:
@@ -120,7 +120,7 @@ class CaseFinding:
 class AgainstTuned:
     """A subject against the tuned baseline's own seeds, over the cases that have a baseline; better: above tuned."""
 
-    comparison: Comparison | None = None
+    comparison: PairComparison | None = None
 
     @property
     def difference(self) -> Interval:
@@ -294,7 +294,7 @@ class Findings:
                 found[identity] = paired_values(tuned, cell, name, self.scales).samples
         return AgainstTuned(comparison=compare_cases(found)) if found else AgainstTuned()
 
-    def comparison(self, before: int, after: int, metric: str, *, alpha: float = 0.05) -> Comparison | None:
+    def comparison(self, before: int, after: int, metric: str, *, alpha: float = 0.05) -> PairComparison | None:
         """Compares two subjects, paired by seed; None where they share no case."""
         sides = [self.reading.subjects[place] for place in (before, after)]
         if not sides[0].cells.keys() & sides[1].cells.keys():
@@ -307,16 +307,16 @@ class Findings:
         first, shown = (self.reading.subjects[place] for place in (self.first, self.shown))
         return improvement(first, shown, None, self.scales)
 
-    def change(self) -> Comparison | None:
+    def change(self) -> PairComparison | None:
         """Compares the shown subject with the first one; None where they are one, or share no case."""
         return None if self.first == self.shown else self.comparison(self.first, self.shown, "primary")
 
-    def shown_cases(self, comparison: Comparison | None) -> list[CaseFinding]:
+    def shown_cases(self, comparison: PairComparison | None) -> list[CaseFinding]:
         """Returns what the shown subject did on each case that it gave curves on."""
         places = range(len(self.reading.cases))
         return [found for case in places if (found := self.case(self.shown, case, comparison)) is not None]
 
-    def case(self, subject: int, case: int, comparison: Comparison | None) -> CaseFinding | None:
+    def case(self, subject: int, case: int, comparison: PairComparison | None) -> CaseFinding | None:
         """Returns what a subject did on a case; None where it gave no curve."""
         cell = self.reading.cell(subject, case)
         if cell is None or not cell.seeds:

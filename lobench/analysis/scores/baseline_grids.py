@@ -11,10 +11,19 @@ from pathlib import Path
 from lobench.core.errors import ConfigError
 from lobench.core.search.search import SearchStrategy, search_seed
 from lobench.core.search.space import Space
-from lobench.core.trials import Course
+from lobench.core.trials import TrialCourse
 from lobench.core.wording import one_line_of
 
-__all__ = ["GRIDS", "Grid", "Searched", "algoperf_grid", "grid_from_file", "named_grid", "untuned", "velo_grid"]
+__all__ = [
+    "GRIDS",
+    "BaselineGrid",
+    "BaselineSearch",
+    "algoperf_grid",
+    "grid_from_file",
+    "named_grid",
+    "untuned",
+    "velo_grid",
+]
 
 _WAVE = 8  # points of a search that learns from each wave; they are one program
 
@@ -23,7 +32,7 @@ Run = Callable[[Sequence[Mapping[str, float]]], Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class BaselineGrid:
     """Points to try; within a study the best one wins, and the baseline is the mean of the studies' winners.
 
     Attributes:
@@ -41,14 +50,14 @@ class Grid:
         """Of the hyperparameters."""
         return list(self.points[0])
 
-    def tried(self, run: Run) -> Grid:
+    def tried(self, run: Run) -> BaselineGrid:
         """Has all points trained, at once, and returns them."""
         run(self.points)
         return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Searched:
+class BaselineSearch:
     """A search instead of a grid: the same strategies, spaces and waves as an experiment's, one study.
 
     Attributes:
@@ -66,9 +75,9 @@ class Searched:
         """Of the hyperparameters."""
         return [parameter.path for parameter in self.space.parameters]
 
-    def tried(self, run: Run) -> Grid:
+    def tried(self, run: Run) -> BaselineGrid:
         """Has wave after wave trained, and returns all their points."""
-        course = Course(
+        course = TrialCourse(
             self.strategy, self.space, seed=search_seed(0, self.name), width=_WAVE, num_trials=self.num_trials
         )
         while new := course.advance():
@@ -76,7 +85,7 @@ class Searched:
             for trial, value in zip(new, worth, strict=True):
                 course.set(trial.number, "done", value)
         points = tuple(_numbers(trial.parameters) for trial in course.trials)
-        return Grid(name=self.name, points=points, studies=(0,) * len(points))
+        return BaselineGrid(name=self.name, points=points, studies=(0,) * len(points))
 
 
 def _numbers(values: Mapping[str, object]) -> dict[str, float]:
@@ -87,21 +96,21 @@ def _numbers(values: Mapping[str, object]) -> dict[str, float]:
     return found
 
 
-def velo_grid() -> Grid:
+def velo_grid() -> BaselineGrid:
     """Returns the learning rates {1, 3} x 10^{-7..-1} and 1: fifteen points, one study.
 
     Source: Metz et al. 2022 (VeLO), the baselines of google/learned_optimization.
     """
     rates = [float(f"{factor}e{exponent}") for exponent in range(-7, 0) for factor in (1, 3)] + [1.0]
-    return Grid(name="velo", points=tuple({"learning_rate": rate} for rate in rates), studies=(0,) * len(rates))
+    return BaselineGrid(name="velo", points=tuple({"learning_rate": rate} for rate in rates), studies=(0,) * len(rates))
 
 
-def untuned(name: str = "defaults") -> Grid:
+def untuned(name: str = "defaults") -> BaselineGrid:
     """Returns the one point of an optimizer as it is."""
-    return Grid(name=name, points=({},), studies=(0,))
+    return BaselineGrid(name=name, points=({},), studies=(0,))
 
 
-def algoperf_grid() -> Grid:
+def algoperf_grid() -> BaselineGrid:
     """Returns AlgoPerf's space for AdamW: three studies of five quasi-random points.
 
     Learning rate log-uniform in [1e-4, 1e-2], 1 - beta1 in [.02, .5], weight decay in [5e-3, 1]. Each study is the
@@ -123,10 +132,10 @@ def algoperf_grid() -> Grid:
             point = {"learning_rate": rate, "b1": 1 - one_minus_b1, "weight_decay": decay}
             points.append({name: float(f"{value:.6g}") for name, value in point.items()})
             studies.append(study)
-    return Grid(name="algoperf", points=tuple(points), studies=tuple(studies))
+    return BaselineGrid(name="algoperf", points=tuple(points), studies=tuple(studies))
 
 
-def grid_from_file(path: Path) -> Grid:
+def grid_from_file(path: Path) -> BaselineGrid:
     """Reads a JSON list of points (`[{"learning_rate": 0.1}, ...]`), one study; the grid has the file's name.
 
     Raises:
@@ -154,12 +163,12 @@ def grid_from_file(path: Path) -> Grid:
             got=repr(path.stem),
             next_step="call the file otherwise",
         )
-    return Grid(name=path.stem, points=tuple(rows), studies=(0,) * len(rows))
+    return BaselineGrid(name=path.stem, points=tuple(rows), studies=(0,) * len(rows))
 
 
-GRIDS: Mapping[str, Callable[[], Grid]] = {"velo": velo_grid, "algoperf": algoperf_grid, "defaults": untuned}
+GRIDS: Mapping[str, Callable[[], BaselineGrid]] = {"velo": velo_grid, "algoperf": algoperf_grid, "defaults": untuned}
 
 
-def named_grid(name: str) -> Grid:
+def named_grid(name: str) -> BaselineGrid:
     """Returns the grid that `--grid` names: velo, algoperf, defaults, or the path of a file."""
     return GRIDS[name]() if name in GRIDS else grid_from_file(Path(name))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lobench.analysis.scores.mean_scores import MeanScore, mean_score
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.store.subjects import Cell, Subject, place_of, subjects_of
+from lobench.analysis.store.subjects import Cell, StoredSubject, place_of, subjects_of
 from lobench.core.result import mean_of
 from lobench.core.subject import Subject as Who
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -44,7 +44,7 @@ class Scored:
       label: Whose baselines score 1; "" where there are none.
     """
 
-    subject: Subject
+    subject: StoredSubject
     score: MeanScore | None
     num_untuned: int
     label: str
@@ -63,7 +63,7 @@ class StoreScores:
     def __init__(self, ledger: Ledger, places: Sequence[Path]) -> None:
         self._ledger, self._places = ledger, tuple(places)
         self._forms: dict[tuple[str, str, str], tuple[float, str]] = {}  # the last of each case, and when it was
-        self._subjects: dict[str, list[Subject]] = {}  # by theta's hash
+        self._subjects: dict[str, list[StoredSubject]] = {}  # by theta's hash
 
     def of(self, asked: Collection[Who]) -> list[Scored]:
         """Returns what the store says of these now, by their outer steps.
@@ -79,10 +79,10 @@ class StoreScores:
         """Returns all that was read; before `of` was called that is nothing."""
         return self._scored(self._known())
 
-    def _known(self) -> list[Subject]:
+    def _known(self) -> list[StoredSubject]:
         return [one for found in self._subjects.values() for one in found]
 
-    def _scored(self, subjects: Sequence[Subject]) -> list[Scored]:
+    def _scored(self, subjects: Sequence[StoredSubject]) -> list[Scored]:
         known = sorted(self._known(), key=_place)
         scales = Scales.of(known, self._places)
         found = [_scored(one, scales) for one in sorted(subjects, key=_place)]
@@ -91,7 +91,7 @@ class StoreScores:
         means = [(one, mean_score(one, None, scales).interval.mean) for one in known]
         return [one if one.score is not None else _with_fallback(one, scales, means) for one in found]
 
-    def _read(self, hashes: Collection[str]) -> list[Subject]:
+    def _read(self, hashes: Collection[str]) -> list[StoredSubject]:
         """Reads what is stored of these, and returns it; everything at the first time, and after a case was changed."""
         is_first = not self._subjects
         rows = [row for sha256 in (hashes if not is_first else [""]) for row in self._ledger.evaluations(sha256)]
@@ -116,13 +116,13 @@ class StoreScores:
         return is_changed
 
 
-def _scored(subject: Subject, scales: Scales) -> Scored:
+def _scored(subject: StoredSubject, scales: Scales) -> Scored:
     num_untuned = len(subject.cells.keys() - scales.tuned.keys())
     score = None if num_untuned else mean_score(subject, None, scales)
     return Scored(subject=subject, score=score, num_untuned=num_untuned, label=scales.label)
 
 
-def _with_fallback(scored: Scored, scales: Scales, means: Sequence[tuple[Subject, float]]) -> Scored:
+def _with_fallback(scored: Scored, scales: Scales, means: Sequence[tuple[StoredSubject, float]]) -> Scored:
     """Returns a subject's score with what stands for it; `means` are of everyone, in order."""
     own = scored.subject
     before = [
@@ -149,7 +149,7 @@ def _final(cell: Cell) -> float:
     return mean_of(values) if values else math.nan
 
 
-def _without_curves(subject: Subject) -> Subject:
+def _without_curves(subject: StoredSubject) -> StoredSubject:
     """Returns what scores are made of where a case has a baseline."""
     cells, former = (
         {identity: dataclasses.replace(cell, sources={}) for identity, cell in part.items()}
@@ -158,5 +158,5 @@ def _without_curves(subject: Subject) -> Subject:
     return dataclasses.replace(subject, cells=cells, former=former)
 
 
-def _place(subject: Subject) -> tuple[int, int]:
+def _place(subject: StoredSubject) -> tuple[int, int]:
     return subject.who.generation, subject.who.outer_step

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import DIVERGED_SCORE
 from lobench.analysis.stats.intervals import Interval, stratified_t_mean
-from lobench.analysis.store.subjects import Subject
+from lobench.analysis.store.subjects import StoredSubject
 from lobench.core.result import mean_of
 
 __all__ = ["MeanScore", "Ranked", "mean_score", "rank"]
@@ -51,7 +51,9 @@ class MeanScore:
         )
 
 
-def mean_score(subject: Subject, metric: str | None, scales: Scales, cases: Iterable[str] | None = None) -> MeanScore:
+def mean_score(
+    subject: StoredSubject, metric: str | None, scales: Scales, cases: Iterable[str] | None = None
+) -> MeanScore:
     """Returns the headline of a subject.
 
     Args:
@@ -80,7 +82,7 @@ class Ranked:
       num_diverged, num_exploded: Seeds that diverged, and others that ended above twice their start.
     """
 
-    subject: Subject
+    subject: StoredSubject
     score: Interval
     worth: float
     num_cases: int
@@ -89,7 +91,7 @@ class Ranked:
     num_lost: int
 
 
-def rank(subjects: Sequence[Subject], metric: str | None, scales: Scales) -> list[Ranked]:
+def rank(subjects: Sequence[StoredSubject], metric: str | None, scales: Scales) -> list[Ranked]:
     """Returns those subjects that were evaluated on most cases, the best first; a theta seen twice counts once.
 
     Args:
@@ -102,7 +104,7 @@ def rank(subjects: Sequence[Subject], metric: str | None, scales: Scales) -> lis
     return sorted(found, key=lambda ranked: (math.isnan(ranked.worth), -ranked.worth))
 
 
-def _ranked(subject: Subject, metric: str | None, scales: Scales) -> Ranked:
+def _ranked(subject: StoredSubject, metric: str | None, scales: Scales) -> Ranked:
     found = mean_score(subject, metric, scales)
     means = []
     for identity, cell in subject.cells.items():

@@ -18,7 +18,7 @@ from lobench.analysis.scores.baseline_file import (
 )
 from lobench.analysis.scores.score_scale import ScoreScale, exploded, is_signed, merits, scores
 from lobench.analysis.store.snapshot import case_names
-from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, Subject
+from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject
 from lobench.core.case import CaseInfo
 from lobench.core.metric import Direction, direction_of, how_to_declare
 from lobench.core.wording import counted
@@ -52,7 +52,7 @@ class Scales:
     _starts: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def of(cls, subjects: Iterable[Subject], places: Sequence[Path] | None = ()) -> Scales:
+    def of(cls, subjects: Iterable[StoredSubject], places: Sequence[Path] | None = ()) -> Scales:
         """Returns the scales of all cases that the subjects have.
 
         Args:

@@ -18,7 +18,7 @@ from lobench.analysis.scores.baseline_file import BaselineCase
 from lobench.analysis.scores.fallback_scale import own_scale
 from lobench.analysis.scores.scales import Scales, seed_scores
 from lobench.analysis.scores.score_scale import SIGNED, is_signed
-from lobench.analysis.store.subjects import Cell, Subject, subject_of
+from lobench.analysis.store.subjects import Cell, StoredSubject, subject_of
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError
 from lobench.core.metric import Direction, UnknownDirection
@@ -56,7 +56,7 @@ def fitness(
     return math.fsum(means) / len(means)
 
 
-def _direction(scales: Scales, case: CaseInfo, subject: Subject) -> Direction:
+def _direction(scales: Scales, case: CaseInfo, subject: StoredSubject) -> Direction:
     direction = scales.direction(case, case.primary_metric)
     if direction is None:
         raise UnknownDirection(case.primary_metric, where=f"{case.suite}/{case.name} of {subject.label}")

@@ -16,9 +16,9 @@ from lobench.analysis.stats.proportions import Counts, p_fewer, p_more, two_side
 
 __all__ = [
     "CaseEffect",
-    "Comparison",
     "Effect",
     "MeanDifference",
+    "PairComparison",
     "compare_cases",
     "comparison_words",
     "counts_of",
@@ -93,7 +93,7 @@ class CaseEffect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class PairComparison:
     """B against A over cases.
 
     Attributes:
@@ -221,7 +221,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(value) for value in adjusted]
 
 
-def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Comparison:
+def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> PairComparison:
     """Compares B with A on every case and overall.
 
     Args:
@@ -246,7 +246,7 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Com
     level = alpha if math.isnan(p_diverged) else alpha / 2
     p_value = _either(p_converged, p_diverged)
     fewer = sum(one.b for one in counts) < sum(one.a for one in counts)
-    return Comparison(
+    return PairComparison(
         cases=cases,
         overall=_interval(mean, level) if mean else Interval(),
         p_value=p_value,
@@ -299,7 +299,7 @@ def effect_words(found: MeanDifference, alpha: float = 0.05) -> str:
     return _words(found.mean, found.p_converged, shared, counts, found.p_diverged, alpha)
 
 
-def comparison_words(found: Comparison) -> str:
+def comparison_words(found: PairComparison) -> str:
     """Returns the same of the mean over the cases."""
     return _words(found.overall.mean, found.p_converged, "seeds", found.diverged, found.p_diverged, found.alpha)
 

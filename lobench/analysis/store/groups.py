@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lobench.analysis.store.subjects import Subject
+from lobench.analysis.store.subjects import StoredSubject
 from lobench.core.subject import Subject as Who
 
 __all__ = ["Lineup", "are_by_step", "lineup_of", "run_names"]
@@ -65,7 +65,7 @@ class Lineup:
         return list(dict.fromkeys([shown, *own[:1], *others]))
 
 
-def lineup_of(subjects: Sequence[Subject], *, are_methods: bool = False) -> Lineup:
+def lineup_of(subjects: Sequence[StoredSubject], *, are_methods: bool = False) -> Lineup:
     """Tells runs from methods.
 
     Two checkpoints are of one run where a watch says so; else where they lie in one folder under names that differ by
@@ -92,11 +92,11 @@ def _run_of(who: Who) -> tuple[object, ...]:
     return (who.run, who.variant) if who.run else (folder, _NUMBER.sub("#", name), who.variant)
 
 
-def _by_step(subjects: Sequence[Subject], places: Sequence[int]) -> dict[tuple[int, int], int]:
+def _by_step(subjects: Sequence[StoredSubject], places: Sequence[int]) -> dict[tuple[int, int], int]:
     return {(subjects[place].who.generation, subjects[place].who.outer_step): place for place in places}
 
 
-def _by_optimizer(subjects: Sequence[Subject], places: Sequence[int]) -> list[list[int]]:
+def _by_optimizer(subjects: Sequence[StoredSubject], places: Sequence[int]) -> list[list[int]]:
     """Parts a run that was evaluated with two optimizers' bindings: each of its checkpoints is two subjects then."""
     if len(_by_step(subjects, places)) == len(places):
         return [list(places)]
@@ -106,13 +106,13 @@ def _by_optimizer(subjects: Sequence[Subject], places: Sequence[int]) -> list[li
     return list(parts.values())
 
 
-def are_by_step(subjects: Sequence[Subject], runs: Sequence[Sequence[int]]) -> bool:
+def are_by_step(subjects: Sequence[StoredSubject], runs: Sequence[Sequence[int]]) -> bool:
     """Whether outer steps rise along every run; those of a population begin again in a later generation."""
     steps = ([subjects[place].who.outer_step for place in run] for run in runs)
     return all(before < after for one in steps for before, after in itertools.pairwise(one))
 
 
-def run_names(subjects: Sequence[Subject], runs: Sequence[Sequence[int]]) -> list[str]:
+def run_names(subjects: Sequence[StoredSubject], runs: Sequence[Sequence[int]]) -> list[str]:
     """Returns what to call each run: by its place in a population, its bindings or its folder, what tells it first."""
     whos = [subjects[run[0]].who for run in runs]
     folders = [who.uri.rstrip("/").rpartition("/")[0] for who in whos]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from lobench.analysis.store.names import names_of, one_called
 from lobench.analysis.store.search_history import best_trials, chosen_by_search
 from lobench.analysis.store.snapshot import Reading, case_names, read_store
-from lobench.analysis.store.subjects import Cell, Subject, place_of, subject_of
+from lobench.analysis.store.subjects import Cell, StoredSubject, place_of, subject_of
 from lobench.core.case import CaseInfo
 from lobench.core.errors import ConfigError, UsageError, suggestion
 from lobench.core.result import mean_of
@@ -208,7 +208,7 @@ def _bindings_of_methods(config: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def _method(sessions: Mapping[int, Sequence[_Part]], *, is_command: bool) -> Subject:
+def _method(sessions: Mapping[int, Sequence[_Part]], *, is_command: bool) -> StoredSubject:
     """Returns one method as a subject whose seeds are its sessions.
 
     A session of an optimizer, or of a checkpoint, is a seed of its evaluations. A session of a command is a whole
@@ -273,7 +273,7 @@ def _of_sessions(cells: Mapping[int, Cell]) -> Cell:
     )
 
 
-def hyperparameters(subject: Subject) -> str:
+def hyperparameters(subject: StoredSubject) -> str:
     """Returns the bindings that a subject was trained with and its label does not say; "" where there are none."""
     who = subject.who
     text = "; ".join(who.variant.bindings)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from lobench.analysis.store.snapshot import Searched
-from lobench.analysis.store.subjects import Subject
+from lobench.analysis.store.subjects import StoredSubject
 from lobench.core.search.search import Trial, best_trial
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.store.experiments import TrialRow
 
-__all__ = ["Axis", "Course", "best_trials", "chosen_by_search", "courses_of", "trial_of"]
+__all__ = ["Axis", "StoppedTrials", "best_trials", "chosen_by_search", "courses_of", "trial_of"]
 
 _LOG_FROM = 50.0  # positive values that span more than this factor are shown by their logarithms
 
@@ -57,8 +57,8 @@ def best_trials(
 
 
 def chosen_by_search(
-    sessions: Mapping[int, Sequence[_Part]], make: Callable[[Mapping[int, Sequence[_Part]]], Subject]
-) -> tuple[Subject, Searched]:
+    sessions: Mapping[int, Sequence[_Part]], make: Callable[[Mapping[int, Sequence[_Part]]], StoredSubject]
+) -> tuple[StoredSubject, Searched]:
     """Returns the best trial on the seeds that chose nothing, as far as there are some, and as its search saw it."""
     own = _of(sessions, lambda part: part.seed < FIRST_REPORT_SEED)
     fresh = _of(sessions, lambda part: part.seed >= FIRST_REPORT_SEED)
@@ -91,7 +91,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class StoppedTrials:
     """A search that has ended some of its trials.
 
     Attributes:
@@ -117,7 +117,7 @@ class Course:
         return sum(math.isnan(value) for value in self.fitness.values)
 
 
-def courses_of(trials: Sequence[TrialRow], labels: Mapping[str, str]) -> list[Course]:
+def courses_of(trials: Sequence[TrialRow], labels: Mapping[str, str]) -> list[StoppedTrials]:
     """Returns the searches among the trials of an experiment, in the order in which they come.
 
     Args:
@@ -130,7 +130,7 @@ def courses_of(trials: Sequence[TrialRow], labels: Mapping[str, str]) -> list[Co
     return [_course(method, labels.get(method, method), rows) for method, rows in found.items()]
 
 
-def _course(method: str, label: str, rows: Sequence[TrialRow]) -> Course:
+def _course(method: str, label: str, rows: Sequence[TrialRow]) -> StoppedTrials:
     ended = sorted((row for row in rows if row.state not in ("waiting", "running")), key=lambda row: row.number)
     trials = [dataclasses.replace(trial_of(row), number=place) for place, row in enumerate(ended)]
     best: list[int | None] = []
@@ -140,7 +140,7 @@ def _course(method: str, label: str, rows: Sequence[TrialRow]) -> Course:
         best.append(so_far.number if so_far is not None else None)
     paths = dict.fromkeys(path for row in ended for path in row.parameters)
     finite = (trial.fitness if trial.is_feasible else math.nan for trial in trials)
-    return Course(
+    return StoppedTrials(
         method=method,
         label=label,
         numbers=tuple(row.number for row in ended),

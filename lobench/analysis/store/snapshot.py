@@ -10,7 +10,7 @@ from pathlib import Path
 from lobench.analysis.store.groups import Lineup, lineup_of
 from lobench.analysis.store.subjects import (
     Cell,
-    Subject,
+    StoredSubject,
     current_forms,
     last_on_most_cases,
     last_subject,
@@ -35,7 +35,7 @@ class Searched:
       is_fresh: Whether the method itself has other seeds, which chose nothing.
     """
 
-    subject: Subject
+    subject: StoredSubject
     is_fresh: bool
 
 
@@ -58,7 +58,7 @@ class Reading:
     """
 
     store: Path
-    subjects: tuple[Subject, ...]
+    subjects: tuple[StoredSubject, ...]
     cases: tuple[CaseInfo, ...]
     rows: tuple[EvaluationRow, ...]
     events: tuple[tuple[str, Mapping[str, object]], ...] = ()
@@ -129,7 +129,7 @@ class Reading:
         return self.names[self.cases[case].identity]
 
 
-def _labels(subjects: Sequence[Subject]) -> list[str]:
+def _labels(subjects: Sequence[StoredSubject]) -> list[str]:
     steps = Counter((one.who.generation, one.who.outer_step) for one in subjects if one.who.has_theta)
     found = []
     for subject in subjects:
@@ -144,7 +144,7 @@ def _labels(subjects: Sequence[Subject]) -> list[str]:
     return found
 
 
-def _told_apart(namesakes: Sequence[Subject]) -> list[str]:
+def _told_apart(namesakes: Sequence[StoredSubject]) -> list[str]:
     """Returns labels of subjects of one label: with more of the path, or else the content, or the bindings' hash."""
     parts = [one.who.uri.rstrip("/").split("/") for one in namesakes]
     named = [

@@ -22,7 +22,7 @@ from lobench.engine.store.ledger import EvaluationRow
 __all__ = [
     "LOBENCH_SEEDS",
     "Cell",
-    "Subject",
+    "StoredSubject",
     "are_common",
     "current_forms",
     "headline_metrics",
@@ -120,7 +120,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class StoredSubject:
     """What was evaluated with an optimizer's bindings, as a store holds it.
 
     Attributes:
@@ -139,7 +139,7 @@ class Subject:
     programs: frozenset[Program] = frozenset()
     name: str = ""
 
-    def named(self, name: str) -> Subject:
+    def named(self, name: str) -> StoredSubject:
         """Returns the subject with another label."""
         return dataclasses.replace(self, name=name)
 
@@ -186,13 +186,13 @@ def _places(own: Sequence[int], steps: NDArray[np.int64]) -> NDArray[np.intp]:
 
 def subjects_of(
     rows: Iterable[EvaluationRow], positions: Mapping[Who, int] | None = None, current: set[str] | None = None
-) -> list[Subject]:
+) -> list[StoredSubject]:
     """Returns what a store's evaluations are of, by generation, outer step and first sight.
 
     A checkpoint that was seen at several outer steps is several subjects with the same cells; one that was evaluated
     with several optimizers' bindings is several subjects too. Where a case was evaluated twice on the same seeds (the
     inner program was changed, say) the later evaluation that gave curves counts. Of a case that was changed, the form
-    that the store evaluated last is in `Subject.cells`, on whomever that was.
+    that the store evaluated last is in `StoredSubject.cells`, on whomever that was.
 
     Args:
       positions: In which order they were seen; None: that of their first evaluations.
@@ -207,7 +207,7 @@ def subjects_of(
     found = [subject_of(who, part, current) for who, members in groups.items() for part in _by_optimizer(members)]
     sights = positions or {}
 
-    def place(subject: Subject) -> tuple[int, int, int]:
+    def place(subject: StoredSubject) -> tuple[int, int, int]:
         who = subject.who
         return who.generation, who.outer_step, sights.get(who, -1)
 
@@ -219,7 +219,7 @@ def current_forms(rows: Iterable[EvaluationRow]) -> set[str]:
     return set({place_of(row.case): row.case.identity for row in rows}.values())
 
 
-def last_subject(subjects: Sequence[Subject]) -> Subject:
+def last_subject(subjects: Sequence[StoredSubject]) -> StoredSubject:
     """Returns the last checkpoint among those that were evaluated on most cases: a run's last may be under way.
 
     An optimizer beside the checkpoints, whatever it was evaluated on, is no later one.
@@ -227,13 +227,13 @@ def last_subject(subjects: Sequence[Subject]) -> Subject:
     return last_on_most_cases([subject for subject in subjects if subject.who.has_theta] or subjects)
 
 
-def last_on_most_cases(subjects: Sequence[Subject]) -> Subject:
+def last_on_most_cases(subjects: Sequence[StoredSubject]) -> StoredSubject:
     """Returns the last one, of whatever kind, among those that were evaluated on most cases."""
     most = max(len(subject.cells) for subject in subjects)
     return [subject for subject in subjects if len(subject.cells) == most][-1]
 
 
-def headline_metrics(subjects: Sequence[Subject]) -> list[tuple[str, str | None]]:
+def headline_metrics(subjects: Sequence[StoredSubject]) -> list[tuple[str, str | None]]:
     """Returns the metrics of a headline, each with its label.
 
     The cases' primary one comes first, where they differ under the label `primary` and as None; the losses of train and
@@ -271,7 +271,7 @@ def _by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]
     return list(parts.values())
 
 
-def subject_of(who: Who, rows: Sequence[EvaluationRow], current: set[str]) -> Subject:
+def subject_of(who: Who, rows: Sequence[EvaluationRow], current: set[str]) -> StoredSubject:
     """Returns one subject from the rows of its evaluations, which come in the order of their recording.
 
     Args:
@@ -283,7 +283,7 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: set[str]) -> Su
     cells = {identity: _cell(members) for identity, members in by_case.items()}
     blocks = {id(curves): curves for cell in cells.values() for curves, _ in cell.sources.values()}
     origins = [curves.provenance for curves in blocks.values()]
-    return Subject(
+    return StoredSubject(
         who=who,
         optimizer_hashes=frozenset(row.key.optimizer_hash for row in rows),
         cells={identity: cell for identity, cell in cells.items() if identity in current},

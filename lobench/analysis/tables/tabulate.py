@@ -26,7 +26,7 @@ from lobench.analysis.store.methods import (
     unknown_name,
 )
 from lobench.analysis.store.snapshot import Reading
-from lobench.analysis.store.subjects import Cell, Subject
+from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.analysis.tables.table import Entry, Heading, Line, Panel, TableSpec, Tabulated
 from lobench.core.errors import StoreError
 from lobench.core.metric import how_to_declare
@@ -202,7 +202,7 @@ class _Maker:
             for entry, (place, _) in zip(entries, self._methods, strict=True)
         ]
 
-    def _with_search(self, entry: Entry | None, place: int, mean: Callable[[Subject], float]) -> Entry | None:
+    def _with_search(self, entry: Entry | None, place: int, mean: Callable[[StoredSubject], float]) -> Entry | None:
         """Returns a cell with what its search had found, by the seeds that chose it."""
         search = self._findings.reading.search(place) if place >= 0 else None
         if entry is None or search is None:
@@ -211,7 +211,7 @@ class _Maker:
             return dataclasses.replace(entry, is_chosen=True, is_bold=False)
         return dataclasses.replace(entry, searched=mean(search.subject))
 
-    def _mean_of(self, subject: Subject, case: int, metric: str) -> float:
+    def _mean_of(self, subject: StoredSubject, case: int, metric: str) -> float:
         cell = subject.cells.get(self._findings.reading.cases[case].identity)
         column = cell.finals(metric) if cell is not None else {}
         return mean_of(list(column.values())) if column else math.nan
@@ -303,7 +303,7 @@ class _Maker:
             for entry, (place, _) in zip(entries, self._methods, strict=True)
         ]
 
-    def _mean_of_search(self, subject: Subject, metric: str) -> float:
+    def _mean_of_search(self, subject: StoredSubject, metric: str) -> float:
         found = mean_score(subject, None if metric == "primary" else metric, self._findings.scales)
         return found.over(self._findings.common_cases(metric)).interval.mean
 

@@ -26,7 +26,7 @@ from lobench.core.schedule import Capacity, Drain, Size, StartWorker, Tick, Work
 from lobench.core.subject import SubjectKey
 from lobench.core.wording import headline
 
-__all__ = ["Answer", "RecordedPlanner", "Start", "Step", "digest_of", "read_start", "read_step"]
+__all__ = ["Answer", "LoggedStep", "RecordedPlanner", "Start", "digest_of", "read_start", "read_step"]
 
 _KINDS: Mapping[str, Any] = {
     kind.__name__: kind
@@ -63,7 +63,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class LoggedStep:
     """One event: what the policy answered on it, and a digest of what was decided."""
 
     event: Event
@@ -107,11 +107,11 @@ class RecordedPlanner(Planner):
         self._told.append((event, answer, actions))
         return actions
 
-    def take(self) -> Iterator[Step]:
+    def take(self) -> Iterator[LoggedStep]:
         """Yields what was not fetched yet."""
         told, self._told = self._told, []
         for event, answer, actions in told:
-            yield Step(event=event, answer=answer, digest=digest_of(actions))
+            yield LoggedStep(event=event, answer=answer, digest=digest_of(actions))
 
 
 class _Asked:
@@ -174,8 +174,8 @@ def read_start(line: str) -> Start:
         raise ValueError(f"not the start of a log of decisions: {headline(error)}") from error
 
 
-def read_step(line: str) -> Step:
-    """Reads what `Step.to_line` wrote.
+def read_step(line: str) -> LoggedStep:
+    """Reads what `LoggedStep.to_line` wrote.
 
     Raises:
       ValueError: it is something else.
@@ -183,7 +183,7 @@ def read_step(line: str) -> Step:
     try:
         name, values, digest, *answers = json.loads(line)
         answer = tuple(tuple(positions) for positions in answers[0]) if answers else _NOTHING
-        return Step(event=_event(name, values), answer=answer, digest=digest)  # type: ignore[arg-type]
+        return LoggedStep(event=_event(name, values), answer=answer, digest=digest)  # type: ignore[arg-type]
     except (TypeError, KeyError, AttributeError, IndexError) as error:
         raise ValueError(f"not an event of a log of decisions: {headline(error)}") from error
 

@@ -253,7 +253,7 @@ class Planner:
         """Says in the chief's words what the machine decided; `event` is the result that it decided on."""
         for action in actions:
             match action:
-                case schedule.Lease():
+                case schedule.WorkLease():
                     self._lease(action)
                 case schedule.Ended(work, end, lease, message):
                     if isinstance(work.key, CommandId):
@@ -271,7 +271,7 @@ class Planner:
                 case schedule.StartWorker() | schedule.KillWorker() | schedule.Fail():
                     self._actions.append(action)
 
-    def _lease(self, action: schedule.Lease) -> None:
+    def _lease(self, action: schedule.WorkLease) -> None:
         key = action.work.key
         if isinstance(key, CommandId):
             self._actions.append(events.LeaseCommand(action.worker, action.lease, key))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from lobench.core.planner import events
 from lobench.core.planner.events import Action, EvaluationId, Event
-from lobench.core.planner.log import Answer, Start, Step, digest_of
+from lobench.core.planner.log import Answer, LoggedStep, Start, digest_of
 from lobench.core.schedule import Drain, Fail, KillWorker, Rules, Size, StartWorker, WorkerReady
 from lobench.core.wording import counted
 
@@ -35,7 +35,7 @@ class Replay:
         self.num_steps = 0
         self.differs_at: int | None = None
 
-    def lines(self, steps: Iterable[Step]) -> Iterator[str]:
+    def lines(self, steps: Iterable[LoggedStep]) -> Iterator[str]:
         """Yields what was decided, a line for each decision, until one differs from what was recorded."""
         for step in steps:
             self._tell_time(step.event)

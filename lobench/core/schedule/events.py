@@ -21,13 +21,13 @@ __all__ = [
     "Fail",
     "Forgive",
     "KillWorker",
-    "Lease",
     "Returned",
     "Size",
     "StartWorker",
     "Tick",
     "Why",
     "Work",
+    "WorkLease",
     "WorkerDied",
     "WorkerReady",
 ]
@@ -183,7 +183,7 @@ class KillWorker:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class WorkLease:
     """`companions` are alike: the worker computes them with the work and keeps what it gets, since it is leased them
     next."""
 
@@ -225,4 +225,4 @@ class Fail:
     message: str
 
 
-Action: TypeAlias = StartWorker | KillWorker | Lease | Ended | Death | Fail
+Action: TypeAlias = StartWorker | KillWorker | WorkLease | Ended | Death | Fail

@@ -21,7 +21,7 @@ from lobench.core.schedule.durations import Durations
 from lobench.core.schedule.events import Action, End, Size, Why, Work
 from lobench.core.schedule.groups import Groups
 from lobench.core.schedule.losses import Losses, Rules
-from lobench.core.schedule.queue import Entry, Rank, WorkQueue
+from lobench.core.schedule.queue import QueueEntry, Rank, WorkQueue
 from lobench.core.schedule.workers import Leased, Worker, Workers
 
 __all__ = ["Machine"]
@@ -174,7 +174,7 @@ class Machine:
             self._works[work.key] = work
             size = self._fitting(work.size)
             rank = Rank(1, work.rank, -size.num_cpus, -self._durations.estimate(work))
-            self._queue.push(size, Entry(rank, work.key, work))
+            self._queue.push(size, QueueEntry(rank, work.key, work))
 
     def _drop(self, keys: set[Any]) -> None:
         self._queue.drop(keys)
@@ -183,7 +183,7 @@ class Machine:
         for key in keys - held:
             self._works.pop(key, None)
 
-    def _requeue(self, entry: Entry) -> None:
+    def _requeue(self, entry: QueueEntry) -> None:
         if entry.key in self._dropped:
             self._forget(entry.work)
         else:
@@ -291,7 +291,7 @@ class Machine:
     def _lease_one(self, size: Size, fitting: Sequence[int]) -> None:
         number, why = fitting[0], Why.FIRST
 
-        def choose(entries: Sequence[Entry]) -> int:
+        def choose(entries: Sequence[QueueEntry]) -> int:
             nonlocal number, why
             number, index, why = self._workers.best_pair(fitting, entries)
             return index
@@ -302,7 +302,7 @@ class Machine:
         worker.promised += self._groups.companions(self._queue, size, entry)
         self._lease(number, entry, companions=tuple(other.work for other in worker.promised), why=why)
 
-    def _lease(self, number: int, entry: Entry, *, companions: tuple[Work, ...] = (), why: Why) -> None:
+    def _lease(self, number: int, entry: QueueEntry, *, companions: tuple[Work, ...] = (), why: Why) -> None:
         together, lease = 1 + len(companions), self._next_lease
         self._next_lease += 1
         deadline = self._now + entry.work.timeout_seconds * together
@@ -311,7 +311,7 @@ class Machine:
             lease=lease, entry=entry, since=self._now, deadline=deadline, together=together, is_kept=is_kept
         )
         self._workers.lease(number, leased)
-        self._actions.append(events.Lease(number, lease, entry.work, deadline, companions, why))
+        self._actions.append(events.WorkLease(number, lease, entry.work, deadline, companions, why))
 
     def _make_room(self, size: Size, *, may_kill: bool) -> bool:
         """Starts workers of a size, ending idle ones of other sizes where that makes the room.

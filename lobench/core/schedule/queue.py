@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from lobench.core.schedule.events import Size, Work
 
-__all__ = ["Entry", "Rank", "WorkQueue"]
+__all__ = ["QueueEntry", "Rank", "WorkQueue"]
 
 _WINDOW = 16  # entries looked at for each lease: what keeps a lease O(log n)
 
@@ -31,7 +31,7 @@ class Rank(NamedTuple):
     shortness: float
 
 
-class Entry(NamedTuple):
+class QueueEntry(NamedTuple):
     """One waiting work. Equal ranks fall back on the key, so that the order is total."""
 
     rank: Rank
@@ -42,18 +42,18 @@ class Entry(NamedTuple):
 class _Line:
     """Entries of one size: the first few in order, and a heap of those behind them."""
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, entries: Iterable[QueueEntry] = ()) -> None:
         ordered = sorted(entries)
         self.window, self._rest = ordered[:_WINDOW], ordered[_WINDOW:]  # what is in order is a heap
 
     def __len__(self) -> int:
         return len(self.window) + len(self._rest)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         yield from self.window
         yield from self._rest
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: QueueEntry) -> None:
         if len(self.window) < _WINDOW:
             bisect.insort(self.window, entry)
         elif entry < self.window[-1]:
@@ -62,7 +62,7 @@ class _Line:
         else:
             heapq.heappush(self._rest, entry)
 
-    def pop(self, index: int) -> Entry:
+    def pop(self, index: int) -> QueueEntry:
         """Removes an entry of the window."""
         entry = self.window.pop(index)
         if self._rest:
@@ -79,10 +79,10 @@ class WorkQueue:
     def __bool__(self) -> bool:
         return bool(self._lines)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         return itertools.chain.from_iterable(self._lines.values())
 
-    def push(self, size: Size, entry: Entry) -> None:
+    def push(self, size: Size, entry: QueueEntry) -> None:
         if (line := self._lines.get(size)) is None:
             line = self._lines[size] = _Line()
         line.push(entry)
@@ -94,7 +94,7 @@ class WorkQueue:
     def count(self, size: Size) -> int:
         return len(self._lines.get(size, ()))
 
-    def take(self, size: Size, choose: Callable[[Sequence[Entry]], int]) -> Entry:
+    def take(self, size: Size, choose: Callable[[Sequence[QueueEntry]], int]) -> QueueEntry:
         """Removes one entry: `choose` gets the first few of that size, in order, and returns an index."""
         line = self._lines[size]
         taken = line.pop(choose(line.window))
@@ -102,7 +102,9 @@ class WorkQueue:
             del self._lines[size]
         return taken
 
-    def take_alike(self, size: Size, entry: Entry, choose: Callable[[Sequence[Entry]], Sequence[Entry]]) -> list[Entry]:
+    def take_alike(
+        self, size: Size, entry: QueueEntry, choose: Callable[[Sequence[QueueEntry]], Sequence[QueueEntry]]
+    ) -> list[QueueEntry]:
         """Removes entries that are alike: `choose` gets them all, in order. Takes O(n)."""
         alike = sorted(other for other in self._lines.get(size, ()) if other.work.alike == entry.work.alike)
         taken = list(choose(alike))

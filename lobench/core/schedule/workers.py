@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from lobench.core.schedule.events import Capacity, Size, Why, Work
 from lobench.core.schedule.places import has_place
-from lobench.core.schedule.queue import Entry
+from lobench.core.schedule.queue import QueueEntry
 
 __all__ = ["Leased", "Worker", "Workers"]
 
@@ -28,7 +28,7 @@ class Leased:
     """
 
     lease: int
-    entry: Entry
+    entry: QueueEntry
     since: float
     deadline: float
     together: int = 1
@@ -52,7 +52,7 @@ class Worker:
     ready: bool = False
     lease: Leased | None = None
     compiled: set[str] = field(default_factory=set)
-    promised: list[Entry] = field(default_factory=list)
+    promised: list[QueueEntry] = field(default_factory=list)
 
 
 class Workers:
@@ -182,7 +182,7 @@ class Workers:
         self._earliest = min((leased.deadline for leased in self._busy.values()), default=math.inf)
         return [(number, leased) for number, leased in self._busy.items() if now > leased.deadline]
 
-    def held(self) -> Iterator[Entry]:
+    def held(self) -> Iterator[QueueEntry]:
         """Yields what workers were leased and what they were promised."""
         for worker in self._workers.values():
             if worker.lease is not None:
@@ -270,7 +270,7 @@ class Workers:
                     return chosen
         return []
 
-    def best_pair(self, numbers: Sequence[int], entries: Sequence[Entry]) -> tuple[int, int, Why]:
+    def best_pair(self, numbers: Sequence[int], entries: Sequence[QueueEntry]) -> tuple[int, int, Why]:
         """Picks a worker, and an entry of a queue's first few.
 
         Longest first, unless a worker has compiled one that is nearly as long: compiling again costs more.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from lobench.core.errors import StoreError
-from lobench.core.planner.log import Start, Step, read_start, read_step
+from lobench.core.planner.log import LoggedStep, Start, read_start, read_step
 from lobench.core.wording import cause
 
 __all__ = ["DecisionLog", "read_decisions", "starts_of"]
@@ -41,7 +41,7 @@ class DecisionLog:
         self,
         store: Path,
         start: Start,
-        take: Callable[[], Iterable[Step]],
+        take: Callable[[], Iterable[LoggedStep]],
         *,
         say: Callable[[str], None],
         max_bytes: int = _MAX_BYTES,
@@ -102,7 +102,7 @@ def starts_of(store: Path) -> dict[int, Path]:
     return {int(name): path for path in found if (name := path.name.partition(".")[0]).isdecimal()}
 
 
-def read_decisions(path: Path) -> tuple[Start, Iterator[Step]]:
+def read_decisions(path: Path) -> tuple[Start, Iterator[LoggedStep]]:
     """Reads one start's log; one whose writer was killed ends where that had come to.
 
     Raises:
@@ -117,7 +117,7 @@ def read_decisions(path: Path) -> tuple[Start, Iterator[Step]]:
         raise _damaged(path, error) from error
 
 
-def _steps(path: Path, lines: list[str]) -> Iterator[Step]:
+def _steps(path: Path, lines: list[str]) -> Iterator[LoggedStep]:
     for line in lines:
         if line == f'"{_FULL}"':
             return

@@ -9,10 +9,10 @@ from lobench.core import planner
 from lobench.core.planner import EvaluationId
 from lobench.core.result import Curves, Outcome
 from lobench.engine.checkpoints.spool import Spool
-from lobench.engine.chief.interfaces import Progress
+from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.chief.subjects import Subjects
 from lobench.engine.chief.worker_link import WatchWorkers, finished_of
-from lobench.engine.workers.protocol import Job, Result
+from lobench.engine.workers.protocol import Job, JobResult
 
 __all__ = ["Errands"]
 
@@ -20,7 +20,7 @@ __all__ = ["Errands"]
 class Errands:
     """Sends workers jobs. A job of an optimizer without theta names no file."""
 
-    def __init__(self, subjects: Subjects, spool: Spool, workers: WatchWorkers, progress: Progress) -> None:
+    def __init__(self, subjects: Subjects, spool: Spool, workers: WatchWorkers, progress: WatchProgress) -> None:
         self._subjects, self._spool, self._workers, self._progress = subjects, spool, workers, progress
         self._copies: dict[int, tuple[str, int]] = {}  # by worker, of the theta that it was given
 
@@ -46,7 +46,7 @@ class Errands:
         self._workers.run(action.worker, job)
         return None
 
-    def returned(self, worker: int, result: Result, now: float) -> tuple[planner.Finished, Curves | None]:
+    def returned(self, worker: int, result: JobResult, now: float) -> tuple[planner.Finished, Curves | None]:
         """Returns a worker's result; an error whose theta left the spool meanwhile is void, and is tried again."""
         event, curves = finished_of(worker, result, now)
         before = self._copies.pop(worker, None)

@@ -15,13 +15,13 @@ from lobench.engine.chief.worker_link import WatchWorkers
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import EvaluationFinished
 
-__all__ = ["ERRORS", "Arrivals", "Ending", "Progress", "WatchOptions"]
+__all__ = ["ERRORS", "Arrivals", "Ending", "WatchOptions", "WatchProgress"]
 
 # Outcomes that another try may change, and that make a watch's exit code 3.
 ERRORS = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED)
 
 
-class Progress:
+class WatchProgress:
     """What a watch tells while it runs; the command line shows it. By itself it shows nothing."""
 
     def say(self, line: str) -> None: ...

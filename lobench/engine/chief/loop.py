@@ -22,7 +22,7 @@ from lobench.engine.chief.arrivals import Arriving
 from lobench.engine.chief.case_cache import KnownCases
 from lobench.engine.chief.commands import CommandRuns
 from lobench.engine.chief.dispatch import Errands
-from lobench.engine.chief.interfaces import ERRORS, Arrivals, Ending, Progress, WatchOptions
+from lobench.engine.chief.interfaces import ERRORS, Arrivals, Ending, WatchOptions, WatchProgress
 from lobench.engine.chief.journal import Journal
 from lobench.engine.chief.observers import Observers
 from lobench.engine.chief.signals import Signals
@@ -32,9 +32,9 @@ from lobench.engine.chief.worker_link import Told, WatchWorkers
 from lobench.engine.config.suite_files import SuiteFiles
 from lobench.engine.store.delivery import Deliverer
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.workers.protocol import Described, Failed, Ready, Remark, Result
+from lobench.engine.workers.protocol import Described, Failed, JobResult, Ready, Remark
 from lobench.engine.workers.protocol import Progress as Step
-from lobench.hookspecs import Capacity, CheckpointReader, CheckpointSource, Died, Executor, Notice
+from lobench.hookspecs import CheckpointReader, CheckpointSource, Died, Executor, ExecutorCapacity, Notice
 from lobench.plugins import PluginManager
 
 __all__ = ["Chief"]
@@ -74,7 +74,7 @@ class Chief:
         max_gpus: float,
         deliverer: Deliverer,
         manager: PluginManager,
-        progress: Progress,
+        progress: WatchProgress,
         suite: SuiteFiles,
         options: WatchOptions,
     ) -> None:
@@ -304,11 +304,11 @@ class Chief:
                 self._refuse(variant, "; ".join(messages))
             case (_, Step(lease=lease, step=step)):
                 self._progress.step(lease, step)
-            case (worker, Result() as result):
+            case (worker, JobResult() as result):
                 return [self._errands.returned(worker, result, now)]
             case Died(worker=worker, message=why, lost=lost):
                 return [(planner.WorkerDied(worker, now, why, lost), None)]
-            case Capacity(machines=machines, limit=limit):
+            case ExecutorCapacity(machines=machines, limit=limit):
                 sizes = tuple(planner.Size(int(num_cpus), num_gpus) for num_cpus, num_gpus in machines)
                 return [(planner.Capacity(sizes, limit or math.inf), None)]
             case (_, Remark(line=line)) | Notice(message=line):

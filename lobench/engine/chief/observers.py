@@ -6,7 +6,7 @@ from lobench.core import planner
 from lobench.core.result import Curves
 from lobench.core.subject import Subject
 from lobench.core.wording import headline
-from lobench.engine.chief.interfaces import Progress
+from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.store.delivery import notify
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointSeen, EvaluationFinished
@@ -18,7 +18,7 @@ __all__ = ["Observers"]
 class Observers:
     """The observing hooks of plugins, and the progress of evaluations."""
 
-    def __init__(self, manager: PluginManager, ledger: Ledger, progress: Progress) -> None:
+    def __init__(self, manager: PluginManager, ledger: Ledger, progress: WatchProgress) -> None:
         self._manager, self._ledger, self._progress = manager, ledger, progress
 
     def seen(self, subject: Subject) -> None:

@@ -13,15 +13,15 @@ from lobench.core.planner import Finished, Size
 from lobench.core.result import Curves, Outcome, curves_of
 from lobench.core.subject import Variant
 from lobench.engine.workers import protocol
-from lobench.engine.workers.protocol import Command, Job, Result
-from lobench.hookspecs import Capacity, Died, Executor, Heard, Notice, Said
+from lobench.engine.workers.protocol import Command, Job, JobResult
+from lobench.hookspecs import Died, Executor, ExecutorCapacity, Heard, Notice, Said
 
 __all__ = ["Told", "WatchWorkers", "finished_of"]
 
 _SLOW_START_SECONDS = 60.0
 
 # A worker's number and what it says, or what its executor says.
-Told: TypeAlias = tuple[int, protocol.FromWorker] | Died | Notice | Capacity
+Told: TypeAlias = tuple[int, protocol.FromWorker] | Died | Notice | ExecutorCapacity
 
 
 class WatchWorkers:
@@ -137,7 +137,7 @@ class WatchWorkers:
                 del self._wanted[variant], self._asked[variant]
                 self._is_described = True
                 return [(worker, message), *self._released()]
-            case Result():
+            case JobResult():
                 self._usage.end(worker, time.monotonic())
                 self._away.discard(worker)
                 self._ask()
@@ -186,7 +186,7 @@ class WatchWorkers:
         self._ask()
 
 
-def finished_of(worker: int, result: Result, now: float) -> tuple[Finished, Curves | None]:
+def finished_of(worker: int, result: JobResult, now: float) -> tuple[Finished, Curves | None]:
     """Returns a worker's result; one that cannot be read is the evaluation's error, and the worker is replaced."""
     curves, problem = None, ""
     try:

@@ -12,7 +12,7 @@ from lobench.core.case import CaseInfo
 from lobench.engine.store.database import LedgerPart
 from lobench.engine.store.schema import store_errors
 
-__all__ = ["Described", "DescribedRow"]
+__all__ = ["DescribedRow", "SuiteRows"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class DescribedRow:
     files: Mapping[str, Any]
 
 
-class Described(LedgerPart):
+class SuiteRows(LedgerPart):
     """What a ledger says and is told of suites."""
 
     def record_described(

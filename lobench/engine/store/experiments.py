@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lobench.core.case import SeedBlock
-from lobench.core.experiment import CommandState, Member
+from lobench.core.experiment import CommandState, SessionMember
 from lobench.core.planner import EvaluationId
 from lobench.engine.config.origin import Revision
 from lobench.engine.store.database import LedgerPart
@@ -131,7 +131,7 @@ class Experiments(LedgerPart):
                 for row in rows
             ]
 
-    def add_memberships(self, experiment: int, members: Iterable[Member], *, programs: Collection[str]) -> int:
+    def add_memberships(self, experiment: int, members: Iterable[SessionMember], *, programs: Collection[str]) -> int:
         """Makes evaluations members of an experiment, and returns how many memberships were new.
 
         One without an outcome is left out: it is added when it has one.

@@ -20,7 +20,7 @@ from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject
 from lobench.engine.store.database import StoreLock, transaction
-from lobench.engine.store.described import Described
+from lobench.engine.store.described import SuiteRows
 from lobench.engine.store.experiments import Experiments, label
 from lobench.engine.store.network import LocalCopy, OnProblem, is_network
 from lobench.engine.store.programs import register
@@ -31,7 +31,7 @@ from lobench.engine.store.subject_rows import SIGHTING, values_of
 __all__ = ["EvaluationRow", "Ledger"]
 
 
-class Ledger(Experiments, Described, LedgerReader):
+class Ledger(Experiments, SuiteRows, LedgerReader):
     """Use `Ledger.open`."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """What a chief and its workers say to each other, each message a frozen dataclass.
 
 A chief says `Configure` first. A worker says `Ready` once it has collected its suites, and then answers: `Describe` by
-`Described` or `Failed`, `Job` by `Progress` and `Remark` as often as it likes and one `Result`. Executors carry the
+`Described` or `Failed`, `Job` by `Progress` and `Remark` as often as it likes and one `JobResult`. Executors carry the
 bytes of these and do not open them. What an executor says for itself (`Died`, `Notice`, `Capacity`) is beside its
 protocol in `lobench.hookspecs`.
 """
@@ -29,10 +29,10 @@ __all__ = [
     "FileMark",
     "FromWorker",
     "Job",
+    "JobResult",
     "Progress",
     "Ready",
     "Remark",
-    "Result",
     "ToWorker",
 ]
 
@@ -71,7 +71,7 @@ class Job(Message):
     """One seed block of one case for one subject.
 
     Attributes:
-      lease: Comes back with `Progress` and `Result`.
+      lease: Comes back with `Progress` and `JobResult`.
       case_key: `CaseInfo.key` of a case as it is with these bindings.
       theta_path: File of theta's leaves; "" where there is no theta.
       companions: URI and theta's path of checkpoints whose jobs, otherwise the same, this worker gets next.
@@ -89,7 +89,7 @@ class Job(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command(Message):
-    """A program of the user's, a meta-training say, that has the worker's slot until it ends; `Result` tells how.
+    """A program of the user's, a meta-training say, that has the worker's slot until it ends; `JobResult` tells how.
 
     Attributes:
       words: The program and its arguments.
@@ -177,7 +177,7 @@ class Remark(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result(Message):
+class JobResult(Message):
     """How a job ended.
 
     Attributes:
@@ -194,7 +194,7 @@ class Result(Message):
 
 
 ToWorker: TypeAlias = Job | Command | Describe | Exit
-FromWorker: TypeAlias = Ready | Described | Failed | Progress | Remark | Result
+FromWorker: TypeAlias = Ready | Described | Failed | Progress | Remark | JobResult
 
 TO_WORKER: Codec[ToWorker] = Codec(Job, Command, Describe, Exit)
-FROM_WORKER: Codec[FromWorker] = Codec(Ready, Described, Failed, Progress, Remark, Result)
+FROM_WORKER: Codec[FromWorker] = Codec(Ready, Described, Failed, Progress, Remark, JobResult)

@@ -22,14 +22,14 @@ import numpy as np
 from lobench.inner.optimizer import LearnedOptimizer, Theta
 from lobench.inner.theta import leaf_paths
 
-__all__ = ["KNOWN", "Counterpart", "Known", "counterpart_of"]
+__all__ = ["KNOWN", "Counterpart", "Counterparts", "counterpart_of"]
 
 _PACKAGE = "learned_optimization"
 _MODULES = f"{_PACKAGE}.learned_optimizers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class Counterparts:
     """A class of theirs that ours of the same name follows.
 
     Attributes:
@@ -49,13 +49,13 @@ _COMMON = {f"{_MODULES}.common": "f2103f7f1f2ca6e520c71014382c3f5c5635fb04bd64d1
 _OPTAX = {f"{_PACKAGE}.optimizers.optax_opts": "e9c4c103781fd84f0463ba16deb5d4c0d7c673273e807d322216f5463ab4b606"}
 
 
-def _known(name: str, text: str, more: Mapping[str, str], **other: Any) -> tuple[str, Known]:
-    return name, Known(texts={name.rpartition(".")[0]: text, **more}, **other)
+def _known(name: str, text: str, more: Mapping[str, str], **other: Any) -> tuple[str, Counterparts]:
+    return name, Counterparts(texts={name.rpartition(".")[0]: text, **more}, **other)
 
 
 # As in revision 32186aa.
 _BASE = "33b53c205e5082c5e7cf786f0f47e6a8e87730f3895531cadba4745c815c74d3"  # the three of base.py
-KNOWN: Mapping[str, Known] = dict(
+KNOWN: Mapping[str, Counterparts] = dict(
     [
         _known(
             f"{_MODULES}.mlp_lopt.MLPLOpt",
@@ -178,7 +178,7 @@ def _code(value: Any) -> CodeType | None:
     return getattr(inspect.unwrap(value), "__code__", None) if callable(value) else None
 
 
-def _made(candidate: Any, known: Known) -> LearnedOptimizer:
+def _made(candidate: Any, known: Counterparts) -> LearnedOptimizer:
     """Makes ours with the settings of theirs."""
     from lobench.inner import optimizers  # here, since few processes meet such an object and these take a while
 

@@ -13,13 +13,13 @@ from lobench.inner.extra_inputs.task_side import NOTHING, Facts, Wanted, Wants, 
 from lobench.inner.optimizer import PyTree
 from lobench.inner.schedules.schedule import Horizon, LossSchedule, Watch, any_schedules, within
 
-__all__ = ["Watched", "Watches"]
+__all__ = ["ScheduledState", "Watches"]
 
 _Init = Callable[..., PyTree]
 _Step = Callable[..., tuple[PyTree, PyTree, PyTree]]
 
 
-class Watched(NamedTuple):
+class ScheduledState(NamedTuple):
     """An optimizer's state and what its schedules have seen, where they look at more than a count of the optimizer's.
 
     Attributes:
@@ -63,7 +63,7 @@ class Watches:
         found = self._asked(opt_state, params, model_state, key, blank(self.wants(params), facts, params))
         if not found.asked and not found.counted:
             return opt_state
-        return Watched(opt_state, jnp.int32(0), tuple(schedule.init() for schedule, _ in found.asked))
+        return ScheduledState(opt_state, jnp.int32(0), tuple(schedule.init() for schedule, _ in found.asked))
 
     def step(
         self,
@@ -76,7 +76,7 @@ class Watches:
         value_fn: Any = None,
         wanted: Wanted = NOTHING,
     ) -> tuple[PyTree, PyTree, PyTree]:
-        if not isinstance(opt_state, Watched):
+        if not isinstance(opt_state, ScheduledState):
             watch = Watch()
             with within(self._horizon(watch)):
                 stepped = self._step(opt_state, params, model_state, grads, loss, key, value_fn, wanted)
@@ -94,7 +94,7 @@ class Watches:
             new_state, params, model_state = self._step(
                 opt_state.opt_state, params, model_state, grads, loss, key, value_fn, wanted
             )
-        return Watched(new_state, opt_state.num_updates + 1, tuple(observed)), params, model_state
+        return ScheduledState(new_state, opt_state.num_updates + 1, tuple(observed)), params, model_state
 
     def eval_params(self, opt_state: PyTree, params: PyTree) -> PyTree:
         with within(self._horizon(Watch())):
@@ -103,7 +103,7 @@ class Watches:
     @staticmethod
     def own_state(opt_state: PyTree) -> PyTree:
         """Returns the optimizer's own state."""
-        return opt_state.opt_state if isinstance(opt_state, Watched) else opt_state
+        return opt_state.opt_state if isinstance(opt_state, ScheduledState) else opt_state
 
     def wants(self, params: PyTree) -> Wants:
         with within(self._horizon(Watch())):
@@ -134,7 +134,9 @@ class Watches:
             ) from error
         return watch
 
-    def _observed(self, schedule: LossSchedule, origin: int, opt_state: Watched, index: int, loss: jax.Array) -> PyTree:
+    def _observed(
+        self, schedule: LossSchedule, origin: int, opt_state: ScheduledState, index: int, loss: jax.Array
+    ) -> PyTree:
         """Returns a schedule's state after a loss; it begins anew where its horizon does."""
         initial = schedule.init()
         is_new = opt_state.num_updates <= origin

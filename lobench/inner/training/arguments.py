@@ -16,7 +16,7 @@ from jax.interpreters import partial_eval
 
 from lobench.inner.optimizer import Theta
 
-__all__ = ["Arguments", "Constants", "Given", "Settings", "read_settings"]
+__all__ = ["Arguments", "Constants", "Given", "SettingValues", "read_settings"]
 
 
 Constants: TypeAlias = tuple[float | None, ...]  # by place, None where there is an argument
@@ -24,7 +24,7 @@ Constants: TypeAlias = tuple[float | None, ...]  # by place, None where there is
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Settings:
+class SettingValues:
     """Values of all settings, as one program takes them.
 
     Attributes:
@@ -36,7 +36,7 @@ class Settings:
     constants: Constants = field(metadata={"static": True})
 
     @classmethod
-    def of(cls, values: Sequence[float], arguments: Set[int]) -> Settings:
+    def of(cls, values: Sequence[float], arguments: Set[int]) -> SettingValues:
         """Returns values with those at some places as arguments."""
         constants = tuple(None if place in arguments else value for place, value in enumerate(values))
         return cls(tuple(value for place, value in enumerate(values) if place in arguments), constants)
@@ -52,8 +52,8 @@ class Settings:
         return [place for place, constant in enumerate(self.constants) if constant is None]
 
 
-Given: TypeAlias = tuple[Theta, Settings]
-Reads: TypeAlias = Callable[[Settings], Sequence[bool]]  # traces the program: which of the arguments it reads
+Given: TypeAlias = tuple[Theta, SettingValues]
+Reads: TypeAlias = Callable[[SettingValues], Sequence[bool]]  # traces the program: which of the arguments it reads
 
 
 class Arguments:
@@ -68,7 +68,7 @@ class Arguments:
         self._chosen: frozenset[int] | None = None
         self._refused: set[Constants] = set()
 
-    def settle(self, values: Sequence[float], reads: Reads) -> Settings:
+    def settle(self, values: Sequence[float], reads: Reads) -> SettingValues:
         """Returns the settings as the program takes them.
 
         Args:
@@ -77,13 +77,13 @@ class Arguments:
         """
         if self._chosen is None:
             self._chosen = self._choose(reads)
-        settings = Settings.of(values, self._chosen)
-        return Settings.of(values, frozenset()) if settings.constants in self._refused else settings
+        settings = SettingValues.of(values, self._chosen)
+        return SettingValues.of(values, frozenset()) if settings.constants in self._refused else settings
 
-    def refuse(self, settings: Settings) -> Settings:
+    def refuse(self, settings: SettingValues) -> SettingValues:
         """Takes note that the program cannot be traced with these constants; returns the same values as constants."""
         self._refused.add(settings.constants)
-        return Settings.of(settings.values, frozenset())
+        return SettingValues.of(settings.values, frozenset())
 
     def _choose(self, reads: Reads) -> frozenset[int]:
         every = frozenset(range(len(self._usual)))
@@ -97,7 +97,7 @@ class Arguments:
         """Returns at which places the program reads an argument; None where it cannot be traced with all of them."""
         if not places:
             return frozenset()
-        settings = Settings.of(self._usual, places)
+        settings = SettingValues.of(self._usual, places)
         try:
             are_read = reads(settings)
         except Exception:  # noqa: BLE001  (the optimizer's own, about a number that is none: then that is a constant)

@@ -12,14 +12,14 @@ import jax
 
 from lobench.inner.backend import compiler_options
 from lobench.inner.optimizer import PyTree, Theta
-from lobench.inner.training.arguments import Arguments, Constants, Given, Settings, read_settings
+from lobench.inner.training.arguments import Arguments, Constants, Given, SettingValues, read_settings
 
-__all__ = ["Compiled", "Found", "Layout", "ProgramText"]
+__all__ = ["Compiled", "Found", "ProgramLayout", "ProgramText"]
 
 _MOST_KEPT = 8  # of different constants
 
 
-class Layout(NamedTuple):
+class ProgramLayout(NamedTuple):
     """What a program starts from; over how many devices, and by which axes of its first arguments, it is spread."""
 
     carry_shape: PyTree
@@ -43,7 +43,7 @@ class Found(NamedTuple):
 
     given: Given
     program: Any
-    layout: Layout
+    layout: ProgramLayout
     text: ProgramText
     compile_seconds: float
 
@@ -58,14 +58,14 @@ class Compiled:
     def __init__(self, usual: Sequence[float]) -> None:
         self._usual = tuple(usual)
         self._arguments: dict[int, Arguments] = {}
-        self._programs: dict[tuple[int, Constants], tuple[Any, Layout, ProgramText]] = {}
+        self._programs: dict[tuple[int, Constants], tuple[Any, ProgramLayout, ProgramText]] = {}
 
     def find(
         self,
         theta: Theta,
         values: Sequence[float],
         num_thetas: int,
-        trace: Callable[[Given], tuple[jax.stages.Traced, Layout]],
+        trace: Callable[[Given], tuple[jax.stages.Traced, ProgramLayout]],
     ) -> Found:
         """Returns the program for these values; compiles it where there is none.
 
@@ -77,9 +77,9 @@ class Compiled:
           What `trace` raises where all settings are constants.
         """
         started = time.perf_counter()
-        traced: dict[Constants, tuple[jax.stages.Traced, Layout]] = {}
+        traced: dict[Constants, tuple[jax.stages.Traced, ProgramLayout]] = {}
 
-        def stage(settings: Settings) -> jax.stages.Traced:
+        def stage(settings: SettingValues) -> jax.stages.Traced:
             if settings.constants not in traced:
                 traced[settings.constants] = trace((theta, settings))
             return traced[settings.constants][0]

@@ -16,10 +16,10 @@ from lobench.inner.training.prefetch import FIRST_CHUNK, Feed, empty, next_chunk
 from lobench.inner.training.recorder import Recorder
 from lobench.inner.training.seed_block import Carry
 
-__all__ = ["Course"]
+__all__ = ["TrainingLoop"]
 
 
-class Course:
+class TrainingLoop:
     """Where a training stands, and the way on.
 
     Args:

@@ -15,12 +15,12 @@ from lobench.core.case import Case
 from lobench.core.errors import ConfigError
 from lobench.core.phases import clocks
 from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper
-from lobench.inner.adapters.scheduled import Watched
+from lobench.inner.adapters.scheduled import ScheduledState
 from lobench.inner.optimizer import PyTree, Theta
 from lobench.inner.task import Index
 from lobench.inner.training.parallel_sessions import num_updates
 
-__all__ = ["Handover", "LaterPhase", "Place", "handed_over", "later_phases", "stepper_in"]
+__all__ = ["Handover", "LaterPhase", "PhasePlace", "handed_over", "later_phases", "stepper_in"]
 
 # What a rate leaves in an optimizer's state: a schedule its count, a constant nothing.
 _RATES: tuple[Any, ...] = (optax.ScaleByScheduleState, optax.EmptyState)
@@ -41,7 +41,7 @@ class Handover:
     where: str = "a phase"
 
 
-class Place(NamedTuple):
+class PhasePlace(NamedTuple):
     """Where a phase lies in a training; int32[] each, where one program is that of all phases.
 
     Attributes:
@@ -142,7 +142,7 @@ class _OtherStructure(Exception):
 
 
 def _kept(before: PyTree, fresh: PyTree, num_updates: int) -> PyTree:
-    if isinstance(before, Watched) or isinstance(fresh, Watched):
+    if isinstance(before, ScheduledState) or isinstance(fresh, ScheduledState):
         return _kept_watched(before, fresh, num_updates)
     if isinstance(before, _RATES) and isinstance(fresh, _RATES):
         if type(before) is type(fresh):
@@ -161,13 +161,13 @@ def _kept(before: PyTree, fresh: PyTree, num_updates: int) -> PyTree:
 
 def _kept_watched(before: Any, fresh: Any, num_updates: int) -> PyTree:
     """What schedules have seen of the losses stays where they look at the same, and is new where they do not."""
-    if not isinstance(fresh, Watched):
+    if not isinstance(fresh, ScheduledState):
         return _kept(before.opt_state, fresh, num_updates)
-    is_watched = isinstance(before, Watched)
+    is_watched = isinstance(before, ScheduledState)
     opt_state = _kept(before.opt_state if is_watched else before, fresh.opt_state, num_updates)
     states = before.states if is_watched and _form(before.states) == _form(fresh.states) else fresh.states
     count: Any = fresh[1]
-    return Watched(opt_state, before[1] if is_watched else jnp.full_like(count, num_updates), states)
+    return ScheduledState(opt_state, before[1] if is_watched else jnp.full_like(count, num_updates), states)
 
 
 def _form(state: PyTree) -> str:

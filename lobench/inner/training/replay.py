@@ -20,15 +20,15 @@ from lobench.core.errors import UsageError
 from lobench.core.result import Curves
 from lobench.inner.optimizer import PyTree, Theta
 from lobench.inner.training.compile_cache import Found
-from lobench.inner.training.loop import Course
+from lobench.inner.training.loop import TrainingLoop
 from lobench.inner.training.prefetch import Feed
 from lobench.inner.training.seed_block import Carry, Trained
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
-__all__ = ["Look", "Replay", "State"]
+__all__ = ["Look", "ReplayState", "ReplayedProgram"]
 
 
-class State(NamedTuple):
+class ReplayState(NamedTuple):
     """One lane between two steps; leaves are numpy's."""
 
     opt_state: PyTree
@@ -47,16 +47,16 @@ class Look(NamedTuple):
     """
 
     step: int
-    before: State
-    after: State
+    before: ReplayState
+    after: ReplayState
     observed: dict[str, Any]
 
 
-class _Steps(Course):
+class _Steps(TrainingLoop):
     """Goes step by step while it is watched, and then as always."""
 
-    watch: Callable[[int, Found, Any, State, State, int], bool]
-    state_of: Callable[[Carry], State]
+    watch: Callable[[int, Found, Any, ReplayState, ReplayState, int], bool]
+    state_of: Callable[[Carry], ReplayState]
     is_watched = True
 
     def _stop_after(self, start: int, chunk: int = 1) -> int:
@@ -81,8 +81,8 @@ class _Steps(Course):
         return after
 
 
-class Replay(Program):
-    """A program that is replayed; takes what `Program` takes."""
+class ReplayedProgram(TrainingProgram):
+    """A program that is replayed; takes what `TrainingProgram` takes."""
 
     def replay(
         self,
@@ -118,13 +118,13 @@ class Replay(Program):
                 return leaf.copy() if is_one else leaf[lane]
             return np.array(leaf) if is_one else np.asarray(leaf).take(lane, axis)
 
-        def state_of(carry: Carry) -> State:
-            return State(*jax.tree.map(of_lane, (carry.opt_state, carry.params, carry.model_state)))
+        def state_of(carry: Carry) -> ReplayState:
+            return ReplayState(*jax.tree.map(of_lane, (carry.opt_state, carry.params, carry.model_state)))
 
         own = lanes if is_one else jax.tree.map(lambda leaf: leaf[lane], lanes)
         observe = [jax.jit(phase.observe) for phase in self._phases]
 
-        def watch(phase: int, found: Found, batches: Any, before: State, after: State, step: int) -> bool:
+        def watch(phase: int, found: Found, batches: Any, before: ReplayState, after: ReplayState, step: int) -> bool:
             chunk = None if batches is None else jax.tree.map(lambda leaf: of_lane(leaf, 1)[0], batches)
             observed = observe[phase](found.given, own, self._arrays, chunk, jnp.int32(step), tuple(before))
             return look(Look(step, before, after, jax.tree.map(np.asarray, observed)))

@@ -17,7 +17,7 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.task import ArrayDataset, Task, TaskFamily
 from lobench.inner.training.arguments import Given
 from lobench.inner.training.parallel_sessions import inner_step, members, num_lanes, with_copies
-from lobench.inner.training.phases import Handover, Place, handed_over
+from lobench.inner.training.phases import Handover, PhasePlace, handed_over
 from lobench.inner.training.recorder import MOST_STEPS, Recorder, named_values
 from lobench.inner.training.seed_block import Carry
 from lobench.inner.training.streams import (
@@ -62,7 +62,7 @@ class Traced:
         datasets: Mapping[str, Any],
         recorder: Recorder,
         make_stepper: Callable[..., Stepper],
-        place: Place,
+        place: PhasePlace,
         handover: Handover | None = None,
         *,
         is_any: bool = False,
@@ -116,7 +116,7 @@ class Traced:
             **self._recorder.empty(lanes.seed.shape, of_batch, of_evaluation),
         )
 
-    def enter(self, given: Given, lanes: Lane, before: Carry, place: Place | None = None) -> Carry:
+    def enter(self, given: Given, lanes: Lane, before: Carry, place: PhasePlace | None = None) -> Carry:
         """Returns what a later phase starts from: what the phase before left, but for the optimizer's state."""
         stepper, handover, at = self._stepper(given), self._handover, place or self._place
         assert handover is not None
@@ -177,7 +177,7 @@ class Traced:
         carry: Carry,
         start: jax.Array,
         stop: jax.Array,
-        place: Place | None = None,
+        place: PhasePlace | None = None,
     ) -> Carry:
         """Runs inner steps `start` .. `stop-1` of the phase and the evaluations that are due, at its end too."""
         case, stepper, dataset = self._case, self._stepper(given), self._datasets["train"]

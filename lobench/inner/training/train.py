@@ -24,13 +24,13 @@ from lobench.core.result import Curves
 from lobench.inner.adapters.stepper import Stepper
 from lobench.inner.optimizer import Theta
 from lobench.inner.task import ArrayDataset, Task, TaskFamily
-from lobench.inner.training.arguments import Given, Settings
+from lobench.inner.training.arguments import Given, SettingValues
 from lobench.inner.training.checkpointing import Saves
-from lobench.inner.training.compile_cache import Compiled, Found, Layout
+from lobench.inner.training.compile_cache import Compiled, Found, ProgramLayout
 from lobench.inner.training.devices import num_parts, spread
-from lobench.inner.training.loop import Course
+from lobench.inner.training.loop import TrainingLoop
 from lobench.inner.training.parallel_sessions import num_lanes, with_copies
-from lobench.inner.training.phases import LaterPhase, Place
+from lobench.inner.training.phases import LaterPhase, PhasePlace
 from lobench.inner.training.prefetch import Feed
 from lobench.inner.training.recorder import Recorder
 from lobench.inner.training.rollout_film import Camera
@@ -38,10 +38,10 @@ from lobench.inner.training.seed_block import OF_LANES, OF_THETAS, Carry, Traine
 from lobench.inner.training.streams import Lane, present_splits
 from lobench.inner.training.traced import Traced
 
-__all__ = ["Program"]
+__all__ = ["TrainingProgram"]
 
 
-class Program:
+class TrainingProgram:
     """Trains one seed block of a case, again and again, for any theta and any values of the optimizer's settings.
 
     Args:
@@ -81,7 +81,7 @@ class Program:
             split: dataset.arrays for split, dataset in datasets.items() if isinstance(dataset, ArrayDataset)
         }
         self._places = [
-            Place(index, span.start, span.stop, sum(step <= span.stop for step in recorder.eval_steps))
+            PhasePlace(index, span.start, span.stop, sum(step <= span.stop for step in recorder.eval_steps))
             for index, span in enumerate(self._spans)
         ]
         traced = functools.partial(Traced, case, task, datasets, recorder)
@@ -189,13 +189,13 @@ class Program:
         feed: Feed,
         end: int | None,
         saves: Saves | None,
-        course: type[Course] = Course,
-    ) -> Course:
+        course: type[TrainingLoop] = TrainingLoop,
+    ) -> TrainingLoop:
         arguments = (lanes, self._arrays, feed.eval_batches)
         traced_with = (*arguments, feed.example_chunk)
         ends = list(itertools.accumulate(self._num_settings))
         values = [settings[end - count : end] for end, count in zip(ends, self._num_settings, strict=True)]
-        constants = [(theta, Settings.of(each, frozenset())) for each in values]
+        constants = [(theta, SettingValues.of(each, frozenset())) for each in values]
         return course(
             self._case,
             self._recorder,
@@ -219,7 +219,7 @@ class Program:
             end=self._case.num_inner_steps if end is None else end,
         )
 
-    def _place(self, phase: int) -> tuple[Place, ...]:
+    def _place(self, phase: int) -> tuple[PhasePlace, ...]:
         """Returns what the program of all phases is told of one; nothing where each phase has its own."""
         return (self._places[phase],) if self._are_alike else ()
 
@@ -253,7 +253,7 @@ class Program:
 
     def _trace(
         self, phase: int, given: Given, constants: Sequence[Given], arguments: tuple[Any, ...], num_thetas: int
-    ) -> tuple[jax.stages.Traced, Layout]:
+    ) -> tuple[jax.stages.Traced, ProgramLayout]:
         """Returns a phase's program before XLA takes it.
 
         Args:
@@ -266,7 +266,7 @@ class Program:
         parts = num_parts(self._case, num_thetas or arguments[0].seed.size)
         advance = spread(_mapped(self._phases[phase].advance, num_thetas, axes), parts, axes, axes[5])
         traced = jax.jit(advance, donate_argnums=5).trace(given, *arguments, shape, 0, 1, *place)
-        return traced, Layout(shape, parts, axes[:4])
+        return traced, ProgramLayout(shape, parts, axes[:4])
 
     def _enter(self, phase: int, num_thetas: int, lanes: Lane) -> Any:
         """Returns what makes the carry of a phase from that of the phase before."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from lobench.analysis.store.search_history import Axis, Course
+from lobench.analysis.store.search_history import Axis, StoppedTrials
 from lobench.core.wording import counted
 from lobench.report.charts.sections import Figure, Section
 from lobench.report.charts.svg import Chart, Note, Series, number
@@ -16,7 +16,7 @@ _TRIED, _BEST_SO_FAR, _BEST = "a trial", "the best up to then", "the best trial"
 _GOOD, _OTHER = "the best quarter", "another trial"
 
 
-def search_section(course: Course) -> Section | None:
+def search_section(course: StoppedTrials) -> Section | None:
     """Returns the charts of a search; None where no trial of it has a fitness yet."""
     best = course.best[-1] if course.best else None
     if best is None:
@@ -39,7 +39,7 @@ def _said(axis: Axis, place: int) -> str:
     return _named(axis, axis.values[place])
 
 
-def _over_trials(course: Course, axis: Axis) -> Figure:
+def _over_trials(course: StoppedTrials, axis: Axis) -> Figure:
     """Draws what each trial tried, and where the best one was up to then."""
     x = [float(one) for one in course.numbers]
     so_far = [axis.values[place] if place is not None else math.nan for place in course.best]
@@ -63,7 +63,7 @@ def _over_trials(course: Course, axis: Axis) -> Figure:
     )
 
 
-def _slice(course: Course, axis: Axis, best: int) -> Figure:
+def _slice(course: StoppedTrials, axis: Axis, best: int) -> Figure:
     """Draws the fitness against a parameter."""
     y = course.fitness.values
     return Figure(
@@ -86,7 +86,7 @@ def _slice(course: Course, axis: Axis, best: int) -> Figure:
     )
 
 
-def _side_by_side(course: Course, best: int) -> Figure:
+def _side_by_side(course: StoppedTrials, best: int) -> Figure:
     """Draws each trial as a line through its parameters and its fitness, each on a scale of its own."""
     axes = (*course.parameters, course.fitness)
     x = [float(place) for place in range(len(axes))]

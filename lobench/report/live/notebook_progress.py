@@ -15,7 +15,7 @@ from lobench.core.planner import Left
 from lobench.core.subject import Subject
 from lobench.core.wording import counted
 from lobench.drawing.html import Markup, paragraph, table
-from lobench.engine.chief.interfaces import Progress
+from lobench.engine.chief.interfaces import WatchProgress
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.live.methods import Methods
 from lobench.report.live.progress import PlainProgress, SilentProgress
@@ -27,7 +27,7 @@ _SECONDS = 0.25  # between two pictures
 _MOST_ROWS = 12
 
 
-def default_progress(methods: Methods | None = None) -> Progress:
+def default_progress(methods: Methods | None = None) -> WatchProgress:
     """Returns what a function shows that was given no progress: in a notebook a display, elsewhere nothing.
 
     Args:

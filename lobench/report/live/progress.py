@@ -16,7 +16,7 @@ from lobench.core.planner import Left
 from lobench.core.result import Outcome, mean_of
 from lobench.core.subject import Subject
 from lobench.core.wording import cause, counted, one_line
-from lobench.engine.chief.interfaces import Progress
+from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.live.checkpoint_lines import BAD, CheckpointLines
@@ -42,7 +42,7 @@ _RED = "red"
 _MARGIN = 6  # between the columns, and for the `^C` that a terminal writes: a row that it wraps would stay
 
 
-class SilentProgress(Progress):
+class SilentProgress(WatchProgress):
     """Shows nothing. A progress is a context too: a live display starts and ends with it."""
 
     def __enter__(self) -> Self:

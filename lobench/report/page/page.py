@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from lobench.analysis.comparisons.summary import CaseFinding, Findings
 from lobench.analysis.comparisons.viewer_index import Explored
-from lobench.analysis.stats.comparison import Comparison
+from lobench.analysis.stats.comparison import PairComparison
 from lobench.analysis.stats.speedup import Speedup
 from lobench.analysis.store.snapshot import Reading
 from lobench.analysis.tables.table import TableSpec
@@ -117,7 +117,7 @@ def _methods(findings: Findings, spec: TableSpec | None) -> dict[str, Any]:
     }
 
 
-def _cases_note(findings: Findings, comparison: Comparison | None) -> str:
+def _cases_note(findings: Findings, comparison: PairComparison | None) -> str:
     reading = findings.reading
     parts = [f"{reading.openings[findings.shown]}: seed means of the final values."]
     if findings.baseline_label:

@@ -13,7 +13,7 @@ from lobench.analysis.comparisons.steps_to_target import CaseSteps, StepsToTarge
 from lobench.analysis.comparisons.summary import seeds_say
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.comparison import Effect, comparison_words
-from lobench.analysis.store.subjects import Cell, Subject
+from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
@@ -117,7 +117,7 @@ def _margins(effect: MetricEffect) -> str:
     return f"margin {found[0]:g}" if len(found) == 1 else f"margins {found[0]:g} to {found[-1]:g}"
 
 
-def _origin(subject: Subject) -> str:
+def _origin(subject: StoredSubject) -> str:
     revisions = ", ".join(sorted(subject.git_revisions))
     return f" (git {revisions})" if revisions else ""
 
@@ -274,7 +274,7 @@ def _record(found: Compared) -> dict[str, Any]:
     return finite
 
 
-def _subject(subject: Subject, num_exploded: int) -> dict[str, Any]:
+def _subject(subject: StoredSubject, num_exploded: int) -> dict[str, Any]:
     stands = {} if subject.who.has_theta else {"outer_step": None, "generation": None}
     return {
         "label": subject.label,

@@ -13,7 +13,7 @@ from typing import Any
 from lobench.analysis.comparisons.summary import CaseFinding, Findings, seeds_say
 from lobench.analysis.scores.mean_scores import MeanScore
 from lobench.analysis.scores.score_scale import SCORE_VERSION
-from lobench.analysis.stats.comparison import Comparison, Effect, MeanDifference
+from lobench.analysis.stats.comparison import Effect, MeanDifference, PairComparison
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.speedup import Speedup
 from lobench.analysis.store.snapshot import Reading
@@ -110,7 +110,7 @@ def score_text(found: MeanScore) -> str:
     return interval_text(found.interval) + over
 
 
-def cards(findings: Findings, comparison: Comparison | None) -> list[Card]:
+def cards(findings: Findings, comparison: PairComparison | None) -> list[Card]:
     """Returns the headline numbers: train and test side by side, the change, a gate's verdict, what diverged."""
     found = _speedup_cards(findings) if findings.headline == "speedup" and findings.baseline_label else []
     found += [_score_card(findings, metric) for metric in findings.metrics]
@@ -213,7 +213,7 @@ def _outcomes_card(outcomes: Mapping[Outcome, int], count: int) -> Card:
     )
 
 
-def verdict_lines(findings: Findings, comparison: Comparison | None, cases: Sequence[CaseFinding]) -> list[str]:
+def verdict_lines(findings: Findings, comparison: PairComparison | None, cases: Sequence[CaseFinding]) -> list[str]:
     """Returns what the headline numbers mean, a sentence each."""
     reading = findings.reading
     shown = reading.openings[findings.shown]

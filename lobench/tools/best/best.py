@@ -19,14 +19,14 @@ from etils import epath
 from lobench.analysis.scores.mean_scores import Ranked, rank
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import read_store
-from lobench.analysis.store.subjects import Subject, subjects_of
+from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.api.evaluate import evaluate_into
 from lobench.api.resolve import find_run
 from lobench.api.settings import default_store, texts
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.metric import UnknownDirection
 from lobench.core.wording import cause, counted
-from lobench.engine.chief.interfaces import Progress
+from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
@@ -47,7 +47,7 @@ def best(
     workers: str | int = "auto",
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
-    progress: Progress | None = None,
+    progress: WatchProgress | None = None,
 ) -> Best:
     """Finds the best checkpoint of a watched run, and says how good it is on seeds that did not choose it.
 
@@ -134,7 +134,7 @@ def _next_seed(rows: Sequence[EvaluationRow]) -> int:
     return max((row.key.seed_block.start + row.key.seed_block.size for row in rows), default=0)
 
 
-def _metric(asked: str, subjects: Sequence[Subject], store: Path) -> str | None:
+def _metric(asked: str, subjects: Sequence[StoredSubject], store: Path) -> str | None:
     known = set().union(*(subject.metrics() for subject in subjects))
     if asked and asked not in known:
         raise UsageError("nobody has this metric", where=str(store), got=repr(asked), expected=", ".join(sorted(known)))

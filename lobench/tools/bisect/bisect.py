@@ -13,14 +13,14 @@ from etils import epath
 from lobench.analysis.store.snapshot import read_store
 from lobench.api.components import plugins_of
 from lobench.api.evaluate import evaluate_into
-from lobench.api.resolve import Run, find_run
+from lobench.api.resolve import RunFolder, find_run
 from lobench.api.settings import command_text, default_store, num_workers, texts
 from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_checkpoint, load_readers
-from lobench.engine.chief.interfaces import Progress
+from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import number_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
@@ -54,7 +54,7 @@ def bisect(
     workers: str | int = "auto",
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
-    progress: Progress | None = None,
+    progress: WatchProgress | None = None,
 ) -> Bisection:
     """Finds the first checkpoint of a run at which a case is worse than before, and stays so.
 
@@ -284,7 +284,7 @@ def _rows(store: Path) -> list[EvaluationRow]:
 
 
 def _checkpoints(
-    run: Run, manager: PluginManager, rows: Sequence[EvaluationRow], progress: Progress
+    run: RunFolder, manager: PluginManager, rows: Sequence[EvaluationRow], progress: WatchProgress
 ) -> list[Checkpoint]:
     """Returns the run's checkpoints in order: those that lie there, and those that were evaluated and are gone."""
     readers = load_readers(manager, allow_pickle=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.options import Number
+from lobench.cli.options import BoundedNumber
 from lobench.cli.output import emit, format_option, told_aside
 
 __all__ = ["bisect"]
@@ -30,7 +30,7 @@ evaluations."""
 @click.option("--metric", default="", help="What is to have fallen (default: the case's primary metric).")
 @click.option(
     "--probability",
-    type=Number(0.5, 0.999),
+    type=BoundedNumber(0.5, 0.999),
     default=0.95,
     show_default=True,
     help="Of being within one checkpoint, at which it ends.",

@@ -16,7 +16,7 @@ from lobench.core.errors import UsageError
 from lobench.core.metric import Direction
 from lobench.core.result import Curves, Provenance
 from lobench.core.trials import FIRST_REPORT_SEED
-from lobench.tools.curve_import.points import Run
+from lobench.tools.curve_import.points import CurveRun
 from lobench.tools.curve_import.spill import Curve
 
 __all__ = ["SUITE", "OwnCases", "curves_of", "new_case", "seeds_of"]
@@ -72,8 +72,8 @@ def new_case(name: str, primary_metric: str) -> CaseInfo:
 
 
 def seeds_of(
-    runs: Sequence[Run], *, are_draws: bool, known: Callable[[Run], Mapping[str, int]] = lambda run: {}
-) -> dict[Run, int]:
+    runs: Sequence[CurveRun], *, are_draws: bool, known: Callable[[CurveRun], Mapping[str, int]] = lambda run: {}
+) -> dict[CurveRun, int]:
     """Returns the number of each run's seed: its own where all of a method and case are whole numbers, else 0, 1, ...
 
     Args:
@@ -83,10 +83,10 @@ def seeds_of(
     Raises:
       UsageError: they should be draws, and one is no number.
     """
-    groups: dict[tuple[str, str], list[Run]] = {}
+    groups: dict[tuple[str, str], list[CurveRun]] = {}
     for run in runs:
         groups.setdefault((run.method, run.case), []).append(run)
-    found: dict[Run, int] = {}
+    found: dict[CurveRun, int] = {}
     for group in groups.values():
         odd = next((run for run in group if not _is_seed(run.seed)), None)
         if odd is not None and are_draws:
@@ -109,7 +109,7 @@ def _is_seed(text: str) -> bool:
 
 
 def curves_of(
-    run: Run,
+    run: CurveRun,
     metrics: Mapping[str, Curve],
     case: CaseInfo,
     *,

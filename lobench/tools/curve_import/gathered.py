@@ -13,11 +13,11 @@ from lobench.api.settings import ImportSettings
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.metric import Direction
 from lobench.core.wording import cause
-from lobench.tools.curve_import.formats.kinds import KINDS, Kind, kind_of, sha256_of
-from lobench.tools.curve_import.points import Asked, Points, Run, metric_name
+from lobench.tools.curve_import.formats.kinds import KINDS, FileKind, kind_of, sha256_of
+from lobench.tools.curve_import.points import Asked, CurveRun, Points, metric_name
 from lobench.tools.curve_import.spill import Spill
 
-__all__ = ["UNSAID", "Gathered", "Source", "sources_of"]
+__all__ = ["UNSAID", "CurveFile", "Gathered", "sources_of"]
 
 _LOOKED_AT = 200  # parts of a file
 UNSAID = "task"  # the case of what says none
@@ -25,7 +25,7 @@ _COMMON = "common"  # draws of seeds that their files' owner says are the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class CurveFile:
     """A file, or a folder that is read as one."""
 
     path: Path
@@ -33,7 +33,7 @@ class Source:
     sha256: str
 
 
-def sources_of(files: Sequence[str | Path], kind: str) -> list[Source]:
+def sources_of(files: Sequence[str | Path], kind: str) -> list[CurveFile]:
     """Returns what paths, and patterns of them, name.
 
     Raises:
@@ -52,7 +52,7 @@ def sources_of(files: Sequence[str | Path], kind: str) -> list[Source]:
     if not found:
         raise UsageError("nothing to import", expected="a file, a folder, or a pattern such as 'logs/*.csv'")
     kinds = {path: kind_of(path, kind) for path in found}
-    return [Source(path=path, kind=name, sha256=sha256_of(path, KINDS[name])) for path, name in kinds.items()]
+    return [CurveFile(path=path, kind=name, sha256=sha256_of(path, KINDS[name])) for path, name in kinds.items()]
 
 
 def _pairs(texts: Sequence[str], option: str, expected: str) -> dict[str, str]:
@@ -63,7 +63,7 @@ def _pairs(texts: Sequence[str], option: str, expected: str) -> dict[str, str]:
     return dict(pairs)
 
 
-def _check_roles(source: Source, columns: Mapping[str, str], settings: ImportSettings) -> None:
+def _check_roles(source: CurveFile, columns: Mapping[str, str], settings: ImportSettings) -> None:
     """Checks that what is said of a file is something that its reader asks for.
 
     Raises:
@@ -90,7 +90,7 @@ def _check_roles(source: Source, columns: Mapping[str, str], settings: ImportSet
 class Gathered:
     """The points of all sources, and what their files say beside them. A context manager: they lie on disk."""
 
-    def __init__(self, sources: Sequence[Source], settings: ImportSettings) -> None:
+    def __init__(self, sources: Sequence[CurveFile], settings: ImportSettings) -> None:
         self.sources, self.settings, self.notes = sources, settings, list[str]()
         metrics = {text.partition("=")[0]: text.partition("=")[2] for text in settings.metrics}
         columns = _pairs(settings.columns, "--column", "ROLE=COLUMN, such as seed=run")
@@ -126,10 +126,10 @@ class Gathered:
         self.draws = _COMMON if settings.paired_seeds else draws.pop() if len(draws) == 1 else ""
         where = str(sources[0].path) if len(sources) == 1 else f"{sources[0].path} and {len(sources) - 1} more"
         self.spill = Spill(where, last_counts=any(kind.last_counts for kind in kinds))
-        self.of_runs: dict[Run, list[Source]] = {}
+        self.of_runs: dict[CurveRun, list[CurveFile]] = {}
         self._seen: set[str] = set()
 
-    def _with(self, kinds: Sequence[Kind]) -> Iterator[tuple[Source, Kind]]:
+    def _with(self, kinds: Sequence[FileKind]) -> Iterator[tuple[CurveFile, FileKind]]:
         return zip(self.sources, kinds, strict=True)
 
     def __enter__(self) -> Gathered:
@@ -171,7 +171,7 @@ class Gathered:
             metrics=[metrics.get(name) or metric_name(name) for name in points.metrics],
         )
 
-    def _renamed(self, run: Run) -> Run:
+    def _renamed(self, run: CurveRun) -> CurveRun:
         case = run.case or self.settings.case or UNSAID
         names = self.renamed
-        return Run(names.get(run.method, run.method), names.get(case, case), run.seed)
+        return CurveRun(names.get(run.method, run.method), names.get(case, case), run.seed)

@@ -32,8 +32,8 @@ from lobench.engine.store.imports import (
 )
 from lobench.engine.store.ledger import Ledger
 from lobench.tools.curve_import.evaluations import SUITE, OwnCases, curves_of, new_case, seeds_of
-from lobench.tools.curve_import.gathered import UNSAID, Gathered, Source, sources_of
-from lobench.tools.curve_import.points import Run
+from lobench.tools.curve_import.gathered import UNSAID, CurveFile, Gathered, sources_of
+from lobench.tools.curve_import.points import CurveRun
 
 __all__ = ["Imported", "import_curves", "import_into"]
 
@@ -210,7 +210,7 @@ class _Written:
         ]
 
 
-def _file(source: Source, settings: ImportSettings) -> ImportedFile:
+def _file(source: CurveFile, settings: ImportSettings) -> ImportedFile:
     said = {name: value for name, value in dataclasses.asdict(settings).items() if value and name != "replace"}
     options = json.dumps(said, sort_keys=True, default=str)
     return ImportedFile(file=str(source.path), sha256=source.sha256, reader=source.kind, options=options)
@@ -224,7 +224,7 @@ def _changed(file: ImportedFile, before: Sequence[ImportedFile]) -> list[str]:
     return [f"{file.file} has changed since it was imported: sha256 {last.sha256[:12]}, now {file.sha256[:12]}"]
 
 
-def _provenance(sources: Sequence[Source], draws: str) -> Provenance:
+def _provenance(sources: Sequence[CurveFile], draws: str) -> Provenance:
     imported = {
         "file": "; ".join(str(source.path) for source in sources),
         "sha256": "; ".join(source.sha256 for source in sources),
@@ -234,7 +234,7 @@ def _provenance(sources: Sequence[Source], draws: str) -> Provenance:
     return Provenance(imported=imported)
 
 
-def _until(texts: Sequence[str], runs: Sequence[Run]) -> dict[str, int]:
+def _until(texts: Sequence[str], runs: Sequence[CurveRun]) -> dict[str, int]:
     """Returns at which step the curves of each method end that is told one."""
     methods = dict.fromkeys(run.method for run in runs)
     found: dict[str, int] = {}

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.metric import Direction
 
-__all__ = ["Asked", "LoggedRun", "Points", "Run", "metric_name", "named_run", "named_runs", "step_numbers"]
+__all__ = ["Asked", "CurveRun", "LoggedRun", "Points", "metric_name", "named_run", "named_runs", "step_numbers"]
 
 _SPLITS = {
     "train": "train", "training": "train", "test": "test", "val": "val", "valid": "val", "validation": "val",
@@ -25,7 +25,7 @@ _WITH_SEED = re.compile(r"(?P<method>.+?)[-_/. ]seed[-_=: ]?(?P<seed>\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CurveRun:
     """One training: a method on a case with a seed, as a file calls them; "" where it does not say the case."""
 
     method: str
@@ -73,7 +73,7 @@ class Points:
       line: int64[num_points], lines of the file; 0: it has none.
     """
 
-    runs: Sequence[Run]
+    runs: Sequence[CurveRun]
     metrics: Sequence[str]
     run: NDArray[np.integer]
     metric: NDArray[np.integer]
@@ -82,7 +82,7 @@ class Points:
     line: NDArray[np.int64]
 
     @classmethod
-    def of_curve(cls, run: Run, metric: str, steps: ArrayLike, values: ArrayLike, lines: ArrayLike = 0) -> Points:
+    def of_curve(cls, run: CurveRun, metric: str, steps: ArrayLike, values: ArrayLike, lines: ArrayLike = 0) -> Points:
         """Returns the points of one curve."""
         step = np.asarray(steps, np.int64)
         none = np.zeros(len(step), np.int64)
@@ -97,7 +97,7 @@ class Points:
         )
 
     @classmethod
-    def of_curves(cls, run: Run, found: Mapping[str, Sequence[tuple[int, float]]]) -> Iterator[Points]:
+    def of_curves(cls, run: CurveRun, found: Mapping[str, Sequence[tuple[int, float]]]) -> Iterator[Points]:
         """Yields the points of a run's curves, by metric steps with their values."""
         for metric, points in found.items():
             steps, values = zip(*points, strict=True)
@@ -149,7 +149,7 @@ def metric_name(name: str) -> str:
     return f"{_SPLITS[found[1].lower()]}/{'accuracy' if rest.lower() == 'acc' else rest}"
 
 
-def named_run(name: str, asked: Asked, *, case: str = "") -> Run:
+def named_run(name: str, asked: Asked, *, case: str = "") -> CurveRun:
     """Returns what the name of a run says: `adam_seed3` is seed 3 of adam, unless a pattern says otherwise.
 
     With `--method` the runs are its seeds.
@@ -164,14 +164,14 @@ def named_run(name: str, asked: Asked, *, case: str = "") -> Run:
     if asked.pattern and found is None:
         raise UsageError("--pattern does not fit a run's name", got=f"{name!r}, {asked.pattern!r}")
     said = {key: value for key, value in (found.groupdict() if found else {}).items() if value}
-    return Run(
+    return CurveRun(
         method=asked.method or said.get("method", name),
         case=said.get("case", case) if asked.pattern else asked.case or case,
         seed=said.get("seed", name if asked.method else asked.seed or "0"),
     )
 
 
-def named_runs(known: Sequence[LoggedRun], asked: Asked, notes: list[str]) -> Iterator[tuple[str, Run]]:
+def named_runs(known: Sequence[LoggedRun], asked: Asked, notes: list[str]) -> Iterator[tuple[str, CurveRun]]:
     """Yields the ids of runs, and what each is to lobench.
 
     Runs of one method and case are its seeds: the one that `--seed-from` or its parameter `seed` says, or its id.
@@ -179,11 +179,11 @@ def named_runs(known: Sequence[LoggedRun], asked: Asked, notes: list[str]) -> It
     Raises:
       UsageError: as `named_run`; a run lacks what an option names; runs that would be seeds differ in more than that.
     """
-    groups: dict[tuple[str, str], list[tuple[LoggedRun, Run]]] = {}
+    groups: dict[tuple[str, str], list[tuple[LoggedRun, CurveRun]]] = {}
     for one in known:
         run = _by_facts(one, named_run(one.name, asked), asked)
         groups.setdefault((run.method, run.case), []).append((one, run))
-    seeds: dict[str, Run] = {}
+    seeds: dict[str, CurveRun] = {}
     for (method, case), members in groups.items():
         if len(members) > 1:
             _check_pooled(method, case, [one for one, _ in members], asked)
@@ -197,7 +197,7 @@ def named_runs(known: Sequence[LoggedRun], asked: Asked, notes: list[str]) -> It
     yield from ((one.id, seeds[one.id]) for one in known)
 
 
-def _by_facts(one: LoggedRun, run: Run, asked: Asked) -> Run:
+def _by_facts(one: LoggedRun, run: CurveRun, asked: Asked) -> CurveRun:
     """Returns what a run is, with the method and the case that options take from what was logged of it."""
     for role, key in (("method", asked.method_from), ("case", asked.case_from)):
         if key:

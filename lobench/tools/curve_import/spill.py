@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.core.errors import UsageError
-from lobench.tools.curve_import.points import Points, Run
+from lobench.tools.curve_import.points import CurveRun, Points
 
 __all__ = ["Curve", "Spill"]
 
@@ -40,7 +40,7 @@ class Spill:
         self._where, self._last_counts = where, last_counts
         self._folder = tempfile.TemporaryDirectory(prefix="lobench-import-")
         self._files: dict[int, IO[bytes]] = {}
-        self._runs: dict[Run, int] = {}
+        self._runs: dict[CurveRun, int] = {}
         self._metrics: dict[str, int] = {}
         self._of_runs: dict[int, set[int]] = {}
         self._last = np.zeros(0, np.int64)
@@ -59,7 +59,7 @@ class Spill:
         self._folder.cleanup()
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[CurveRun, ...]:
         """Those seen so far, in the order of their first points."""
         return tuple(self._runs)
 
@@ -106,7 +106,7 @@ class Spill:
             self._files[place] = (Path(self._folder.name) / str(place)).open("w+b")
         return self._files[place]
 
-    def curves(self) -> Iterator[tuple[Run, Mapping[str, Curve]]]:
+    def curves(self) -> Iterator[tuple[CurveRun, Mapping[str, Curve]]]:
         """Yields each run with its metrics.
 
         Raises:
@@ -121,7 +121,7 @@ class Spill:
                 name = runs[run[0]["run"]]
                 yield name, {metrics[one[0]["metric"]]: self._curve(name, one) for one in _parts(run, "metric")}
 
-    def _curve(self, run: Run, rows: NDArray[np.void]) -> Curve:
+    def _curve(self, run: CurveRun, rows: NDArray[np.void]) -> Curve:
         is_last = np.append(rows["step"][1:] != rows["step"][:-1], True)
         if not is_last.all() and not self._last_counts:
             first, second = rows[~is_last][0], rows[1:][~is_last[:-1]][0]

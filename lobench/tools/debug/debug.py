@@ -17,7 +17,7 @@ from lobench.api.settings import command_text, texts
 from lobench.core.case import CaseSpec
 from lobench.core.errors import LobenchError, UsageError
 from lobench.engine.checkpoints.given import layers_at
-from lobench.engine.chief.interfaces import Progress
+from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import insists_on_optimizer
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
@@ -50,7 +50,7 @@ def debug(
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
     allow_pickle: bool = False,
-    progress: Progress | None = None,
+    progress: WatchProgress | None = None,
 ) -> Debugged:
     """Replays a training bit for bit, step by step, and writes a page on it.
 

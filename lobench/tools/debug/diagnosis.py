@@ -12,7 +12,18 @@ from numpy.typing import NDArray
 
 from lobench.core.wording import counted
 
-__all__ = ["KINDS", "Bad", "Kind", "Step", "Training", "Verdict", "diagnose", "outside", "smoothed", "update_ratios"]
+__all__ = [
+    "KINDS",
+    "Bad",
+    "DiagnosedStep",
+    "Diagnosis",
+    "Kind",
+    "Training",
+    "diagnose",
+    "outside",
+    "smoothed",
+    "update_ratios",
+]
 
 # Where values become non-finite, in the order in which a step computes them; then troubles of finite numbers.
 Place: TypeAlias = Literal["parameters", "batch", "loss", "model_state", "gradient", "optimizer_state", "output"]
@@ -59,7 +70,7 @@ class Bad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class DiagnosedStep:
     """One inner step. Sizes are root mean squares, by leaf of the parameters.
 
     Attributes:
@@ -93,7 +104,7 @@ class Training:
       usual: The ranges of a learned rule's inputs where it is at home; {} where nobody looked.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[DiagnosedStep, ...]
     dtypes: Mapping[str, str]
     num_inner_steps: int
     minimum: float = 0.0
@@ -101,7 +112,7 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Diagnosis:
     """What a training suffers from.
 
     Attributes:
@@ -122,7 +133,7 @@ class Verdict:
     facts: tuple[str, ...] = ()
 
 
-def diagnose(training: Training) -> Verdict:
+def diagnose(training: Training) -> Diagnosis:
     """Returns the verdict on a training of one step or more.
 
     Non-finite values come first, unless the training had exploded before; then a loss that is ten times its best; then
@@ -158,7 +169,7 @@ def smoothed(values: Sequence[float]) -> NDArray[np.float64]:
         return np.asarray((ends[1:] - ends[np.arange(1, len(found) + 1) - counts]) / counts)
 
 
-def update_ratios(training: Training, step: Step) -> dict[str, float]:
+def update_ratios(training: Training, step: DiagnosedStep) -> dict[str, float]:
     """Returns by leaf the size of a step's update over that of the weights; small weights count as middling ones.
 
     A bias that begins at 0 would have an infinite one.
@@ -201,7 +212,7 @@ def _burst(training: Training) -> int | None:
     return None
 
 
-def _before(training: Training, bad: Step | None) -> int:
+def _before(training: Training, bad: DiagnosedStep | None) -> int:
     """Returns the place at which a training began to run away that is not finite soon after."""
     place = training.steps.index(bad) if bad is not None else 0
     losses = _losses(training)
@@ -219,7 +230,7 @@ def _run_up(losses: NDArray[np.float64], place: int, best: float) -> int:
     return place
 
 
-def _was_exploding(training: Training, bad: Step, burst: int | None) -> bool:
+def _was_exploding(training: Training, bad: DiagnosedStep, burst: int | None) -> bool:
     """Says whether weights or losses had run away before the first value was not finite."""
     if bad.bad[0].place in ("batch", "parameters", "model_state"):
         return False
@@ -234,7 +245,7 @@ def _was_exploding(training: Training, bad: Step, burst: int | None) -> bool:
     return any(grown) or any(ratio > 1 for ratio in update_ratios(training, last).values())
 
 
-def _non_finite(training: Training, bad: Step) -> Verdict:
+def _non_finite(training: Training, bad: DiagnosedStep) -> Diagnosis:
     first = bad.bad[0]
     line = f"at step {bad.step} the first value that is not finite is in {first.text}"
     facts = [f"also at step {bad.step}: {other.text}" for other in bad.bad[1:5]]
@@ -246,13 +257,13 @@ def _non_finite(training: Training, bad: Step) -> Verdict:
         line += f"; before it was {then[-1]:.3g} at most"
         if then[-1] > 1e6 and first.num_inf + first.num_nan:
             line += f", and {then[0]:.3g} at step {training.steps[0].step}: it overflows"
-    return Verdict(
+    return Diagnosis(
         kind="non_finite", place=first.place, leaf=first.leaf, step=bad.step, onset=max(bad.step - 1, 0), line=line,
         facts=tuple(facts),
     )  # fmt: skip
 
 
-def _explosion(training: Training, place: int, bad: Step | None) -> Verdict:
+def _explosion(training: Training, place: int, bad: DiagnosedStep | None) -> Diagnosis:
     """Returns whose updates were too large when the loss was still good."""
     steps = training.steps
     onset, here = steps[max(place - 1, 0)], steps[place]
@@ -272,19 +283,19 @@ def _explosion(training: Training, place: int, bad: Step | None) -> Verdict:
         line = (
             f"{said}, though no update was larger than {ratios[leaf]:.2g} of the weights: the task or its data changed"
         )
-        return Verdict(kind="jump", step=here.step, onset=onset.step, line=line)
+        return Diagnosis(kind="jump", step=here.step, onset=onset.step, line=line)
     whose = f"of {leaf}" if is_alone else "of all layers"
     size = ratios[leaf] if is_alone else float(np.median([*ratios.values()]))
     line = f"{said}: the updates {whose} are too large, {size:.2g} of the weights at step {onset.step}"
     line += f", those of the other layers {usual:.2g}" if is_alone else ""
     facts = [] if bad is None else [f"first value that is not finite, at step {bad.step}: {bad.bad[0].text}"]
-    return Verdict(
+    return Diagnosis(
         kind="one_layer" if is_alone else "all_layers", leaf=leaf if is_alone else "", step=here.step,
         onset=onset.step, line=line, facts=tuple(facts),
     )  # fmt: skip
 
 
-def _since(steps: Sequence[Step], holds: Sequence[bool]) -> int | None:
+def _since(steps: Sequence[DiagnosedStep], holds: Sequence[bool]) -> int | None:
     """Returns the step since which something holds without a break; None where that is not the last half."""
     start = len(steps)
     while start and holds[start - 1]:
@@ -292,7 +303,7 @@ def _since(steps: Sequence[Step], holds: Sequence[bool]) -> int | None:
     return steps[start].step if start <= len(steps) // 2 and len(steps) > 1 else None
 
 
-def _idle(training: Training) -> Verdict | None:
+def _idle(training: Training) -> Diagnosis | None:
     """Returns which layer learns nothing, and why."""
     steps = training.steps
     for leaf, dtype in training.dtypes.items():
@@ -320,25 +331,27 @@ def _idle(training: Training) -> Verdict | None:
     return None
 
 
-def _moves(steps: Sequence[Step], leaf: str) -> bool:
+def _moves(steps: Sequence[DiagnosedStep], leaf: str) -> bool:
     """Says whether other layers are updated at the end."""
     return any(size > 0 for other, size in steps[-1].updates.items() if other != leaf)
 
 
-def _of_leaf(kind: Kind, leaf: str, since: int, line: str) -> Verdict:
-    return Verdict(kind=kind, leaf=leaf, step=since, onset=max(since - 1, 0), line=line)
+def _of_leaf(kind: Kind, leaf: str, since: int, line: str) -> Diagnosis:
+    return Diagnosis(kind=kind, leaf=leaf, step=since, onset=max(since - 1, 0), line=line)
 
 
-def _stalled(training: Training) -> Verdict:
+def _stalled(training: Training) -> Diagnosis:
     losses = smoothed([step.loss for step in training.steps]) - training.minimum
     if not np.isfinite(losses).all():  # of rounds nobody knows the losses
-        return Verdict(kind="none", line="no value that is not finite was found, and the batches' losses are not known")
+        return Diagnosis(
+            kind="none", line="no value that is not finite was found, and the batches' losses are not known"
+        )
     first, best = float(losses[0]), float(losses.min())
     done = losses <= best + 0.02 * abs(first - best)
     since = training.steps[int(done.argmax())].step
     is_early = since <= training.steps[-1].step // 2 and len(training.steps) > 4
     if is_early and best > 0.1 * first:
         line = f"the loss stalls at {best + training.minimum:.3g} since step {since}; nothing odd was found in a layer"
-        return Verdict(kind="stall", step=since, onset=since, line=line)
+        return Diagnosis(kind="stall", step=since, onset=since, line=line)
     ends = [value + training.minimum for value in (first, float(losses[-1]))]
-    return Verdict(kind="none", line=f"no trouble found: the loss goes from {ends[0]:.3g} to {ends[1]:.3g}")
+    return Diagnosis(kind="none", line=f"no trouble found: the loss goes from {ends[0]:.3g} to {ends[1]:.3g}")

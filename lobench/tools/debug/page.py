@@ -16,7 +16,7 @@ from lobench.report.charts.sections import Figure, Section
 from lobench.report.charts.svg import Chart, Series, number
 from lobench.report.page.templates import rendered
 from lobench.report.tables.text import text_table
-from lobench.tools.debug.diagnosis import Step, Training, Verdict, update_ratios
+from lobench.tools.debug.diagnosis import DiagnosedStep, Diagnosis, Training, update_ratios
 
 __all__ = ["Debugged", "debugged_text", "write_debug_page"]
 
@@ -41,7 +41,7 @@ class Debugged:
     seed: int
     block: str
     training: Training
-    verdict: Verdict
+    verdict: Diagnosis
     difference: float
     home: str
     command: str
@@ -78,13 +78,13 @@ class Debugged:
         return found
 
 
-def _shown(training: Training, verdict: Verdict) -> Step:
+def _shown(training: Training, verdict: Diagnosis) -> DiagnosedStep:
     """Returns the step before the trouble, or the last one."""
     wanted = verdict.onset if verdict.onset is not None else training.steps[-1].step
     return next((step for step in training.steps if step.step == wanted), training.steps[-1])
 
 
-def _layers(training: Training, verdict: Verdict) -> list[dict[str, Any]]:
+def _layers(training: Training, verdict: Diagnosis) -> list[dict[str, Any]]:
     step = _shown(training, verdict)
     ratios = update_ratios(training, step)
     return [
@@ -143,7 +143,7 @@ def _sections(found: Debugged) -> list[Section]:
     training = found.training
     layers = _standing_out(training, found.verdict)
     figures = [_figure(found, "loss of the batch", "loss", [("loss", lambda step: step.loss)])]
-    measures: list[tuple[str, str, Callable[[Step, str], float]]] = [
+    measures: list[tuple[str, str, Callable[[DiagnosedStep, str], float]]] = [
         ("updates over weights", "ratio", lambda step, leaf: update_ratios(training, step).get(leaf, math.nan)),
         ("gradient", "root mean square", lambda step, leaf: step.gradients.get(leaf, math.nan)),
         ("weights", "root mean square", lambda step, leaf: step.weights.get(leaf, math.nan)),
@@ -165,23 +165,25 @@ def _sections(found: Debugged) -> list[Section]:
     ]  # fmt: skip
 
 
-def _largest_input(step: Step, leaf: str) -> float:
+def _largest_input(step: DiagnosedStep, leaf: str) -> float:
     low, high = step.inputs.get(leaf, ((), ()))
     return max((abs(float(value)) for part in (low, high) for value in part), default=math.nan)
 
 
-def _of_leaf(of: Callable[[Step, str], float], leaf: str) -> Callable[[Step], float]:
+def _of_leaf(of: Callable[[DiagnosedStep, str], float], leaf: str) -> Callable[[DiagnosedStep], float]:
     return lambda step: of(step, leaf)
 
 
-def _standing_out(training: Training, verdict: Verdict) -> list[str]:
+def _standing_out(training: Training, verdict: Diagnosis) -> list[str]:
     """Returns the layers that are drawn: the one at fault, and those of the largest updates."""
     ratios = update_ratios(training, _shown(training, verdict))
     order = sorted(ratios, key=lambda leaf: (leaf != verdict.leaf, -ratios[leaf] if math.isfinite(ratios[leaf]) else 0))
     return order[:_MOST_LINES]
 
 
-def _figure(found: Debugged, title: str, unit: str, lines: Sequence[tuple[str, Callable[[Step], float]]]) -> Figure:
+def _figure(
+    found: Debugged, title: str, unit: str, lines: Sequence[tuple[str, Callable[[DiagnosedStep], float]]]
+) -> Figure:
     steps = found.training.steps
     every = -(-len(steps) // _MOST_POINTS)
     near = found.verdict.step

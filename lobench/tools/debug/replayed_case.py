@@ -17,8 +17,8 @@ from lobench.evaluation.programs import program_of
 from lobench.evaluation.request import ThetaLeaves
 from lobench.evaluation.runner import BlockRunner
 from lobench.inner.theta import leaf_paths
-from lobench.inner.training.replay import Look, Replay, State
-from lobench.tools.debug.diagnosis import Bad, Place, Ranges, Step, Training, diagnose
+from lobench.inner.training.replay import Look, ReplayedProgram, ReplayState
+from lobench.tools.debug.diagnosis import Bad, DiagnosedStep, Place, Ranges, Training, diagnose
 
 __all__ = ["Replayed", "ranges_on", "replay_case", "widened"]
 
@@ -53,8 +53,8 @@ def replay_case(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, *
     bound = runner.bind(spec, "", theta.own_bindings)
     block = block_of(bound.info.blocks(), seed)
     runner.claim(bound)
-    program, matched = program_of(bound, block.size, kind=Replay), runner.theta_of(bound, theta)
-    steps: list[Step] = []
+    program, matched = program_of(bound, block.size, kind=ReplayedProgram), runner.theta_of(bound, theta)
+    steps: list[DiagnosedStep] = []
     dtypes: dict[str, str] = {}
     num_after = 0
 
@@ -113,7 +113,7 @@ def block_of(blocks: list[SeedBlock], seed: int) -> SeedBlock:
     return SeedBlock(start=seed - (seed - blocks[0].start) % size if seed >= blocks[0].start else seed, size=size)
 
 
-def step_of(look: Look) -> Step:
+def step_of(look: Look) -> DiagnosedStep:
     """Returns what one look shows, in few numbers."""
     before, after, seen = leaf_paths(look.before.params), leaf_paths(look.after.params), look.observed
     gradients = leaf_paths(seen.get("gradient", {}))
@@ -126,7 +126,7 @@ def step_of(look: Look) -> Step:
             has_gradient = _wide(gradients[path]) != 0
             zeros[path] = 1 - float(has_gradient.mean()) if has_gradient.size else 0.0
             unmoved[path] = float((new == old)[has_gradient].mean()) if has_gradient.any() else 0.0
-    return Step(
+    return DiagnosedStep(
         step=look.step,
         loss=float(seen["loss"]) if "loss" in seen else math.nan,
         weights={path: _rms(_wide(leaf)) for path, leaf in before.items()},
@@ -140,7 +140,7 @@ def step_of(look: Look) -> Step:
     )
 
 
-def _bad(before: State, after: State, seen: Mapping[str, Any]) -> Iterator[Bad]:
+def _bad(before: ReplayState, after: ReplayState, seen: Mapping[str, Any]) -> Iterator[Bad]:
     """Yields what is not finite, in the order in which the step computes it."""
     places: tuple[tuple[Place, Any], ...] = (
         ("parameters", before.params),
@@ -161,7 +161,7 @@ def _bad(before: State, after: State, seen: Mapping[str, Any]) -> Iterator[Bad]:
                 yield Bad(place=place, leaf=path, num_nan=num_nan, num_inf=num_inf, size=values.size)
 
 
-def _was_so(before: State, path: str, num_nan: int, num_inf: int) -> bool:
+def _was_so(before: ReplayState, path: str, num_nan: int, num_inf: int) -> bool:
     """Says whether a leaf of the state has had as many: an infinity that a state begins with is its own business."""
     old = _wide(leaf_paths(before.opt_state)[path])
     return (int(np.isnan(old).sum()), int(np.isinf(old).sum())) == (num_nan, num_inf)

@@ -15,7 +15,7 @@ from lobench_evolve.evolution_strategies import Update
 from lobench_evolve.genome import Genome, lineage
 from lobench_evolve.messages import FROM_WORKER, Answer, Broken, Learn, Moved, Task, Welcome
 
-__all__ = ["Course", "Crew", "Job"]
+__all__ = ["Crew", "ThetaPath", "WorkerJob"]
 
 # A job that was lost with that many workers, or not done in time by them, would be lost with the next one too.
 _RULES = schedule.Rules(max_deaths=3, is_deadline_death=True)
@@ -24,7 +24,7 @@ _POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class ThetaPath:
     """The way of a theta that moves by updates: where it was once, and what moved it since.
 
     Attributes:
@@ -47,7 +47,7 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class WorkerJob:
     """One message to a worker and one back.
 
     Attributes:
@@ -57,7 +57,7 @@ class Job:
 
     task: Task
     wanted: tuple[int, ...] = ()
-    course: Course | None = None
+    course: ThetaPath | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class Crew:
         self._machine = schedule.Machine(num_workers * num_cpus, max_gpus=num_workers * num_gpus, rules=_RULES)
         self._known: dict[int, _Known] = {}  # by worker
         self._leases: dict[int, int] = {}  # by worker, of those that have a job
-        self._jobs: dict[int, Job] = {}  # by number, those that are wanted
+        self._jobs: dict[int, WorkerJob] = {}  # by number, those that are wanted
         self._genomes: Mapping[int, Genome] = {}
         self._next_job = 0
         self.provenance: dict[str, str] = {}
@@ -107,7 +107,7 @@ class Crew:
             self._listen()
         return self.provenance
 
-    def run(self, jobs: Sequence[Job], genomes: Mapping[int, Genome]) -> Iterator[tuple[int, bytes]]:
+    def run(self, jobs: Sequence[WorkerJob], genomes: Mapping[int, Genome]) -> Iterator[tuple[int, bytes]]:
         """Yields (index of the job, payload) as jobs end; what is left when the caller stops is dropped.
 
         Raises:
@@ -198,7 +198,7 @@ class Crew:
                 case schedule.KillWorker(number, reason):
                     self._executor.kill(number)
                     self._forget(number, reason)
-                case schedule.Lease(number, lease, work):
+                case schedule.WorkLease(number, lease, work):
                     self._leases[number] = lease
                     self._send(number, work.key)
                 case schedule.Ended(_, schedule.End.POISONED, _, message):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lobench.extend import fold
-from lobench_evolve.genome import Genome, Trial
+from lobench_evolve.genome import Genome, GenomeTrial
 from lobench_evolve.settings import AntitheticES
 from lobench_evolve.truncation_ga import Generation, ranked, summary
 
@@ -64,13 +64,13 @@ class EvolutionStrategies:
         self.generation = generation
         self._begin()
 
-    def trials(self) -> list[Trial]:
+    def trials(self) -> list[GenomeTrial]:
         common = self._settings.common_random_numbers
         seeds = [
             fold(self._seed, "evaluate", self.generation, 0 if common else pair)
             for pair in range(self._settings.num_pairs)
         ]
-        return [Trial(genome, seeds[index // 2]) for index, genome in enumerate(self._members)]
+        return [GenomeTrial(genome, seeds[index // 2]) for index, genome in enumerate(self._members)]
 
     def update(self, fitness: Sequence[float | None]) -> Update:
         """Returns the step that the fitness asks for; a pair of which a half is missing or not finite says nothing."""

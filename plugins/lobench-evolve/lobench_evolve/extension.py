@@ -9,7 +9,7 @@ from pathlib import Path
 from lobench import UsageError
 from lobench_evolve.differences import LENGTH, LINES, differences, refusal
 from lobench_evolve.journal import read_run
-from lobench_evolve.run import Experiment
+from lobench_evolve.run import Evolution
 
 __all__ = ["branch_folder", "extended"]
 
@@ -19,7 +19,7 @@ def branch_folder(folder: Path, num_generations: int) -> Path:
     return folder / f"extended_to_{num_generations}"
 
 
-def extended(experiment: Experiment) -> Experiment:
+def extended(experiment: Evolution) -> Evolution:
     """Returns the run that goes on where another ended, over the generations that were added.
 
     Theta and Adam's moments are those of the other's end, and the rate falls along a cosine over the added generations

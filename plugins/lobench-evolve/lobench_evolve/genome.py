@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Genome", "Trial", "lineage"]
+__all__ = ["Genome", "GenomeTrial", "lineage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Genome:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class GenomeTrial:
     """A genome and the seed of the tasks, initial parameters and batches that it is tried on."""
 
     genome: Genome

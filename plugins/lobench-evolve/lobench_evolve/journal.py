@@ -18,7 +18,7 @@ from lobench.extend import StoreLock, database_errors, open_to_read, open_to_wri
 from lobench_evolve.differences import LINES, differences, refusal
 from lobench_evolve.truncation_ga import Generation
 
-__all__ = ["Block", "Closed", "Ended", "Journal", "read_generations", "read_run", "unpacked"]
+__all__ = ["Block", "Closed", "RunJournal", "RunReached", "read_generations", "read_run", "unpacked"]
 
 _SCHEMA_VERSION = 1
 _SCHEMA = """
@@ -57,7 +57,7 @@ class Closed:
     seconds: float
 
 
-class Journal:
+class RunJournal:
     """One run's journal; its process is the only writer.
 
     Args:
@@ -149,7 +149,7 @@ class Journal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class RunReached:
     """What a run that is extended has reached.
 
     Attributes:
@@ -161,7 +161,7 @@ class Ended:
     state: tuple[int, bytes] | None
 
 
-def read_run(folder: Path) -> Ended:
+def read_run(folder: Path) -> RunReached:
     """Returns what there is of a run.
 
     Raises:
@@ -169,7 +169,7 @@ def read_run(folder: Path) -> Ended:
     """
     with _opened(folder) as connection:
         values = dict(connection.execute("SELECT name, value FROM run"))
-        return Ended(values=values, state=_state(connection))
+        return RunReached(values=values, state=_state(connection))
 
 
 def read_generations(folder: Path) -> list[Closed]:

@@ -21,7 +21,7 @@ __all__ = [
     "Learn",
     "Moved",
     "Rewind",
-    "State",
+    "StateRequest",
     "Task",
     "ToWorker",
     "Welcome",
@@ -81,7 +81,7 @@ class Rewind(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State(Message):
+class StateRequest(Message):
     """Asks for the state where the course has led it."""
 
     job: int = -1
@@ -123,8 +123,8 @@ class Broken(Message):
     message: str
 
 
-Task: TypeAlias = Evaluate | Begin | Rewind | State | Export
+Task: TypeAlias = Evaluate | Begin | Rewind | StateRequest | Export
 ToWorker: TypeAlias = Learn | Task | Exit
 
-TO_WORKER: Codec[ToWorker] = Codec(Learn, Evaluate, Begin, Rewind, State, Export, Exit)
+TO_WORKER: Codec[ToWorker] = Codec(Learn, Evaluate, Begin, Rewind, StateRequest, Export, Exit)
 FROM_WORKER: Codec[Welcome | Answer | Broken] = Codec(Welcome, Answer, Broken)

@@ -14,21 +14,21 @@ from pathlib import Path
 
 from lobench import StoreError, UsageError
 from lobench.extend import Layers, WorkerConfig, bind_case, cause, load_plugins, write_whole
-from lobench_evolve.crew import Course, Crew, Job
+from lobench_evolve.crew import Crew, ThetaPath, WorkerJob
 from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
-from lobench_evolve.genome import Genome, Trial
-from lobench_evolve.journal import Closed, Journal, unpacked
-from lobench_evolve.messages import Begin, Evaluate, Export, Rewind, State
+from lobench_evolve.genome import Genome, GenomeTrial
+from lobench_evolve.journal import Closed, RunJournal, unpacked
+from lobench_evolve.messages import Begin, Evaluate, Export, Rewind, StateRequest
 from lobench_evolve.settings import AntitheticES, Evolve, TruncationGA, read_config
 from lobench_evolve.truncation_ga import Generation, Population, selection_strategy
 
 _DEADLINE = re.compile(r"(.*/)?lobench\.Case\.timeout_seconds = ")  # fixes no bit
 
-__all__ = ["Experiment", "Machines", "plan", "run_experiment", "worker_config"]
+__all__ = ["Evolution", "Machines", "plan", "run_experiment", "worker_config"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Experiment:
+class Evolution:
     """One run: what is evolved on which cases from which seed, and where it is kept.
 
     Attributes:
@@ -68,7 +68,7 @@ class Experiment:
         return found | ({"extends": hashlib.sha256(self.parent_state).hexdigest()} if self.parent_state else {})
 
 
-def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_params: Sequence[str] = ()) -> Experiment:
+def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_params: Sequence[str] = ()) -> Evolution:
     """Reads a configuration; builds no task and starts nothing.
 
     Args:
@@ -96,7 +96,7 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
         raise UsageError(
             "no learned optimizer", where=str(config), next_step="bind `Case.learned_optimizer = @MyLOpt()` in it"
         )
-    return Experiment(
+    return Evolution(
         folder=folder,
         config=config.absolute(),
         seed=seed,
@@ -121,7 +121,7 @@ class Machines:
     insecure: bool = False
 
 
-def worker_config(experiment: Experiment, machines: Machines) -> WorkerConfig:
+def worker_config(experiment: Evolution, machines: Machines) -> WorkerConfig:
     """Returns what an executor needs to start this experiment's workers, which read its configuration themselves."""
     return WorkerConfig(
         arguments=(str(experiment.config),),
@@ -134,7 +134,7 @@ def worker_config(experiment: Experiment, machines: Machines) -> WorkerConfig:
     )
 
 
-def make_crew(experiment: Experiment, machines: Machines, *, num_workers: int, say: Callable[[str], None]) -> Crew:
+def make_crew(experiment: Evolution, machines: Machines, *, num_workers: int, say: Callable[[str], None]) -> Crew:
     """Makes the workers' executor; no worker is started yet."""
     factory = load_plugins().find("lobench_executors", machines.executor, kind="executor").load()
     return Crew(
@@ -148,14 +148,14 @@ def make_crew(experiment: Experiment, machines: Machines, *, num_workers: int, s
 
 
 def run_experiment(
-    experiment: Experiment, machines: Machines, *, num_workers: int, say: Callable[[str], None]
+    experiment: Evolution, machines: Machines, *, num_workers: int, say: Callable[[str], None]
 ) -> list[Closed]:
     """Runs an experiment to its end, or goes on with one that was begun; returns its generations.
 
     Raises:
       LobenchError: of another run's folder, a busy one, a failing task, workers that do not start.
     """
-    journal = Journal(experiment.folder, experiment.identity(), bindings=experiment.bindings)
+    journal = RunJournal(experiment.folder, experiment.identity(), bindings=experiment.bindings)
     try:
         run = experiment.run
         if run.first_generation + len(journal.generations()) < run.num_generations:
@@ -174,7 +174,7 @@ def run_experiment(
 class _Runner:
     """What both strategies do alike."""
 
-    def __init__(self, experiment: Experiment, journal: Journal, crew: Crew, say: Callable[[str], None]) -> None:
+    def __init__(self, experiment: Evolution, journal: RunJournal, crew: Crew, say: Callable[[str], None]) -> None:
         self._experiment, self._journal, self._crew, self._say = experiment, journal, crew, say
         self._run = experiment.run
 
@@ -213,11 +213,11 @@ class _Runner:
         self,
         generation: int,
         phase: str,
-        trials: Sequence[Trial],
+        trials: Sequence[GenomeTrial],
         genomes: Mapping[int, Genome],
         *,
         first_n: int = 0,
-        course: Course | None = None,
+        course: ThetaPath | None = None,
     ) -> list[float | None]:
         """Returns a fitness for each trial, those of the journal among them; None for what was not waited for."""
         width, wanted = self._run.members_per_program, first_n or len(trials)
@@ -245,7 +245,7 @@ class _Runner:
                 break
         return found
 
-    def _one(self, job: Job, genomes: Mapping[int, Genome]) -> bytes:
+    def _one(self, job: WorkerJob, genomes: Mapping[int, Genome]) -> bytes:
         ((_, payload),) = self._crew.run([job], genomes)
         return payload
 
@@ -284,7 +284,7 @@ class _GaRunner(_Runner):
         genomes = self._search.genomes
         for name, genome in (("checkpoints", ended.elite), ("best", ended.best)):
             task = Export(genome=genome, outer_step=generation)
-            content = self._one(Job(task=task, wanted=(genome,)), genomes)
+            content = self._one(WorkerJob(task=task, wanted=(genome,)), genomes)
             self._checkpoint(self._experiment.folder / name, generation, content)
 
 
@@ -295,7 +295,7 @@ class _EsRunner(_Runner):
         if kept is None:
             first, parent = self._run.first_generation, self._experiment.parent_state
             begin = Rewind(state=base64.b64encode(parent).decode()) if parent else Begin(seed=self._search.init_seed)
-            kept = (first, self._one(Job(task=begin), {}))
+            kept = (first, self._one(WorkerJob(task=begin), {}))
             self._journal.begin_state(*kept)
         self._step, self._state = kept
         self._updates: list[Update] = []
@@ -307,8 +307,8 @@ class _EsRunner(_Runner):
             self._generation(self._search.generation)
 
     @property
-    def _course(self) -> Course:
-        return Course(theta=self._search.theta, step=self._step, state=self._state, updates=tuple(self._updates))
+    def _course(self) -> ThetaPath:
+        return ThetaPath(theta=self._search.theta, step=self._step, state=self._state, updates=tuple(self._updates))
 
     def _generation(self, generation: int) -> Generation:
         search = self._search
@@ -319,20 +319,20 @@ class _EsRunner(_Runner):
 
     def _write_checkpoints(self, generation: int, ended: Generation) -> bytes:
         self._write_theta(generation + 1)
-        state = self._one(Job(task=State(), course=self._course), {})
+        state = self._one(WorkerJob(task=StateRequest(), course=self._course), {})
         self._step, self._state, self._updates = generation + 1, state, []
         return state
 
     def _write_theta(self, outer_step: int) -> None:
         task = Export(genome=self._search.theta, outer_step=outer_step)
-        content = self._one(Job(task=task, course=self._course), {})
+        content = self._one(WorkerJob(task=task, course=self._course), {})
         self._checkpoint(self._experiment.folder / "checkpoints", outer_step, content)
 
 
-def _evaluation(trials: Sequence[Trial], course: Course | None) -> Job:
+def _evaluation(trials: Sequence[GenomeTrial], course: ThetaPath | None) -> WorkerJob:
     ids = tuple(trial.genome.id for trial in trials)
     task = Evaluate(trials=tuple((trial.genome.id, trial.seed) for trial in trials))
-    return Job(task=task, wanted=ids, course=course)
+    return WorkerJob(task=task, wanted=ids, course=course)
 
 
 def _keep(path: Path, content: bytes) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from lobench import ConfigError
 from lobench.extend import Member, Pool, fold, load_plugins, rank
 from lobench.hookspecs import SelectionStrategy
-from lobench_evolve.genome import Genome, Trial, lineage
+from lobench_evolve.genome import Genome, GenomeTrial, lineage
 from lobench_evolve.settings import TruncationGA
 
 __all__ = ["Generation", "Population", "ranked", "selection_strategy", "summary"]
@@ -110,15 +110,15 @@ class Population:
         self.genomes = {genome.id: genome for genome in self._members}
         self._has_elite = False
 
-    def trials(self) -> list[Trial]:
+    def trials(self) -> list[GenomeTrial]:
         """Returns the population, each member on the same seed."""
         seed = fold(self._seed, "evaluate", self.generation)
-        return [Trial(genome, seed) for genome in self._members]
+        return [GenomeTrial(genome, seed) for genome in self._members]
 
-    def fresh_trials(self, fitness: Sequence[float | None]) -> list[Trial]:
+    def fresh_trials(self, fitness: Sequence[float | None]) -> list[GenomeTrial]:
         """Returns the candidates, `elite_evals` times each, on seeds that are new and common to all."""
         seeds = [fold(self._seed, "elite", self.generation, index) for index in range(self._settings.elite_evals)]
-        return [Trial(self._members[index], seed) for index in self._candidates(fitness) for seed in seeds]
+        return [GenomeTrial(self._members[index], seed) for index in self._candidates(fitness) for seed in seeds]
 
     def _candidates(self, fitness: Sequence[float | None]) -> list[int]:
         candidates = ranked(fitness)[: self._settings.num_candidates]

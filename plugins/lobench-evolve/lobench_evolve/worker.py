@@ -207,7 +207,7 @@ def _answer(evaluator: Evaluator, task: Task) -> bytes:
             return evaluator.begin(seed)
         case messages.Rewind(state=state):
             return evaluator.rewind(base64.b64decode(state))
-        case messages.State():
+        case messages.StateRequest():
             return evaluator.state()
         case messages.Export(genome=genome, outer_step=outer_step):
             return evaluator.export(genome, outer_step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from lobench_evolve.crew import Crew, Job
+from lobench_evolve.crew import Crew, WorkerJob
 from lobench_evolve.genome import Genome
 from lobench_evolve.messages import TO_WORKER, Answer, Broken, Evaluate, Learn, Welcome
 
@@ -14,7 +14,7 @@ from lobench.extend import Message
 from lobench.hookspecs import Died, Heard, Notice, Said
 
 GENOME = Genome(0, (), 7, 0.0)
-JOB = Job(task=Evaluate(trials=((0, 1),)), wanted=(0,))
+JOB = WorkerJob(task=Evaluate(trials=((0, 1),)), wanted=(0,))
 
 
 class Spoken:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from lobench_evolve.journal import Journal, read_generations
+from lobench_evolve.journal import RunJournal, read_generations
 
 from lobench import StoreError, UsageError
 
@@ -13,21 +13,21 @@ IDENTITY = {"seed": "1"}
 
 
 def test_what_was_added_is_there_after_a_restart(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, IDENTITY)
+    journal = RunJournal(tmp_path, IDENTITY)
     journal.add(0, "population", 1, b"\0\0\x80\x3f")
     journal.begin_state(0, b"state")
     journal.close()
-    again = Journal(tmp_path, IDENTITY)
+    again = RunJournal(tmp_path, IDENTITY)
     assert [(block.block, block.fitness) for block in again.blocks(0, "population")] == [(1, (1.0,))]
     assert again.state() == (0, b"state")
     again.close()
     with pytest.raises(UsageError, match="got seed is 2 and was 1"):
-        Journal(tmp_path, {"seed": "2"})
+        RunJournal(tmp_path, {"seed": "2"})
 
 
 def test_no_database(tmp_path: Path) -> None:
     (tmp_path / "evolve.sqlite").write_bytes(b"no database" * 100)
-    for read in (lambda: Journal(tmp_path, IDENTITY), lambda: read_generations(tmp_path)):
+    for read in (lambda: RunJournal(tmp_path, IDENTITY), lambda: read_generations(tmp_path)):
         with pytest.raises(StoreError, match=r"evolve.sqlite: cannot use the run's journal.*move the file") as caught:
             read()
         assert "\n" not in str(caught.value)
@@ -35,10 +35,10 @@ def test_no_database(tmp_path: Path) -> None:
 
 def test_a_run_without_results_may_begin_again_otherwise(tmp_path: Path) -> None:
     """Such as one whose configuration was wrong in what only a worker sees."""
-    journal = Journal(tmp_path, {"settings": "a"})
+    journal = RunJournal(tmp_path, {"settings": "a"})
     journal.begin_state(0, b"state")
     journal.close()
-    again = Journal(tmp_path, {"settings": "b"})
+    again = RunJournal(tmp_path, {"settings": "b"})
     assert again.state() is None
     again.begin_state(0, b"other")
     again.check({"settings": "b"})
@@ -50,7 +50,7 @@ def test_a_run_without_results_may_begin_again_otherwise(tmp_path: Path) -> None
 
 
 def test_what_differs_is_shown_however_long_the_values_are(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, {"settings": "x" * 500 + "first_n: 1"})
+    journal = RunJournal(tmp_path, {"settings": "x" * 500 + "first_n: 1"})
     journal.add(0, "population", 0, b"")
     with pytest.raises(UsageError, match=r"got settings is \.\.\..*first_n: 2 and was \.\.\..*first_n: 1"):
         journal.check({"settings": "x" * 500 + "first_n: 2"})

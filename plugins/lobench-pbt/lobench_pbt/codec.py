@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from lobench.extend import Value
 from lobench_pbt.proto import pbt_pb2
-from lobench_pbt.trial import ARTIFACTS, Artifact, State, Trial
+from lobench_pbt.trial import ARTIFACTS, Artifact, State, StudyTrial
 
 __all__ = ["artifact_from", "artifact_to", "params_from", "trial_from", "trial_to"]
 
@@ -37,7 +37,7 @@ def artifact_from(message: pbt_pb2.Artifact) -> Artifact | None:
     return Artifact(uri=message.uri, sha256=message.sha256) if message.uri else None
 
 
-def trial_to(trial: Trial, *, study: str, lease_seconds: float = 0.0) -> pbt_pb2.Trial:
+def trial_to(trial: StudyTrial, *, study: str, lease_seconds: float = 0.0) -> pbt_pb2.Trial:
     same: dict[str, Any] = {name: getattr(trial, name) for name in (*_SAME, *_OPTIONAL)}
     same |= {name: artifact_to(getattr(trial, name)) for name in ARTIFACTS}
     return pbt_pb2.Trial(
@@ -51,13 +51,13 @@ def trial_to(trial: Trial, *, study: str, lease_seconds: float = 0.0) -> pbt_pb2
     )
 
 
-def trial_from(message: pbt_pb2.Trial) -> Trial:
+def trial_from(message: pbt_pb2.Trial) -> StudyTrial:
     """Reads a trial; deadlines stay with the service."""
     values: dict[str, Any] = {name: getattr(message, name) for name in _SAME}
     values |= {name: getattr(message, name) for name in _OPTIONAL if message.HasField(name)}
     values |= {name: artifact_from(getattr(message, name)) for name in ARTIFACTS}
     values |= {"state": State(message.state), "parent_ids": tuple(message.parent_ids), "worker_id": message.worker}
-    return Trial(
+    return StudyTrial(
         **values,
         params=params_from(message.params),
         metrics=dict(message.metrics) or None,

@@ -16,11 +16,11 @@ from typing import Protocol
 from lobench.extend import Member, Pool, Space, Value, fold
 from lobench.hookspecs import SelectionStrategy
 from lobench_pbt.study import Opponents, Study
-from lobench_pbt.trial import Outline, State, Trial
+from lobench_pbt.trial import Outline, State, StudyTrial
 
-__all__ = ["Answer", "Suggestion", "Table", "reproduce", "suggest"]
+__all__ = ["Suggestion", "Table", "TrialDecision", "reproduce", "suggest"]
 
-Peer = Trial | Outline
+Peer = StudyTrial | Outline
 
 _SEED_MASK = 0x7FFFFFFF  # a trainer's seed fits 31 bits
 
@@ -28,12 +28,12 @@ _SEED_MASK = 0x7FFFFFFF  # a trainer's seed fits 31 bits
 class Table(Protocol):
     """What a decision reads of the trial table; each read costs no more for a longer history."""
 
-    def trial(self, id: int) -> Trial | None: ...
+    def trial(self, id: int) -> StudyTrial | None: ...
 
-    def owned(self, worker: str) -> Trial | None:
+    def owned(self, worker: str) -> StudyTrial | None:
         """Returns the ACTIVE trial of a worker."""
 
-    def oldest_requested(self) -> Trial | None: ...
+    def oldest_requested(self) -> StudyTrial | None: ...
 
     def next_id(self) -> int: ...
 
@@ -48,7 +48,7 @@ class Table(Protocol):
         """Says whether a trial is ACTIVE or STOPPING, or of generation < below and not terminal."""
 
 
-class Answer(enum.StrEnum):
+class TrialDecision(enum.StrEnum):
     TRIAL = "trial"
     WAIT = "wait"
     HELD = "held"
@@ -65,8 +65,8 @@ class Suggestion:
       holder: That other process.
     """
 
-    answer: Answer
-    trial: Trial | None = None
+    answer: TrialDecision
+    trial: StudyTrial | None = None
     lease_seconds: float = 0.0
     holder: str = ""
 
@@ -76,18 +76,18 @@ def suggest(
 ) -> Suggestion:
     """Says what a worker does next. Leases that ran out have been dealt with before."""
     if stopped:
-        return Suggestion(answer=Answer.DONE)
+        return Suggestion(answer=TrialDecision.DONE)
     found = table.owned(worker) or table.oldest_requested() or _first(study, table)
     if found is None:
         found = _next_child(study, strategy, table)
     if found is not None:
         lease = now + study.lease_seconds
         trial = dataclasses.replace(found, state=State.ACTIVE, worker_id=worker, lease_deadline=lease)
-        return Suggestion(answer=Answer.TRIAL, trial=trial, lease_seconds=study.lease_seconds)
-    return Suggestion(answer=Answer.WAIT if table.has_unfinished(study.generations) else Answer.DONE)
+        return Suggestion(answer=TrialDecision.TRIAL, trial=trial, lease_seconds=study.lease_seconds)
+    return Suggestion(answer=TrialDecision.WAIT if table.has_unfinished(study.generations) else TrialDecision.DONE)
 
 
-def _first(study: Study, table: Table) -> Trial | None:
+def _first(study: Study, table: Table) -> StudyTrial | None:
     """Returns the next trial of generation 0, while there are fewer than N."""
     slot = table.num_trials(0)
     if slot >= study.population:
@@ -95,9 +95,9 @@ def _first(study: Study, table: Table) -> Trial | None:
     return _fresh(study, table.next_id(), generation=0, slot=slot, seed=fold(study.seed, "first", slot))
 
 
-def _fresh(study: Study, id: int, *, generation: int, slot: int, seed: int, initiator: int | None = None) -> Trial:
+def _fresh(study: Study, id: int, *, generation: int, slot: int, seed: int, initiator: int | None = None) -> StudyTrial:
     """Returns a trial from scratch, its parameters drawn from the prior, or given by the schedule."""
-    trial = Trial(
+    trial = StudyTrial(
         id=id,
         generation=generation,
         slot=slot,
@@ -109,14 +109,14 @@ def _fresh(study: Study, id: int, *, generation: int, slot: int, seed: int, init
     return _scheduled(study, trial)
 
 
-def _scheduled(study: Study, trial: Trial) -> Trial:
+def _scheduled(study: Study, trial: StudyTrial) -> StudyTrial:
     if not study.schedule:
         return trial
     segment = study.schedule[trial.generation]
     return dataclasses.replace(trial, params=dict(segment.params), n_steps=segment.n_steps, seed=segment.seed)
 
 
-def _next_child(study: Study, strategy: SelectionStrategy, table: Table) -> Trial | None:
+def _next_child(study: Study, strategy: SelectionStrategy, table: Table) -> StudyTrial | None:
     """Returns the child of the first trial that need not wait for others."""
     unready: set[int] = set()  # generations that are not whole yet: one question for each, not one for each trial
     for initiator in table.childless(study.generations):
@@ -137,7 +137,7 @@ def _is_ready(study: Study, strategy: SelectionStrategy, table: Table, generatio
     return not (study.budget and meets_others) or table.num_trials(generation, terminal=True) >= study.population
 
 
-def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator: Peer) -> Trial | None:
+def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator: Peer) -> StudyTrial | None:
     """Returns the one child that a terminal trial initiates; None while it has to wait for others."""
     generation = initiator.generation
     if not _is_ready(study, strategy, table, generation):
@@ -190,7 +190,7 @@ def _newest(trials: Iterable[Peer]) -> list[Peer]:
 
 def _child(
     study: Study, table: Table, initiator: Peer, winner: Peer, loser: Peer | None, *, seed: int, explore: bool
-) -> Trial:
+) -> StudyTrial:
     parent, other = table.trial(winner.id), table.trial(loser.id) if loser is not None else None
     assert parent is not None
     params: dict[str, Value] = dict(parent.params)
@@ -202,7 +202,7 @@ def _child(
             parent_ids += (other.id,) if taken else ()
         params = space.mutate(params, seed, p_resample=study.p_resample, p_switch=study.p_switch)
     met = (trial.id for trial in (winner, loser) if trial is not None and trial.id != initiator.id)
-    trial = Trial(
+    trial = StudyTrial(
         id=table.next_id(),
         generation=initiator.generation + 1,
         slot=initiator.slot,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lobench.extend import Member, better, front
 from lobench_pbt.study import Study
-from lobench_pbt.trial import Trial
+from lobench_pbt.trial import StudyTrial
 
 __all__ = ["Dominated", "Front", "front_of"]
 
@@ -47,14 +47,14 @@ class Front:
         return self.ids[0] if self.ids and not self.is_several else None
 
 
-def front_of(study: Study, trials: Iterable[Trial]) -> Front:
+def front_of(study: Study, trials: Iterable[StudyTrial]) -> Front:
     """Returns the front of the trials that succeeded; NaN in one objective is never of it while others have none."""
     ended = sorted((trial for trial in trials if trial.fitness), key=lambda trial: trial.completed_seq or 0)
     members = {trial.id: Member(id=trial.id, fitness=trial.fitness) for trial in ended}
     if study.weighted or len(study.objectives) == 1:
         return Front(ids=tuple(member.id for member in front(members.values())[:1]), is_several=False, dominated={})
     whole = [trial for trial in ended if -math.inf not in (trial.fitness or ())] or ended
-    alive: list[Trial] = []
+    alive: list[StudyTrial] = []
     dominated: dict[int, Dominated] = {}
     for trial in whole:
         at = trial.completed_seq or 0

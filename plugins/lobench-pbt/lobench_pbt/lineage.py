@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from lobench_pbt.trial import Trial
+from lobench_pbt.trial import StudyTrial
 
 __all__ = ["replay", "schedule", "segments", "warm_chain", "warm_starts"]
 
@@ -36,7 +36,7 @@ def schedule(parents: Callable[[int], Sequence[int]], id: int) -> list[int]:
 
 
 def segments(
-    trial: Callable[[int], Trial], id: int, *, from_step: int = 0, to_step: int | None = None
+    trial: Callable[[int], StudyTrial], id: int, *, from_step: int = 0, to_step: int | None = None
 ) -> list[dict[str, Any]]:
     """Returns the segments that lead to a trial, cut to outer steps [from_step, to_step).
 
@@ -77,7 +77,7 @@ def warm_starts(segments: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
     return chain[::-1]
 
 
-def warm_chain(trials: Mapping[int, Trial], id: int) -> list[Trial]:
+def warm_chain(trials: Mapping[int, StudyTrial], id: int) -> list[StudyTrial]:
     """Returns the trials whose weights a trial's go back to, oldest first, itself last."""
     chain = [trials[id]]
     while chain[-1].parent_ids and (parent := trials.get(chain[-1].parent_ids[0])) is not None:

@@ -9,7 +9,7 @@ from markupsafe import Markup, escape
 from lobench.extend import Chart, Series, plain_page
 from lobench_pbt.fronts import Front
 from lobench_pbt.study import Study
-from lobench_pbt.trial import Trial
+from lobench_pbt.trial import StudyTrial
 
 __all__ = ["status_page"]
 
@@ -17,7 +17,7 @@ __all__ = ["status_page"]
 def status_page(
     line: str,
     study: Study,
-    trials: Sequence[Trial],
+    trials: Sequence[StudyTrial],
     front: Front,
     tables: Mapping[str, Sequence[Sequence[str]]],
     lineage: Sequence[str],
@@ -32,10 +32,10 @@ def status_page(
     return plain_page(f"Population {study.name}", Markup("\n").join(parts))
 
 
-def _chart(study: Study, trials: Sequence[Trial], front: Front) -> Markup:
+def _chart(study: Study, trials: Sequence[StudyTrial], front: Front) -> Markup:
     first, second = (objective.metric for objective in study.objectives)
 
-    def series(label: str, shown: Sequence[Trial], style: str) -> Series:
+    def series(label: str, shown: Sequence[StudyTrial], style: str) -> Series:
         points = sorted((trial.metrics[first], trial.metrics[second]) for trial in shown if trial.metrics)
         x, y = ([point[axis] for point in points] for axis in (0, 1))
         return Series(label=label, x=x, y=y, style=style, dots=True, line=False)

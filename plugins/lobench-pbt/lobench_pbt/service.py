@@ -19,21 +19,21 @@ from typing import TypeVar
 from lobench.extend import PluginManager, load_plugins, transaction
 from lobench.hookspecs import SelectionStrategy
 from lobench_pbt import transitions
-from lobench_pbt.decide import Answer, Suggestion, suggest
+from lobench_pbt.decide import Suggestion, TrialDecision, suggest
 from lobench_pbt.durable import CommitLog
 from lobench_pbt.schema import StudyRow, connect, studies, using
 from lobench_pbt.study import Keep, Study, check_study, load_strategy, study_from_json, study_to_json
 from lobench_pbt.table import TrialTable
 from lobench_pbt.transitions import Completion, Score
-from lobench_pbt.trial import Artifact, Outline, Refusal, Refused, State, Trial
+from lobench_pbt.trial import Artifact, Outline, Refusal, Refused, State, StudyTrial
 from lobench_pbt.vault import Vault
 
-__all__ = ["Service", "Verdict"]
+__all__ = ["FitnessVerdict", "Service"]
 
 _WATCH_SECONDS = 180.0  # a watch that could not deliver tries again within a minute
 
 
-class Verdict(enum.StrEnum):
+class FitnessVerdict(enum.StrEnum):
     """What becomes of a reported fitness."""
 
     IGNORED = "ignored"
@@ -41,7 +41,7 @@ class Verdict(enum.StrEnum):
     ACCEPTED = "accepted"
 
 
-_Row = TypeVar("_Row", Trial, Outline)
+_Row = TypeVar("_Row", StudyTrial, Outline)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class _Open:
     stopped: bool
     now: float
 
-    def trial(self, id: int) -> Trial:
+    def trial(self, id: int) -> StudyTrial:
         return self._known(self.table.trial(id), id)
 
     def leased(self, id: int, attempt: int, process: str) -> Outline:
@@ -82,7 +82,7 @@ class _Open:
         holder, silent_for = self.table.holder(own.id), self.now + self.study.lease_seconds - own.lease_deadline
         if holder in ("", process, gone) or silent_for > self.study.lease_seconds / 2:
             return None
-        return Suggestion(answer=Answer.HELD, trial=own, lease_seconds=self.study.lease_seconds, holder=holder)
+        return Suggestion(answer=TrialDecision.HELD, trial=own, lease_seconds=self.study.lease_seconds, holder=holder)
 
     def _known(self, found: _Row | None, id: int) -> _Row:
         if found is None:
@@ -187,7 +187,7 @@ class Service:
                 opened.table.write(transitions.stopped(trial, next_seq=opened.table.next_seq()))
             return self._row(opened.study.name)
 
-    def list_trials(self, name: str = "", *, after: int = 0, limit: int = 500) -> list[Trial]:
+    def list_trials(self, name: str = "", *, after: int = 0, limit: int = 500) -> list[StudyTrial]:
         with self._lock, self._using():
             found = TrialTable(self._db, self._row(name).name).page(after, limit)
         self._log.wait()
@@ -215,7 +215,7 @@ class Service:
                 stopped=opened.stopped,
                 now=opened.now,
             )
-            if suggestion.answer is Answer.TRIAL and suggestion.trial is not None:
+            if suggestion.answer is TrialDecision.TRIAL and suggestion.trial is not None:
                 opened.table.write(suggestion.trial)
                 opened.table.hold(suggestion.trial.id, process)
             return suggestion
@@ -245,7 +245,7 @@ class Service:
             opened.table.add_measurement(id, attempt, step, seconds, metrics)
             return leased.state is State.STOPPING
 
-    def complete(self, name: str, id: int, completion: Completion, *, process: str = "") -> Trial:
+    def complete(self, name: str, id: int, completion: Completion, *, process: str = "") -> StudyTrial:
         """Ends a trial; its checkpoint is copied and checked first.
 
         Raises:
@@ -277,7 +277,7 @@ class Service:
         self._settle(dropped)
         return trial
 
-    def _completed(self, opened: _Open, before: Trial, completion: Completion) -> Trial:
+    def _completed(self, opened: _Open, before: StudyTrial, completion: Completion) -> StudyTrial:
         seq = opened.table.next_seq()
         trial = transitions.completed(opened.study, before, completion, now=opened.now, next_seq=seq)
         score = opened.table.take_score(trial.id, completion.checkpoint.sha256) if completion.checkpoint else None
@@ -288,23 +288,23 @@ class Service:
 
     # Fitness.
 
-    def report_fitness(self, name: str, id: int, *, generation: int, sha256: str, score: Score) -> Verdict:
+    def report_fitness(self, name: str, id: int, *, generation: int, sha256: str, score: Score) -> FitnessVerdict:
         """Takes what a watch found. The same again changes nothing."""
         dropped: list[Artifact] = []
         with self._open(name) as opened:
             trial = opened.table.trial(id)
             if trial is None or trial.generation != generation:
-                verdict = Verdict.IGNORED
+                verdict = FitnessVerdict.IGNORED
             elif trial.state in (State.REQUESTED, State.ACTIVE, State.STOPPING):
                 opened.table.hold_score(id, sha256, score)
-                verdict = Verdict.HELD
+                verdict = FitnessVerdict.HELD
             elif trial.checkpoint is None or trial.checkpoint.sha256 != sha256:
-                verdict = Verdict.IGNORED
+                verdict = FitnessVerdict.IGNORED
             elif trial.state is not State.AWAITING_FITNESS:
-                verdict = Verdict.ACCEPTED if trial.state is State.SUCCEEDED else Verdict.IGNORED
+                verdict = FitnessVerdict.ACCEPTED if trial.state is State.SUCCEEDED else FitnessVerdict.IGNORED
             else:
                 opened.table.write(transitions.scored(opened.study, trial, score, next_seq=opened.table.next_seq()))
-                dropped, verdict = self._unneeded(opened), Verdict.ACCEPTED
+                dropped, verdict = self._unneeded(opened), FitnessVerdict.ACCEPTED
         self._settle(dropped)
         return verdict
 

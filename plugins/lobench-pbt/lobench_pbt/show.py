@@ -18,7 +18,7 @@ from lobench_pbt.lineage import segments, warm_chain
 from lobench_pbt.schema import StudyRow, connect, studies, using
 from lobench_pbt.study import Study, study_from_json
 from lobench_pbt.table import TrialTable
-from lobench_pbt.trial import State, Trial
+from lobench_pbt.trial import State, StudyTrial
 
 __all__ = ["show_export", "show_replay", "show_status"]
 
@@ -66,19 +66,19 @@ def show_status(store: Path, name: str, *, tree: bool, kind: str = "text") -> No
             print("\n".join(_lineage(study, trials, front)))
 
 
-def _front_tables(study: Study, trials: list[Trial], front: Front) -> dict[str, list[tuple[str, ...]]]:
+def _front_tables(study: Study, trials: list[StudyTrial], front: Front) -> dict[str, list[tuple[str, ...]]]:
     """Returns the front, and those that were of it once, with their titles."""
     by_id = {trial.id: trial for trial in trials}
     num_ended = sum(trial.is_terminal for trial in trials)
     aims = " and ".join(f"{objective.metric} ({objective.direction})" for objective in study.objectives)
     header = ("trial", "gen", *(objective.metric for objective in study.objectives), "ended")
 
-    def cells(trial: Trial) -> tuple[str, ...]:
+    def cells(trial: StudyTrial) -> tuple[str, ...]:
         metrics = trial.metrics or {}
         values = (_short(metrics.get(objective.metric)) for objective in study.objectives)
         return str(trial.id), str(trial.generation), *values, f"{trial.completed_seq} of {num_ended}"
 
-    def came_from(trial: Trial) -> str:
+    def came_from(trial: StudyTrial) -> str:
         return " > ".join(str(ancestor.id) for ancestor in warm_chain(by_id, trial.id))
 
     now = [(*cells(by_id[id]), came_from(by_id[id])) for id in front.ids]
@@ -94,7 +94,7 @@ def _front_tables(study: Study, trials: list[Trial], front: Front) -> dict[str, 
 
 
 def _status(
-    row: StudyRow, study: Study, trials: list[Trial], states: Mapping[str, int], front: Front
+    row: StudyRow, study: Study, trials: list[StudyTrial], states: Mapping[str, int], front: Front
 ) -> dict[str, Any]:
     return {
         "study": row.name,
@@ -127,7 +127,7 @@ def _status(
 _HEADER = ("trial", "gen", "state", "from", "steps", "fitness", "parameters", "worker", "note")
 
 
-def _cells(study: Study, trial: Trial) -> tuple[str, ...]:
+def _cells(study: Study, trial: StudyTrial) -> tuple[str, ...]:
     return (
         str(trial.id),
         str(trial.generation),
@@ -145,16 +145,16 @@ def _short(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _fitness(study: Study, trial: Trial) -> str:
+def _fitness(study: Study, trial: StudyTrial) -> str:
     if trial.metrics is None or trial.fitness is None:
         return ""
     return ", ".join(_short(trial.metrics[objective.metric]) for objective in study.objectives)
 
 
-def _lineage(study: Study, trials: list[Trial], front: Front) -> list[str]:
+def _lineage(study: Study, trials: list[StudyTrial], front: Front) -> list[str]:
     """Returns the tree of warm starts, a trial below the one it began from; the best one, or the front, is marked."""
     known = {trial.id for trial in trials}
-    begun_from: dict[int | None, list[Trial]] = {}
+    begun_from: dict[int | None, list[StudyTrial]] = {}
     for trial in trials:
         parent = trial.parent_ids[0] if trial.parent_ids and trial.parent_ids[0] in known else None
         begun_from.setdefault(parent, []).append(trial)
@@ -171,7 +171,7 @@ def _lineage(study: Study, trials: list[Trial], front: Front) -> list[str]:
 def show_replay(store: Path, name: str, trial: int, *, from_step: int, to_step: int | None) -> None:
     with _opened(store, name) as (row, table):
 
-        def find(id: int) -> Trial:
+        def find(id: int) -> StudyTrial:
             found = table.trial(id)
             if found is None:
                 raise UsageError("there is no such trial", where=f"study {row.name!r}", got=str(id))

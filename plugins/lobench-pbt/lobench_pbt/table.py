@@ -10,7 +10,7 @@ from typing import Any
 
 from lobench.extend import Member, front
 from lobench_pbt.transitions import Score
-from lobench_pbt.trial import ARTIFACTS, Artifact, Outline, State, Trial
+from lobench_pbt.trial import ARTIFACTS, Artifact, Outline, State, StudyTrial
 
 __all__ = ["TrialTable"]
 
@@ -25,7 +25,7 @@ _ENCODED: dict[str, Callable[[Any], str | None]] = {
         lambda artifact: None if artifact is None else json.dumps([artifact.uri, artifact.sha256]),
     ),
 }
-_FIELDS = tuple(field.name for field in dataclasses.fields(Trial))
+_FIELDS = tuple(field.name for field in dataclasses.fields(StudyTrial))
 _COLUMNS = ", ".join(_FIELDS)
 _WRITTEN = (*_FIELDS, "study", "is_terminal", "score")
 # Not OR REPLACE: a second child of one initiator must fail, not take the place of the first.
@@ -45,7 +45,7 @@ def _artifact(text: str | None) -> Artifact | None:
     return Artifact(uri=uri, sha256=sha256)
 
 
-def _trial(row: Sequence[Any]) -> Trial:
+def _trial(row: Sequence[Any]) -> StudyTrial:
     values: dict[str, Any] = dict(zip(_FIELDS, row, strict=True))
     values["state"] = State(values["state"])
     values["parent_ids"] = tuple(json.loads(values["parent_ids"]))
@@ -55,7 +55,7 @@ def _trial(row: Sequence[Any]) -> Trial:
     values["metrics"] = json.loads(values["metrics"]) if values["metrics"] is not None else None
     values["fitness"] = tuple(json.loads(values["fitness"])) if values["fitness"] is not None else None
     values["has_child"], values["is_kept"] = bool(values["has_child"]), bool(values["is_kept"])
-    return Trial(**values)
+    return StudyTrial(**values)
 
 
 def _outline(row: Sequence[Any]) -> Outline:
@@ -71,7 +71,7 @@ class TrialTable:
     def __init__(self, db: sqlite3.Connection, study: str) -> None:
         self._db, self._study = db, study
 
-    def _select(self, condition: str, *values: object) -> list[Trial]:
+    def _select(self, condition: str, *values: object) -> list[StudyTrial]:
         query = f"SELECT {_COLUMNS} FROM trials WHERE study = ? AND {condition}"
         return [_trial(row) for row in self._db.execute(query, (self._study, *values))]
 
@@ -79,7 +79,7 @@ class TrialTable:
         query = f"SELECT {_OUTLINE} FROM trials WHERE study = ? AND {condition}"
         return map(_outline, self._db.execute(query, (self._study, *values)))
 
-    def _one(self, condition: str, *values: object) -> Trial | None:
+    def _one(self, condition: str, *values: object) -> StudyTrial | None:
         return next(iter(self._select(f"{condition} LIMIT 1", *values)), None)
 
     def _number(self, query: str, *values: object) -> int:
@@ -87,16 +87,16 @@ class TrialTable:
 
     # What decisions read.
 
-    def trial(self, id: int) -> Trial | None:
+    def trial(self, id: int) -> StudyTrial | None:
         return self._one("id = ?", id) if abs(id) < 1 << 63 else None  # SQLite has no larger number to look for
 
     def outline(self, id: int) -> Outline | None:
         return next(self._outlines("id = ?", id), None) if abs(id) < 1 << 63 else None
 
-    def owned(self, worker: str) -> Trial | None:
+    def owned(self, worker: str) -> StudyTrial | None:
         return self._one("state = ? AND worker_id = ? ORDER BY id", State.ACTIVE, worker)
 
-    def oldest_requested(self) -> Trial | None:
+    def oldest_requested(self) -> StudyTrial | None:
         return self._one("state = ? AND worker_id = '' ORDER BY id", State.REQUESTED)
 
     def next_id(self) -> int:
@@ -123,7 +123,7 @@ class TrialTable:
         waiting = "SELECT EXISTS (SELECT 1 FROM trials WHERE study = ? AND state = ? AND generation < ?)"
         return bool(self._number(query) or self._number(waiting, State.AWAITING_FITNESS, below))
 
-    def overdue(self, now: float) -> list[Trial]:
+    def overdue(self, now: float) -> list[StudyTrial]:
         """Returns the trials whose lease or fitness is past its deadline, by id."""
         query = " UNION ALL ".join(
             f"SELECT id FROM trials WHERE study = ?1 AND {deadline} < ?2"
@@ -132,11 +132,11 @@ class TrialTable:
         late = sorted(row[0] for row in self._db.execute(query, (self._study, now)))
         return [trial for id in late if (trial := self.trial(id)) is not None]
 
-    def unfinished(self) -> list[Trial]:
+    def unfinished(self) -> list[StudyTrial]:
         states = (State.REQUESTED, State.ACTIVE, State.STOPPING, State.AWAITING_FITNESS)
         return sorted(self._select("state IN (?, ?, ?, ?)", *states), key=lambda trial: trial.id)
 
-    def page(self, after: int, limit: int) -> list[Trial]:
+    def page(self, after: int, limit: int) -> list[StudyTrial]:
         return self._select("id > ? ORDER BY id LIMIT ?", after, limit)
 
     def counts(self) -> dict[str, int]:
@@ -151,7 +151,7 @@ class TrialTable:
 
     # What the service writes, within its transaction.
 
-    def write(self, trial: Trial) -> None:
+    def write(self, trial: StudyTrial) -> None:
         """Writes a row, new or changed."""
         values = {name: getattr(trial, name) for name in _FIELDS}
         values.update({name: encode(values[name]) for name, encode in _ENCODED.items()})

@@ -32,7 +32,7 @@ from lobench_pbt.connection import Address, Connection
 from lobench_pbt.gin_paths import apply, read_back, to_text
 from lobench_pbt.process import Fate, begin, end, fate, who
 from lobench_pbt.proto import pbt_pb2
-from lobench_pbt.trial import Artifact, Refusal, Refused, Trial
+from lobench_pbt.trial import Artifact, Refusal, Refused, StudyTrial
 from lobench_pbt.vault import bytes_sha256
 
 __all__ = ["StudyClient", "TrialSession", "client"]
@@ -102,7 +102,7 @@ class StudyClient:
         """Stops the study."""
         self._connection.call(self._connection.stub.StopStudy, pbt_pb2.StopStudyRequest(study=self._study))
 
-    def all_trials(self) -> Iterator[Trial]:
+    def all_trials(self) -> Iterator[StudyTrial]:
         """Yields every trial by id."""
         after, more = 0, True
         while more:

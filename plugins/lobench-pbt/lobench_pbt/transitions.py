@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lobench import LobenchError
 from lobench.extend import oriented, weighted
 from lobench_pbt.study import FitnessFrom, Study
-from lobench_pbt.trial import Artifact, Outline, Refusal, Refused, State, Trial
+from lobench_pbt.trial import Artifact, Outline, Refusal, Refused, State, StudyTrial
 
 __all__ = ["Completion", "Score", "check_lease", "completed", "expired", "is_repeat", "scored", "stopped"]
 
@@ -41,7 +41,7 @@ class Score:
     reason: str = ""
 
 
-def check_lease(trial: Trial | Outline, attempt: int) -> None:
+def check_lease(trial: StudyTrial | Outline, attempt: int) -> None:
     """Checks that a trial is still the worker's that says so.
 
     Raises:
@@ -52,7 +52,7 @@ def check_lease(trial: Trial | Outline, attempt: int) -> None:
         raise Refused(Refusal.STALE, "the trial is over", where=f"trial {trial.id}", got=trial.state)
 
 
-def expired(study: Study, trial: Trial, *, next_seq: int) -> Trial:
+def expired(study: Study, trial: StudyTrial, *, next_seq: int) -> StudyTrial:
     """A deadline has passed: the lease's, or that of the fitness."""
     if trial.state is State.AWAITING_FITNESS:
         return _infeasible(trial, "no fitness came before the deadline", next_seq)
@@ -65,7 +65,7 @@ def expired(study: Study, trial: Trial, *, next_seq: int) -> Trial:
     return dataclasses.replace(lost, state=State.REQUESTED)
 
 
-def stopped(trial: Trial, *, next_seq: int) -> Trial:
+def stopped(trial: StudyTrial, *, next_seq: int) -> StudyTrial:
     """The study is stopped: who trains may end early, who has not begun does not begin."""
     if trial.state is State.ACTIVE:
         return dataclasses.replace(trial, state=State.STOPPING)
@@ -74,7 +74,7 @@ def stopped(trial: Trial, *, next_seq: int) -> Trial:
     return trial
 
 
-def is_repeat(study: Study, trial: Trial, completion: Completion) -> bool:
+def is_repeat(study: Study, trial: StudyTrial, completion: Completion) -> bool:
     """Says whether a completed trial is completed again in the same way.
 
     Raises:
@@ -98,7 +98,7 @@ def is_repeat(study: Study, trial: Trial, completion: Completion) -> bool:
     return True
 
 
-def completed(study: Study, trial: Trial, completion: Completion, *, now: float, next_seq: int) -> Trial:
+def completed(study: Study, trial: StudyTrial, completion: Completion, *, now: float, next_seq: int) -> StudyTrial:
     """Training has ended.
 
     Raises:
@@ -132,7 +132,7 @@ def completed(study: Study, trial: Trial, completion: Completion, *, now: float,
         raise Refused(Refusal.INVALID, error.what, where=where, got=error.got, expected=error.expected) from error
 
 
-def scored(study: Study, trial: Trial, score: Score, *, next_seq: int) -> Trial:
+def scored(study: Study, trial: StudyTrial, score: Score, *, next_seq: int) -> StudyTrial:
     """The fitness of a trial that waits for it has come; or it is known that none will."""
     if score.metrics is None:
         return _infeasible(trial, score.reason or "it was not evaluated", next_seq)
@@ -142,7 +142,7 @@ def scored(study: Study, trial: Trial, score: Score, *, next_seq: int) -> Trial:
         return _infeasible(trial, str(error), next_seq)
 
 
-def _succeeded(study: Study, trial: Trial, metrics: Mapping[str, float], next_seq: int) -> Trial:
+def _succeeded(study: Study, trial: StudyTrial, metrics: Mapping[str, float], next_seq: int) -> StudyTrial:
     fitness = oriented(metrics, study.objectives)
     if study.weighted:
         fitness = weighted(fitness, study.objectives)
@@ -156,13 +156,13 @@ def _succeeded(study: Study, trial: Trial, metrics: Mapping[str, float], next_se
     )
 
 
-def _infeasible(trial: Trial, reason: str, next_seq: int) -> Trial:
+def _infeasible(trial: StudyTrial, reason: str, next_seq: int) -> StudyTrial:
     return dataclasses.replace(
         trial, state=State.INFEASIBLE, reason=reason, fitness=None, fitness_deadline=None, completed_seq=next_seq
     )
 
 
-def _fence(trial: Trial | Outline, attempt: int) -> None:
+def _fence(trial: StudyTrial | Outline, attempt: int) -> None:
     if attempt != trial.attempt:
         raise Refused(
             Refusal.STALE,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from lobench import LobenchError
 from lobench.extend import Value
 
-__all__ = ["ARTIFACTS", "TERMINAL", "Artifact", "Outline", "Refusal", "Refused", "State", "Trial"]
+__all__ = ["ARTIFACTS", "TERMINAL", "Artifact", "Outline", "Refusal", "Refused", "State", "StudyTrial"]
 
 
 class State(enum.StrEnum):
@@ -55,7 +55,7 @@ ARTIFACTS = ("warm_checkpoint", "warm_state", "checkpoint", "train_state")  # fi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class StudyTrial:
     """A row of the trial table.
 
     Attributes:
@@ -109,7 +109,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """What a decision about others reads of a trial: nothing in it has to be decoded. The names are `Trial`'s."""
+    """What a decision about others reads of a trial: nothing in it has to be decoded. The names are `StudyTrial`'s."""
 
     id: int
     state: State

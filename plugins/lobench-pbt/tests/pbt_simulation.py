@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from lobench_pbt.decide import Answer
+from lobench_pbt.decide import TrialDecision
 from lobench_pbt.service import Service
 from lobench_pbt.study import FitnessFrom, Study
 from lobench_pbt.transitions import Completion, Score
-from lobench_pbt.trial import Artifact, Refused, State, Trial
+from lobench_pbt.trial import Artifact, Refused, State, StudyTrial
 
 from lobench.extend import Direction, Draws, Kind, Objective, Parameter, Rule, Scale, checkpoint_sha256
 from lobench.hookspecs import SelectionStrategy
@@ -76,10 +76,10 @@ class Simulation:
     preempted: float = 0.2
     restarted: float = 0.1
     faults: float = 0.2
-    quality: Callable[[Trial], float] = lambda trial: Draws(trial.id, "quality").uniform()
+    quality: Callable[[StudyTrial], float] = lambda trial: Draws(trial.id, "quality").uniform()
     now: float = 0.0
-    running: dict[str, Trial] = field(default_factory=dict)
-    waiting: list[tuple[float, Trial, Score]] = field(default_factory=list)
+    running: dict[str, StudyTrial] = field(default_factory=dict)
+    waiting: list[tuple[float, StudyTrial, Score]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.draws = Draws(self.seed, "simulation")
@@ -93,7 +93,7 @@ class Simulation:
         self.service.close()
         self.service = self._open()
 
-    def run(self) -> list[Trial]:
+    def run(self) -> list[StudyTrial]:
         """Runs to quiescence and returns the trials."""
         workers = [f"worker-{number}" for number in range(self.num_workers)]
         done: set[str] = set()
@@ -109,14 +109,14 @@ class Simulation:
             suggestion = self.service.suggest("", worker)
             if suggestion.trial is not None:
                 done.clear()
-                assert suggestion.answer is Answer.TRIAL
+                assert suggestion.answer is TrialDecision.TRIAL
                 warm = suggestion.trial.warm_checkpoint
                 assert warm is None or Path(warm.uri).is_file(), "a live trial's checkpoint was dropped"
                 if not self.draws.chance(self.preempted):
                     self.running[worker] = suggestion.trial
                 else:
                     self.now += self.study.lease_seconds if self.draws.chance(0.5) else 0.0
-            elif suggestion.answer is Answer.DONE:
+            elif suggestion.answer is TrialDecision.DONE:
                 done.add(worker)
                 if done == set(workers) and not self.waiting:
                     break
@@ -129,7 +129,7 @@ class Simulation:
         self.service.close()
         return trials
 
-    def _end(self, worker: str, trial: Trial) -> None:
+    def _end(self, worker: str, trial: StudyTrial) -> None:
         fault = self.draws.chance(self.faults)
         checkpoint = write_theta(self.store / "published" / f"{trial.id}-{trial.attempt}.npz", float(trial.seed % 1000))
         metrics = {"loss": math.nan if fault and self.draws.chance(0.5) else self.quality(trial)}
@@ -164,14 +164,14 @@ class Simulation:
                 self.service.report_fitness("", trial.id, generation=trial.generation, sha256=sha256, score=score)
 
 
-def by_generation(trials: Sequence[Trial]) -> dict[int, list[Trial]]:
-    found: dict[int, list[Trial]] = {}
+def by_generation(trials: Sequence[StudyTrial]) -> dict[int, list[StudyTrial]]:
+    found: dict[int, list[StudyTrial]] = {}
     for trial in trials:
         found.setdefault(trial.generation, []).append(trial)
     return found
 
 
-def assert_properties(study: Study, trials: Sequence[Trial]) -> None:
+def assert_properties(study: Study, trials: Sequence[StudyTrial]) -> None:
     """P1-P4 and P8 of a study that has come to rest."""
     from lobench.extend import Space
 
@@ -202,23 +202,23 @@ def assert_properties(study: Study, trials: Sequence[Trial]) -> None:
 class Rows:
     """A trial table in memory, for decisions without a service."""
 
-    def __init__(self, trials: Iterable[Trial]) -> None:
+    def __init__(self, trials: Iterable[StudyTrial]) -> None:
         self.trials = list(trials)
 
-    def replace(self, trial: Trial) -> None:
+    def replace(self, trial: StudyTrial) -> None:
         """Writes a row, new or changed, and marks its initiator as having a child, as the service does."""
         rows = {row.id: row for row in self.trials} | {trial.id: trial}
         if trial.initiator_id is not None:
             rows[trial.initiator_id] = dataclasses.replace(rows[trial.initiator_id], has_child=True)
         self.trials = list(rows.values())
 
-    def trial(self, id: int) -> Trial | None:
+    def trial(self, id: int) -> StudyTrial | None:
         return next((trial for trial in self.trials if trial.id == id), None)
 
-    def owned(self, worker: str) -> Trial | None:
+    def owned(self, worker: str) -> StudyTrial | None:
         return next((trial for trial in self.trials if trial.state is State.ACTIVE and trial.worker_id == worker), None)
 
-    def oldest_requested(self) -> Trial | None:
+    def oldest_requested(self) -> StudyTrial | None:
         return next((trial for trial in self.trials if trial.state is State.REQUESTED), None)
 
     def next_id(self) -> int:
@@ -227,12 +227,12 @@ class Rows:
     def num_trials(self, generation: int, *, terminal: bool = False) -> int:
         return sum(trial.generation == generation and (trial.is_terminal or not terminal) for trial in self.trials)
 
-    def childless(self, below: int) -> Iterable[Trial]:
+    def childless(self, below: int) -> Iterable[StudyTrial]:
         return [
             trial for trial in self.trials if trial.is_terminal and not trial.has_child and trial.generation < below
         ]
 
-    def of_generations(self, generations: Sequence[int]) -> Sequence[Trial]:
+    def of_generations(self, generations: Sequence[int]) -> Sequence[StudyTrial]:
         return [trial for trial in self.trials if trial.generation in generations]
 
     def has_unfinished(self, below: int) -> bool:

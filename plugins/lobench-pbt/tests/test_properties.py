@@ -18,7 +18,7 @@ from lobench_pbt.lineage import schedule, segments, warm_starts
 from lobench_pbt.service import Service
 from lobench_pbt.study import FitnessFrom, Opponents, Study
 from lobench_pbt.transitions import Completion
-from lobench_pbt.trial import Artifact, State, Trial
+from lobench_pbt.trial import Artifact, State, StudyTrial
 from pbt_simulation import (
     LOSS,
     PARAMETERS,
@@ -77,14 +77,14 @@ class Shuffled(Simulation):
         db.close()
 
 
-def history(kind: type[Simulation], study: Study, restarted: float) -> list[Trial]:
+def history(kind: type[Simulation], study: Study, restarted: float) -> list[StudyTrial]:
     """Returns what a simulation came to, without the places of its files."""
     with tempfile.TemporaryDirectory(dir=FAST) as folder:
         simulation = kind(Path(folder), study, study.seed, restarted=restarted)
         return [without_places(trial) for trial in simulation.run()]
 
 
-def without_places(trial: Trial) -> Trial:
+def without_places(trial: StudyTrial) -> StudyTrial:
     names = ("warm_checkpoint", "warm_state", "checkpoint", "train_state")
     digests = {
         name: Artifact(uri="", sha256=artifact.sha256)
@@ -105,8 +105,8 @@ def test_killed_after_any_transition_it_decides_the_same_later(values: dict[str,
     assert history(Shuffled, study, 1.0) == undisturbed
 
 
-def ended(id: int, *fitness: float, generation: int = 0) -> Trial:
-    return Trial(
+def ended(id: int, *fitness: float, generation: int = 0) -> StudyTrial:
+    return StudyTrial(
         id=id,
         state=State.SUCCEEDED,
         generation=generation,
@@ -138,7 +138,7 @@ def test_a_suggestion_does_not_hang_on_the_order_of_rows(shift: int) -> None:
     trials = [ended(id, float(id % 3)) for id in range(1, 5)]
     study, strategy = make_study(seed=3), strategy_of("tournament")
 
-    def children(rows: list[Trial]) -> list[Trial | None]:
+    def children(rows: list[StudyTrial]) -> list[StudyTrial | None]:
         return [reproduce(study, strategy, Rows(rows), trial) for trial in trials]
 
     assert children(trials[shift:] + trials[:shift]) == children(trials)
@@ -147,7 +147,7 @@ def test_a_suggestion_does_not_hang_on_the_order_of_rows(shift: int) -> None:
 def test_who_reproduces_first_changes_nothing_but_ids() -> None:
     study, strategy, parents = make_study(seed=3), strategy_of("tournament"), [ended(id, 1.0) for id in range(1, 7)]
 
-    def children(order: list[Trial]) -> dict[int | None, Trial]:
+    def children(order: list[StudyTrial]) -> dict[int | None, StudyTrial]:
         table = Rows(parents)
         for initiator in order:
             child = reproduce(study, strategy, table, initiator)
@@ -199,9 +199,9 @@ def test_a_schedule_that_is_cut_ends_with_the_weights_that_the_trial_had_then(
     """Trial 3 gave 5 a value by crossover and no weights; trial 6 was stopped before its first step."""
     depth = {0: 0, 2: 1, 3: 1, 4: 2, 5: 3, 6: 4}
 
-    def row(id: int) -> Trial:
+    def row(id: int) -> StudyTrial:
         parents = tuple({**PARENTS, 6: [5, 4]}.get(id, ()))
-        return Trial(id=id, parent_ids=parents, start_step=5 * depth[id], n_steps=0 if id == 6 else 5)
+        return StudyTrial(id=id, parent_ids=parents, start_step=5 * depth[id], n_steps=0 if id == 6 else 5)
 
     found = segments(row, id, to_step=to_step)
     assert [segment["trial"] for segment in found] == trials

@@ -15,7 +15,7 @@ from lobench_pbt.service import Service
 from lobench_pbt.study import FitnessFrom, Opponents, Study
 from lobench_pbt.table import TrialTable
 from lobench_pbt.transitions import Completion, Score
-from lobench_pbt.trial import Artifact, State, Trial
+from lobench_pbt.trial import Artifact, State, StudyTrial
 from pbt_simulation import PLUGINS, Simulation, make_study, write_theta
 
 from lobench.extend import transaction
@@ -85,7 +85,7 @@ def fill(service: Service, study: Study, generations: int) -> None:
             generation, slot = divmod(id - 1, study.population)
             first = generation == 0
             table.write(
-                Trial(
+                StudyTrial(
                     id=id,
                     state=State.SUCCEEDED,
                     generation=generation,

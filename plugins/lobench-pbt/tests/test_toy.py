@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lobench_pbt.decide import Answer, suggest
+from lobench_pbt.decide import TrialDecision, suggest
 from lobench_pbt.service import Service
 from lobench_pbt.study import Opponents, Study
 from lobench_pbt.transitions import Completion, completed
-from lobench_pbt.trial import Artifact, State, Trial
+from lobench_pbt.trial import Artifact, State, StudyTrial
 from pbt_simulation import PLUGINS, Rows, make_study, strategy_of
 
 from lobench.extend import Direction, Draws, Kind, Member, Objective, Parameter, Rule, better, checkpoint_sha256
@@ -66,11 +66,11 @@ def test_the_best_ones_weights_copied_every_period(lr: float, steps: int, period
     assert max(map(quality, points)) == pytest.approx(expected, abs=5e-5)
 
 
-def run_in_memory(study: Study, lr: float) -> list[Trial]:
+def run_in_memory(study: Study, lr: float) -> list[StudyTrial]:
     """Runs a study of the toy, whose state is a point."""
     points: dict[int, Point] = {}
 
-    def train(trial: Trial) -> float:
+    def train(trial: StudyTrial) -> float:
         start = points[trial.parent_ids[0]] if trial.parent_ids else START
         points[trial.id] = ascend(start, weights_of(trial.params), lr, trial.n_steps)
         return quality(points[trial.id])
@@ -78,10 +78,12 @@ def run_in_memory(study: Study, lr: float) -> list[Trial]:
     return run_loop(study, train)
 
 
-def run_loop(study: Study, train: Callable[[Trial], float], num_workers: int = 3, order: int = 0) -> list[Trial]:
+def run_loop(
+    study: Study, train: Callable[[StudyTrial], float], num_workers: int = 3, order: int = 0
+) -> list[StudyTrial]:
     """Runs a study with workers that end in any order; nothing but decisions."""
     table, strategy, draws = Rows([]), strategy_of(study.strategy), Draws(study.seed, "order", order)
-    running: dict[str, Trial] = {}
+    running: dict[str, StudyTrial] = {}
     seq = 0
     while True:
         worker = f"worker-{draws.below(num_workers)}"
@@ -99,11 +101,11 @@ def run_loop(study: Study, train: Callable[[Trial], float], num_workers: int = 3
         if suggestion.trial is not None:
             running[worker] = suggestion.trial
             table.replace(suggestion.trial)
-        elif suggestion.answer is Answer.DONE:
+        elif suggestion.answer is TrialDecision.DONE:
             return table.trials
 
 
-def best_of(trials: list[Trial]) -> float:
+def best_of(trials: list[StudyTrial]) -> float:
     return max(trial.fitness[0] for trial in trials if trial.fitness is not None)
 
 
@@ -115,11 +117,11 @@ def test_initiator_based_evolution_finds_the_top() -> None:
     assert np.percentile([best_of(run_in_memory(study, 0.05)) for study in studies], 5) > 1.19
 
 
-def run_on_service(folder: Path, study: Study, lr: float) -> list[Trial]:
+def run_on_service(folder: Path, study: Study, lr: float) -> list[StudyTrial]:
     """Two workers in turn, their checkpoints real files."""
     service = Service(folder / "store", clock=lambda: 0.0, plugins=PLUGINS)
     service.create_study(study)
-    running: list[Trial] = []
+    running: list[StudyTrial] = []
     while True:
         found = [service.suggest("", f"worker-{place}").trial for place in range(2)]
         running = [trial for trial in found if trial is not None]
@@ -197,7 +199,7 @@ def test_in_budget_mode_the_seed_gives_the_study_whatever_the_order_of_arrival(
         )
         points: dict[int, Point] = {}
 
-        def train(trial: Trial) -> float:
+        def train(trial: StudyTrial) -> float:
             start = points[trial.parent_ids[0]] if trial.parent_ids else START
             points[trial.id] = ascend(start, weights_of(trial.params), 0.05, trial.n_steps)
             return quality(points[trial.id])

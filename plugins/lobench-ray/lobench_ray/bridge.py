@@ -29,20 +29,20 @@ from ray._private.services import canonicalize_bootstrap_address
 
 from lobench import LobenchError
 from lobench.extend import kind_of
-from lobench.hookspecs import Capacity, Died, Notice
+from lobench.hookspecs import Died, ExecutorCapacity, Notice
 from lobench_ray import entry
 from lobench_ray.access import check_access, check_token
 from lobench_ray.clock import AwakeClock
 from lobench_ray.messages import (
     TO_BRIDGE,
     Alive,
+    ClusterRefused,
     FromBridge,
     Join,
     Joined,
     Kill,
     Leave,
-    Refused,
-    Start,
+    SlotStart,
     Tell,
     ToBridge,
     Unreachable,
@@ -97,7 +97,7 @@ class Bridge:
         try:
             address = _connect(self._join.address, insecure=self._join.insecure)
         except LobenchError as error:
-            self._say(Refused(message=str(error)))
+            self._say(ClusterRefused(message=str(error)))
             return
         except Exception as error:  # noqa: BLE001  (Ray's boundary: the chief names it)
             self._say(Unreachable(message=_one_line(error)))
@@ -166,7 +166,7 @@ class Bridge:
             return
         try:
             match message:
-                case Start():
+                case SlotStart():
                     self._start(message.worker, message.num_cpus, message.num_gpus)
                 case Kill():
                     self._kill(message.worker)
@@ -216,7 +216,7 @@ class Bridge:
         is_known = node in self._left_out
         self._left_out.add(node)
         if not any(self._nodes[other][0] for other in self._nodes.keys() - self._left_out):
-            self._say(Refused(message=problem))
+            self._say(ClusterRefused(message=problem))
             return
         if not is_known:
             self._say(Notice(message=f"{problem}; it is left out"))
@@ -303,7 +303,7 @@ class Bridge:
         sizes = [size for node, size in nodes.items() if node not in self._left_out]
         if sorted(sizes) != self._machines:
             self._machines = sorted(sizes)
-            self._say(Capacity(machines=tuple(self._machines)))
+            self._say(ExecutorCapacity(machines=tuple(self._machines)))
         unplaced = {slot.size for slot in self._slots.values() if slot.heard is None}
         wanted = {size for size in unplaced if not any(_holds(node, size) for node in sizes)}
         for cpus, gpus in sorted(wanted - self._wanted):

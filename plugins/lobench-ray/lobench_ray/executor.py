@@ -17,21 +17,21 @@ from typing import Any
 
 from lobench import LobenchError
 from lobench.extend import Channel, Message, Parcel, WorkerConfig, counted, leave_mark
-from lobench.hookspecs import Capacity, Died, Heard, Notice, Said
+from lobench.hookspecs import Died, ExecutorCapacity, Heard, Notice, Said
 from lobench_ray.clock import AwakeClock
 from lobench_ray.messages import (
     FROM_BRIDGE,
+    ClusterRefused,
     FromBridge,
     Join,
     Joined,
     Kill,
     Leave,
     Log,
-    Plan,
-    Refused,
-    Start,
+    SlotStart,
     Tell,
     Unreachable,
+    WorkerPlan,
 )
 
 __all__ = ["SILENCE_SECONDS", "RayExecutor"]
@@ -64,7 +64,7 @@ class RayExecutor:
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
         self._workers[worker] = (num_cpus, num_gpus)
-        self._tell(Start(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
+        self._tell(SlotStart(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
 
     def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
         if worker in self._workers:
@@ -118,7 +118,7 @@ class RayExecutor:
             )
         self._channel = Channel(ours)
         self._heard, self._address = self._clock.now(), ""
-        plan = Plan(
+        plan = WorkerPlan(
             sha256=self._parcel.sha256,
             suites=tuple(self._parcel.inside(suite) for suite in self._config.arguments),
             layers=self._config.layers.relative_to(self._parcel.base),
@@ -134,7 +134,7 @@ class RayExecutor:
         )
         self._tell(join)
         for worker, (num_cpus, num_gpus) in self._workers.items():
-            self._tell(Start(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
+            self._tell(SlotStart(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
 
     def _tell(self, message: Message) -> None:
         """Tells the bridge; where there is none, the next one is told which workers there are."""
@@ -156,11 +156,11 @@ class RayExecutor:
                 again, self._address = self._gone_since > 0 and self._is_used, address
                 self._gone_since = 0.0
                 return [Notice(message=f"connected to Ray at {address} again")] if again else []
-            case Refused(message=why):
+            case ClusterRefused(message=why):
                 raise LobenchError(why)
             case Unreachable(message=why):
                 return self._lose_bridge(why)
-            case Capacity():
+            case ExecutorCapacity():
                 return self._know_capacity(message)
             case Log():
                 with (self._config.log_folder / f"worker-{message.worker}.log").open("ab") as file:
@@ -173,7 +173,7 @@ class RayExecutor:
                 return [message]
         return []  # it lives; or what was killed says late is not wanted any more
 
-    def _know_capacity(self, capacity: Capacity) -> list[Heard]:
+    def _know_capacity(self, capacity: ExecutorCapacity) -> list[Heard]:
         machines = capacity.machines
         num_cpus, num_gpus = (sum(numbers) for numbers in zip(*machines, strict=True)) if machines else (0, 0)
         self._is_used = True

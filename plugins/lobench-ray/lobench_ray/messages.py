@@ -6,24 +6,24 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from lobench.extend import Codec, Layers, Message
-from lobench.hookspecs import Capacity, Died, Notice, Said
+from lobench.hookspecs import Died, ExecutorCapacity, Notice, Said
 
 __all__ = [
     "FROM_BRIDGE",
     "TO_BRIDGE",
     "Alive",
+    "ClusterRefused",
     "FromBridge",
     "Join",
     "Joined",
     "Kill",
     "Leave",
     "Log",
-    "Plan",
-    "Refused",
-    "Start",
+    "SlotStart",
     "Tell",
     "ToBridge",
     "Unreachable",
+    "WorkerPlan",
 ]
 
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan(Message):
+class WorkerPlan(Message):
     """What every slot starts its worker with.
 
     Attributes:
@@ -56,12 +56,12 @@ class Join(Message):
     address: str
     insecure: bool
     silence_seconds: float
-    plan: Plan
+    plan: WorkerPlan
     parcel: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start(Message):
+class SlotStart(Message):
     """Starts a worker in a slot of its own."""
 
     worker: int
@@ -106,7 +106,7 @@ class Joined(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused(Message):
+class ClusterRefused(Message):
     """The cluster must not, or cannot, be used; to try again is in vain."""
 
     message: str
@@ -127,8 +127,10 @@ class Log(Message):
     tail: bytes
 
 
-ToBridge: TypeAlias = Start | Tell | Kill | Leave
-FromBridge: TypeAlias = Alive | Joined | Refused | Unreachable | Log | Said | Died | Notice | Capacity
+ToBridge: TypeAlias = SlotStart | Tell | Kill | Leave
+FromBridge: TypeAlias = Alive | Joined | ClusterRefused | Unreachable | Log | Said | Died | Notice | ExecutorCapacity
 
-TO_BRIDGE: Codec[ToBridge] = Codec(Start, Tell, Kill, Leave)
-FROM_BRIDGE: Codec[FromBridge] = Codec(Alive, Joined, Refused, Unreachable, Log, Said, Died, Notice, Capacity)
+TO_BRIDGE: Codec[ToBridge] = Codec(SlotStart, Tell, Kill, Leave)
+FROM_BRIDGE: Codec[FromBridge] = Codec(
+    Alive, Joined, ClusterRefused, Unreachable, Log, Said, Died, Notice, ExecutorCapacity
+)

@@ -23,7 +23,7 @@ import ray
 from lobench import LobenchError
 from lobench.extend import LocalPool, Parcel, WorkerConfig, kind_of, marked_folder, write_whole
 from lobench.hookspecs import Died, Heard, Said
-from lobench_ray.messages import Log, Plan, Refused
+from lobench_ray.messages import ClusterRefused, Log, WorkerPlan
 
 __all__ = ["Slot", "node_folder", "versions"]
 
@@ -78,7 +78,7 @@ class Slot:
 
         Args:
           expected: The chief's `versions()`.
-          plan: A `Plan`.
+          plan: A `WorkerPlan`.
           parcel: Its data; fetched only where this node does not have it.
         Returns:
           "", or a clause about this node: it would not give the chief's numbers.
@@ -89,7 +89,7 @@ class Slot:
             return f"would give other numbers: it has {', '.join(differ)}"
         root = node_folder()
         _sweep(root)
-        planned = Plan.from_bytes(plan)
+        planned = WorkerPlan.from_bytes(plan)
         suites = root / "suites" / planned.sha256
         _touch(suites)
         if not suites.is_dir():
@@ -118,7 +118,7 @@ class Slot:
             # Of the devices that Ray has leased to this actor: it sees no others.
             pool.start(self._worker, num_cpus, num_gpus)
         except LobenchError as error:
-            self._heard.put(Refused(message=str(error)).to_bytes())
+            self._heard.put(ClusterRefused(message=str(error)).to_bytes())
             return
         finally:
             started.set()

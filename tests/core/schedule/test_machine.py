@@ -22,7 +22,6 @@ from lobench.core.schedule import (
     Fail,
     Forgive,
     KillWorker,
-    Lease,
     Machine,
     Returned,
     Rules,
@@ -33,6 +32,7 @@ from lobench.core.schedule import (
     Work,
     WorkerDied,
     WorkerReady,
+    WorkLease,
 )
 
 
@@ -49,7 +49,7 @@ class Crew:
     machine: Machine
     now: float = 0.0
     starting: list[int] = field(default_factory=list)
-    leases: dict[int, Lease] = field(default_factory=dict)
+    leases: dict[int, WorkLease] = field(default_factory=dict)
     ended: list[Ended] = field(default_factory=list)
     log: list[Action] = field(default_factory=list)
 
@@ -64,7 +64,7 @@ class Crew:
                 case KillWorker(worker):
                     self.starting = [each for each in self.starting if each != worker]
                     self.leases.pop(worker, None)
-                case Lease(worker):
+                case WorkLease(worker):
                     assert worker not in self.leases and worker not in self.starting
                     self.leases[worker] = action
                 case Ended():

@@ -8,22 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lobench.core.schedule import Size, Work
-from lobench.core.schedule.queue import Entry, Rank, WorkQueue
+from lobench.core.schedule.queue import QueueEntry, Rank, WorkQueue
 
 ONE = Size(1)
 WINDOW = 16
 
 
-def entry(key: int, rank: int) -> Entry:
+def entry(key: int, rank: int) -> QueueEntry:
     work = Work(key=key, warm_key="", size=ONE, timeout_seconds=1.0, rank=rank, alike=key % 3)
-    return Entry(Rank(1, rank, -1, 0.0), key, work)
+    return QueueEntry(Rank(1, rank, -1, 0.0), key, work)
 
 
-def take(queue: WorkQueue, index: int) -> tuple[Entry, list[Entry]]:
+def take(queue: WorkQueue, index: int) -> tuple[QueueEntry, list[QueueEntry]]:
     """Takes an entry; returns it, and what there was to choose from."""
-    window: list[Entry] = []
+    window: list[QueueEntry] = []
 
-    def choose(entries: Sequence[Entry]) -> int:
+    def choose(entries: Sequence[QueueEntry]) -> int:
         window.extend(entries)
         return index
 
@@ -32,7 +32,7 @@ def take(queue: WorkQueue, index: int) -> tuple[Entry, list[Entry]]:
 
 @given(st.lists(st.one_of(st.integers(0, 99), st.sampled_from(["first", "third", "drop", "alike"])), max_size=120))
 def test_a_queue_gives_what_a_sorted_list_would(steps: list[int | str]) -> None:
-    queue, expected = WorkQueue(), list[Entry]()
+    queue, expected = WorkQueue(), list[QueueEntry]()
     for key, step in enumerate([*range(40, 0, -2), *steps]):
         if isinstance(step, int):
             queue.push(ONE, entry(key, step))

@@ -26,14 +26,14 @@ from lobench.engine.workers.protocol import (
     Exit,
     Failed,
     Job,
+    JobResult,
     Progress,
     Ready,
-    Result,
 )
 from lobench.hookspecs import Died, Heard, Said
 
 PAYLOAD = curves({"train/loss": [1.0, 0.5]}).to_payload()
-RESULT = Result(lease=3, outcome=Outcome.PASSED, payload=PAYLOAD)
+RESULT = JobResult(lease=3, outcome=Outcome.PASSED, payload=PAYLOAD)
 JOB = Job(
     lease=0,
     case_key="a:b",

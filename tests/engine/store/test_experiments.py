@@ -11,7 +11,7 @@ from stores import add, case_info
 
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.experiment import Member
+from lobench.core.experiment import SessionMember
 from lobench.core.planner import EvaluationId
 from lobench.core.result import EvaluationKey, Outcome
 from lobench.core.subject import Subject, Variant
@@ -26,10 +26,10 @@ CLEAN = Revision(commit="abc")
 DIRTY = Revision(commit="abc", is_dirty=True, patch=b"diff", patch_sha256="d", note="not tracked: 'x'")
 
 
-def member(method: str, session: int, sha256: str, case: str = "a", trial: int = 0) -> Member:
+def member(method: str, session: int, sha256: str, case: str = "a", trial: int = 0) -> SessionMember:
     block = SeedBlock(start=0, size=2)
     evaluation = EvaluationId(sha256, case_info(case).key, block)
-    return Member(method=method, trial=trial, session=session, evaluation=evaluation)
+    return SessionMember(method=method, trial=trial, session=session, evaluation=evaluation)
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from lobench.core.result import Outcome
 from lobench.engine.workers import channel as channel_module
 from lobench.engine.workers.channel import Channel
-from lobench.engine.workers.protocol import Exit, Progress, Result
+from lobench.engine.workers.protocol import Exit, JobResult, Progress
 
 PROGRESS = Progress(lease=0, step=1).to_bytes()
 
 
 def result(payload: bytes = b"") -> bytes:
-    return Result(lease=0, outcome=Outcome.PASSED, payload=payload).to_bytes()
+    return JobResult(lease=0, outcome=Outcome.PASSED, payload=payload).to_bytes()
 
 
 @pytest.fixture

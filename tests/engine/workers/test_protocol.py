@@ -23,9 +23,9 @@ from lobench.engine.workers.protocol import (
     Failed,
     FileMark,
     Job,
+    JobResult,
     Progress,
     Ready,
-    Result,
 )
 
 TEXTS = st.lists(st.text(max_size=9), max_size=3).map(tuple)
@@ -70,7 +70,7 @@ SAID = st.one_of(
     st.builds(Failed, messages=TEXTS, variant_key=st.none() | st.text(max_size=9)),
     st.builds(Progress, lease=st.integers(0), step=st.integers(0)),
     st.builds(
-        Result,
+        JobResult,
         lease=st.integers(0),
         outcome=st.sampled_from(Outcome),
         message=st.text(max_size=9),

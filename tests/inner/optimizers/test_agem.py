@@ -17,7 +17,7 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.optimizers import adam, agem, schedule_free_adamw, sgd
 from lobench.inner.optimizers.agem import agreeing
 from lobench.inner.tasks.multilayer import MLPClassifier
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 SHAPES = {"w": (3, 4), "b": (5,), "s": ()}
 KEY = jax.random.key(0)
@@ -115,7 +115,7 @@ def test_in_a_training_it_is_sgd_to_the_last_bit_as_long_as_the_memory_agrees(re
     for optimizer in (sgd(), agem(inner=sgd())):
         case = Case(num_inner_steps=10, eval_batches=0, eval_every=10, log_every=1)
         task, make = Remembering(remembers=remembers), lambda theta, made=optimizer: as_stepper(made, 10)
-        curves = Program(case, task, make, 1).run({}, SeedBlock(start=0, size=1))
+        curves = TrainingProgram(case, task, make, 1).run({}, SeedBlock(start=0, size=1))
         assert curves is not None
         found.append(np.asarray(curves.metrics["batch/loss"]).tobytes())
     assert found[0] == found[1]

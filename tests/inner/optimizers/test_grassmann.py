@@ -17,7 +17,7 @@ from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
 from lobench.inner.optimizers import adam_g, sgd, sgd_g
 from lobench.inner.tasks.multilayer import MLPClassifier
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 AXES = {"dense": 1, "kernel": 3, "first": 0, "bias": None}
 SHAPES = {"dense": (6, 4), "kernel": (3, 3, 2, 5), "first": (4, 7), "bias": (4,)}
@@ -183,7 +183,9 @@ class Rayleigh(Task):
 @pytest.mark.parametrize(("name", "made"), [("sgd_g", sgd_g(0.2, 0.0)), ("adam_g", adam_g(0.02, clip=10.0))])
 def test_the_rayleigh_quotient_descends_to_the_top_eigenvector(name: str, made: Any) -> None:
     case = Case(num_inner_steps=400, eval_every=20)
-    curves = Program(case, Rayleigh(), lambda theta: as_stepper(made, 400), 2).run({}, SeedBlock(start=0, size=2))
+    curves = TrainingProgram(case, Rayleigh(), lambda theta: as_stepper(made, 400), 2).run(
+        {}, SeedBlock(start=0, size=2)
+    )
     assert curves is not None
     losses = np.asarray(curves.metrics["train/loss"])
     assert losses[:, 0].min() > -3.9
@@ -206,7 +208,7 @@ def test_training_starts_at_norm_one_whatever_the_scale(name: str) -> None:
 
         return as_stepper(wanting(made.init, made.update, inner=made, initial_params=initial_params), NUM_STEPS)
 
-    program = Program(case, MLPClassifier(hidden_sizes=(32, 32), **exact), make, 1)
+    program = TrainingProgram(case, MLPClassifier(hidden_sizes=(32, 32), **exact), make, 1)
     found = program.run_many([{"scale": np.float32(scale)} for scale in (1, 8)], SeedBlock(start=0, size=1))
     assert found is not None
     one, eight = (np.asarray(curves.metrics["batch/loss"])[0] for curves in found)

@@ -16,7 +16,7 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
 from lobench.evaluation.programs import Programs
 from lobench.inner.adapters import as_stepper, as_task
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 MODULES = ("lobench.inner.optimizers", "lobench.inner.tasks")
 NUM_STEPS = 8
@@ -39,7 +39,7 @@ def bind(suite: Path, optimizer: str, **layers: str) -> BoundCase:
 
 def train(suite: Path, optimizer: str) -> np.ndarray:
     case = bind(suite, optimizer).case
-    program = Program(case, as_task(case.task), lambda theta: as_stepper(case.optimizer, NUM_STEPS), 2)
+    program = TrainingProgram(case, as_task(case.task), lambda theta: as_stepper(case.optimizer, NUM_STEPS), 2)
     curves = program.run({}, SeedBlock(start=0, size=2))
     assert curves is not None
     return np.asarray(curves.metrics["train/loss"])

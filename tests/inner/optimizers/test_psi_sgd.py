@@ -18,7 +18,7 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.optimizers import momentum, psi_sgd
 from lobench.inner.tasks.convolutional import ConvClassifier
 from lobench.inner.tasks.multilayer import MLPClassifier
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 NUM_STEPS = 200
 EXACT = {"data": "digits", "norm": "batch", "norm_epsilon": 0.0}
@@ -38,7 +38,7 @@ def losses(make: Any, settings: Any, task: Any = MLP, num_steps: int = NUM_STEPS
     """Returns the batches' losses of one seed for each setting, all in one program, float32[settings, steps]."""
     case = Case(num_inner_steps=num_steps, eval_batches=0, eval_every=num_steps, log_every=1, num_seeds=1)
     thetas = [{name: np.float32(value) for name, value in each.items()} for each in settings]
-    program = Program(case, task, lambda theta: as_stepper(make(**theta), num_steps), 1)
+    program = TrainingProgram(case, task, lambda theta: as_stepper(make(**theta), num_steps), 1)
     found = program.run_many(thetas, SeedBlock(start=0, size=1))
     assert found is not None
     return np.stack([np.asarray(curves.metrics["batch/loss"])[0] for curves in found])

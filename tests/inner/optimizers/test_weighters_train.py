@@ -20,7 +20,7 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.optimizers import constant_weights, pcgrad, sgd, slaw, slw, uncertainty
 from lobench.inner.schedules import cosine
 from lobench.inner.tasks.multitask import MultiTask
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 
 class Bowls(MultiTask):
@@ -44,7 +44,7 @@ class Bowls(MultiTask):
 
 def train(task: Any, optimizer: Any, steps: int = 6, **case: Any) -> Curves:
     bound = Case(task=task, num_inner_steps=steps, num_seeds=2, eval_every=2, **case)
-    program = Program(bound, task, lambda theta: as_stepper(optimizer, steps), 2)
+    program = TrainingProgram(bound, task, lambda theta: as_stepper(optimizer, steps), 2)
     curves = program.run({}, SeedBlock(start=0, size=2))
     assert curves is not None
     return curves

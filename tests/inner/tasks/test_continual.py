@@ -27,7 +27,7 @@ from lobench.inner.tasks.continual.memory import Examples, Memory
 from lobench.inner.tasks.digits import digits_splits
 from lobench.inner.tasks.multilayer import MLPClassifier
 from lobench.inner.training.phases import later_phases, stepper_in
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 from lobench.testing.bits import COMPILED_FAST
 from lobench.testing.tasks import TaskContract
 
@@ -44,7 +44,7 @@ def normed(**settings: Any) -> MLPClassifier:
 
 def program_of(
     task: Any, *, steps: int = 6, are_alike: bool = True, optimizer: Any = None, num_seeds: int = 2, **values: Any
-) -> Program:
+) -> TrainingProgram:
     phases = task_sequence(num_tasks=task.num_phases, num_inner_steps=steps)
     phases = tuple(replace(phase, optimizer=optimizer or sgd(0.5)) for phase in phases)
     total = steps * len(phases)
@@ -52,7 +52,7 @@ def program_of(
     task.check_case(case)
     later = later_phases(case, lambda index, theta: stepper_in(case, index, theta))
     first = functools.partial(stepper_in, case, 0)
-    return Program(case, task, first, num_seeds, (), later, are_alike=are_alike and bool(later))
+    return TrainingProgram(case, task, first, num_seeds, (), later, are_alike=are_alike and bool(later))
 
 
 def trained(task: Any, **settings: Any) -> Curves:

@@ -10,7 +10,7 @@ import optax
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
-from lobench.inner.optimizers.weighters.weighing import Rule, Seen, of_sum_k, one_over, weighed
+from lobench.inner.optimizers.weighters.weighing import Seen, WeightingRule, of_sum_k, one_over, weighed
 from lobench.inner.schedules.schedule import Rate
 from lobench.inner.schedules.settings import check_numbers
 
@@ -63,7 +63,7 @@ def gradnorm(
         moved = jnp.maximum(weights - weight_rate * step, _LEAST_WEIGHT)
         return _Rates(jnp.bool_(True), first, state), of_sum_k(moved)
 
-    return weighed("gradnorm", inner, Rule(start=start, weigh=weigh, sees_gradients=True, shared=shared))
+    return weighed("gradnorm", inner, WeightingRule(start=start, weigh=weigh, sees_gradients=True, shared=shared))
 
 
 @configurable
@@ -79,7 +79,7 @@ def slw(inner: Any = None, shared: str = "") -> optax.GradientTransformationExtr
     def weigh(memory: PyTree, weights: jax.Array, seen: Seen) -> tuple[PyTree, jax.Array]:
         return memory, one_over(_lengths(seen))
 
-    return weighed("slw", inner, Rule(weigh=weigh, is_prompt=True, sees_gradients=True, shared=shared))
+    return weighed("slw", inner, WeightingRule(weigh=weigh, is_prompt=True, sees_gradients=True, shared=shared))
 
 
 @configurable
@@ -116,7 +116,7 @@ def pcgrad(inner: Any = None) -> optax.GradientTransformationExtraArgs:
         left = jax.vmap(parts)(jnp.arange(count), jax.random.split(seen.key, count))
         return memory, left.sum(axis=0)
 
-    return weighed("pcgrad", inner, Rule(weigh=weigh, is_prompt=True, sees_gradients=True))
+    return weighed("pcgrad", inner, WeightingRule(weigh=weigh, is_prompt=True, sees_gradients=True))
 
 
 def _lengths(seen: Seen) -> jax.Array:

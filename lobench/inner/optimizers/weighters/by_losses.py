@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizers.weighters.weighing import Rule, Seen, of_sum_k, one_over, weighed
+from lobench.inner.optimizers.weighters.weighing import Seen, WeightingRule, of_sum_k, one_over, weighed
 from lobench.inner.schedules.schedule import Rate
 from lobench.inner.schedules.settings import check_numbers, check_whole
 
@@ -64,7 +64,7 @@ def dwa(inner: Any = None, temperature: Rate = 2.0, window: int = 25) -> optax.G
         weights = jnp.where(is_end & (num_steps >= 2 * window), new, weights)
         return _Windows(num_steps, jnp.where(is_end, 0.0, total), last, before), weights
 
-    return weighed("dwa", inner, Rule(start=start, weigh=weigh))
+    return weighed("dwa", inner, WeightingRule(start=start, weigh=weigh))
 
 
 class _Since(NamedTuple):
@@ -94,7 +94,7 @@ def lbtw(inner: Any = None, alpha: Rate = 0.5, window: int = 100) -> optax.Gradi
         left = jnp.maximum(_ratio(seen.losses, begun), 0.0)
         return _Since(memory.num_steps + 1, begun), of_sum_k(left**alpha)
 
-    return weighed("lbtw", inner, Rule(start=_since_nothing, weigh=weigh))
+    return weighed("lbtw", inner, WeightingRule(start=_since_nothing, weigh=weigh))
 
 
 @configurable
@@ -119,7 +119,7 @@ def mldw(inner: Any = None, decay: Rate = 0.9, gamma: Rate = 2.0) -> optax.Gradi
         new = of_sum_k(fall**gamma * -jnp.log1p(-fall))
         return _Since(memory.num_steps + 1, average + (1 - decay) * (seen.losses - average)), new
 
-    return weighed("mldw", inner, Rule(start=_since_nothing, weigh=weigh))
+    return weighed("mldw", inner, WeightingRule(start=_since_nothing, weigh=weigh))
 
 
 class _Spread(NamedTuple):
@@ -156,4 +156,4 @@ def slaw(inner: Any = None, decay: Rate = 0.99) -> optax.GradientTransformationE
         new = one_over(deviation)
         return _Spread(memory.num_steps + 1, mean, variance), new
 
-    return weighed("slaw", inner, Rule(start=start, weigh=weigh, is_prompt=True))
+    return weighed("slaw", inner, WeightingRule(start=start, weigh=weigh, is_prompt=True))

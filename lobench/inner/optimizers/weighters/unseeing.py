@@ -12,7 +12,7 @@ import optax
 from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
-from lobench.inner.optimizers.weighters.weighing import Rule, Seen, of_sum_k, weighed
+from lobench.inner.optimizers.weighters.weighing import Seen, WeightingRule, of_sum_k, weighed
 from lobench.inner.schedules.schedule import Rate
 from lobench.inner.schedules.settings import check_numbers
 
@@ -43,7 +43,7 @@ def constant_weights(
     def weigh(memory: PyTree, weights: jax.Array, seen: Seen) -> tuple[PyTree, jax.Array]:
         return memory, weights
 
-    return weighed("constant_weights", inner, Rule(start=start, weigh=weigh))
+    return weighed("constant_weights", inner, WeightingRule(start=start, weigh=weigh))
 
 
 def _check(weights: object) -> None:
@@ -72,7 +72,7 @@ def noisy(inner: Any = None, std: Rate = 1.0) -> optax.GradientTransformationExt
     def weigh(memory: PyTree, weights: jax.Array, seen: Seen) -> tuple[PyTree, jax.Array]:
         return memory, _softmax(jnp.ones_like(weights), std, seen.key)
 
-    return weighed("noisy", inner, Rule(weigh=weigh))
+    return weighed("noisy", inner, WeightingRule(weigh=weigh))
 
 
 @configurable
@@ -89,7 +89,7 @@ def random_walk(inner: Any = None, std: Rate = 1.0) -> optax.GradientTransformat
     def weigh(memory: PyTree, weights: jax.Array, seen: Seen) -> tuple[PyTree, jax.Array]:
         return memory, _softmax(weights, std, seen.key)
 
-    return weighed("random_walk", inner, Rule(weigh=weigh))
+    return weighed("random_walk", inner, WeightingRule(weigh=weigh))
 
 
 def _softmax(weights: jax.Array, std: Rate, key: jax.Array) -> jax.Array:

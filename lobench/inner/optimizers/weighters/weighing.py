@@ -21,7 +21,17 @@ from lobench.inner.extra_inputs.optimizer_side import wanting
 from lobench.inner.optimizer import PyTree
 from lobench.inner.optimizers.baselines import adam
 
-__all__ = ["Rule", "Seen", "Weighted", "as_inner", "named_weights", "of_sum_k", "one_over", "several", "weighed"]
+__all__ = [
+    "Seen",
+    "Weighted",
+    "WeightingRule",
+    "as_inner",
+    "named_weights",
+    "of_sum_k",
+    "one_over",
+    "several",
+    "weighed",
+]
 
 _OF_A_TASK = ("task_losses", "task_gradients")
 
@@ -55,7 +65,7 @@ class Weighted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class WeightingRule:
     """How losses are weighed.
 
     Attributes:
@@ -73,7 +83,7 @@ class Rule:
     shared: str = ""
 
 
-def weighed(name: str, inner: Any, rule: Rule) -> optax.GradientTransformationExtraArgs:
+def weighed(name: str, inner: Any, rule: WeightingRule) -> optax.GradientTransformationExtraArgs:
     """Returns the optimizer that steps another one by the weights of a rule.
 
     Args:

@@ -15,11 +15,11 @@ from lobench.core.wording import one_line_of
 from lobench.tools.curve_import.formats import mlflow, nanogpt, records, tables, tensorboard, wandb, wandb_log
 from lobench.tools.curve_import.points import Asked, Points
 
-__all__ = ["KINDS", "Kind", "kind_of", "sha256_of"]
+__all__ = ["KINDS", "FileKind", "kind_of", "sha256_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class FileKind:
     """How files of one kind are read.
 
     Attributes:
@@ -45,27 +45,27 @@ class Kind:
     has_facts: bool = False
 
 
-KINDS: dict[str, Kind] = {
-    "tidy": Kind(
+KINDS: dict[str, FileKind] = {
+    "tidy": FileKind(
         about="csv, JSON lines or parquet with method, case, seed, step, metric, value, or a column for each --metric",
         read=lambda path, asked, notes: tables.read_table(path, asked),
         columns=("method", "case", "seed", "step", "metric", "value"),
     ),
-    "lobench": Kind(
+    "lobench": FileKind(
         about="`lobench results --format json --curves`",
         read=records.read_records,
         draws=LOBENCH_SEEDS,
         cases=records.cases_of_records,
         directions=lambda path, asked: records.directions_of_records(path),
     ),
-    "wandb-chart": Kind(about="the csv of a chart of W&B", read=wandb.read_chart, last_counts=True),
-    "wandb-history": Kind(
+    "wandb-chart": FileKind(about="the csv of a chart of W&B", read=wandb.read_chart, last_counts=True),
+    "wandb-history": FileKind(
         about="W&B's `run.history()` as csv or parquet",
         read=wandb.read_api,
         last_counts=True,
         columns=("method", "step"),
     ),
-    "wandb-run": Kind(
+    "wandb-run": FileKind(
         about="W&B's own file of a run, run-ID.wandb, or a folder of them",
         read=wandb.read_runs,
         files=wandb.run_files,
@@ -73,26 +73,26 @@ KINDS: dict[str, Kind] = {
         columns=("step",),
         has_facts=True,
     ),
-    "tensorboard": Kind(
+    "tensorboard": FileKind(
         about="a folder of event files", read=tensorboard.read_events, files=tensorboard.event_files, last_counts=True
     ),
-    "tensorboard-csv": Kind(
+    "tensorboard-csv": FileKind(
         about="a csv of TensorBoard's page", read=tensorboard.read_tensorboard_csv, last_counts=True
     ),
-    "mlflow": Kind(
+    "mlflow": FileKind(
         about="a folder of MLflow's file store, or its mlflow.db",
         read=mlflow.read_mlflow,
         files=mlflow.mlflow_files,
         last_counts=True,
         has_facts=True,
     ),
-    "algoperf": Kind(
+    "algoperf": FileKind(
         about="AlgoPerf's evaluations, with --targets",
         read=records.read_algoperf,
         directions=records.algoperf_directions,
         last_counts=True,
     ),
-    "nanogpt": Kind(
+    "nanogpt": FileKind(
         about="a log of modded-nanogpt, or a folder of them", read=nanogpt.read_logs, files=nanogpt.log_files
     ),
 }
@@ -169,7 +169,7 @@ def _of_table(path: Path) -> str:
     return "tidy"
 
 
-def sha256_of(path: Path, kind: Kind) -> str:
+def sha256_of(path: Path, kind: FileKind) -> str:
     """Returns the hash of a file's content, or of what is read of a folder: names and contents."""
     digest = hashlib.sha256()
     is_folder = path.is_dir() and kind.files is not None

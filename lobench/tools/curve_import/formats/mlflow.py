@@ -19,7 +19,7 @@ import numpy as np
 from lobench.core.errors import UsageError
 from lobench.core.wording import one_line_of
 from lobench.engine.csv_files import opened
-from lobench.tools.curve_import.points import Asked, LoggedRun, Points, Run, named_runs
+from lobench.tools.curve_import.points import Asked, CurveRun, LoggedRun, Points, named_runs
 
 __all__ = ["is_database", "mlflow_files", "read_mlflow"]
 
@@ -99,7 +99,7 @@ def _lines(file: Path) -> Iterator[tuple[int, float, int]]:
                 ) from error
 
 
-def _points(run: Run, metric: str, lines: Iterable[tuple[int, float, int]]) -> Points:
+def _points(run: CurveRun, metric: str, lines: Iterable[tuple[int, float, int]]) -> Points:
     points = list(lines)
     times, values, steps = (np.asarray([point[part] for point in points]) for part in range(3))
     order = np.lexsort((values, times, steps))

@@ -13,7 +13,7 @@ from pathlib import Path
 from lobench.core.errors import UsageError
 from lobench.core.wording import counted, one_line_of
 from lobench.engine.csv_files import UNREADABLE, opened
-from lobench.tools.curve_import.points import Asked, Points, Run, named_run
+from lobench.tools.curve_import.points import Asked, CurveRun, Points, named_run
 
 __all__ = ["is_log", "log_files", "read_logs"]
 
@@ -60,7 +60,7 @@ def read_logs(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
             before = set(rows)
             run = named_run(place.name if place.is_dir() else place.stem, asked)
             seed = f"{path.stem} {number}" if asked.method or place.is_dir() else str(number)
-            run = run if asked.seed or asked.pattern else Run(run.method, run.case, seed)
+            run = run if asked.seed or asked.pattern else CurveRun(run.method, run.case, seed)
             yield Points.of_curve(run, "val_loss", [row[0] for row in rows], [float(row[1]) for row in rows])
             yield from _further(run, rows)
             number += 1
@@ -68,7 +68,7 @@ def read_logs(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
             notes.append(f"{path}: {counted(repeats, 'part')} repeat rows of the run before, and are no runs")
 
 
-def _further(run: Run, rows: list[_Row]) -> Iterator[Points]:
+def _further(run: CurveRun, rows: list[_Row]) -> Iterator[Points]:
     found: dict[str, list[tuple[int, float]]] = {}
     for step, _, _, rest in rows:
         for name, value in _FURTHER.findall(rest):

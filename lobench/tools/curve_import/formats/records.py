@@ -19,7 +19,7 @@ from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, is_of_batch
 from lobench.core.wording import cause
 from lobench.engine.csv_files import UNREADABLE, opened
-from lobench.tools.curve_import.points import Asked, Points, Run, step_numbers
+from lobench.tools.curve_import.points import Asked, CurveRun, Points, step_numbers
 
 __all__ = [
     "algoperf_directions",
@@ -83,7 +83,7 @@ def read_records(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points]
                     continue
                 steps = _steps(record["eval_steps"][-len(values[0]) :], path)
                 for seed, curve in zip(record["seeds"], values, strict=True):
-                    run = Run(asked.method or names[_subject(record)], case, str(seed))
+                    run = CurveRun(asked.method or names[_subject(record)], case, str(seed))
                     numbers = [math.nan if value is None else value for _, value in zip(steps, curve, strict=True)]
                     yield Points.of_curve(run, metric, steps, numbers)
 
@@ -157,7 +157,7 @@ def read_algoperf(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points
             notes.append(f"{path}: {workload} has no target, and is left out")
             continue
         known = np.isfinite(rows["global_step"].to_numpy())
-        run = Run(asked.method or str(submission), f"algoperf/{workload}", f"{study}-{trial}")
+        run = CurveRun(asked.method or str(submission), f"algoperf/{workload}", f"{study}-{trial}")
         steps = rows["global_step"].to_numpy()[known]
         steps = step_numbers(steps, np.zeros(len(steps), np.int64), str(path), "global_step")
         yield Points.of_curve(run, f"val/{target.metric}", steps, rows["val_metric"].to_numpy()[known])

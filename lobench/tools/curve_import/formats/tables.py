@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from lobench.core.errors import UsageError
 from lobench.core.wording import one_line_of
 from lobench.engine.csv_files import UNREADABLE, opened
-from lobench.tools.curve_import.points import Asked, Points, Run, step_numbers
+from lobench.tools.curve_import.points import Asked, CurveRun, Points, step_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -368,7 +368,7 @@ def _advice(path: Path, found: Sequence[str], missing: Sequence[str]) -> str:
     return f"{typed} says it of all rows; --column ROLE=COLUMN names the column of a role"
 
 
-def _runs(part: Part, place: Mapping[str, str], said: Mapping[str, str]) -> tuple[list[Run], NDArray[np.integer]]:
+def _runs(part: Part, place: Mapping[str, str], said: Mapping[str, str]) -> tuple[list[CurveRun], NDArray[np.integer]]:
     """Returns the runs of a part, and which each row is of."""
     parts = {role: part.names(column) for role, column in place.items()}
     code = np.zeros(len(part.frame), np.int64)
@@ -379,7 +379,7 @@ def _runs(part: Part, place: Mapping[str, str], said: Mapping[str, str]) -> tupl
     rank = np.empty(len(known), np.int64)
     rank[order] = np.arange(len(known))
     runs = [
-        Run(**{role: parts[role][0][parts[role][1][row]] if role in parts else said[role] for role in said})
+        CurveRun(**{role: parts[role][0][parts[role][1][row]] if role in parts else said[role] for role in said})
         for row in first[order].tolist()
     ]
     return runs, rank[run]

@@ -15,7 +15,7 @@ import numpy as np
 from lobench.core.errors import UsageError
 from lobench.tools.curve_import.formats.tables import column_names, parts_of
 from lobench.tools.curve_import.formats.wandb_log import wandb_rows, wandb_run
-from lobench.tools.curve_import.points import Asked, Points, Run, named_run, named_runs, step_numbers
+from lobench.tools.curve_import.points import Asked, CurveRun, Points, named_run, named_runs, step_numbers
 
 __all__ = [
     "is_api",
@@ -142,7 +142,7 @@ def read_runs(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
         yield from _of_rows(runs[logged.id], found, file, axis)
 
 
-def _of_rows(run: Run, found: Mapping[str, list[tuple[float, float]]], file: Path, axis: str) -> Iterator[Points]:
+def _of_rows(run: CurveRun, found: Mapping[str, list[tuple[float, float]]], file: Path, axis: str) -> Iterator[Points]:
     for name, points in found.items():
         at, values = (np.asarray(part, np.float64) for part in zip(*points, strict=True))
         yield Points.of_curve(run, name, step_numbers(at, np.zeros(len(at), np.int64), str(file), axis), values)

@@ -19,7 +19,7 @@ from lobench.inner.tasks.control.moments import moments_of_nothing
 from lobench.inner.tasks.control.policy import Policy
 from lobench.inner.tasks.control.processes import Stage, first_of, keys_of
 from lobench.inner.tasks.control.returns import advantages, longest_streak, returns_to_go
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 from lobench.inner.vmap_periodic import when
 
 KEY = jax.random.key(0)
@@ -277,7 +277,7 @@ def trained(task: Any, *, rate: float = 0.01, **case: Any) -> Any:
     settings: dict[str, Any] = {"num_inner_steps": 100, "eval_every": 100, "num_seeds": 2, "eval_batches": 1, **case}
     built = Case(**settings)
     optimizer = optax.adam(rate)
-    program = Program(built, task, lambda theta: as_stepper(optimizer, built.num_inner_steps), built.num_seeds)
+    program = TrainingProgram(built, task, lambda theta: as_stepper(optimizer, built.num_inner_steps), built.num_seeds)
     curves = program.run({}, SeedBlock(start=0, size=built.num_seeds))
     assert curves is not None
     return curves
