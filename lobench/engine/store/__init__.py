@@ -1,1 +1,1 @@
-"""The ledger and its migrations, its copy on a network file system, merging, delivery to sinks."""
+"""The ledger, its copy on a network file system, merging, delivery to sinks."""

@@ -61,7 +61,7 @@ class Ledger(Experiments, SuiteRows, LedgerReader):
             and that a store which was used before has lost its ledger.
         Raises:
           StoreBusy: another chief writes it; the message names it.
-          StoreError: full, read-only, corrupt, or written by a newer lobench.
+          StoreError: full, read-only, corrupt, or of another schema.
         """
         if read_only:
             return cls(store, connect(store, read_only=True))
@@ -70,7 +70,7 @@ class Ledger(Experiments, SuiteRows, LedgerReader):
             was_emptied = _is_emptied(store)
             local_copy = LocalCopy(store, on_problem) if is_network(store) else None
             database = local_copy.database if local_copy is not None else None
-            ledger = cls(store, connect(store, read_only=False, database=database, say=on_problem), lock, local_copy)
+            ledger = cls(store, connect(store, read_only=False, database=database), lock, local_copy)
             if local_copy is not None:
                 local_copy.start()
             if was_emptied and not ledger.sightings():

@@ -11,18 +11,17 @@ from lobench.core.errors import UsageError
 from lobench.core.result import Curves
 from lobench.engine.store.experiments import FORM
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.store.migrations import see_as_now
 from lobench.engine.store.network import OnProblem
 from lobench.engine.store.programs import known_programs, old_programs, register
 from lobench.engine.store.reader import EVALUATION_COLUMNS
-from lobench.engine.store.schema import intact_rows, store_errors
+from lobench.engine.store.schema import check_schema, intact_rows, store_errors
 from lobench.engine.store.subject_rows import SIGHTING
 
 __all__ = ["Merged", "merge_stores"]
 
 _KEY = ("checkpoint_sha256", "optimizer_hash", "case_identity", "seed_start", "seed_count", "program_version")
 _PROGRAMS, _ROWS = "temp.source_programs", "temp.source_rows"  # while a source is attached
-_SUBJECTS, _BELONGING = "temp.source_subjects", "temp.belonging"
+_SUBJECTS, _BELONGING = "source.subjects", "temp.belonging"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +68,7 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
             with intact_rows(store):
                 _name_programs(db)
             (version,) = db.execute("SELECT value FROM source.meta WHERE key = 'schema_version'").fetchone()
-            views = see_as_now(db, int(version), source="source", prefix="source_")
+            check_schema(int(version), store)
             conflicts, known = _both(db)
             _take_checkpoints(db)
             columns = EVALUATION_COLUMNS
@@ -82,8 +81,7 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
                 "EXISTS (SELECT 1 FROM main.events m WHERE m.kind = s.kind AND m.detail = s.detail AND m.at = s.at)"
             )
             _take_experiments(db)
-            for view in (*views, _ROWS):
-                db.execute(f"DROP VIEW {view}")
+            db.execute(f"DROP VIEW {_ROWS}")
             db.execute(f"DROP TABLE {_PROGRAMS}")
     finally:
         db.execute("DETACH source")
@@ -217,22 +215,22 @@ def _take_experiments(db: sqlite3.Connection) -> None:
     """
     columns = (*FORM, "config", "patch", "patch_note", "versions", "created_at", "last_at")
     db.execute(
-        f"INSERT INTO main.experiments ({', '.join(columns)}) SELECT {', '.join(columns)} FROM temp.source_experiments "
+        f"INSERT INTO main.experiments ({', '.join(columns)}) SELECT {', '.join(columns)} FROM source.experiments "
         f"WHERE 1 ORDER BY id ON CONFLICT ({', '.join(FORM)}) DO UPDATE SET "
         "created_at = MIN(created_at, excluded.created_at), last_at = MAX(last_at, excluded.last_at)"
     )
     same_form = " AND ".join(f"mx.{column} = sx.{column}" for column in FORM)
-    experiments = f"JOIN temp.source_experiments sx ON sx.id = s.experiment JOIN main.experiments mx ON {same_form}"
+    experiments = f"JOIN source.experiments sx ON sx.id = s.experiment JOIN main.experiments mx ON {same_form}"
     ended = "state NOT IN ('waiting', 'running')"
     db.execute(
         "INSERT INTO main.trials SELECT mx.id, s.method, s.number, s.parameters, s.state, s.fitness, s.wave "
-        f"FROM temp.source_trials s {experiments} WHERE 1 ON CONFLICT (experiment, method, number) DO UPDATE SET "
+        f"FROM source.trials s {experiments} WHERE 1 ON CONFLICT (experiment, method, number) DO UPDATE SET "
         "parameters = excluded.parameters, state = excluded.state, fitness = excluded.fitness, wave = excluded.wave "
         f"WHERE NOT trials.{ended} AND excluded.{ended}"
     )
     same_key = " AND ".join(f"me.{column} = se.{column}" for column in _KEY)
     db.execute(
         "INSERT OR IGNORE INTO main.memberships SELECT mx.id, s.method, s.trial, s.session, me.id "
-        f"FROM temp.source_memberships s {experiments} JOIN {_ROWS} se ON se.id = s.evaluation "
+        f"FROM source.memberships s {experiments} JOIN {_ROWS} se ON se.id = s.evaluation "
         f"JOIN main.evaluations me ON {same_key} ORDER BY mx.id, me.id"
     )

@@ -18,7 +18,6 @@ from lobench.core.planner import EvaluationId, History
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, curves_of, read_header
 from lobench.core.subject import Subject, SubjectKey
-from lobench.engine.store.database import schema_version
 from lobench.engine.store.programs import accepted, known_programs, old_programs
 from lobench.engine.store.run_names import RunNames
 from lobench.engine.store.schema import intact_rows, store_errors
@@ -94,12 +93,6 @@ class LedgerReader:
     def __init__(self, store: Path, connection: sqlite3.Connection) -> None:
         self.store, self._db = store, connection
         self._runs = RunNames()
-
-    @property
-    def schema(self) -> int:
-        """The version of the tables in its file; an older one is seen as today's."""
-        with store_errors(self.store):
-            return schema_version(self._db)
 
     # What a restart reads.
 

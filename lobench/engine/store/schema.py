@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from lobench.core.errors import StoreError
@@ -19,9 +19,11 @@ from lobench.engine.store.database import (
     unusable_store,
     write_ahead,
 )
-from lobench.engine.store.migrations import SCHEMA_VERSION, keep_copy, make_current, see_as_now
+from lobench.engine.store.tables import SCHEMA_VERSION, make_tables
 
-__all__ = ["connect", "intact_rows", "store_errors"]
+_TAKES_OVER = "59df9d4"  # the last one that reads schema 1
+
+__all__ = ["check_schema", "connect", "intact_rows", "store_errors"]
 
 
 @contextlib.contextmanager
@@ -38,19 +40,13 @@ def intact_rows(where: Path | str) -> contextlib.AbstractContextManager[None]:
     return one_line_of(errors, StoreError, "a row of the ledger is damaged", where=where, next_step=next_step)
 
 
-def connect(
-    store: Path, *, read_only: bool, database: Path | None = None, say: Callable[[str], None] = lambda line: None
-) -> sqlite3.Connection:
-    """Opens the ledger of a store as one of today's schema.
-
-    A writer makes its tables where there are none, and takes an older ledger over, of which it keeps a copy. Who only
-    looks on sees an older one as it would be then.
+def connect(store: Path, *, read_only: bool, database: Path | None = None) -> sqlite3.Connection:
+    """Opens the ledger of a store. A writer makes its tables where there are none.
 
     Args:
       database: Its file, where that does not lie in the store.
-      say: Told, in a line, that an older ledger was taken over.
     Raises:
-      StoreError: not readable, not writable, not a ledger, or one of a newer lobench, which is left as it is.
+      StoreError: not readable, not writable, not a ledger, or one of another schema, which is left as it is.
     """
     database = database or store / "ledger.sqlite"
     if read_only and not database.is_file():
@@ -58,13 +54,11 @@ def connect(
     with store_errors(store):
         connection, version = _look_on(database) if read_only else _open_to_write(database)
     try:
-        if version > SCHEMA_VERSION:
-            raise newer_schema(store, got=version, expected=SCHEMA_VERSION)
-        with store_errors(store):
-            if not read_only:
-                _prepare(connection, version, database, store, say)
-            elif version < SCHEMA_VERSION:
-                see_as_now(connection, version)
+        check_schema(version, store)
+        if not read_only:
+            with store_errors(store):
+                write_ahead(connection)
+                make_tables(connection)
     except BaseException:
         connection.close()
         raise
@@ -80,16 +74,17 @@ def _open_to_write(database: Path) -> tuple[sqlite3.Connection, int]:
         raise
 
 
-def _prepare(
-    connection: sqlite3.Connection, version: int, database: Path, store: Path, say: Callable[[str], None]
-) -> None:
-    write_ahead(connection)
-    if not 0 < version < SCHEMA_VERSION:
-        make_current(connection, version)
-        return
-    copy = keep_copy(connection, database, store, version)
-    make_current(connection, version)
-    say(f"{store / 'ledger.sqlite'}: taken from schema {version} to {SCHEMA_VERSION}; {copy.name} is what it was")
+def check_schema(version: int, where: Path) -> None:
+    """Raises StoreError for a ledger of another schema than today's; 0 is of a new one."""
+    if version > SCHEMA_VERSION:
+        raise newer_schema(where, got=version, expected=SCHEMA_VERSION)
+    if 0 < version < SCHEMA_VERSION:
+        raise StoreError(
+            f"the store has schema {version}, of a lobench before 0.1.0",
+            where=str(where),
+            expected=f"schema {SCHEMA_VERSION}",
+            next_step=f"lobench at revision {_TAKES_OVER} takes it over: `lobench merge STORE --output NEW` there",
+        )
 
 
 def _look_on(database: Path) -> tuple[sqlite3.Connection, int]:

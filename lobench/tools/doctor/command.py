@@ -121,7 +121,6 @@ def _check_plugins() -> str:
 
 def _check_store(store: Path) -> str:
     from lobench.engine.store.ledger import Ledger
-    from lobench.engine.store.migrations import SCHEMA_VERSION
     from lobench.engine.store.network import file_system, is_network
     from lobench.engine.store.schema import store_errors
 
@@ -141,8 +140,6 @@ def _check_store(store: Path) -> str:
         }
         known = [counted(count, name) for name, count in counts.items() if count or name == "checkpoint"]
         known.append(counted(sum(1 for _ in ledger.evaluations()), "evaluation"))
-        if ledger.schema < SCHEMA_VERSION:
-            known.append(f"schema {ledger.schema}: who writes it next takes it to {SCHEMA_VERSION}, and keeps a copy")
         return ", ".join([*known, where])
 
 

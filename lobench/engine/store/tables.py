@@ -1,0 +1,75 @@
+"""Tables of the ledger.
+
+An evaluation is computed once and may be a member of many experiments.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from lobench.engine.store.database import transaction
+from lobench.engine.store.programs import name_programs
+
+__all__ = ["SCHEMA_VERSION", "make_tables"]
+
+SCHEMA_VERSION = 2
+
+# `trial` and `session` of a membership have no type: numbers in an experiment, any text where `lobench watch --trial`
+# gave one.
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS incidents (
+  kind TEXT NOT NULL, checkpoint_sha256 TEXT NOT NULL, case_key TEXT NOT NULL, seed_start INTEGER NOT NULL,
+  seed_count INTEGER NOT NULL, at REAL NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS deliveries (
+  sequence INTEGER PRIMARY KEY AUTOINCREMENT, position INTEGER NOT NULL, evaluation INTEGER,
+  UNIQUE (position, evaluation))""",
+    """CREATE TABLE IF NOT EXISTS completions (position INTEGER NOT NULL, evaluation INTEGER NOT NULL,
+  PRIMARY KEY (position, evaluation)) WITHOUT ROWID""",
+    "CREATE TABLE IF NOT EXISTS fingerprints (uri TEXT PRIMARY KEY, fingerprint TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS programs (id TEXT PRIMARY KEY, parts TEXT NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS expectations (expected TEXT NOT NULL, program TEXT NOT NULL,
+  PRIMARY KEY (expected, program)) WITHOUT ROWID""",
+    "CREATE TABLE IF NOT EXISTS cursors (sink TEXT PRIMARY KEY, sequence INTEGER NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS events (
+  id INTEGER PRIMARY KEY, kind TEXT NOT NULL, detail TEXT NOT NULL, at REAL NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS subjects (
+  position INTEGER PRIMARY KEY, kind TEXT NOT NULL, label TEXT NOT NULL, variant TEXT NOT NULL, bindings TEXT NOT NULL,
+  trainer_config TEXT, uri TEXT NOT NULL, sha256 TEXT NOT NULL, outer_step INTEGER NOT NULL,
+  generation INTEGER NOT NULL, run TEXT NOT NULL,
+  admission TEXT NOT NULL DEFAULT 'waiting', finished INTEGER NOT NULL DEFAULT 0, seen_at REAL NOT NULL,
+  UNIQUE (uri, sha256, generation, outer_step, variant))""",
+    "CREATE INDEX IF NOT EXISTS subjects_by_sha256 ON subjects (sha256)",
+    """CREATE TABLE IF NOT EXISTS evaluations (
+  id INTEGER PRIMARY KEY, checkpoint_sha256 TEXT NOT NULL, optimizer_hash TEXT NOT NULL, case_identity TEXT NOT NULL,
+  seed_start INTEGER NOT NULL, seed_count INTEGER NOT NULL, program_version TEXT NOT NULL, case_json TEXT NOT NULL,
+  outcome TEXT NOT NULL, message TEXT NOT NULL, payload BLOB, seconds REAL NOT NULL, recorded_at REAL NOT NULL,
+  UNIQUE (checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version))""",
+    """CREATE TABLE IF NOT EXISTS experiments (
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL, config TEXT NOT NULL, config_sha256 TEXT NOT NULL,
+  git_revision TEXT NOT NULL, git_dirty INTEGER NOT NULL, patch BLOB, patch_sha256 TEXT NOT NULL,
+  patch_note TEXT NOT NULL, versions TEXT NOT NULL, created_at REAL NOT NULL, last_at REAL NOT NULL,
+  UNIQUE (name, config_sha256, git_revision, git_dirty, patch_sha256))""",
+    """CREATE TABLE IF NOT EXISTS trials (
+  experiment INTEGER NOT NULL, method TEXT NOT NULL, number INTEGER NOT NULL, parameters TEXT NOT NULL,
+  state TEXT NOT NULL, fitness REAL, wave INTEGER NOT NULL, UNIQUE (experiment, method, number))""",
+    """CREATE TABLE IF NOT EXISTS memberships (
+  experiment INTEGER NOT NULL, method TEXT NOT NULL, trial NOT NULL, session NOT NULL, evaluation INTEGER NOT NULL,
+  UNIQUE (experiment, method, trial, session, evaluation))""",
+    "CREATE INDEX IF NOT EXISTS memberships_by_evaluation ON memberships (evaluation)",
+    """CREATE TABLE IF NOT EXISTS described (
+  variant TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, cases_json TEXT NOT NULL, files_json TEXT NOT NULL)""",
+    # Of several memberships the first one.
+    """CREATE VIEW IF NOT EXISTS labels AS SELECT evaluation, name AS experiment, method, trial, session FROM
+  (SELECT experiment, method, trial, session, evaluation, MIN(rowid) FROM memberships GROUP BY evaluation) m
+  JOIN experiments x ON x.id = m.experiment""",
+    f"INSERT OR IGNORE INTO meta VALUES ('schema_version', '{SCHEMA_VERSION}')",
+)
+
+
+def make_tables(db: sqlite3.Connection) -> None:
+    """Makes what tables are missing, in one transaction."""
+    with transaction(db):
+        for statement in _TABLES:
+            db.execute(statement)
+        name_programs(db)
