@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -59,7 +60,7 @@ def test_the_files_that_the_page_for_contributors_names_are_there() -> None:
     named = re.findall(r"`((?:lobench|tests|plugins|docs|ci|benchmarks)/[^`*]*)`", text)
     assert len(named) > 20
     # NAME is what is to be added; its folder is there. The page of the rooms is linked, and checked with every link.
-    missing = [name for name in named if not (ROOT / name if "NAME" not in name else (ROOT / name).parent).exists()]
+    missing = [name for name in named if not (ROOT / re.sub(r"[^/]*NAME.*", "", name)).exists()]
     assert not missing
 
 
@@ -72,6 +73,22 @@ def test_what_the_page_of_the_rooms_names_is_there() -> None:
     assert {"queued", "promised", "leased", "starting", "idle", "busy"} <= {*tables}
     states = {*get_args(TrialState), *get_args(CommandState)}
     assert {state for state in states if f"`{state}`" not in text} == set()
+
+
+def test_files_that_pages_and_docstrings_name_are_there() -> None:
+    """A file that moves is looked for where it was: a page names a folder's file, a docstring the file beside it."""
+    text = {path: path.read_text() for path in ROOT.glob("docs/*.md")}
+    text[ROOT / "README.md"] = (ROOT / "README.md").read_text()
+    for path in (ROOT / "lobench").rglob("*.py"):
+        text[path] = ast.get_docstring(ast.parse(path.read_text())) or ""
+    folders = ("lobench", "tests", "plugins", "docs", "benchmarks", "ci", "examples")
+    known = {part for folder in folders for path in (ROOT / folder).rglob("*.py") for part in _ends(path)}
+    known |= {f"{name}.py" for name in sys.stdlib_module_names}
+    missing = []
+    for path, said in text.items():
+        named = re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py)`", said)
+        missing += [(path.name, name) for name in named if name not in known and not name.startswith("my")]
+    assert not missing
 
 
 def _ends(path: Path) -> Iterator[str]:

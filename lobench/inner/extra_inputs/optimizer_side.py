@@ -1,4 +1,4 @@
-"""Optimizers that want more than a gradient, however deep they sit in others; `wants.py` has what tasks give them."""
+"""Extra inputs, the optimizer's side: transformations that ask for more than a gradient, at any depth of nesting."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a task gives to optimizers that want more than a gradient: computed for them alone.
+"""Extra inputs, the task's side: curvature, losses and the like, computed only where an optimizer asks for them.
 
-`wanting.py` has the optimizers' side.
+`optimizer_side.py` has the optimizers' side.
 """
 
 from __future__ import annotations
