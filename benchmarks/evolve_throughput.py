@@ -35,7 +35,7 @@ from lobench_evolve.settings import read_config
 from lobench_evolve.worker import Evaluator
 
 from lobench.extend import load_plugins
-from lobench.hookspecs import Said
+from lobench.hookspecs import WorkerMessage
 
 _parser = argparse.ArgumentParser()
 _parser.add_argument("parts", nargs="*", metavar="PART", default=["programs", "runs", "workers", "bytes"])
@@ -77,7 +77,7 @@ class Counted:
 
     def wait(self, timeout: float) -> Any:
         heard = self._executor.wait(timeout)
-        self.received += sum(len(one.message) for one in heard if isinstance(one, Said))
+        self.received += sum(len(one.message) for one in heard if isinstance(one, WorkerMessage))
         return heard
 
 

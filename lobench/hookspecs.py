@@ -20,7 +20,7 @@ import pluggy
 from lobench.core.admission import AdmissionPolicy
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
-from lobench.core.executor_events import Died, ExecutorCapacity, Heard, Notice, Said
+from lobench.core.executor_events import ExecutorCapacity, ExecutorEvent, Notice, WorkerExited, WorkerMessage
 from lobench.core.population.population import Member, Pool, Selection
 from lobench.core.result import Curves, Outcome
 from lobench.core.search.search import SearchStrategy
@@ -37,19 +37,19 @@ __all__ = [
     "CheckpointSource",
     "Declaration",
     "Delivery",
-    "Died",
     "EvaluationFinished",
     "Executor",
     "ExecutorCapacity",
-    "Heard",
+    "ExecutorEvent",
     "Notice",
     "ResultSink",
-    "Said",
     "SearchStrategy",
     "SelectionStrategy",
     "SinkContext",
     "SourceContext",
     "Unfinished",
+    "WorkerExited",
+    "WorkerMessage",
     "hookimpl",
     "hookspec",
 ]
@@ -292,7 +292,7 @@ class Executor(Protocol):
     def kill(self, worker: int) -> None:
         """Ends a worker at once; it is not heard of again."""
 
-    def wait(self, timeout: float) -> Sequence[Heard]:
+    def wait(self, timeout: float) -> Sequence[ExecutorEvent]:
         """Returns what workers said, and what the executor says for itself, `timeout` seconds later at most."""
 
     def close(self) -> None:

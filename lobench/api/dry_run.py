@@ -15,7 +15,7 @@ from lobench.core.subject import Variant
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.pool import LocalPool, WorkerConfig
 from lobench.engine.workers.protocol import FROM_WORKER, Describe, Described, Failed, Ready
-from lobench.hookspecs import Died, Said
+from lobench.hookspecs import WorkerExited, WorkerMessage
 
 __all__ = ["Costs", "collected", "costs_of"]
 
@@ -86,9 +86,9 @@ def collected(config: WorkerConfig, labels: Mapping[Variant, str]) -> dict[str, 
             pool.start(0, 1)
             while time.monotonic() < deadline:
                 for heard in pool.wait(1.0):
-                    if isinstance(heard, Died):
+                    if isinstance(heard, WorkerExited):
                         raise LobenchError(f"the worker that collects the suites {heard.message}")
-                    match FROM_WORKER.from_bytes(heard.message) if isinstance(heard, Said) else None:
+                    match FROM_WORKER.from_bytes(heard.message) if isinstance(heard, WorkerMessage) else None:
                         case Ready():
                             for variant in labels:
                                 pool.send(0, Describe(variant=variant).to_bytes())

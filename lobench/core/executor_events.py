@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 from lobench.core.codec import Message
 
-__all__ = ["Died", "ExecutorCapacity", "Heard", "Notice", "Said"]
+__all__ = ["ExecutorCapacity", "ExecutorEvent", "Notice", "WorkerExited", "WorkerMessage"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said(Message):
+class WorkerMessage(Message):
     """What a worker said, as it said it: an executor carries it and does not open it."""
 
     worker: int
@@ -19,7 +19,7 @@ class Said(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Died(Message):
+class WorkerExited(Message):
     """A worker is gone, which its executor says for it; nothing more is heard of it.
 
     Attributes:
@@ -52,4 +52,4 @@ class ExecutorCapacity(Message):
     limit: float | None = None
 
 
-Heard: TypeAlias = Said | Died | Notice | ExecutorCapacity
+ExecutorEvent: TypeAlias = WorkerMessage | WorkerExited | Notice | ExecutorCapacity

@@ -25,7 +25,7 @@ from lobench.core.subject import Variant
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers import protocol
 from lobench.engine.workers.pool import WorkerConfig
-from lobench.hookspecs import Died, Executor, ExecutorCapacity, Heard, Notice, Said
+from lobench.hookspecs import Executor, ExecutorCapacity, ExecutorEvent, Notice, WorkerExited, WorkerMessage
 from lobench.testing.contract_worker import PID_FILE, answer_to, case_named
 
 __all__ = ["ExecutorContract"]
@@ -158,7 +158,7 @@ class ExecutorContract:
         with self.running(tmp_path) as executor:
             self.start(executor, 0)
             self.job(executor, 0, 1, "die", tmp_path)
-            worker, died = self.heard(executor, Died)
+            worker, died = self.heard(executor, WorkerExited)
             assert worker == 0 and died.message and not died.lost
             self.job(executor, 0, 2, "good", tmp_path)
             executor.kill(0)
@@ -199,13 +199,13 @@ def _pid_file(folder: Path) -> Path:
     return folder / "pid"
 
 
-def _of_workers(heard: Sequence[Heard]) -> list[tuple[int, protocol.FromWorker | Died]]:
+def _of_workers(heard: Sequence[ExecutorEvent]) -> list[tuple[int, protocol.FromWorker | WorkerExited]]:
     """Reads what workers say, and what is said for them; leaves out what an executor says for itself."""
-    assert all(isinstance(one, Said | Died | Notice | ExecutorCapacity) for one in heard), heard
+    assert all(isinstance(one, WorkerMessage | WorkerExited | Notice | ExecutorCapacity) for one in heard), heard
     return [
-        (one.worker, protocol.FROM_WORKER.from_bytes(one.message) if isinstance(one, Said) else one)
+        (one.worker, protocol.FROM_WORKER.from_bytes(one.message) if isinstance(one, WorkerMessage) else one)
         for one in heard
-        if isinstance(one, Said | Died)
+        if isinstance(one, WorkerMessage | WorkerExited)
     ]
 
 

@@ -29,7 +29,7 @@ from lobench.engine.workers.protocol import (
     Progress,
     Ready,
 )
-from lobench.hookspecs import Said
+from lobench.hookspecs import WorkerMessage
 from lobench.plugins import CASE_WORKER
 
 TASKS = """
@@ -86,7 +86,7 @@ class World:
         deadline = time.monotonic() + PATIENT
         while time.monotonic() < deadline:
             for one in self.pool.wait(1.0):
-                message = FROM_WORKER.from_bytes(one.message) if isinstance(one, Said) else one
+                message = FROM_WORKER.from_bytes(one.message) if isinstance(one, WorkerMessage) else one
                 if not isinstance(message, Progress):
                     assert isinstance(message, kind), message
                     return message

@@ -34,7 +34,7 @@ from lobench.engine.store.delivery import Deliverer
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.protocol import Described, Failed, JobResult, Ready, Remark
 from lobench.engine.workers.protocol import Progress as Step
-from lobench.hookspecs import CheckpointReader, CheckpointSource, Died, Executor, ExecutorCapacity, Notice
+from lobench.hookspecs import CheckpointReader, CheckpointSource, Executor, ExecutorCapacity, Notice, WorkerExited
 from lobench.plugins import PluginManager
 
 __all__ = ["Chief"]
@@ -306,7 +306,7 @@ class Chief:
                 self._progress.step(lease, step)
             case (worker, JobResult() as result):
                 return [self._errands.returned(worker, result, now)]
-            case Died(worker=worker, message=why, lost=lost):
+            case WorkerExited(worker=worker, message=why, lost=lost):
                 return [(planner.WorkerDied(worker, now, why, lost), None)]
             case ExecutorCapacity(machines=machines, limit=limit):
                 sizes = tuple(planner.Size(int(num_cpus), num_gpus) for num_cpus, num_gpus in machines)

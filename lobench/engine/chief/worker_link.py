@@ -14,14 +14,14 @@ from lobench.core.result import Curves, Outcome, curves_of
 from lobench.core.subject import Variant
 from lobench.engine.workers import protocol
 from lobench.engine.workers.protocol import Command, Job, JobResult
-from lobench.hookspecs import Died, Executor, ExecutorCapacity, Heard, Notice, Said
+from lobench.hookspecs import Executor, ExecutorCapacity, ExecutorEvent, Notice, WorkerExited, WorkerMessage
 
 __all__ = ["Told", "WatchWorkers", "finished_of"]
 
 _SLOW_START_SECONDS = 60.0
 
 # A worker's number and what it says, or what its executor says.
-Told: TypeAlias = tuple[int, protocol.FromWorker] | Died | Notice | ExecutorCapacity
+Told: TypeAlias = tuple[int, protocol.FromWorker] | WorkerExited | Notice | ExecutorCapacity
 
 
 class WatchWorkers:
@@ -105,22 +105,22 @@ class WatchWorkers:
         told: list[Told] = []
         ended: set[int] = set()
         for heard in self._executor.wait(timeout):
-            if not (isinstance(heard, Said | Died) and heard.worker in ended):
+            if not (isinstance(heard, WorkerMessage | WorkerExited) and heard.worker in ended):
                 told += self._take(heard, ended)
         return told
 
-    def _take(self, heard: Heard, ended: set[int]) -> Sequence[Told]:
+    def _take(self, heard: ExecutorEvent, ended: set[int]) -> Sequence[Told]:
         """Returns what is told by it; who says what is no message of a worker's is ended."""
-        if isinstance(heard, Said):
+        if isinstance(heard, WorkerMessage):
             try:
                 message = protocol.FROM_WORKER.from_bytes(heard.message)
             except ValueError as error:
                 assert self._executor is not None
                 self._executor.kill(heard.worker)
-                heard = Died(worker=heard.worker, message=f"said what its chief does not understand: {error}")
+                heard = WorkerExited(worker=heard.worker, message=f"said what its chief does not understand: {error}")
             else:
                 return self._hear(heard.worker, message)
-        if isinstance(heard, Died):
+        if isinstance(heard, WorkerExited):
             ended.add(heard.worker)
             self._forget(heard.worker)
         return [heard]

@@ -23,7 +23,7 @@ from lobench.engine.workers.entry import run_worker
 from lobench.engine.workers.keeper import Keeper
 from lobench.engine.workers.process import WorkerProcess
 from lobench.engine.workers.protocol import Configure, Exit
-from lobench.hookspecs import Died, Heard, Notice, Said
+from lobench.hookspecs import ExecutorEvent, Notice, WorkerExited, WorkerMessage
 
 __all__ = ["InlineExecutor", "LocalPool", "WorkerConfig"]
 
@@ -80,7 +80,7 @@ class LocalPool:
         self._config, self._wakeup = config, wakeup
         self._processes: dict[int, WorkerProcess] = {}
         self._doubtful: set[int] = set()  # whose next word is waited for, or whose end
-        self._own: list[Heard] = []  # what the pool itself has to say
+        self._own: list[ExecutorEvent] = []  # what the pool itself has to say
         self._has_log_problem = False
         self._devices = DeviceLeases(devices_here(os.environ))
         self._keeper = Keeper()
@@ -101,7 +101,7 @@ class LocalPool:
             process = WorkerProcess(environment, log)
         except OSError as error:
             self._devices.release(worker)
-            self._own.append(Died(worker=worker, message=f"it could not be started: {cause(error)}"))
+            self._own.append(WorkerExited(worker=worker, message=f"it could not be started: {cause(error)}"))
             return
         self._processes[worker] = process
         self._keeper.keep(process.pid)
@@ -132,7 +132,7 @@ class LocalPool:
     def kill(self, worker: int) -> None:
         self._end(worker)
 
-    def wait(self, timeout: float) -> list[Heard]:
+    def wait(self, timeout: float) -> list[ExecutorEvent]:
         messages, self._own = self._own, []
         if messages:
             timeout = 0.0
@@ -154,18 +154,18 @@ class LocalPool:
             messages += self._hear(worker, self._processes[worker], may_have_ended=worker in doubtful)
         return messages
 
-    def _hear(self, worker: int, process: WorkerProcess, *, may_have_ended: bool) -> list[Heard]:
+    def _hear(self, worker: int, process: WorkerProcess, *, may_have_ended: bool) -> list[ExecutorEvent]:
         """Reads what a worker has said; results that came together are taken together."""
         has_ended, channel = may_have_ended and process.has_ended(), process.channel
         if has_ended:
             process.kill()  # what it started holds the pipe, and might write for ever
         was_closed = channel.is_closed
         said = channel.receive(to_the_end=has_ended)
-        messages: list[Heard] = [Said(worker=worker, message=message) for message in said]
+        messages: list[ExecutorEvent] = [WorkerMessage(worker=worker, message=message) for message in said]
         if channel.is_amid_a_message:
             channel.look()
         if channel.problem or has_ended or (channel.is_closed and process.is_overdue()):
-            return [*messages, Died(worker=worker, message=self._end(worker, channel.problem))]
+            return [*messages, WorkerExited(worker=worker, message=self._end(worker, channel.problem))]
         if channel.is_closed and not was_closed:
             self._selector.unregister(channel)
         if channel.is_closed or channel.is_amid_a_message or process.sentinel is None:
@@ -225,7 +225,7 @@ class InlineExecutor:
             self._channel.close()
             self._channel = None
 
-    def wait(self, timeout: float) -> list[Heard]:
+    def wait(self, timeout: float) -> list[ExecutorEvent]:
         channel = self._channel
         if channel is not None and not (channel.flush() and not channel.is_amid_a_message):
             timeout = min(timeout, _LOOK_SECONDS)
@@ -234,7 +234,9 @@ class InlineExecutor:
             os.read(self._wakeup.fileno(), 4096)
         if channel is None:
             return []
-        messages: list[Heard] = [Said(worker=self._worker, message=message) for message in channel.receive()]
+        messages: list[ExecutorEvent] = [
+            WorkerMessage(worker=self._worker, message=message) for message in channel.receive()
+        ]
         channel.look()
         if channel.problem:
             raise LobenchError(channel.problem, where="the worker in this process", next_step="--executor local")

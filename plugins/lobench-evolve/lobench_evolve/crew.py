@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from lobench import LobenchError
 from lobench.extend import schedule
-from lobench.hookspecs import Died, Executor, Notice, Said
+from lobench.hookspecs import Executor, Notice, WorkerExited, WorkerMessage
 from lobench_evolve.evolution_strategies import Update
 from lobench_evolve.genome import Genome, lineage
 from lobench_evolve.messages import FROM_WORKER, Answer, Broken, Learn, Moved, Task, Welcome
@@ -142,13 +142,13 @@ class Crew:
             match heard:
                 case Notice(message=line):
                     self._say(line)
-                case Said(worker=number, message=data) if number in self._known:
+                case WorkerMessage(worker=number, message=data) if number in self._known:
                     try:
                         results += self._hear(number, data)
                     except ValueError as error:
                         self._executor.kill(number)
                         self._lost(number, f"said what its crew does not understand: {error}", is_blamed=True)
-                case Died(worker=number, message=reason, lost=lost) if number in self._known:
+                case WorkerExited(worker=number, message=reason, lost=lost) if number in self._known:
                     self._lost(number, reason, is_blamed=not lost)
         self._tell(schedule.Tick(self._clock()))
         return results

@@ -11,7 +11,7 @@ from lobench_evolve.messages import TO_WORKER, Answer, Broken, Evaluate, Learn, 
 
 from lobench import LobenchError
 from lobench.extend import Message
-from lobench.hookspecs import Died, Heard, Notice, Said
+from lobench.hookspecs import ExecutorEvent, Notice, WorkerExited, WorkerMessage
 
 GENOME = Genome(0, (), 7, 0.0)
 JOB = WorkerJob(task=Evaluate(trials=((0, 1),)), wanted=(0,))
@@ -21,7 +21,7 @@ class Spoken:
     """Workers that are welcome at once, and answer tasks as a test says."""
 
     def __init__(self, answer: Callable[[int, Evaluate], Message | bytes]) -> None:
-        self._answer, self._said = answer, list[Heard]([Notice(message="a notice")])
+        self._answer, self._said = answer, list[ExecutorEvent]([Notice(message="a notice")])
         self.killed: list[int] = []
         self.learned: list[Learn] = []
 
@@ -36,16 +36,16 @@ class Spoken:
                 self._say(worker, self._answer(worker, task))
 
     def _say(self, worker: int, message: Message | bytes) -> None:
-        if isinstance(message, Died):
+        if isinstance(message, WorkerExited):
             self._said.append(message)
         else:
             data = message if isinstance(message, bytes) else message.to_bytes()
-            self._said.append(Said(worker=worker, message=data))
+            self._said.append(WorkerMessage(worker=worker, message=data))
 
     def kill(self, worker: int) -> None:
         self.killed.append(worker)
 
-    def wait(self, timeout: float) -> Sequence[Heard]:
+    def wait(self, timeout: float) -> Sequence[ExecutorEvent]:
         said, self._said = self._said, []
         return said
 
@@ -72,7 +72,7 @@ def test_a_job_comes_with_what_its_worker_must_learn_and_is_answered() -> None:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (Died(worker=0, message="killed by signal 9"), "killed by signal 9"),
+        (WorkerExited(worker=0, message="killed by signal 9"), "killed by signal 9"),
         (Welcome(provenance={}, pid=1).to_bytes()[:-2], "no message"),
         (Answer(job=0, payload=b"").to_bytes().replace(b'"job"', b'"jab"'), "answer: no field 'job'"),
         (Learn(forget=(), genomes=(), course=None), "unknown kind 'learn'"),
@@ -83,7 +83,7 @@ def test_who_dies_or_is_not_understood_is_replaced_and_its_job_done_by_another(s
     found, lines = ran(executor)
     assert found == [(0, b"1234")]
     assert len(lines) == 2 and why in lines[1] and "its job goes to another" in lines[1]
-    assert executor.killed == ([] if isinstance(said, Died) else [0])
+    assert executor.killed == ([] if isinstance(said, WorkerExited) else [0])
 
 
 def test_what_cannot_be_done_is_the_crews_error() -> None:

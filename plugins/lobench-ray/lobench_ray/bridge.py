@@ -29,7 +29,7 @@ from ray._private.services import canonicalize_bootstrap_address
 
 from lobench import LobenchError
 from lobench.extend import kind_of
-from lobench.hookspecs import Died, ExecutorCapacity, Notice
+from lobench.hookspecs import ExecutorCapacity, Notice, WorkerExited
 from lobench_ray import entry
 from lobench_ray.access import check_access, check_token
 from lobench_ray.clock import AwakeClock
@@ -271,7 +271,7 @@ class Bridge:
             if lost:
                 self._mention(slot.node, f"has lost a worker ({message})")
             self._kill(worker)
-            self._say(Died(worker=worker, message=message, lost=lost))
+            self._say(WorkerExited(worker=worker, message=message, lost=lost))
 
     def _mention(self, node: str, what: str) -> None:
         """Says once that a node lost what ran there; what it did not run is not missed."""

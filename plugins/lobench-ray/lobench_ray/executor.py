@@ -17,7 +17,7 @@ from typing import Any
 
 from lobench import LobenchError
 from lobench.extend import Channel, Message, Parcel, WorkerConfig, counted, leave_mark
-from lobench.hookspecs import Died, ExecutorCapacity, Heard, Notice, Said
+from lobench.hookspecs import ExecutorCapacity, ExecutorEvent, Notice, WorkerExited, WorkerMessage
 from lobench_ray.clock import AwakeClock
 from lobench_ray.messages import (
     FROM_BRIDGE,
@@ -74,14 +74,14 @@ class RayExecutor:
         if self._workers.pop(worker, None) is not None:
             self._tell(Kill(worker=worker))
 
-    def wait(self, timeout: float) -> list[Heard]:
+    def wait(self, timeout: float) -> list[ExecutorEvent]:
         now = time.monotonic()
         if self._channel is None and now >= self._next_try:
             self._open()
         if self._channel is not None and not self._channel.flush():
             timeout = min(timeout, _LOOK_SECONDS)
         watched: list[Any] = [end for end in (self._channel, self._wakeup) if end is not None]
-        messages: list[Heard] = []
+        messages: list[ExecutorEvent] = []
         ready: list[Any] = multiprocessing.connection.wait(watched, timeout)
         for end in ready:
             if isinstance(end, Channel):
@@ -141,8 +141,8 @@ class RayExecutor:
         if self._channel is not None:
             self._channel.send(message.to_bytes())
 
-    def _read(self, channel: Channel) -> list[Heard]:
-        messages: list[Heard] = []
+    def _read(self, channel: Channel) -> list[ExecutorEvent]:
+        messages: list[ExecutorEvent] = []
         for data in channel.receive():
             self._heard = self._clock.now()
             messages += self._take(FROM_BRIDGE.from_bytes(data))
@@ -150,7 +150,7 @@ class RayExecutor:
             messages += self._lose_bridge(f"Ray's driver {channel.problem or 'ended'}")
         return messages
 
-    def _take(self, message: FromBridge) -> list[Heard]:
+    def _take(self, message: FromBridge) -> list[ExecutorEvent]:
         match message:
             case Joined(address=address):
                 again, self._address = self._gone_since > 0 and self._is_used, address
@@ -167,13 +167,13 @@ class RayExecutor:
                     file.write(message.tail)
             case Notice():
                 return [message]
-            case Said() | Died() if message.worker in self._workers:
-                if isinstance(message, Died):
+            case WorkerMessage() | WorkerExited() if message.worker in self._workers:
+                if isinstance(message, WorkerExited):
                     del self._workers[message.worker]
                 return [message]
         return []  # it lives; or what was killed says late is not wanted any more
 
-    def _know_capacity(self, capacity: ExecutorCapacity) -> list[Heard]:
+    def _know_capacity(self, capacity: ExecutorCapacity) -> list[ExecutorEvent]:
         machines = capacity.machines
         num_cpus, num_gpus = (sum(numbers) for numbers in zip(*machines, strict=True)) if machines else (0, 0)
         self._is_used = True
@@ -181,7 +181,7 @@ class RayExecutor:
         text = f"Ray at {self._address}: {counted(int(num_cpus), 'core')}{devices} on {counted(len(machines), 'node')}"
         return [Notice(message=text), dataclasses.replace(capacity, limit=self._config.max_cores)]
 
-    def _lose_bridge(self, reason: str) -> list[Heard]:
+    def _lose_bridge(self, reason: str) -> list[ExecutorEvent]:
         """All workers are lost with it. The first connection must succeed; after that it is tried for ten minutes."""
         self._end_bridge()
         now = time.monotonic()
@@ -202,7 +202,7 @@ class RayExecutor:
                 next_step="start it and then the same watch again: it goes on from its ledger",
             )
         self._next_try = now + min(2.0 + 0.2 * (now - self._gone_since), 15.0)
-        lost: list[Heard] = [Died(worker=worker, message=reason, lost=True) for worker in self._workers]
+        lost: list[ExecutorEvent] = [WorkerExited(worker=worker, message=reason, lost=True) for worker in self._workers]
         self._workers.clear()
         first = now == self._gone_since
         return [*([Notice(message=f"lost Ray: {reason}; trying again")] if first else []), *lost]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from lobench.extend import Codec, Layers, Message
-from lobench.hookspecs import Died, ExecutorCapacity, Notice, Said
+from lobench.hookspecs import ExecutorCapacity, Notice, WorkerExited, WorkerMessage
 
 __all__ = [
     "FROM_BRIDGE",
@@ -128,9 +128,11 @@ class Log(Message):
 
 
 ToBridge: TypeAlias = SlotStart | Tell | Kill | Leave
-FromBridge: TypeAlias = Alive | Joined | ClusterRefused | Unreachable | Log | Said | Died | Notice | ExecutorCapacity
+FromBridge: TypeAlias = (
+    Alive | Joined | ClusterRefused | Unreachable | Log | WorkerMessage | WorkerExited | Notice | ExecutorCapacity
+)
 
 TO_BRIDGE: Codec[ToBridge] = Codec(SlotStart, Tell, Kill, Leave)
 FROM_BRIDGE: Codec[FromBridge] = Codec(
-    Alive, Joined, ClusterRefused, Unreachable, Log, Said, Died, Notice, ExecutorCapacity
+    Alive, Joined, ClusterRefused, Unreachable, Log, WorkerMessage, WorkerExited, Notice, ExecutorCapacity
 )

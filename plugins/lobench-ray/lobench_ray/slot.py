@@ -22,7 +22,7 @@ import ray
 
 from lobench import LobenchError
 from lobench.extend import LocalPool, Parcel, WorkerConfig, kind_of, marked_folder, write_whole
-from lobench.hookspecs import Died, Heard, Said
+from lobench.hookspecs import ExecutorEvent, WorkerExited, WorkerMessage
 from lobench_ray.messages import ClusterRefused, Log, WorkerPlan
 
 __all__ = ["Slot", "node_folder", "versions"]
@@ -129,7 +129,7 @@ class Slot:
                 if _is_an_end(one):
                     self._heard.put(Log(worker=self._worker, tail=self._tail()).to_bytes())
                 self._heard.put(one.to_bytes())
-                if isinstance(one, Died):
+                if isinstance(one, WorkerExited):
                     return
 
     def _tail(self) -> bytes:
@@ -172,14 +172,14 @@ class Slot:
         return [*progress, *messages]
 
 
-def _is_an_end(heard: Heard) -> bool:
+def _is_an_end(heard: ExecutorEvent) -> bool:
     """Says whether the worker's log is of interest now."""
-    return isinstance(heard, Died) or (isinstance(heard, Said) and kind_of(heard.message) == "failed")
+    return isinstance(heard, WorkerExited) or (isinstance(heard, WorkerMessage) and kind_of(heard.message) == "failed")
 
 
 def _is_progress(message: bytes) -> bool:
     """Says whether a worker said how far it is: a later one takes its place."""
-    return kind_of(message) == "said" and kind_of(Said.from_bytes(message).message) == "progress"
+    return kind_of(message) == "said" and kind_of(WorkerMessage.from_bytes(message).message) == "progress"
 
 
 def _touch(*folders: Path) -> None:

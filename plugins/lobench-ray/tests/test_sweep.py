@@ -11,7 +11,7 @@ import pytest
 from lobench_ray import slot
 from lobench_ray.slot import Slot
 
-from lobench.hookspecs import Died
+from lobench.hookspecs import WorkerExited
 
 DAYS = 2 * 86400.0
 
@@ -55,11 +55,11 @@ class Pool:
     def start(self, worker: int, num_cpus: int, num_gpus: float) -> None:
         pass
 
-    def wait(self, seconds: float) -> list[Died]:
+    def wait(self, seconds: float) -> list[WorkerExited]:
         self.num_waits += 1
         if self.num_waits > 1:
             slot._sweep(self.folders[0].parent.parent)
-            return [Died(worker=0, message="it ended")]
+            return [WorkerExited(worker=0, message="it ended")]
         for folder in self.folders:
             then = time.time() - DAYS
             os.utime(folder, (then, then))

@@ -30,7 +30,7 @@ from lobench.engine.workers.protocol import (
     Progress,
     Ready,
 )
-from lobench.hookspecs import Died, Heard, Said
+from lobench.hookspecs import ExecutorEvent, WorkerExited, WorkerMessage
 
 PAYLOAD = curves({"train/loss": [1.0, 0.5]}).to_payload()
 RESULT = JobResult(lease=3, outcome=Outcome.PASSED, payload=PAYLOAD)
@@ -75,7 +75,7 @@ class Silent:
     """An executor whose workers take what they are sent and say nothing but what is put into `said`."""
 
     def __init__(self) -> None:
-        self.said: list[Heard] = []
+        self.said: list[ExecutorEvent] = []
         self.sent: list[tuple[int, bytes, Sequence[str]]] = []
         self.killed: list[int] = []
 
@@ -87,14 +87,14 @@ class Silent:
     def kill(self, worker: int) -> None:
         self.killed.append(worker)
 
-    def wait(self, timeout: float) -> Sequence[Heard]:
+    def wait(self, timeout: float) -> Sequence[ExecutorEvent]:
         said, self.said = self.said, []
         return said
 
     def close(self) -> None: ...
 
     def say(self, worker: int, message: Message) -> None:
-        self.said.append(Said(worker=worker, message=message.to_bytes()))
+        self.said.append(WorkerMessage(worker=worker, message=message.to_bytes()))
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_a_job_goes_with_the_files_that_it_names(workers: WatchWorkers, executor
     ("data", "why"),
     [
         (Exit().to_bytes(), "unknown kind 'exit'"),
-        (Died(worker=3, message="I did not").to_bytes(), "unknown kind 'died'"),
+        (WorkerExited(worker=3, message="I did not").to_bytes(), "unknown kind 'died'"),
         (RESULT.to_bytes().replace(b'"passed"', b'"splend"'), "result.outcome: got 'splend', expected one of passed"),
         (RESULT.to_bytes().replace(b'"lease": 3', b'"lease":""'), "result.lease: got '', expected int"),
         (RESULT.to_bytes().replace(b'"lease"', b'"leash"'), "result: no field 'lease'"),
@@ -150,11 +150,11 @@ def test_what_cannot_be_understood_is_its_workers_death_in_one_line(
     workers: WatchWorkers, executor: Silent, data: bytes, why: str
 ) -> None:
     workers.start(3, Size(1))
-    executor.said = [Said(worker=3, message=data)]
+    executor.said = [WorkerMessage(worker=3, message=data)]
     executor.say(3, RESULT)  # what it said after that is nothing
     executor.say(4, RESULT)
     died, other = workers.wait(0.0)
-    assert isinstance(died, Died) and died.worker == 3 and not died.lost
+    assert isinstance(died, WorkerExited) and died.worker == 3 and not died.lost
     assert why in died.message and "\n" not in died.message
     assert other == (4, RESULT)
     assert executor.killed == [3]
@@ -209,7 +209,7 @@ def test_who_dies_before_it_described_is_replaced_by_another_that_is_ready(
         workers.start(worker, Size(1))
         executor.say(worker, Ready())
     workers.wait(0.0)
-    died = Died(worker=0, message="killed by signal 9")
+    died = WorkerExited(worker=0, message="killed by signal 9")
     executor.said = [died]
     assert workers.wait(0.0) == [died] and asked(executor) == [(0, ""), (1, "")]
     described = Described(variant_key="", cases=CASES, files=())

@@ -21,7 +21,7 @@ from lobench.engine.workers import channel
 from lobench.engine.workers import process as worker_process
 from lobench.engine.workers.pool import LocalPool, WorkerConfig
 from lobench.engine.workers.protocol import FROM_WORKER, Exit, Failed, FromWorker, Progress
-from lobench.hookspecs import Died, Heard, Notice, Said
+from lobench.hookspecs import ExecutorEvent, Notice, WorkerExited, WorkerMessage
 
 SERVE = """
 import os, resource, signal, struct, sys, time
@@ -130,14 +130,14 @@ def pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         pool.close()
 
 
-def read(heard: Heard) -> FromWorker | Heard:
-    return FROM_WORKER.from_bytes(heard.message) if isinstance(heard, Said) else heard
+def read(heard: ExecutorEvent) -> FromWorker | ExecutorEvent:
+    return FROM_WORKER.from_bytes(heard.message) if isinstance(heard, WorkerMessage) else heard
 
 
-def until(pool: LocalPool, kind: type[M]) -> tuple[M, list[FromWorker | Heard]]:
+def until(pool: LocalPool, kind: type[M]) -> tuple[M, list[FromWorker | ExecutorEvent]]:
     """Returns the first message of a kind, and all that was said up to it."""
     deadline = time.monotonic() + PATIENT
-    said: list[FromWorker | Heard] = []
+    said: list[FromWorker | ExecutorEvent] = []
     while not (found := [one for one in said if isinstance(one, kind)]):
         assert time.monotonic() < deadline, said
         said += map(read, pool.wait(1.0))
@@ -156,7 +156,7 @@ def test_a_death_is_noticed_while_a_forked_child_holds_the_pipe_and_the_child_en
 ) -> None:
     pool = pools("forks_and_dies")
     pool.start(0, 1)
-    died, said = until(pool, Died)
+    died, said = until(pool, WorkerExited)
     assert isinstance(said[0], Progress) and said[1:] == [died]
     assert died.message == "exited with status 7"
     assert ends(said[0].step)
@@ -186,13 +186,13 @@ def test_a_worker_frozen_in_the_middle_of_a_message_blocks_nobody_and_is_one_tha
     monkeypatch.setattr(channel, "STALL_SECONDS", 1.0)
     pool = pools("freezes")
     pool.start(0, 1)
-    assert "in the middle of a message" in until(pool, Died)[0].message
+    assert "in the middle of a message" in until(pool, WorkerExited)[0].message
 
 
 def test_rubbish_in_the_pipe_is_a_death_in_one_line(pools: Callable[[str], LocalPool]) -> None:
     pool = pools("rubbish")
     pool.start(0, 1)
-    died, said = until(pool, Died)
+    died, said = until(pool, WorkerExited)
     assert said == [Progress(lease=0, step=3), died]
     text = died.message
     assert "Epoch 1/10" in text and "\n" not in text
@@ -206,7 +206,7 @@ def test_a_worker_that_closes_its_pipe_and_lives_on_is_ended(
     pool = pools("closes")
     pool.start(0, 1)
     pid = pool.pids[0]
-    assert until(pool, Died)[0].message == "closed its pipe"
+    assert until(pool, WorkerExited)[0].message == "closed its pipe"
     assert ends(pid)
 
 
@@ -230,7 +230,7 @@ def test_a_worker_that_never_reads_does_not_block_the_chief(pools: Callable[[str
 def test_a_death_says_why(pools: Callable[[str], LocalPool], serve: str, why: str) -> None:
     pool = pools(serve)
     pool.start(0, 1)
-    assert until(pool, Died)[0].message.startswith(why)
+    assert until(pool, WorkerExited)[0].message.startswith(why)
 
 
 def test_a_session_that_fails_says_what_its_log_says(pools: Callable[[str], LocalPool]) -> None:
@@ -245,7 +245,7 @@ def test_a_worker_that_cannot_be_imported_says_so(pools: Callable[[str], LocalPo
     (tmp_path / "misbehaving.py").unlink()
     (tmp_path / "logs" / "worker-0.log").write_text("ValueError: of an earlier worker\n")
     pool.start(0, 1)
-    assert "No module named 'misbehaving'" in until(pool, Died)[0].message
+    assert "No module named 'misbehaving'" in until(pool, WorkerExited)[0].message
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
@@ -256,9 +256,9 @@ def test_where_logs_cannot_be_written_workers_work_and_it_is_said_once(
     for worker in (0, 1):
         (tmp_path / "logs" / f"worker-{worker}.log").symlink_to("/dev/full")
         pool.start(worker, 1)
-    said: list[FromWorker | Heard] = []
+    said: list[FromWorker | ExecutorEvent] = []
     while pool.pids:
-        said += until(pool, Died)[1]
+        said += until(pool, WorkerExited)[1]
     notices = [one.message for one in said if isinstance(one, Notice)]
     assert len(notices) == 1 and "No space left on device" in notices[0] and str(tmp_path / "logs") in notices[0]
 
@@ -276,4 +276,4 @@ def test_a_worker_that_cannot_be_started_died_and_says_why(pools: Callable[[str]
         for descriptor in held:
             os.close(descriptor)
     (died,) = pool.wait(0.0)
-    assert isinstance(died, Died) and "Too many open files" in died.message
+    assert isinstance(died, WorkerExited) and "Too many open files" in died.message
