@@ -55,7 +55,7 @@ class _Newer(Message):
 
 
 def of_another_version() -> bytes:
-    return _Newer().to_bytes().replace(b'"_newer"', b'"result"')
+    return _Newer().to_bytes().replace(b'"_newer"', b'"jobresult"')
 
 
 def test_a_result_is_read_with_its_curves() -> None:
@@ -136,13 +136,13 @@ def test_a_job_goes_with_the_files_that_it_names(workers: WatchWorkers, executor
     ("data", "why"),
     [
         (Exit().to_bytes(), "unknown kind 'exit'"),
-        (WorkerExited(worker=3, message="I did not").to_bytes(), "unknown kind 'died'"),
+        (WorkerExited(worker=3, message="I did not").to_bytes(), "unknown kind 'workerexited'"),
         (RESULT.to_bytes().replace(b'"passed"', b'"splend"'), "result.outcome: got 'splend', expected one of passed"),
         (RESULT.to_bytes().replace(b'"lease": 3', b'"lease":""'), "result.lease: got '', expected int"),
         (RESULT.to_bytes().replace(b'"lease"', b'"leash"'), "result: no field 'lease'"),
         (Progress(lease=3, step=1).to_bytes() + b"x", "progress: 1 bytes behind a message that has no payload"),
         (RESULT.to_bytes().replace(b'"lease"', b'"mood": 1, "lease"'), "no message"),  # its length is a lie
-        (of_another_version(), "result: unknown field 'mood'"),
+        (of_another_version(), "jobresult: unknown field 'mood'"),
         (b"rubbish", "no message"),
     ],
 )
