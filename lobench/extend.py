@@ -1,4 +1,4 @@
-"""What plugins use of lobench, besides `lobench.hookspecs` (the hooks) and `lobench.testing` (the contracts).
+"""Public names for plugins, besides `lobench.hookspecs` (hooks) and `lobench.testing` (contracts).
 
 A plugin imports `lobench`, `lobench.extend`, `lobench.hookspecs` and `lobench.testing`, and no other module of
 lobench: what lies behind these may move. Each name is loaded when it is first used, as in `lobench` itself.

@@ -1,4 +1,4 @@
-"""Every hook of lobench, typed, with its contract.
+"""Hook specifications, typed, with their contracts.
 
 Declaring hooks return `Declaration`s: a name and a "module:attribute" factory. They are cheap, and import neither jax
 nor the factory's module. Observing hooks get one frozen event; what they return is ignored, and an exception in one is

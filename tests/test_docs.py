@@ -91,6 +91,20 @@ def test_files_that_pages_and_docstrings_name_are_there() -> None:
     assert not missing
 
 
+def test_the_first_line_of_a_module_is_a_noun_phrase() -> None:
+    """The map shows it: it says what the file holds, and is no question and no riddle."""
+    riddle = re.compile(
+        r"^(?:What|Where|Who|Whose|Whether|How|Which|When|Why|Is|From|Two things)\b|\?|^`lobench [a-z]+`\.$"
+    )
+    found = {}
+    for path in (ROOT / "lobench").rglob("*.py"):
+        if "templates" not in path.parts:
+            first = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
+            if not first.endswith(".") or riddle.search(first):
+                found[path.relative_to(ROOT)] = first
+    assert not found
+
+
 def _ends(path: Path) -> Iterator[str]:
     """Yields all that a path may be called for short: `chief/loop.py`."""
     names = path.relative_to(ROOT).parts

@@ -67,6 +67,18 @@ def test_every_link_between_pages_leads_somewhere(site: Path) -> None:
     assert not broken
 
 
+def test_the_map_has_every_folder_and_every_file(site: Path) -> None:
+    page = text_of(site / "map.html")
+    for path in (ROOT / "lobench").rglob("*.py"):
+        if "templates" not in path.parts:
+            folder = path.parent.relative_to(ROOT).as_posix()
+            assert folder in page and (path.name in page or path.name == "__init__.py"), path
+    of_workers = page.partition("Local workers")[2]
+    assert "of engine config, whole_file, csv_files; not inner, drawing" in of_workers.partition("builtin.py")[0]
+    of_statistics = page.partition("# lobench/analysis/stats")[2] or page.partition("Statistics: arrays in")[2]
+    assert "analysis.store" in of_statistics.partition("aggregates.py")[0]
+
+
 def test_every_command_and_option_is_on_its_page(site: Path) -> None:
     import click
 
@@ -76,6 +88,7 @@ def test_every_command_and_option_is_on_its_page(site: Path) -> None:
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         assert command is not None and f"lobench {name}" in page
+        assert "Comes with the plugin lobench." not in page  # only those of others do
         options = [option for each in command.params if isinstance(each, click.Option) for option in each.opts]
         assert not [option for option in options if option not in page], name
 

@@ -14,6 +14,7 @@ from typing import Any
 from click_pages import commands_page, pytest_page
 from gin_pages import gin_pages
 from hook_pages import hooks_page
+from map_pages import map_page
 from mkdocs.structure.files import File, Files
 from name_pages import extend_page, lobench_page, testing_page
 from notebook_pages import notebook_files
@@ -44,6 +45,7 @@ def on_files(files: Files, config: Any) -> Files:
     made |= {f"reference/{name}.md": text for name, text in gin_pages().items()}
     made |= {page: (ROOT / file).read_text() for file, page in OUTSIDE.items()}
     made["decisions/index.md"] = decisions_page()
+    made["map.md"] = map_page()
     for uri, content in made.items():
         files.append(File.generated(config, uri, content=content))
     return files

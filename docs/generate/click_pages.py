@@ -25,7 +25,7 @@ def commands_page() -> str:
         command = cli.get_command(context, name)
         assert command is not None
         parts.append(f"## lobench {name}")
-        if name in of_plugins:
+        if name in of_plugins and not of_plugins[name].plugin.startswith("lobench."):
             parts.append(f"Comes with the plugin `{of_plugins[name].plugin}`.")
         parts += _command(command, click.Context(command, info_name=f"lobench {name}"))
     return "\n\n".join(parts) + "\n"

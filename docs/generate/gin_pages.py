@@ -12,7 +12,7 @@ import gin.config as gin_state
 import griffe
 from words import escaped, prose, table
 
-from lobench.core.search.search import space
+from lobench.core.search import space
 from lobench.engine.config import bound, phases
 from lobench.experiments import file  # they register Case, Method, Phase, ...
 from lobench.plugins import load_plugins

@@ -1,4 +1,4 @@
-"""`lobench.compare`: names become subjects, evaluated now where they have to be, and are compared."""
+"""`lobench.compare`: resolution of names to subjects, missing evaluations, their comparison."""
 
 from __future__ import annotations
 

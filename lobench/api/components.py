@@ -1,4 +1,4 @@
-"""Names become objects: a source, readers, an admission policy, an executor, sinks."""
+"""Components by name: source, readers, admission policy, executor, sinks."""
 
 from __future__ import annotations
 

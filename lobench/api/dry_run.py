@@ -1,4 +1,4 @@
-"""What one checkpoint would cost, before anything is evaluated."""
+"""Dry run: the cost of one checkpoint before anything is evaluated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chief, run to its end: a round ends where its suite was edited, and the next one has the suite as it is then."""
+"""Engine run: the chief run to its end, and again with the new cases where a suite was edited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`evaluate_into`: the one way from given subjects to a ledger."""
+"""`evaluate_into`: the only path from given subjects to a ledger."""
 
 from __future__ import annotations
 

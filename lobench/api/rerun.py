@@ -1,4 +1,4 @@
-"""The command that computes one evaluation again."""
+"""Rerun command of one evaluation, with every option that its result depends on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people name becomes a subject or a run: by a label, a scope, gin text, a file, an outer step or a sha256.
+"""Name resolution: a subject or a run by label, scope, gin text, file, outer step or sha256.
 
 Every command, option of pytest and call of a notebook asks here. `STORE@NAME` says in which store a name is looked up;
 where an option names a store, NAME alone is looked up there.

@@ -1,4 +1,4 @@
-"""What people may say to sessions, and what it means; what is an `option` is one of the command of that name too."""
+"""Settings of a watch, a comparison and an evaluation; an `option` field is also an option of the command."""
 
 from __future__ import annotations
 

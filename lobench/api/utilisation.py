@@ -1,4 +1,4 @@
-"""Measures how cores and devices are used while a session runs, beside what it tells its progress."""
+"""Utilisation monitor: use of cores and devices while an evaluation runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lobench.watch`: every new checkpoint of a run, evaluated as it comes."""
+"""`lobench.watch`: evaluation of every new checkpoint of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print, exit code. Nothing is imported before it is used, click neither."""
+"""The command line: the main command, options, output, exit codes, and commands that are not a tool's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m lobench.cli`."""
+"""Entry point of `python -m lobench.cli`."""
 
 from lobench.cli import main
 

@@ -1,4 +1,4 @@
-"""The commands that are no feature's own, declared as plugins declare theirs; nothing is imported for `--help`."""
+"""Declarations of the commands of this folder, as plugins declare theirs; `--help` imports no command."""
 
 COMMANDS = {
     "watch": ("lobench.cli.watch:watch", "Evaluate every new checkpoint of a run."),

@@ -1,4 +1,4 @@
-"""`lobench compare`."""
+"""The command `lobench compare`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Last lines and exit codes of what evaluates; lines of a dry run."""
+"""Endings of evaluating commands: last lines, exit codes, and the lines of a dry run."""
 
 from __future__ import annotations
 

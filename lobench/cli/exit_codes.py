@@ -1,4 +1,4 @@
-"""How a command of `lobench` ends, for scripts: one meaning a code, in every command; pytest keeps its own codes."""
+"""Exit codes of `lobench`: one meaning each, in every command; pytest keeps its own."""
 
 from __future__ import annotations
 

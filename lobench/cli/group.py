@@ -1,4 +1,4 @@
-"""The command `lobench`: its commands are imported when they are used."""
+"""The command group `lobench`, which imports a command when it is used."""
 
 from __future__ import annotations
 

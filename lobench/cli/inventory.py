@@ -1,4 +1,4 @@
-"""`lobench list` and `lobench plugins`."""
+"""The commands `lobench list` and `lobench plugins`."""
 
 from __future__ import annotations
 

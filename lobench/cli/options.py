@@ -1,4 +1,4 @@
-"""Options of a command, from the settings that they are fields of, so that each is declared once; kinds of values."""
+"""Command options generated from settings fields, and their value types."""
 
 from __future__ import annotations
 

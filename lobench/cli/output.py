@@ -1,4 +1,4 @@
-"""What a command says to programs: one JSON document on standard output, and everything else on standard error.
+"""Machine-readable output: one JSON document on standard output, everything else on standard error.
 
 `main` opens `json_alone` around a command. Where `--format json` was asked for, all that prints (a command's text, a
 suite's `print`, a child process) then goes to standard error, and `emit` alone has what standard output was. So a

@@ -1,4 +1,4 @@
-"""What commands that run things tell programs: plans, endings, and the verdict of a store. NaN becomes null later."""
+"""JSON records of commands that evaluate: plans, endings, verdicts. NaN becomes null when they are printed."""
 
 from __future__ import annotations
 

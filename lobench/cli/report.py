@@ -1,4 +1,4 @@
-"""`lobench report`."""
+"""The command `lobench report`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lobench results`."""
+"""The command `lobench results`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `lobench results` prints."""
+"""Output formats of `lobench results`."""
 
 from __future__ import annotations
 

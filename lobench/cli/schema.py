@@ -1,4 +1,4 @@
-"""`lobench schema`."""
+"""The command `lobench schema`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lobench watch`."""
+"""The command `lobench watch`."""
 
 from __future__ import annotations
 

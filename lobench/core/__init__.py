@@ -1,1 +1,1 @@
-
+"""Values and decisions, in the standard library alone: case, subject, result, metric, experiment."""

@@ -1,4 +1,4 @@
-"""What a case is: task x budget x metrics, one pytest item."""
+"""Case: task x budget x metrics, one pytest item."""
 
 from __future__ import annotations
 

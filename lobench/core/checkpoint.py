@@ -1,4 +1,4 @@
-"""What a checkpoint is: theta at (run, generation, outer step), known by the sha256 of its content."""
+"""Checkpoint: theta at (run, generation, outer step), identified by the sha256 of its content."""
 
 from __future__ import annotations
 

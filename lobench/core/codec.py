@@ -1,4 +1,4 @@
-"""Frozen dataclasses as bytes, for what crosses between processes: JSON and one payload, no pickle.
+"""Codec of frozen dataclasses for messages between processes: JSON and one binary payload, no pickle.
 
 A message is the length of its JSON part in four bytes (little-endian), the JSON part, and the payload. The JSON part
 has the message's kind first, and then its fields; the payload is the value of the one field whose type is `bytes`,

@@ -1,4 +1,4 @@
-"""What a checkpoint costs, and what a watch has used: core-seconds."""
+"""Cost of a checkpoint and of a watch, in core-seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an executor of workers says: what they said, that one died, what there is room for."""
+"""Executor events: a worker's message, a worker's exit, a change of capacity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an experiment is: methods x cases x sessions. Pure values, and which evaluations are its members."""
+"""Experiment: methods x cases x sessions, and the evaluations that are its members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A film of a few shapes that move: one episode of a policy, as a report shows it."""
+"""Film of moving shapes: one episode of a policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that JSON has."""
+"""Finite numbers for JSON: NaN and infinities become null."""
 
 from __future__ import annotations
 

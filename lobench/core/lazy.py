@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first used.
+"""Lazy exports: names of a package that are imported on first use.
 
 `import lobench` must import neither jax nor pandas, yet `lobench.Task` lives beside jax. Example: after
 

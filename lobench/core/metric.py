@@ -1,4 +1,4 @@
-"""What a metric is: a name, `<split>/<metric>`, and a direction, which is declared and never guessed."""
+"""Metric: a name, `<split>/<metric>`, and a declared direction."""
 
 from __future__ import annotations
 

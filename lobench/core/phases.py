@@ -1,4 +1,4 @@
-"""Phases of a training: what a case says of them, and what trainings that begin alike have in common."""
+"""Phases of a training, and the shared prefix of trainings that begin alike."""
 
 from __future__ import annotations
 

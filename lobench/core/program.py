@@ -1,4 +1,4 @@
-"""What fixes the bits of a result besides its case, its theta and its seeds: results of two programs are not the same.
+"""Program identity: everything besides case, theta and seeds that fixes a result's bits.
 
 A key of the ledger holds `Program.key`; the parts stand beside it, for people.
 """

@@ -1,4 +1,4 @@
-"""What an evaluation gives: outcome, curves, and the one bytes payload in which they cross processes."""
+"""Evaluation result: outcome, curves, and their encoding as one bytes payload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields of settings that people may say on a command line."""
+"""Settings fields with help and bounds, from which command options are made."""
 
 from __future__ import annotations
 

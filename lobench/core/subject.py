@@ -1,4 +1,4 @@
-"""What curves are of: a checkpoint or an optimizer without theta, each with gin bindings of its own, or an import."""
+"""Subject: a checkpoint, an optimizer without theta, or imported curves, with gin bindings of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trials of a search, wave after wave. Pure: what they are told alone decides what comes next.
+"""Trials of a search, wave after wave, as a pure state machine.
 
 waves          what a strategy proposed, in order; a wave is asked for when the last one has ended
 recorded       what a store remembers of them: a restart goes on there, and asks for nothing again

@@ -1,4 +1,4 @@
-"""Whether cores and devices were used: what was measured, and the one line that says what to change."""
+"""Utilisation of cores and devices: measurements, and one line of advice."""
 
 from __future__ import annotations
 

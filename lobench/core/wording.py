@@ -1,4 +1,4 @@
-"""An exception in one line, and a number of things in words."""
+"""Wording of messages: an exception in one line, counts with their nouns."""
 
 from __future__ import annotations
 

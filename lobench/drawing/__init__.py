@@ -1,1 +1,1 @@
-"""What notebooks show of a value: HTML tables, and curves on matplotlib's axes. Numbers come in; none is made here."""
+"""Drawing of given numbers: HTML tables for notebooks, curves on matplotlib's axes."""

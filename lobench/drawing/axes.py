@@ -1,4 +1,4 @@
-"""Curves and intervals on matplotlib's axes; matplotlib is an extra, and imported when something is drawn."""
+"""Curves and intervals on matplotlib axes; matplotlib is an extra, imported when something is drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTML fragments for a notebook's cell, everything in them escaped."""
+"""HTML fragments for a notebook cell, fully escaped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a log axis is drawn, and which points of a long curve are."""
+"""Wide ranges and long curves: the choice of a log axis, and thinning of points."""
 
 from __future__ import annotations
 

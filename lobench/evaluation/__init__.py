@@ -1,1 +1,1 @@
-"""Evaluating a case in a process: the room where gin's bindings, theta and the inner program meet."""
+"""Evaluation of a case in a process: gin's bindings, theta and the inner program together."""

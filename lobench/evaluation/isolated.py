@@ -1,4 +1,4 @@
-"""Evaluates in a child process, for callers whose own jax backend is, or may become, something else.
+"""Isolated evaluation in a child process, for callers whose jax backend must stay as it is.
 
 The child is warm: it lives as long as the caller, keeps compiled programs for whatever is bound around the cases, and
 ends when its pipe does.

@@ -1,4 +1,4 @@
-"""Metrics that plugins declare: computed where the evaluation ran, stored and shown like the task's own.
+"""Metrics declared by plugins, computed where the evaluation ran.
 
 A metric gives a value a seed; it is kept as a curve of one column. One that raises, or gives something else, is named
 in the evaluation's `problems`, and everything else stays as it is.

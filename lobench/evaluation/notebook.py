@@ -1,4 +1,4 @@
-"""`lobench.evaluate`: a case without pytest, for notebooks and scripts."""
+"""`lobench.evaluate`: one case without pytest, for notebooks and scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of bound cases: the one place that makes them, and those that the runners of a process share."""
+"""Programs of bound cases: their only constructor, and those that a process's runners share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an evaluation is asked to train with, and how it may end besides: known without jax."""
+"""Evaluation request: the subject to train with, and outcomes known without jax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `evaluate(case)` returns: numpy arrays over the seeds."""
+"""Result of `evaluate(case)`: numpy arrays over the seeds."""
 
 from __future__ import annotations
 

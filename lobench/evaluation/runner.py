@@ -1,4 +1,4 @@
-"""Runs seed blocks in this process, keeping compiled programs warm."""
+"""Runner of seed blocks in this process, with warm compiled programs."""
 
 from __future__ import annotations
 

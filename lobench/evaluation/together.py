@@ -1,4 +1,4 @@
-"""Checkpoints that wait for the same case are computed in one program, and answered one by one."""
+"""Batched evaluation of several checkpoints on one case in one program."""
 
 from __future__ import annotations
 

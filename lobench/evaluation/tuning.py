@@ -1,4 +1,4 @@
-"""Tunes a baseline on a case: the whole grid of hyperparameters in one compiled program, the best evaluated alone."""
+"""Baseline tuning on a case: a grid of hyperparameters in one compiled program, the best point evaluated alone."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`lobench run` and `lobench tune`: methods x cases x sessions."""
+"""Experiments, from file to store: `lobench run`, `tune` and `baseline`; methods x cases x sessions."""

@@ -1,4 +1,4 @@
-"""What comes while an experiment runs: checkpoints of its commands, and the trials of its searches."""
+"""Arrivals of an experiment: checkpoints of its commands, and trials of its searches."""
 
 from __future__ import annotations
 

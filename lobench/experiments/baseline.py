@@ -1,4 +1,4 @@
-"""`lobench.baseline`: which cases of a suite need a baseline; tunes it, and keeps it beside the suite."""
+"""`lobench.baseline`: missing baselines of a suite, tuned and kept beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lobench baseline`."""
+"""The command `lobench baseline`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lobench run`, `tune` and `baseline`, declared as plugins declare theirs; nothing is imported for `--help`."""
+"""Declarations of `lobench run`, `tune` and `baseline`; `--help` imports no command."""
 
 COMMANDS = {
     "run": ("lobench.experiments.command:run", "Run an experiment: methods x cases x sessions."),

@@ -1,4 +1,4 @@
-"""The plan of an experiment: what is there already, and what is missing (`lobench run --check`)."""
+"""Plan of an experiment (`lobench run --check`): existing and missing evaluations."""
 
 from __future__ import annotations
 

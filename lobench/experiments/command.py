@@ -1,4 +1,4 @@
-"""`lobench run`."""
+"""The command `lobench run`."""
 
 from __future__ import annotations
 

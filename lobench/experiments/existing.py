@@ -1,4 +1,4 @@
-"""What a store holds of subjects, found as a run would find it; nothing is written, and nothing is trained."""
+"""Existing results of subjects in a store, found as a run would find them, read-only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads an experiment's file: scopes that bind `Method.*` are methods, what else is there is for all of them.
+"""Experiment file: methods from scopes that bind `Method.*`, and bindings for all of them.
 
 Nothing that the file names is imported: what it says wrong is said before a worker starts.
 """

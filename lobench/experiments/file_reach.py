@@ -1,4 +1,4 @@
-"""What reads a method's bindings, as far as gin's text tells: its optimizer, or the cases of all methods."""
+"""Reach of a method's bindings in gin's text: its optimizer, or the cases of all methods."""
 
 from __future__ import annotations
 

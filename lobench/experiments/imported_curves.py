@@ -1,4 +1,4 @@
-"""The methods of an experiment whose curves were made elsewhere: read at its start, its members at its end."""
+"""Methods with imported curves: read at an experiment's start, members at its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run adds to its store besides evaluations: the experiment, its members, the states of its commands."""
+"""Experiment records of a run: the experiment, its members, its commands' states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which methods of an experiment a subject is of, and how many evaluations each has."""
+"""Method index: the methods that a subject belongs to, and the evaluations of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An experiment's methods as subjects, what a store holds of them already, and what is missing."""
+"""Methods as subjects: existing and missing evaluations of each."""
 
 from __future__ import annotations
 

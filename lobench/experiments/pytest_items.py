@@ -1,4 +1,4 @@
-"""`pytest experiment.gin`: an item for each method, case and session, `quick/relu32[adam-3]`."""
+"""Pytest items of `pytest experiment.gin`: one for each method, case and session, `quick/relu32[adam-3]`."""
 
 from __future__ import annotations
 

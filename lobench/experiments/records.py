@@ -1,4 +1,4 @@
-"""Records of `lobench run` for programs: its plan, its end. NaN becomes null later."""
+"""JSON records of `lobench run`: its plan and its end."""
 
 from __future__ import annotations
 

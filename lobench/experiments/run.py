@@ -1,4 +1,4 @@
-"""`lobench run`: methods x cases x sessions, as far as the store does not hold them yet."""
+"""`lobench run`: the missing evaluations of methods x cases x sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of `lobench run`: its plan, its table, its end; and its exit code."""
+"""Text output of `lobench run`: plan, table, ending, exit code."""
 
 from __future__ import annotations
 

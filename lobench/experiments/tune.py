@@ -1,4 +1,4 @@
-"""`lobench tune`: an experiment with one method, written as gin, which `lobench run` runs as any other."""
+"""`lobench tune`: an experiment with one method, written as gin and run as any other."""
 
 from __future__ import annotations
 

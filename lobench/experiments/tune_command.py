@@ -1,4 +1,4 @@
-"""`lobench tune`."""
+"""The command `lobench tune`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""jax's backend in this process: how many threads it has, what it compiled, what it runs on.
+"""jax backend of this process: threads, compilations, devices.
 
 On a CPU the bits of a result hang on the number of threads, and only NPROC in the environment before jax's backend
 exists fixes it. A process whose backend exists otherwise must evaluate in another one.

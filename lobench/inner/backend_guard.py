@@ -1,4 +1,4 @@
-"""Sees who makes jax's backend in this process, and with which NPROC. It imports no jax, so that it can be there first.
+"""Backend guard: records who initialises jax's backend in this process, without importing jax.
 
 jax logs a line when it makes a backend; the module that is nearest on the stack and not jax's own asked for it.
 """

@@ -1,4 +1,4 @@
-"""How tasks and optimizers become names in gin, and how the shipped ones are found."""
+"""Registration of tasks and optimizers with gin, and discovery of the shipped ones."""
 
 from __future__ import annotations
 

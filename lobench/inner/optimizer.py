@@ -1,4 +1,4 @@
-"""Optimizers as the inner program sees them: optax transformations, made from theta by a learned optimizer."""
+"""Optimizer interface of the inner program: optax transformations, made from theta by a learned optimizer."""
 
 from __future__ import annotations
 

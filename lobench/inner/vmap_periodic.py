@@ -1,4 +1,4 @@
-"""What is computed only now and then, where lanes are mapped: a condition of each lane would compute it always."""
+"""Periodic computation under vmap, where a per-replica condition would always compute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a session's arguments: values of lobench's options are no test folders, and its suites have names.
+"""Session arguments: values of lobench's options, and suites by name.
 
 pytest chooses root and ini file before it loads plugins. Of `--lobench-checkpoint PATH` it does not know then that PATH
 belongs to an option, takes it for a test folder, and chooses the common ancestor of both: `/`, say, with node ids of

@@ -1,4 +1,4 @@
-"""`evaluate(case)` inside a pytest item, and how what it did travels on the item's report."""
+"""The `evaluate(case)` fixture, and the transport of its result on an item's report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate's verdicts at the end of a session: PASS, REGRESSED or INCONCLUSIVE as tests of their own."""
+"""Gate verdicts at the end of a session, as tests of their own."""
 
 from __future__ import annotations
 

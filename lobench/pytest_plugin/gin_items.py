@@ -1,4 +1,4 @@
-"""Bare gin files as tests: each scope that binds `Case.task` is an item, its expectations are bindings."""
+"""Items from bare gin files: each scope that binds `Case.task`, with its expectations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One evaluation of a pytest session, as a report carries it; where session and items keep what others left there."""
+"""Item result: one evaluation as a report carries it, and what items keep for each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How pytest's items and lobench's cases belong together."""
+"""Mapping between pytest's items and lobench's cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gate inside a pytest item: how much worse each seed is than the reference, and more seeds while undecided."""
+"""Gate measurement in an item: differences to the reference by seed, and more seeds while undecided."""
 
 from __future__ import annotations
 

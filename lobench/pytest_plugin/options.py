@@ -1,4 +1,4 @@
-"""The `--lobench-*` options and what they mean for this session."""
+"""The `--lobench-*` options and their meaning for a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Under pytest-xdist: how many workers, and the longest cases first."""
+"""pytest-xdist integration: number of workers, longest cases first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controller's side: results from reports into one ledger, and the table at the end of the session."""
+"""Recording on the controller: results from reports into one ledger, and the closing table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a gate compares with: a checkpoint that is evaluated alongside, a store's results, or a tuned baseline."""
+"""Gate references: a second checkpoint, a store's results, or a tuned baseline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session's store remembers of its cases: who takes results from there binds none of them, and needs no jax.
+"""Remembered cases of a session's store, so that reuse needs neither binding nor jax.
 
 A chief keeps what its workers said of the cases, with the marks of all files that these hang on. Where nothing has
 changed since, and this session has the same suites and the same gin text around them, its items are those cases.

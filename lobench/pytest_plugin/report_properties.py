@@ -1,4 +1,4 @@
-"""What an item's report shows people: properties for JUnit, and, where it failed, curves, seeds and the command."""
+"""Report properties: JUnit properties, and curves, seeds and the rerun command of a failed item."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--lobench-reuse`: what the session's store holds already is taken from there, and tested anew, but not trained.
+"""`--lobench-reuse`: stored results tested again without training.
 
 Where the store remembers the session's cases too, nothing is bound, so that neither jax nor a task is imported.
 """

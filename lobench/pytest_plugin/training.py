@@ -1,4 +1,4 @@
-"""`evaluate(case)` where there is something to train: the case is bound, and what the store lacks is computed."""
+"""Training behind `evaluate(case)`: binding, and computation of what the store lacks."""
 
 from __future__ import annotations
 

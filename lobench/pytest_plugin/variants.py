@@ -1,4 +1,4 @@
-"""The cases of a session's items, once for each variant: the gin text of what is evaluated over a suite's own."""
+"""Variants of a session's cases: a suite's gin with each subject's own over it."""
 
 from __future__ import annotations
 

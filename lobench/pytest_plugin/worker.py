@@ -1,4 +1,4 @@
-"""A warm worker: a pytest session of its own whose run loop takes jobs from the chief.
+"""Warm worker: a pytest session whose run loop takes jobs from the chief.
 
 It collects the suites once, and then runs items again and again: compiled programs, imports and session fixtures stay.
 It dies with its chief: a thread reads the pipe, and the pipe's end ends the process, in the middle of a job too.

@@ -1,4 +1,4 @@
-"""What the contracts of tasks and of optimizers compare: bits, and not numbers."""
+"""Bitwise comparison for the contracts of tasks and optimizers."""
 
 from __future__ import annotations
 

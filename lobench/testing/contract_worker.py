@@ -1,4 +1,4 @@
-"""What a worker runs under the contract of executors: it speaks the protocol, and trains nothing."""
+"""Worker under the contract of executors: it speaks the protocol and trains nothing."""
 
 from __future__ import annotations
 

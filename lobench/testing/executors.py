@@ -1,4 +1,4 @@
-"""The contract of executors, as tests: a plugin's test module subclasses `ExecutorContract`.
+"""Contract of executors: a plugin's test module subclasses `ExecutorContract`.
 
 class TestMyCluster(ExecutorContract):
     factory = "mypackage.executors:MyCluster"

@@ -1,4 +1,4 @@
-"""What optimizers may want, of losses that are linear in the parameters: for steps outside of a training."""
+"""Extra inputs for optimizer tests: losses that are linear in the parameters, outside a training."""
 
 from __future__ import annotations
 

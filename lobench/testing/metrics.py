@@ -1,4 +1,4 @@
-"""The contract of metrics, as tests: a plugin's test module subclasses `MetricContract`.
+"""Contract of metrics: a plugin's test module subclasses `MetricContract`.
 
 class TestRatio(MetricContract):
     factory = "mypackage.metrics:ratio"

@@ -1,4 +1,4 @@
-"""The contract of optimizers, learned or not, as tests: a test module subclasses `OptimizerContract` and makes one.
+"""Contract of optimizers, learned or not: a test module subclasses `OptimizerContract` and makes one.
 
 class TestMyLOpt(OptimizerContract):
     def optimizer(self):

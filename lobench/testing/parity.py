@@ -1,4 +1,4 @@
-"""N steps of gradients and the parameters that an optimizer makes of them, as a file for other implementations of it.
+"""Parity files: N gradients and the parameters that an optimizer makes of them, for other implementations.
 
 `write` records an optimizer of lobench's; `check` steps another implementation through the same gradients and compares
 after every step. `check` needs numpy alone, so that it runs where PyTorch is and jax is not.

@@ -1,4 +1,4 @@
-"""The contract of admission policies, as tests: a plugin's test module subclasses `PolicyContract`.
+"""Contract of admission policies: a plugin's test module subclasses `PolicyContract`.
 
 class TestNewestTwo(PolicyContract):
     factory = "mypackage.policies:newest"

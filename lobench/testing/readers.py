@@ -1,5 +1,4 @@
-"""The contract of checkpoint readers, as tests: a plugin's test module subclasses `ReaderContract` and says how
-to write.
+"""Contract of checkpoint readers: a plugin's test module subclasses `ReaderContract` and says how to write.
 
     class TestMyReader(ReaderContract):
         factory = "mypackage.readers:MyReader"

@@ -1,4 +1,4 @@
-"""The contract of searches, as tests: a plugin's test module subclasses `SearchContract`.
+"""Contract of searches: a plugin's test module subclasses `SearchContract`.
 
 class TestMySearch(SearchContract):
     factory = "mypackage.searches:MySearch"

@@ -1,4 +1,4 @@
-"""The contract of result sinks, as tests: a plugin's test module subclasses `SinkContract` and says how to read back.
+"""Contract of result sinks: a plugin's test module subclasses `SinkContract` and says how to read back.
 
     class TestMySink(SinkContract):
         factory = "mypackage.sinks:MySink"

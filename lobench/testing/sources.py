@@ -1,14 +1,13 @@
-"""The contract of checkpoint sources, as tests: a plugin's test module subclasses `SourceContract` and says how
-checkpoints come to be.
+"""Contract of checkpoint sources: a plugin's test module subclasses `SourceContract` and makes checkpoints.
 
-    class TestMySource(SourceContract):
-        factory = "mypackage.sources:MySource"
+class TestMySource(SourceContract):
+    factory = "mypackage.sources:MySource"
 
-        def location(self, folder):
-            return f"myscheme://{folder}"
+    def location(self, folder):
+        return f"myscheme://{folder}"
 
-        def publish(self, folder, index):
-            ...
+    def publish(self, folder, index):
+        ...
 """
 
 from __future__ import annotations

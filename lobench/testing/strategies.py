@@ -1,4 +1,4 @@
-"""The contract of selection strategies, as tests: a plugin's test module subclasses `StrategyContract`.
+"""Contract of selection strategies: a plugin's test module subclasses `StrategyContract`.
 
 class TestMyStrategy(StrategyContract):
     factory = "mypackage.strategies:my_strategy"

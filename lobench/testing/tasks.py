@@ -1,4 +1,4 @@
-"""The contract of tasks and families, as tests: a suite's test module subclasses `TaskContract` and makes one.
+"""Contract of tasks and families: a suite's test module subclasses `TaskContract` and makes one.
 
 class TestMyTask(TaskContract):
     def task(self):

@@ -1,1 +1,1 @@
-"""Tools: one folder a feature, from its command to its page."""
+"""Tools: one folder a feature, from its command to its page; no folder outside knows one."""

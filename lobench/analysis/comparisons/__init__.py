@@ -1,1 +1,1 @@
-"""Comparisons: what is said of several subjects together, and the gates."""
+"""Comparisons of several subjects: effects by metric, gates, histories and summaries."""

@@ -1,4 +1,4 @@
-"""What a table shows in bold: the best mean that it prints, and what no test says is worse than that."""
+"""The best group of a table: the best printed mean and every mean that no test finds worse, shown in bold."""
 
 from __future__ import annotations
 

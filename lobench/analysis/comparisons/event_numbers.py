@@ -1,4 +1,4 @@
-"""What a finished evaluation or checkpoint says in numbers, for whoever writes them down: the sinks of plugins.
+"""Numbers of a finished evaluation or checkpoint, under the names that sinks of plugins write.
 
 All values are of the last inner step. A sink decides how it calls them, and writes each at the checkpoint's outer step.
 """

@@ -1,4 +1,4 @@
-"""Adding seeds to a gate's undecided cases: which numbers of seeds are looked at, and the verdict after all looks."""
+"""Looks of a sequential gate: the numbers of seeds at which undecided cases are tested, and the final verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gates: does B harm by more than a margin? PASS, REGRESSED or INCONCLUSIVE, and how many seeds would decide.
+"""Non-inferiority gates: PASS, REGRESSED or INCONCLUSIVE within a margin, and the number of seeds that would decide.
 
 The harm is score(A) - score(B), of the seeds that converge on both sides. Two one-sided tests, each at level alpha:
 PASS rejects "the harm is at least the margin", REGRESSED rejects "the harm is at most the margin". That B diverges

@@ -1,4 +1,4 @@
-"""Runs and experiments by date: what was evaluated when, at which git revision, and how far it came."""
+"""Run history by date: evaluations, git revision and progress of each run and experiment."""
 
 from __future__ import annotations
 

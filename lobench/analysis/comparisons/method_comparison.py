@@ -1,4 +1,4 @@
-"""B against A over their common cases and seeds: effects by metric, and the gate's verdict on each."""
+"""Comparison of B with A over common cases and seeds: effects by metric, and the gate's verdict on each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values that two sides are compared by on a case: scores of common seeds, or finals on a scale of the two."""
+"""Paired values of two sides on a case: scores of common seeds, or final values on a scale of the two."""
 
 from __future__ import annotations
 

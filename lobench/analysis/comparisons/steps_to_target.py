@@ -1,4 +1,4 @@
-"""After how many inner steps does a training reach a value? A seed that never does is censored, and shown as such."""
+"""Steps to a target value, censored for seeds that never reach it."""
 
 from __future__ import annotations
 

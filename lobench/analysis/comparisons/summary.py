@@ -1,4 +1,4 @@
-"""The numbers of a store: mean scores, differences, comparisons and speed-ups, each with what was left out of it."""
+"""Summary of a store: mean scores, differences, comparisons and speed-ups, each with what was left out of it."""
 
 from __future__ import annotations
 

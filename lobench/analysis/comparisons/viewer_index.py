@@ -1,4 +1,4 @@
-"""What people pick from in a viewer: subjects, cases, metrics, and what each of their cells holds."""
+"""Index for a viewer: the subjects, cases and metrics to choose from, and the contents of each cell."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Scores: scales, baselines, mean scores."""
+"""Scores: scales, tuned baselines, mean scores, AlgoPerf's score."""

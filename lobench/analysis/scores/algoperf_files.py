@@ -1,4 +1,4 @@
-"""Reads AlgoPerf's logs and targets: CSV, gzipped or not, as people write them; errors are one clear line."""
+"""AlgoPerf's logs and targets as CSV files, gzipped or not; an error is one line."""
 
 from __future__ import annotations
 

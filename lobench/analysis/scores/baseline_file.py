@@ -1,4 +1,4 @@
-"""Tuned baselines beside the suite: a JSON file that people can review, its curves compressed."""
+"""Baseline files: tuned baselines beside a suite, as JSON that people can review, with compressed curves."""
 
 from __future__ import annotations
 

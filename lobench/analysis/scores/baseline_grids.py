@@ -1,4 +1,4 @@
-"""What a baseline is tuned over: VeLO's learning rates, AlgoPerf's AdamW space, a file of points, a search, nothing."""
+"""Hyperparameter grids of a baseline: VeLO's learning rates, AlgoPerf's AdamW space, a file of points, a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scale of a case by itself: what a search takes where no baseline says what 1 is."""
+"""Fallback scale of a case: a search's own scale where no baseline defines the score 1."""
 
 from __future__ import annotations
 

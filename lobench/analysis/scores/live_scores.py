@@ -1,4 +1,4 @@
-"""Scores of a store's subjects while they arrive: at each moment those that a report of the store would show."""
+"""Live scores: the scores of a store's subjects while evaluations arrive, equal to those of a report at that moment."""
 
 from __future__ import annotations
 

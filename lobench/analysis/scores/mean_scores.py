@@ -1,4 +1,4 @@
-"""The headline of a subject, its mean score, and which checkpoints are best by it.
+"""Mean scores of subjects, and the ranking of checkpoints by them.
 
 Without `scipy.stats`, whose import takes longer than a history.
 """

@@ -1,4 +1,4 @@
-"""What 0 and 1 mean on each case, and the one place where finals become scores."""
+"""Scales of a store's cases: the values that 0 and 1 stand for, and the only conversion from final values to scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scale of a case's scores: untrained 0, the tuned baseline 1; on a log scale each order of magnitude counts.
+"""Score scale of a case: 0 is the untrained network, 1 the tuned baseline, linear or logarithmic in between.
 
 Example. Tuned Adam's two seeds go from 2.4 to .024 and .0024, which is ln 100 = 4.605 and ln 1000 = 6.908: the mean is
 D = 5.756. A run that goes from 2.4 to .024 scores 4.605 / D = .8, and one to .0024 scores 1.2.

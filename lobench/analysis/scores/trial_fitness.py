@@ -1,4 +1,4 @@
-"""The fitness of a trial: its mean score over cases, on scales that no other trial has a part in.
+"""Trial fitness: the mean score of a trial over cases, on scales that do not depend on other trials.
 
 A score is what it is everywhere in lobench (`lobench.analysis.scores.score_scale`): 0 is untrained, 1 the tuned
 baseline beside the suite, -1 a diverged seed. Where a case has no baseline, tables take the best that the store holds

@@ -1,1 +1,1 @@
-"""Statistics: arrays in, numbers out."""
+"""Statistics: arrays in, numbers out; tests, intervals, aggregates. A test is one file here."""

@@ -1,4 +1,4 @@
-"""Aggregates over cases and seeds: IQM and probability of improvement, and their bootstrap intervals.
+"""Aggregates over cases and seeds: interquartile mean, probability of improvement, their bootstrap intervals.
 
 Cells are the scores of each case's seeds; cases may have different numbers of seeds. All of them are of normalised
 scores: raw losses of different tasks have no common mean.

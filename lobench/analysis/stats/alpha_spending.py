@@ -1,4 +1,4 @@
-"""Looking more than once: alpha is spent over the planned looks, and each look's share is applied through t quantiles.
+"""Alpha-spending boundaries for planned looks, applied through t quantiles.
 
 At looks with 4, 8 and 12 seeds the bounds of a normal law on t statistics alarm twice as often as they say; the same
 nominal levels through Student's quantiles keep what they say.

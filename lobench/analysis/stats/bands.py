@@ -1,4 +1,4 @@
-"""What seeds say together at every point of a curve: their mean with its interval, their median with its quantiles."""
+"""Bands of a curve over seeds: mean with interval, median with quantiles, at every point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is B better than A, by how much, and on which cases? Of the seeds that converge, and of how many diverge."""
+"""Paired comparison of two samples over cases: differences of converged seeds, and rates of divergence."""
 
 from __future__ import annotations
 

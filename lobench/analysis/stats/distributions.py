@@ -1,4 +1,4 @@
-"""The laws of statistics from `scipy.special`: `scipy.stats` takes most of a second to import.
+"""Distributions from `scipy.special`, because importing `scipy.stats` takes most of a second.
 
 The import of `scipy.special` itself, half a second, is the first call's: most of who imports this asks for none.
 

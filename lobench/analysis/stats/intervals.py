@@ -1,4 +1,4 @@
-"""Intervals for means over cases and seeds."""
+"""Confidence intervals of means over cases and seeds."""
 
 from __future__ import annotations
 

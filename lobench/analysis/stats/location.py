@@ -1,4 +1,4 @@
-"""The test of what two sides differ by on a case: Student's t of pairs, Welch's or a permutation test of samples."""
+"""Location tests on a case: Student's t for pairs, Welch's t or a permutation test for two samples."""
 
 from __future__ import annotations
 

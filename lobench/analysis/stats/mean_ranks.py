@@ -1,4 +1,4 @@
-"""Mean ranks over cases, with intervals: an order of several methods that no single case's scale decides."""
+"""Mean ranks over cases with intervals: an order of several methods that does not depend on one case's scale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values of two sides on one case: pairs of common seeds, or two samples that share none.
+"""Samples of two sides on one case: pairs of common seeds, or two samples without common seeds.
 
 A difference is held against its noise with a floor: values that repeat were rounded, and three equal differences of
 rounded values are no certainty.

@@ -1,4 +1,4 @@
-"""The studentized permutation test of two samples whose sizes differ much: where Welch's t alarms too often."""
+"""Studentized permutation test of two samples of very different sizes, where Welch's t rejects too often."""
 
 from __future__ import annotations
 

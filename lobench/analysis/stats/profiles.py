@@ -1,4 +1,4 @@
-"""Two things are called performance profile; here each has its own name.
+"""Performance profiles: of scores (Agarwal et al. 2021) and of steps to a target (Dolan and More 2002).
 
 A *score profile* (rliable) is the share of runs with a score above tau. A *ratio profile* (Dolan and More; AlgoPerf) is
 the share of cases on which a subject needs at most tau times the time of the fastest one.

@@ -1,4 +1,4 @@
-"""Exact tests and bounds for shares of few seeds: Boschloo's test, Fisher's over cases, Clopper-Pearson bounds."""
+"""Exact tests and bounds for proportions: Boschloo's test, Fisher's over cases, Clopper-Pearson bounds."""
 
 from __future__ import annotations
 

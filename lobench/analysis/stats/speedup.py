@@ -1,4 +1,4 @@
-"""Speed-up over a tuned baseline: after how many of its steps is the baseline where the optimizer is at its end?
+"""Speed-up over a tuned baseline: the baseline's step count at the optimizer's final loss, relative to the budget.
 
 Two forms, never to be mixed: over the *best single learning rate*, and over VeLO's *envelope* of all of them, a
 per-step oracle that is harder to beat than any one rate.

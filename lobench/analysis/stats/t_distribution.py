@@ -1,4 +1,4 @@
-"""Student's t law without scipy, whose import takes half a second: the table at a run's end would wait for it."""
+"""Student's t distribution without scipy, whose import takes half a second before a table is printed."""
 
 from __future__ import annotations
 

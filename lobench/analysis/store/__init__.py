@@ -1,1 +1,1 @@
-"""One reading of a store: its snapshot, its subjects, methods and histories."""
+"""One reading of a store: its snapshot, subjects, methods, searches."""

@@ -1,4 +1,4 @@
-"""Who stands in a store: runs, whose checkpoints are a course, and methods that stand alone, side by side."""
+"""Groups of a store's subjects: runs with their ordered checkpoints, and methods without an order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods: what a table of a store has a row for. An experiment's members say who they are; else any subject is one."""
+"""Methods of a store: the rows of its tables, from experiments' members or from single subjects."""
 
 from __future__ import annotations
 

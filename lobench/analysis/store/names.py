@@ -1,4 +1,4 @@
-"""Names of a store's subjects: the one place that says what somebody means by a text."""
+"""Names of a store's subjects: the only lookup from a text to a subject."""
 
 from __future__ import annotations
 

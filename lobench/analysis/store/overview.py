@@ -1,4 +1,4 @@
-"""A few numbers of many evaluations, read from their payloads together: 10,000 of them in a fraction of a second."""
+"""Overview of many evaluations: a few numbers of each payload, 10,000 of them in a fraction of a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that computes one number of a store again."""
+"""Rerun command: the command line that computes one number of a store again."""
 
 from __future__ import annotations
 

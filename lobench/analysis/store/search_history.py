@@ -1,4 +1,4 @@
-"""Searches in a store: their course, the best trial, and its numbers on the seeds that chose it and on fresh ones."""
+"""Search history: the trials of a store's searches, the best one, its scores on the choosing and on fresh seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store, read once: what everything that tells of it is made from."""
+"""Snapshot of a store: one read, from which all tables, scores and pages are made."""
 
 from __future__ import annotations
 

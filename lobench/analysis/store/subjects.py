@@ -1,4 +1,4 @@
-"""Who was evaluated, and on what: subjects and their cells, joined over the blocks of seeds."""
+"""Evaluated subjects and their cells, joined over seed blocks."""
 
 from __future__ import annotations
 

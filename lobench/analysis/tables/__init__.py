@@ -1,1 +1,1 @@
-"""Tables as values, before anything draws them."""
+"""Tables as values, before anything renders them; pandas frames for notebooks."""

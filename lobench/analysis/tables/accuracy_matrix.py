@@ -1,4 +1,4 @@
-"""What a network still knows of a stream of tasks: the accuracy on each task after training on each."""
+"""Accuracy matrix of a stream of tasks: the accuracy on each task after training on each."""
 
 from __future__ import annotations
 

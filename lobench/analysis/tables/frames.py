@@ -1,4 +1,4 @@
-"""A store for notebooks: tidy pandas frames, and curves as arrays."""
+"""Data frames of a store: tidy pandas frames, and curves as arrays."""
 
 from __future__ import annotations
 

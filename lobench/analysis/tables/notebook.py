@@ -1,4 +1,4 @@
-"""What a notebook shows of a store's evaluations: the table of methods and cases, and the curves of each case."""
+"""Notebook view of a store: the table of methods and cases, and each case's curves."""
 
 from __future__ import annotations
 

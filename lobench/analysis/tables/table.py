@@ -1,4 +1,4 @@
-"""The table of methods and cases, as values: panels of lines of entries, and what is asked of one.
+"""Table value: panels of lines of entries, and the request for one.
 
 `Table.*` bindings of a gin file say what a table shows, and how. Nothing that the file names is imported.
 """

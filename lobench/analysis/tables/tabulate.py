@@ -1,4 +1,4 @@
-"""The table of methods and cases: what each cell holds, what is bold, and in which order and groups all of it stands.
+"""Tabulation of methods and cases: cell contents, bold entries, order and groups.
 
 `report` draws it, in LaTeX, in a terminal and in the page.
 """

@@ -1,4 +1,4 @@
-"""The planner: what is to be done for which checkpoint, and who does it, in the chief's words.
+"""The planner: missing evaluations of subjects, in the chief's terms.
 
 It owns a scheduler of work (`lobench.core.schedule`), whose events and actions about workers are passed through; here
 they are at hand beside the planner's own.

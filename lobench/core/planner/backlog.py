@@ -1,4 +1,4 @@
-"""Which checkpoints there are, which wait, and what became of the others."""
+"""Checkpoint backlog: known, waiting, admitted and skipped checkpoints."""
 
 from __future__ import annotations
 

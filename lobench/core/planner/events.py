@@ -1,4 +1,4 @@
-"""What the planner is told and what it decides: evaluations, history, events and actions.
+"""Planner events and actions, evaluations and history.
 
 What concerns workers alone is the scheduler's own (`lobench.core.schedule`) and passes through.
 """

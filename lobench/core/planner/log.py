@@ -1,4 +1,4 @@
-"""What a planner was told and what it decided, as JSON lines: a start, then one line for each event.
+"""Planner log: each event and decision as a JSON line after a start record.
 
 What the policy answered is kept beside the events, so that a replay needs no plugin. A `Tick` on which nothing was
 decided is left out, unless the next event has no time of its own. Of what was decided a digest is kept: the replay

@@ -1,4 +1,4 @@
-"""What is to be done: (thetas x today's cases x their seed blocks) minus what is recorded."""
+"""Evaluation plan: subjects x cases x seed blocks, minus recorded evaluations."""
 
 from __future__ import annotations
 

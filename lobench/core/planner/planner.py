@@ -1,4 +1,4 @@
-"""From subjects to evaluations: what is admitted, what of it is missing, and what its results mean.
+"""Planner state machine: admission of subjects, missing evaluations, outcomes.
 
 The planner makes work of evaluations and hands it to the machine of `lobench.core.schedule`, which says who runs what.
 It is as deterministic as that one: the same events give the same actions. Only a `Record` action makes an outcome

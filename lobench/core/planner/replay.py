@@ -1,4 +1,4 @@
-"""What a planner decided and why, in plain lines, by deciding it again from a log."""
+"""Planner replay: decisions of a log made again, with the reason of each in a line."""
 
 from __future__ import annotations
 

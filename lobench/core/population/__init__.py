@@ -1,1 +1,1 @@
-"""Population members, their fronts and selection."""
+"""Populations: members, fronts and selection strategies."""

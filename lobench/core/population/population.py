@@ -1,4 +1,4 @@
-"""What a population is: members with a fitness, what "better" means, and what a selection strategy answers.
+"""Population: members with a fitness, dominance, and the answer of a selection strategy.
 
 Fitness is oriented before it gets here: larger is better in every place of the tuple, NaN is minus infinity, and a
 member that is infeasible has none. Missing fitness and NaN fitness are two things.

@@ -1,4 +1,4 @@
-"""The scheduler of work: a machine, and the language of events and actions that it speaks.
+"""The scheduler of work: a state machine with typed events and actions.
 
 It knows work by opaque keys alone. What makes work of checkpoints and cases is `lobench.core.planner`.
 """

@@ -1,4 +1,4 @@
-"""How long work takes, as far as is known."""
+"""Duration estimates of work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scheduler is told and what it asks for: work, events and actions."""
+"""Scheduler events and actions, and the work that they are about."""
 
 from __future__ import annotations
 

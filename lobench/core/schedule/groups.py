@@ -1,4 +1,4 @@
-"""Which waiting works a worker may compute together."""
+"""Batching of queued work that one worker can compute together."""
 
 from __future__ import annotations
 

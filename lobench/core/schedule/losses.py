@@ -1,4 +1,4 @@
-"""Workers that were lost, and what that says of what they held."""
+"""Lost workers: retries of their work, and poison after repeated deaths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who runs what, and when: decisions as a deterministic machine without I/O, clock or chance.
+"""Scheduler state machine, deterministic: no I/O, no clock, no random numbers.
 
 `Machine.handle(event)` returns actions; the same events give the same actions. It changes itself in place instead of
 returning a new state, because a copy for each of ten thousand results would make it slower the longer its queue is;

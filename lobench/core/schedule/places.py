@@ -1,4 +1,4 @@
-"""Whether a worker finds a machine with room for it, wherever the others are."""
+"""Placement: whether a worker of a size fits on some machine beside the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work that waits, in the order in which it should run, apart for each size of worker."""
+"""Priority queue of waiting work, by worker size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scheduler's own picture of the workers: their sizes, what they hold, what they have compiled."""
+"""Scheduler's view of the workers: sizes, leases, compiled programs."""
 
 from __future__ import annotations
 

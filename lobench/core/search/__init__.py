@@ -1,1 +1,1 @@
-"""Search strategies: spaces, trials and who proposes them."""
+"""Hyperparameter search: spaces, strategies, seeded draws."""

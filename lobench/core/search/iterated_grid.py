@@ -1,4 +1,4 @@
-"""Iterated constrained grid searches: one parameter varies over its values, the others stay, the best is kept.
+"""Iterated constrained grid search: coordinate descent over parameters' grids.
 
 Both are replays: sweeps take their trials out of the history one after another, and the first sweep that misses some
 is the next wave.

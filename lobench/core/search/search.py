@@ -1,4 +1,4 @@
-"""Searches: pure functions from a space, the trials so far and a seed to the next trials, or to the end.
+"""Search strategies: pure functions from space, finished trials and seed to the next trials.
 
 What has run is all that a search knows. It keeps nothing between two calls, so that a search that was killed goes on
 from the ledger as if it had not been: `next_wave(space, history[:n], ...)` is the same whoever asks, and whenever.

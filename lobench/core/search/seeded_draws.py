@@ -1,4 +1,4 @@
-"""Chance as a pure function: numbers that depend on nothing but what they are drawn from.
+"""Seeded draws: random numbers as a pure function of their key.
 
 `random.Random` promises no sequence across Python versions for most of its methods; a hash does, on every machine.
 """

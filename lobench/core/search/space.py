@@ -1,4 +1,4 @@
-"""Search spaces: parameters by gin path, conditions among them, and how a child's values come from its parents'.
+"""Search spaces: parameters by gin path, priors, conditions among parameters.
 
 A parameter is active when each parameter that it depends on is active and holds one of the values named. All functions
 are pure; each parameter draws from a stream of its own, so that one more parameter changes no other's values.

@@ -1,1 +1,1 @@
-"""Where checkpoints come from: readers, sources, the spool, and what the chief takes in."""
+"""Checkpoint input: readers of file formats, sources that find files, the spool of copies."""

@@ -1,4 +1,4 @@
-"""Built-in declarations: the directory source and the readers that need no plugin."""
+"""Declarations of the directory source and of the built-in readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every reader needs: leaves checked, theta unwrapped, failures turned into one clear line."""
+"""Shared parts of readers: checks of leaves, unwrapping of theta, errors of one line."""
 
 from __future__ import annotations
 

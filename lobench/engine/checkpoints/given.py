@@ -1,4 +1,4 @@
-"""What people name becomes subjects: `theta.npz; Case.learned_optimizer = @Celo()`, `adam()`, `tuned.gin`."""
+"""Subjects given by text: `theta.npz; Case.learned_optimizer = @Celo()`, `adam()`, `tuned.gin`."""
 
 from __future__ import annotations
 

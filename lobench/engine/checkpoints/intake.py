@@ -1,4 +1,4 @@
-"""From what a source finds to thetas in the spool, and out of it again."""
+"""Checkpoint intake: from a source's finding to theta in the spool, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources that follow many meta-training runs in one folder: a population's, or whatever runs lie side by side."""
+"""Population source: many meta-training runs in one folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Built-in readers (npz, safetensors), the refusal of pickles, and reading one checkpoint by path."""
+"""Built-in checkpoint readers (npz, safetensors), refusal of pickles, and reading of one file by path."""
 
 from __future__ import annotations
 

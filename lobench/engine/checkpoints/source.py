@@ -1,4 +1,4 @@
-"""The directory source: finds complete checkpoints in a folder by polling names, or is a single checkpoint."""
+"""Directory source: complete checkpoints found in a folder by polling, or one checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spool: each theta once, by content, so that a trainer may delete its own copy and workers read only ours."""
+"""Spool: one copy of each theta by content hash, independent of the trainer's files."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From subjects and work to the ledger: the loop, its hands, its journal."""
+"""The chief: the event loop between scheduler, workers and ledger."""

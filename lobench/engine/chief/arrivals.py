@@ -1,4 +1,4 @@
-"""What is given to a chief: by name at its start, and by searches and commands while it runs."""
+"""Arrivals: subjects given at the start, and subjects that searches and commands add during a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which cases a suite has, remembered from one start to the next: a finished plan is seen to be one without a worker.
+"""Case cache: descriptions of a suite's cases from earlier starts, so that a finished plan needs no worker.
 
 A worker alone can say which cases there are: it collects the suite and binds them. Its answer is kept in the store with
 all that it hangs on: the files, the gin text around the cases, the versions of what is installed. While none of these

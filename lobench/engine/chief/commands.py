@@ -1,4 +1,4 @@
-"""Meta-trainings that a chief runs beside its evaluations: their folders, their states, their checkpoints."""
+"""Meta-training commands run beside evaluations: their folders, states and checkpoints."""
 
 from __future__ import annotations
 

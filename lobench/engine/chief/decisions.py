@@ -1,4 +1,4 @@
-"""The log of a chief's decisions: one file for each start in the store's folder `decisions/`, bounded together.
+"""Decision log of the chief: one file for each start in the store's folder `decisions/`, bounded together.
 
 It serves people who ask why (`lobench doctor --replay`). No watch reads it, and where it cannot be written a watch
 goes on without.

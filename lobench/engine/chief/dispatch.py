@@ -1,4 +1,4 @@
-"""What workers are sent for a lease, and what becomes of their answers."""
+"""Dispatch of leases to workers, and handling of their answers."""
 
 from __future__ import annotations
 

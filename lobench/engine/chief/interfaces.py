@@ -1,4 +1,4 @@
-"""What a watch is told, tells and returns."""
+"""Interfaces of the chief: options, arrivals, progress, ending."""
 
 from __future__ import annotations
 

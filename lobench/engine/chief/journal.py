@@ -1,4 +1,4 @@
-"""What the chief has decided and must not forget: gathered, then written in one transaction."""
+"""Write journal: decisions gathered and written to the ledger in one transaction."""
 
 from __future__ import annotations
 

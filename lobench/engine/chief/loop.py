@@ -1,4 +1,4 @@
-"""The chief: from subjects, given or found by a source, to a ledger and its sinks."""
+"""The chief's event loop: from subjects, given or found, to a ledger and its sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells plugins what happens; one that raises is named, and stops nothing."""
+"""Notification of plugins; one that raises is named and stops nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a chief runs."""
+"""Signal handling (Ctrl-C, SIGTERM) while a chief runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a chief evaluates: subjects by position, the cases of their variants, and who still needs a theta."""
+"""Subjects of a chief by position: the cases of their variants, and thetas still in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cases of each variant of what a chief evaluates: as its store remembers them, and as a worker says."""
+"""Variants of what a chief evaluates: their cases, as the store remembers them or a worker describes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chief's hands: workers through an executor that is made at the first checkpoint, and what they cost."""
+"""Worker link: workers through an executor that starts with the first checkpoint, and their cost."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""gin: syntax, binding, reach, isolation, layers; suites and their files."""
+"""gin: syntax, binding, layers, isolation, search spaces; suites and their files."""

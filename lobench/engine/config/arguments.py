@@ -1,4 +1,4 @@
-"""The real-valued settings of an optimizer: found in gin's configuration, and bound to other values to make it again.
+"""Real-valued settings of an optimizer, found in gin's configuration and bound to other values.
 
 A compiled program takes their values as arguments. So two evaluations that differ in nothing else share it, and what
 names it (`Settings.program_hash`) leaves the values out.

@@ -1,4 +1,4 @@
-"""Statements of gin become bindings in its registry and configuration; what is wrong with one is said in a line."""
+"""Binding of gin statements into its registry, with errors of one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Binds a case: layers of gin text become a `Case` and the hashes that identify it, gin's own state left as it was."""
+"""Bound case: layers of gin text as a `Case` with identifying hashes; gin's own state is restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a case may not say: numbers that no program can be made from, and what contradicts itself."""
+"""Validity checks of a case: impossible numbers and contradictions."""
 
 from __future__ import annotations
 

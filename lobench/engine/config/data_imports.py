@@ -1,4 +1,4 @@
-"""Imports that a run's `config.gin` asks for: of code, never of what lies in the run's folder, which is data.
+"""Imports named by a run's `config.gin`: installed code only, never files of the run's folder.
 
 The folder that a command is started in is searched for modules, and it may be the run's own: `cd run; lobench watch .`.
 A `config.gin` in a folder, or in the one around it, makes it a run's, as it does where checkpoints are looked for.

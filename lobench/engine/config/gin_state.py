@@ -1,4 +1,4 @@
-"""gin's configuration: lent to one case at a time, and what a configurable reaches in it.
+"""gin's global state: lent to one case at a time, and the bindings that a configurable reaches.
 
 References, scopes and macros lead from one configurable to the next.
 """

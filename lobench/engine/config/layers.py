@@ -1,4 +1,4 @@
-"""What is bound around a case, as workers on this machine and on others are told of it."""
+"""Layers of gin text around a case, in the form in which workers receive them."""
 
 from __future__ import annotations
 

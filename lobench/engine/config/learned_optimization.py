@@ -1,4 +1,4 @@
-"""`config.gin` of google/learned_optimization's trainer: which learned optimizer it trains, and where that is defined.
+"""`config.gin` of google/learned_optimization's trainer: its learned optimizer, and the module that defines it.
 
 The trainer writes what was bound when it began, by the shortest names that are unique in its process, and imports
 nothing: `run_train.lopt = @AdafacMLPLOpt()`.

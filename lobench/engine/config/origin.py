@@ -1,4 +1,4 @@
-"""Which revision of its repository a suite is of, here or on the machine that it was sent from."""
+"""Git revision of a suite, on this machine or on the one that sent it."""
 
 from __future__ import annotations
 

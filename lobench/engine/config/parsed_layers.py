@@ -1,4 +1,4 @@
-"""The layers of gin text around a case, parsed; and how many cores the case wants, which is known from that alone."""
+"""Parsed layers of gin text around a case, and the number of cores that the case asks for."""
 
 from __future__ import annotations
 

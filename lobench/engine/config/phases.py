@@ -1,4 +1,4 @@
-"""The phases of a case: each is bound as the case is, with what its own scope binds for the optimizer over that."""
+"""Phases of a case, each bound as the case with its own scope over it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Suites by name: `quick` is a folder here, or else the suite of that name that comes with lobench."""
+"""Suites by name: a folder in the working directory, or a suite that ships with lobench."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cases of suites, known from their gin files: by file, by what people call them, and as pytest sees them."""
+"""Cases of a suite from its gin files: by file, by name, and as pytest collects them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files that a suite is made of, what its cases can reach by name, and whether one was edited since it was read."""
+"""Files of a suite, the modules that its cases can import, and detection of edits."""
 
 from __future__ import annotations
 

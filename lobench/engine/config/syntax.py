@@ -1,4 +1,4 @@
-"""gin files as statements: parsed without importing what they name, so that collection needs no jax."""
+"""gin syntax: files as statements, without importing what they name."""
 
 from __future__ import annotations
 

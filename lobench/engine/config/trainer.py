@@ -1,4 +1,4 @@
-"""The layers that come with a checkpoint: a trainer's `config.gin`, and bindings that a checkpoint carries."""
+"""Layers that come with a checkpoint: a trainer's `config.gin`, and bindings inside the checkpoint."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The ledger, its copy on a network file system, merging, delivery to sinks."""
+"""The store: the ledger in SQLite, delivery to sinks, merging, copies on network file systems."""

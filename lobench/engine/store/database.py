@@ -1,4 +1,4 @@
-"""SQLite files in a store: one process writes, others may look on. Opening, locking, and what SQLite's errors mean."""
+"""SQLite files of a store: opening, locking, one writer and many readers, and the meaning of SQLite's errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the ledger to the sinks: at least once, in order, each sink at its own pace.
+"""Delivery from the ledger to sinks: at least once, in order, each sink at its own pace.
 
 Each sink has a thread and a cursor in the ledger, so that one which fails or hangs delays neither others nor the chief.
 Threads only read; how far a sink came is written by the chief, when it calls `pump`.

@@ -1,4 +1,4 @@
-"""What workers said of a suite's cases, kept for the next start."""
+"""Stored descriptions of a suite's cases, for the next start."""
 
 from __future__ import annotations
 

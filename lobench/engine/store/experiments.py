@@ -1,4 +1,4 @@
-"""Experiments in a ledger: each form of one, its trials, and which evaluations are members of it."""
+"""Experiments in a ledger: definitions, trials, and member evaluations."""
 
 from __future__ import annotations
 

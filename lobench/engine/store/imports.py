@@ -1,4 +1,4 @@
-"""Curves that were made elsewhere, in a ledger: evaluations of their own subjects, which no chief runs again."""
+"""Imported curves in a ledger: evaluations of subjects of their own, which no chief runs."""
 
 from __future__ import annotations
 

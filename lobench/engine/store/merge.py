@@ -1,4 +1,4 @@
-"""Several stores into one: everything is taken over once, conflicts are named, nothing is overwritten."""
+"""Merging of stores: every record once, conflicts named, nothing overwritten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store on a network file system: its ledger lives on a disk of this machine and is published as whole copies.
+"""Store on a network file system: a local ledger, published as whole copies.
 
 SQLite's write-ahead log needs memory that all its processes share, and locks that hold: a network file system has not
 the one and often only claims the other. So the chief writes a local database, and every so often, and at the end, a

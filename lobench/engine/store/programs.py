@@ -1,4 +1,4 @@
-"""The programs of results: which would compute one here, without asking jax, and what a ledger's keys stand for.
+"""Program records of results: the programs that this machine would use, and the meaning of a ledger's keys.
 
 A chief plans before a worker exists. Results of before there were keys get theirs here.
 """

@@ -1,4 +1,4 @@
-"""Where results come from: host, versions, git revision."""
+"""Provenance of results: host, versions, git revision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be read of a ledger: what a restart needs, what sinks get, what reports show."""
+"""Read access to a ledger: records for a restart, for sinks and for reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of the runs that sinks write: one for each method or session of an experiment, and each run of a watch."""
+"""Run names for sinks: one for each method or session of an experiment, and for each run of a watch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening a ledger's database, as one of today's schema."""
+"""Opening of a ledger database at the current schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saved states of trainings: files of a store's folder `states/`, until a result that is durable takes their place.
+"""Saved training states in the store's folder `states/`, kept until their result is durable.
 
 A file's name says what it is a state of, at which step, and whose: `PREFIX.SEEDS.STEP.OWNER.safetensors`. The prefix is
 a hash of all that fixes the bits up to there, so that any training that begins alike may go on from it. The owner is

@@ -1,4 +1,4 @@
-"""Subjects as the ledger has them: a row for each sighting."""
+"""Subject rows of a ledger, one for each sighting."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Workers of this machine: what crosses to them, the pool, devices, parcels of files."""
+"""Local workers: processes, their protocol and devices, and parcels of files for workers elsewhere."""

@@ -1,4 +1,4 @@
-"""Built-in declarations: executors."""
+"""Declarations of the executors of one machine."""
 
 from __future__ import annotations
 

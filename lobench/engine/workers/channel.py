@@ -1,4 +1,4 @@
-"""The two ends of the pipe between a chief and a worker.
+"""Channel between a chief and a worker: the two ends of a pipe.
 
 The chief's end never waits for the other one, and believes nothing that it hears. The worker's end is a
 `multiprocessing.connection.Connection`: it may be frozen in the middle of a message, and a task may write into its

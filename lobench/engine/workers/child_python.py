@@ -1,4 +1,4 @@
-"""How processes that evaluate are started, and where jax keeps what they have compiled."""
+"""Start-up of evaluating processes, and the location of jax's compilation cache."""
 
 from __future__ import annotations
 

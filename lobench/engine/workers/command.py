@@ -1,4 +1,4 @@
-"""A command of a user's, a meta-training say, as a worker runs it: in the worker's slot, ended with the worker."""
+"""User command (a meta-training) run in a worker's slot, and ended with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which worker sees which of this machine's GPUs, which is in its environment before jax looks; what its CPU is."""
+"""Device assignment: the GPUs that each worker sees, set before jax starts; the CPU's description."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process of a worker: `python -m lobench.engine.workers.entry FD`, with one end of a socket pair.
+"""Worker entry point: `python -m lobench.engine.workers.entry FD`, with one end of a socket pair.
 
 It does what every worker needs, whatever it works at: it dies with its parent, leaves signals to it, is configured by
 the first message, and then runs the function that this message names.

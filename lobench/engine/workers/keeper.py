@@ -1,4 +1,4 @@
-"""A process that outlives a killed chief just long enough to end what the chief's workers started.
+"""Keeper process: outlives a killed chief for as long as it takes to end the workers' processes.
 
 A worker dies with its chief, since the kernel kills it; what it forked would live on. The keeper knows the workers'
 process groups and reads a pipe that only the chief holds open: at its end it kills the groups.

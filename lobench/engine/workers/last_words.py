@@ -1,4 +1,4 @@
-"""What a worker's log tells of why it ended."""
+"""Reason of a worker's exit, from the end of its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files that workers elsewhere need, as one zip known by its content: suites, gin files, pytest's configuration.
+"""Parcel: suites, gin files and pytest's configuration as one zip, identified by its content.
 
 Everything keeps its place relative to everything else, so that imports, includes and the identities of cases (which
 hang on paths relative to the suite's parent) are the same on every machine.

@@ -1,4 +1,4 @@
-"""Executors of one machine: warm worker processes, one pipe each; or one worker inside the chief's own process."""
+"""Executors of one machine: warm worker processes, or one worker inside the chief's process."""
 
 from __future__ import annotations
 

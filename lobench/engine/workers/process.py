@@ -1,4 +1,4 @@
-"""A worker as the chief holds it: a process and all that it starts, a channel to it, a log of what it prints."""
+"""Worker process: the process group, its channel, its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a chief and its workers say to each other, each message a frozen dataclass.
+"""Protocol between chief and workers, each message a frozen dataclass.
 
 A chief says `Configure` first. A worker says `Ready` once it has collected its suites, and then answers: `Describe` by
 `Described` or `Failed`, `Job` by `Progress` and `Remark` as often as it likes and one `JobResult`. Executors carry the

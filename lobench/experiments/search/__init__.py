@@ -1,1 +1,1 @@
-"""Searches: one setting of a method is a trial."""
+"""Searches of an experiment's methods: one setting of a method is a trial."""

@@ -1,4 +1,4 @@
-"""The search of a method that stops hopeless trials: each is trained for a part first, and goes on if it is worth it.
+"""Median stopping: trials trained for a part first, and continued if they are above the median.
 
 A part is an evaluation of its own (`Case.stop_after`), in the ledger like any other, and no member of the experiment.
 When all parts of a wave are there, those below the median of all parts so far are stopped; the others go on from the

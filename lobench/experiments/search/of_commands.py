@@ -1,4 +1,4 @@
-"""The search of a method that is a command: a trial is a meta-training for each session, with its values in `{gin}`.
+"""Search over commands: a trial is a meta-training for each session, with its values in `{gin}`.
 
 A trial trains as the method with these values written out does, into the same folder; what its sessions' last
 checkpoints score on the cases is what it is worth. Those of the best are evaluated on fresh seeds of the cases.

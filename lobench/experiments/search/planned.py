@@ -1,4 +1,4 @@
-"""The searches of an experiment as they are planned: strategies by name, and how many trials each has."""
+"""Planned searches of an experiment: strategies by name, and numbers of trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One method's search while it runs: its trials as subjects, their fitness, its best on fresh seeds; the ledger has it.
+"""Running search of one method: trials as subjects, their fitness, the best on fresh seeds.
 
 A trial is the method with values where its spaces stand, and nothing else: who writes these values into the file has
 the same subject, and finds its evaluations computed. What a trial is worth is read from the ledger each time.

@@ -1,4 +1,4 @@
-"""Foreign objects by shape: whatever a task or an optimizer comes from, the inner program sees one kind."""
+"""Adapters of foreign tasks and optimizers, recognised by shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learned optimizers that google/learned_optimization and lobench both have: an object of theirs runs as ours.
+"""Counterparts of google/learned_optimization's learned optimizers: their objects run as lobench's.
 
 Both follow the same trajectories (tests/inner/optimizers says how closely), and ours is several times as fast. An
 object is taken for ours only where nothing about it can differ: its class is theirs and no subclass, its module and

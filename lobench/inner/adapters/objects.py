@@ -1,4 +1,4 @@
-"""Tasks and learned optimizers of google/learned_optimization, by shape; that package need not be installed."""
+"""Adapters of google/learned_optimization's tasks and learned optimizers, without that package."""
 
 from __future__ import annotations
 

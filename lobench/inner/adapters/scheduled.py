@@ -1,4 +1,4 @@
-"""A stepper whose schedules know over how many updates they run, and see the losses where they ask for them."""
+"""Stepper with schedules that know the number of updates, and see losses where they ask for them."""
 
 from __future__ import annotations
 

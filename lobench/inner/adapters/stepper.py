@@ -1,4 +1,4 @@
-"""One way to step any optimizer: optax transformations, averaging ones, google/learned_optimization's objects."""
+"""Stepper: one interface for optax transformations, averaging ones and google/learned_optimization's objects."""
 
 from __future__ import annotations
 

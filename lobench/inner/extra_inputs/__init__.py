@@ -1,1 +1,1 @@
-"""Extra inputs of an optimizer: what a task can give, what an update asks for."""
+"""Extra inputs of an optimizer beyond the gradient: what an update asks for, what a task can give."""

@@ -1,4 +1,4 @@
-"""Calls of foreign functions with the arguments that they take, of those that there are."""
+"""Call adapter: a foreign function called with those available arguments that it accepts."""
 
 from __future__ import annotations
 

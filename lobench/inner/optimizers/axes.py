@@ -1,4 +1,4 @@
-"""What preconditioners of a tensor's axes have in common: contractions and decompositions."""
+"""Axis contractions and decompositions shared by preconditioners of tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rate that is reduced where the loss stops falling."""
+"""Reduction of a rate on a plateau of the loss."""
 
 from __future__ import annotations
 

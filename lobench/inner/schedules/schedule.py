@@ -1,4 +1,4 @@
-"""Rates that change over a training: a schedule learns how many updates there are when the training is made."""
+"""Schedule interface: rates over a training whose number of updates is known when it is made."""
 
 from __future__ import annotations
 

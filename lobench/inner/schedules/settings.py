@@ -1,4 +1,4 @@
-"""Checks of what gin files give to schedules; what is traced is not looked at."""
+"""Checks of schedules' settings from gin files; traced values are not checked."""
 
 from __future__ import annotations
 

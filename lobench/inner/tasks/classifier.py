@@ -1,4 +1,4 @@
-"""What all classifiers share: their data by name, their loss, their accuracy."""
+"""Base of classifiers: data by name, loss, accuracy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tasks' losses are made of: cross entropy, accuracy, gradient noise, scales on which tasks compare."""
+"""Loss components of tasks: cross entropy, accuracy, gradient noise, comparison scales."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The inner training program: one compiled loop."""
+"""The training program: one compiled loop over inner steps, phases, saved states, replay."""

@@ -1,4 +1,4 @@
-"""Which real-valued settings of an optimizer are arguments of a compiled program, and which are constants in it.
+"""Program arguments: the real-valued settings that a compiled program takes, and those that are constants.
 
 A setting is an argument wherever the program can be traced with it. Where the optimizer asks for its value in Python
 (`if decay:`, `float(rate)`), or does not read it at all, that setting alone is a constant. This hangs on what the

@@ -1,4 +1,4 @@
-"""A training's state between two inner steps, as arrays and a header that any process can go on from."""
+"""Training checkpoint: the state between two inner steps, as arrays with a header."""
 
 from __future__ import annotations
 

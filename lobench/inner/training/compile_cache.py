@@ -1,4 +1,4 @@
-"""The compiled programs of one block: by the number of its thetas, and by the settings that are constants in them."""
+"""Compile cache of one block: programs by number of thetas and constant settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spreads a program's lanes, or its thetas, over the devices of this process: one part each, none waits for another."""
+"""Device sharding: vmapped replicas or thetas split over the devices of this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refuses an optimizer that wants what the task lacks, when a case is bound and before anything is compiled."""
+"""Checks of extra inputs when a case is bound: a task without what the optimizer needs is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run of a training's programs: from its start, or from a saved state, to its end."""
+"""Training loop: one run of the programs, from the start or from a saved state."""
 
 from __future__ import annotations
 

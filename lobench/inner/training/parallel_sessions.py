@@ -1,4 +1,4 @@
-"""One inner step: a lane's update, or a round of lanes that train one set of parameters.
+"""One inner step: an update of a replica, or of replicas that train one set of parameters.
 
 Hogwild's processes write one set of parameters without locks, and what comes of it depends on who was faster. Here
 each of `Case.num_lanes` lanes takes one turn in a round, in order, and the same bits come of it every time.

@@ -1,4 +1,4 @@
-"""How one phase of a training hands over to the next: parameters go on, an optimizer's state is kept or made anew."""
+"""Phase transitions of a training: parameters go on, optimizer state is kept or made anew."""
 
 from __future__ import annotations
 

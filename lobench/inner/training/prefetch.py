@@ -1,4 +1,4 @@
-"""How the compiled program is fed: chunk by chunk, with batches from Python iterators where a task has those."""
+"""Prefetch: chunks of inner steps fed with batches from Python iterators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training writes down as it goes: evaluations, the log of its batches, and means of batches in their place."""
+"""Training recorder: evaluations, batch logs, and means of batches."""
 
 from __future__ import annotations
 

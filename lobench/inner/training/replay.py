@@ -1,4 +1,4 @@
-"""A training, replayed step by step: the same compiled program, called for one step at a time, and looked into between.
+"""Replay of a training: the same compiled program, one step at a time, with its state inspected between steps.
 
 The calls' lengths change no bit, so that the states between the steps, and the curves at the end, are those of the
 evaluation. The width of a block does: the whole block is replayed, and one lane is looked at.

@@ -1,4 +1,4 @@
-"""The film of a training: an episode after its last step, as a report shows it."""
+"""Rollout film: an episode after the last step of a training."""
 
 from __future__ import annotations
 

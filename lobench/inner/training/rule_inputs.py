@@ -1,4 +1,4 @@
-"""What a learned rule's networks read, found in the program itself: no optimizer has to name its features.
+"""Inputs of a learned rule's networks, found in the traced program.
 
 An input is what is multiplied with a leaf of theta, or with a part of one, and hangs on no such product before: what
 the first layer's weights read, and the state of a recurrent one. Deeper layers read what the rule itself has made.

@@ -1,4 +1,4 @@
-"""The state of a seed block between inner steps, and the curves that it gives at its end."""
+"""Seed block: its state between inner steps, and its final curves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training reads: its streams of random keys, and batches drawn ahead of the steps that use them."""
+"""Random streams of a training: keys, and batches drawn ahead of their steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is traced of a training: what it starts from, its inner steps, and the evaluations between them."""
+"""Traced functions of a training: initial state, inner steps, evaluations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inner-training program: a seed block of one case, compiled once, theta and real-valued settings its arguments.
+"""Training program of one case's seed block, compiled once; theta and real-valued settings are arguments.
 
 One program does everything: its first call makes initial parameters, then it runs inner steps and evaluations
 between, up to a step that is an argument too. A long run is a few calls of that program, so that progress shows and a

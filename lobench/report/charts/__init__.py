@@ -1,1 +1,1 @@
-"""Charts: curves, bars, heat maps, films."""
+"""Charts as SVG and figures: curves, bars, heat maps, films."""

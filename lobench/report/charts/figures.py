@@ -1,4 +1,4 @@
-"""`lobench report --format png|pdf`: the charts of the page as figures for a paper."""
+"""Figures of a report for a paper: `lobench report --format png|pdf`."""
 
 from __future__ import annotations
 

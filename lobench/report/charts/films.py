@@ -1,4 +1,4 @@
-"""Films of episodes in a page: SVG whose shapes move by themselves, without a script and without a network."""
+"""Films of episodes as animated SVG, without a script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A matrix as coloured squares, its values in them; and those of the accuracies of streams of tasks."""
+"""Heat maps with their values, among them accuracies of streams of tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scores of a store: along each run by outer step, and of methods side by side, which no line joins."""
+"""Score charts of a store: lines along runs by outer step, separate points for methods."""
 
 from __future__ import annotations
 

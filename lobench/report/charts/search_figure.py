@@ -1,4 +1,4 @@
-"""The charts of a search: its course, each parameter over the trials, slices, and all parameters side by side."""
+"""Search charts: best score over trials, each parameter, slices, parallel coordinates."""
 
 from __future__ import annotations
 

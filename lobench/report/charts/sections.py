@@ -1,4 +1,4 @@
-"""What a page shows of its charts, and a paper's figures: charts with captions, under headings."""
+"""Sections of a page and of a paper's figures: captioned charts under headings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Line charts as SVG text: colours from the page's style sheet, values beside them for whoever hovers."""
+"""SVG line charts: colours from the page's style sheet, values shown on hover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The charts of tasks with several losses: a panel for each loss, and for each weight that an optimizer gave it."""
+"""Panels of tasks with several losses: each loss, and each weight that an optimizer gave it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Live lines and displays of what runs."""
+"""Live output: progress displays and lines while something runs."""

@@ -1,4 +1,4 @@
-"""The line of each finished checkpoint: how good it is, beside tuned Adam's 1 and the best before it.
+"""Line of a finished checkpoint: its score beside tuned Adam's 1 and the best before it.
 
 Scores need the whole store and numpy. They are made in a thread, with a ledger of its own: the chief waits for none.
 """

@@ -1,4 +1,4 @@
-"""What an experiment shows while it runs: how far each method is, its score so far, what runs, and the time left."""
+"""Live display of an experiment: progress of each method, its score, remaining time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a notebook's cell shows while it runs: how far each method or evaluation is, and the last lines."""
+"""Notebook progress: each method or evaluation, and the last lines."""
 
 from __future__ import annotations
 

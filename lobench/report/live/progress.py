@@ -1,4 +1,4 @@
-"""What a watch shows while it runs: a live region on a terminal, plain lines elsewhere."""
+"""Progress of a watch: a live region on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs while a person looks on: how far each evaluation is, what compiling took, and the time that is left."""
+"""Running evaluations: progress of each, compile time, remaining time."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The report's page."""
+"""The report page: one self-contained HTML file, and the data of its explorer."""

@@ -1,4 +1,4 @@
-"""The sink `report`: a page of the results, kept current while a watch runs."""
+"""The sink `report`: a page kept current while a watch runs."""
 
 from __future__ import annotations
 

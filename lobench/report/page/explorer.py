@@ -1,4 +1,4 @@
-"""What the page's explorer is made from: one JSON, which a file holds and a served page fetches."""
+"""Explorer data as one JSON document, in the file or served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lobench report`: one self-contained HTML page from a store."""
+"""The report page: one self-contained HTML file from a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of the folder `templates`, and their parts."""
+"""Page templates of the folder `templates`, and their parts."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tables as text, LaTeX and records."""
+"""Tables as text, LaTeX and JSON records."""

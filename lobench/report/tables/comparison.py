@@ -1,4 +1,4 @@
-"""How `lobench compare` tells what it found: the headline with every metric, the cases, a sentence."""
+"""Text of `lobench compare`: headline, metrics, cases, a sentence."""
 
 from __future__ import annotations
 

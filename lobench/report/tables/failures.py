@@ -1,4 +1,4 @@
-"""What is shown of an expectation that was not met: its curves as rows of bars, and the value of each seed."""
+"""Text of a failed expectation: curves as rows of bars, and each seed's value."""
 
 from __future__ import annotations
 

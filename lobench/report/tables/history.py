@@ -1,4 +1,4 @@
-"""The tables of `lobench results --history`."""
+"""Tables of `lobench results --history`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""`lobench report --format latex`: a table for a paper, `\usepackage{booktabs}` and nothing else."""
+r"""LaTeX tables: `lobench report --format latex`, which needs booktabs alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of methods and cases for a terminal, as records, and for the page."""
+"""Method table for a terminal, as records, and for the page."""
 
 from __future__ import annotations
 

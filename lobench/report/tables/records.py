@@ -1,4 +1,4 @@
-"""Evaluations as plain records: what `lobench results --format json` prints."""
+"""JSON records of evaluations: `lobench results --format json`."""
 
 from __future__ import annotations
 

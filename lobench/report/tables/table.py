@@ -1,4 +1,4 @@
-"""The table of `lobench results`: train and test side by side, and each loss as a small drawing."""
+"""Table of `lobench results`: train and test side by side, each loss as a sparkline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines and tables of text; the names in them, those of files, cases and runs, may hold anything."""
+"""Text lines and tables, safe for names with any characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict of a report: its headline numbers, what they say in words, and what a careful reader should know."""
+"""Verdict of a report: headline numbers, their meaning in words, caveats."""
 
 from __future__ import annotations
 

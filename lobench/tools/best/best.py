@@ -1,4 +1,4 @@
-"""`lobench.best`: ranks what a store holds, evaluates the top again, and the best of these once more.
+"""`lobench.best`: ranking of a store's checkpoints, re-evaluation of the top, and of the best once more.
 
 Each choice flatters what it chose, on the seeds that it was made with: the run's seeds choose the top, fresh ones the
 best of them, and further ones, which have chosen nothing, say how good that is.

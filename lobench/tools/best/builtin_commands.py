@@ -1,4 +1,4 @@
-"""`lobench best`, declared as plugins declare theirs; nothing is imported for `--help`."""
+"""Declaration of `lobench best`; `--help` imports no command."""
 
 COMMANDS = {
     "best": ("lobench.tools.best.command:best", "Find a run's best checkpoint, on seeds that did not choose it."),

@@ -1,4 +1,4 @@
-"""What a choice of the best checkpoint found, and the record of it that a store keeps."""
+"""Best choice: the chosen checkpoint, and the record of it in the store."""
 
 from __future__ import annotations
 

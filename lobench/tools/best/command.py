@@ -1,4 +1,4 @@
-"""`lobench best`."""
+"""The command `lobench best`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `lobench best` found, as text."""
+"""Text output of `lobench best`."""
 
 from __future__ import annotations
 

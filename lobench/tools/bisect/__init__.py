@@ -1,1 +1,1 @@
-"""`lobench bisect`: the change point of a case along a run's checkpoints."""
+"""`lobench bisect`: change-point search for a case along a run's checkpoints."""

@@ -1,4 +1,4 @@
-"""`lobench.bisect`: at which outer step a case broke, from as few evaluations as tell it."""
+"""`lobench.bisect`: the outer step at which a case broke, from as few evaluations as possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lobench bisect`, declared as plugins declare theirs; nothing is imported for `--help`."""
+"""Declaration of `lobench bisect`; `--help` imports no command."""
 
 COMMANDS = {
     "bisect": ("lobench.tools.bisect.command:bisect", "Find the outer step of a run at which a case broke."),

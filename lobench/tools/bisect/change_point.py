@@ -1,4 +1,4 @@
-"""Where in a row of checkpoints a case broke: the posterior over the step, and which checkpoint to look at next.
+"""Bayesian change-point search over checkpoints: the posterior of the step, and the next probe.
 
 A probe is one seed block of one checkpoint. Scores are paired: what a seed adds is common to all checkpoints, so that a
 block which two of them have compares them without it. The model: a score is a level, before the break one and from it

@@ -1,4 +1,4 @@
-"""`lobench bisect`."""
+"""The command `lobench bisect`."""
 
 from __future__ import annotations
 

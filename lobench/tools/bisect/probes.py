@@ -1,4 +1,4 @@
-"""Where a case broke in a run: the probes that a store holds, and what a bisection of them found."""
+"""Probes of a bisection: stored evaluations of a run's checkpoints, and the finding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `lobench bisect` found, as text."""
+"""Text output of `lobench bisect`."""
 
 from __future__ import annotations
 

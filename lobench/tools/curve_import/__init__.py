@@ -1,1 +1,1 @@
-"""`lobench import`: curves of other loggers as evaluations."""
+"""`lobench import`: curves from other loggers and file formats as evaluations."""

@@ -1,4 +1,4 @@
-"""`lobench import`, declared as plugins declare theirs; nothing is imported for `--help`."""
+"""Declaration of `lobench import`; `--help` imports no command."""
 
 COMMANDS = {
     "import": (

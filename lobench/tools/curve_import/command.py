@@ -1,4 +1,4 @@
-"""`lobench import`."""
+"""The command `lobench import`."""
 
 from __future__ import annotations
 

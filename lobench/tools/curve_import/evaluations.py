@@ -1,4 +1,4 @@
-"""Runs of elsewhere as evaluations: which case one is of, which seed it is, and its curves as lobench stores them."""
+"""Imported runs as evaluations: case, seed and curves of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What files hold, gathered before anything is written: points by run on disk, cases, directions, what is odd."""
+"""Collected curves of all files before anything is written: points by run on disk, cases, directions, oddities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lobench import`: curves that were made elsewhere become subjects of a store, in one transaction."""
+"""`lobench import`: foreign curves as subjects of a store, in one transaction."""
 
 from __future__ import annotations
 

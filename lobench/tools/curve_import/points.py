@@ -1,4 +1,4 @@
-"""What every reader of curves gives: points, by run and metric, in blocks of any order."""
+"""Curve points: the output of every reader, by run and metric, in blocks of any order."""
 
 from __future__ import annotations
 

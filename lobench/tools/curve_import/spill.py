@@ -1,4 +1,4 @@
-"""Groups points by run, on disk: memory does not grow with their number, but with the longest run's."""
+"""External grouping of points by run, on disk, with memory for the longest run only."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`lobench debug`: one training, replayed and diagnosed."""
+"""`lobench debug`: diagnosis of one replayed training."""

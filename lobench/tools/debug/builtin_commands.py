@@ -1,4 +1,4 @@
-"""`lobench debug`, declared as plugins declare theirs; nothing is imported for `--help`."""
+"""Declaration of `lobench debug`; `--help` imports no command."""
 
 COMMANDS = {
     "debug": ("lobench.tools.debug.command:debug", "Replay one training, and say what went wrong in it."),

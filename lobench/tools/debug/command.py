@@ -1,4 +1,4 @@
-"""`lobench debug`."""
+"""The command `lobench debug`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lobench debug`: replays one training, and says what went wrong in it."""
+"""`lobench debug`: replay and diagnosis of one training."""
 
 from __future__ import annotations
 

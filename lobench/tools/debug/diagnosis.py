@@ -1,4 +1,4 @@
-"""What went wrong in a training, from what each of its steps showed: facts and one line, by rules that can be read."""
+"""Diagnosis of a training from each step's facts, by readable rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `lobench debug` found: lines of text, a record, and a page of its own."""
+"""Output of `lobench debug`: text lines, a JSON record, a page."""
 
 from __future__ import annotations
 

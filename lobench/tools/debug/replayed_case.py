@@ -1,4 +1,4 @@
-"""A case's training of one seed, replayed as it was evaluated, with what each step showed."""
+"""Replayed case: the training of one seed as it was evaluated, with each step's facts."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`lobench doctor`: what this machine and installation can do."""
+"""`lobench doctor`: capabilities of this machine and installation."""

@@ -1,4 +1,4 @@
-"""`lobench doctor`, declared as plugins declare theirs; nothing is imported for `--help`."""
+"""Declaration of `lobench doctor`; `--help` imports no command."""
 
 COMMANDS = {
     "doctor": ("lobench.tools.doctor.command:doctor", "Check devices, store, plugins and configuration."),

@@ -1,4 +1,4 @@
-"""`lobench doctor`."""
+"""The command `lobench doctor`."""
 
 from __future__ import annotations
 

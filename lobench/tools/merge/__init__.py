@@ -1,1 +1,1 @@
-"""`lobench merge`: several stores become one."""
+"""`lobench merge`: several stores merged into one."""

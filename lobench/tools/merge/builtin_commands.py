@@ -1,4 +1,4 @@
-"""`lobench merge`, declared as plugins declare theirs; nothing is imported for `--help`."""
+"""Declaration of `lobench merge`; `--help` imports no command."""
 
 COMMANDS = {
     "merge": ("lobench.tools.merge.command:merge", "Put several stores into one; conflicts are named."),

@@ -1,4 +1,4 @@
-"""`lobench merge`."""
+"""The command `lobench merge`."""
 
 from __future__ import annotations
 

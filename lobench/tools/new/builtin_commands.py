@@ -1,4 +1,4 @@
-"""`lobench new`, declared as plugins declare theirs; nothing is imported for `--help`."""
+"""Declaration of `lobench new`; `--help` imports no command."""
 
 COMMANDS = {
     "new": ("lobench.tools.new.command:new", "Begin a suite, a task, an optimizer, a sink or a plugin."),

@@ -1,4 +1,4 @@
-"""`lobench new`."""
+"""The command `lobench new`."""
 
 from __future__ import annotations
 

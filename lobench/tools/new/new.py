@@ -1,4 +1,4 @@
-"""`lobench new`: a working skeleton of a suite, a task, an optimizer, a sink or a plugin, for a person to edit.
+"""`lobench new`: a working skeleton of a suite, a task, an optimizer, a sink or a plugin.
 
 What is written are the files of `templates/KIND`, a working example as they stand, with the person's name in place of
 `skeleton` in contents and paths.

@@ -1,1 +1,1 @@
-"""`lobench score`: AlgoPerf's and VeLO's scores of curves."""
+"""`lobench score`: AlgoPerf's and VeLO's published scores, from curves."""

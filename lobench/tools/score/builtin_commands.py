@@ -1,4 +1,4 @@
-"""`lobench score`, declared as plugins declare theirs; nothing is imported for `--help`."""
+"""Declaration of `lobench score`; `--help` imports no command."""
 
 COMMANDS = {
     "score": ("lobench.tools.score.command:score", "AlgoPerf score from logs of evaluations."),

@@ -1,4 +1,4 @@
-"""`lobench score`."""
+"""The command `lobench score`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `lobench score` shows published scores: a table, or JSON, AlgoPerf's with the rule that removed a workload."""
+"""Text output of `lobench score`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VeLO's normalised score: how many times as fast as the envelope of tuned baselines an optimizer reached its loss.
+"""VeLO's normalised score: speed relative to the envelope of tuned baselines.
 
 Source: Metz et al. 2022 (VeLO), section 4; the normalisers are google/learned_optimization's, of 125 tasks.
 """

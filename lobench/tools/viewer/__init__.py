@@ -1,1 +1,1 @@
-"""`lobench view`: a store's pages, served."""
+"""`lobench view`: a store's page, served and kept current."""

@@ -1,4 +1,4 @@
-"""What `lobench view` answers: the page, its parts and its data, to those who may see them."""
+"""Routes of `lobench view`: the page, its parts and its data, with access control."""
 
 from __future__ import annotations
 

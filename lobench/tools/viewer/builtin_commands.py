@@ -1,4 +1,4 @@
-"""`lobench view`, declared as plugins declare theirs; nothing is imported for `--help`."""
+"""Declaration of `lobench view`; `--help` imports no command."""
 
 COMMANDS = {
     "view": ("lobench.tools.viewer.command:view", "Serve the report as a page to explore, kept current."),

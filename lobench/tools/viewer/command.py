@@ -1,4 +1,4 @@
-"""`lobench view`."""
+"""The command `lobench view`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a store as it is now: made when somebody looks, and only where something is new."""
+"""Page cache of a store: rendered on request, and only the parts that changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP connections that are closed where no whole request comes: who is let in is known from a request alone."""
+"""HTTP protocol that closes connections without a whole request, because access is known from a request alone."""
 
 from __future__ import annotations
 

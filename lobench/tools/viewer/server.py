@@ -1,4 +1,4 @@
-"""`lobench view`: the page of a store, served, with what is new arriving by itself."""
+"""Server of `lobench view`: the page of a store, with new results pushed."""
 
 from __future__ import annotations
 

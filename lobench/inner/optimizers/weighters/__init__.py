@@ -1,4 +1,4 @@
-"""Optimizers that weigh the losses of a task that has several, as gin configurables: `uncertainty.inner = @adam()`."""
+"""Loss weighters for tasks with several losses, as gin configurables: `uncertainty.inner = @adam()`."""
 
 from lobench.inner.optimizers.weighters.by_gradients import gradnorm, pcgrad, slw
 from lobench.inner.optimizers.weighters.by_losses import dwa, lbtw, mldw, slaw

@@ -1,4 +1,4 @@
-"""What all weighters share: losses are weighed, and an inner optimizer steps by the gradient of their weighted mean.
+"""Weighting of losses, shared by all weighters: an inner optimizer steps by the gradient of the weighted mean.
 
 With weights w of the K losses L a step's gradient is that of `(w_1 L_1 + ... + w_K L_K) / K`. Weights sum to K: where
 all are 1 it is the gradient of the task's own loss, and a learning rate means the same to all methods.

@@ -1,4 +1,4 @@
-"""What a network has forgotten: metrics of the accuracy R[i, j] on task j after training on task i."""
+"""Forgetting metrics of the accuracy R[i, j] on task j after training on task i."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to batch norm between the tasks of a stream, and with which statistics each task is evaluated."""
+"""Batch-norm protocols between the tasks of a stream, and the statistics for evaluation."""
 
 from __future__ import annotations
 

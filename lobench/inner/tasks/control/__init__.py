@@ -1,4 +1,4 @@
-"""Learning to act, as inner tasks: environments in pure JAX, and the tasks PPO and REINFORCE that train policies."""
+"""Reinforcement learning: environments in pure JAX, and PPO and REINFORCE as inner tasks."""
 
 from lobench.inner.tasks.control.cart_pole import CartPole
 from lobench.inner.tasks.control.catch import Catch

@@ -1,4 +1,4 @@
-"""What PPO and REINFORCE have in common: a policy, processes that play, and how both are judged."""
+"""Agent base of PPO and REINFORCE: a policy, actors that play, evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an environment is: reset and step by key; a step says apart whether the episode ended and whether time is up."""
+"""Environment interface: reset and step by key, with termination and truncation apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rewards add up to: advantages, returns to go, and how often in a row an episode was good enough."""
+"""Returns: advantages, rewards to go, and runs of successful episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which actions there are, and the distributions over them that a policy's outputs stand for."""
+"""Action spaces and their distributions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all wrappers share: a task that passes on to another one, the same of each task of a family, batches changed."""
+"""Wrapper base: a task or family that forwards to another, with changed batches."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Curves that were made elsewhere: readers of files, and what groups their points by run in bounded memory."""
+"""File formats of curves: one reader each (W&B, TensorBoard, MLflow, csv, parquet, ...)."""

@@ -1,4 +1,4 @@
-"""Which reader a file or folder has: by looking at it, or by name."""
+"""File kinds and their detection, by content or by name."""
 
 from __future__ import annotations
 

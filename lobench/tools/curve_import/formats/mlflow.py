@@ -1,4 +1,4 @@
-"""What MLflow writes: the folder of its file store, and the SQLite file that it has by default since version 3.
+"""MLflow format: its file store's folder, and its SQLite file.
 
 <experiment>/<run>/meta.yaml               run_name, lifecycle_stage
 <experiment>/<run>/metrics/val/loss        a line a point: TIME VALUE STEP; what follows is a data set's name

@@ -1,4 +1,4 @@
-"""Logs of modded-nanogpt: `step:125/3250 val_loss:4.60783 train_time:22.151s step_avg:177.2ms`, at the start of a line.
+"""modded-nanogpt's log format: `step:125/3250 val_loss:4.60783 train_time:22.151s step_avg:177.2ms`.
 
 A log begins with the source of its program, and may hold several runs: a new one begins where the step does not grow.
 What repeats rows of the run before, as the tail of a log that was printed again, is no run.

@@ -1,4 +1,4 @@
-"""What lobench itself exports, `lobench results --format json --curves`, and AlgoPerf's logs of evaluations."""
+"""lobench's own export format, `lobench results --format json --curves`, and AlgoPerf's evaluation logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tidy tables, csv (gzipped or not) or parquet, a part at a time: a row for each value, or a column for each metric.
+"""Tidy tables, csv (gzipped or not) or parquet, in chunks: a row for each value, or a column for each metric.
 
 method,case,seed,step,metric,value          method,case,seed,step,val_loss,val_acc
 adam,mnist,0,100,val_loss,0.31              adam,mnist,0,100,0.31,0.91

@@ -1,4 +1,4 @@
-"""Folders of event files that TensorBoard writes, and the csv that its page gives."""
+"""TensorBoard formats: folders of event files, and the csv of its page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories of W&B: the csv of a chart on its web page, what `run.history()` gives, and its own files.
+"""W&B formats: the csv of a chart, `run.history()`, and its own files.
 
 "Step","adam-1 - val/loss","adam-1 - val/loss__MIN","adam-1 - val/loss__MAX"      a chart: a column for each run
 ,_step,_runtime,_timestamp,val/loss                                               the API: one run, or a run_id

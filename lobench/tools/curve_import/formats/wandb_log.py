@@ -1,4 +1,4 @@
-"""W&B's own file of a run, `run-ID.wandb`: what an offline run leaves, and what lobench's sink reads back.
+"""W&B's run log `run-ID.wandb`, as an offline run leaves it.
 
 A log of blocks as LevelDB has it, whose records are messages of W&B's. What a kill cut off at its end is not there.
 """
