@@ -258,7 +258,7 @@ def test_a_sink_beside_an_edited_conftest_is_taken_as_it_is_too(tmp_path: Path) 
 IMPATIENT = """
 import sys
 from pathlib import Path
-from lobench.engine.chief import hands as watch_workers
+from lobench.engine.chief import worker_link as watch_workers
 watch_workers._SLOW_START_SECONDS = 0.0
 missed, mention = Path(sys.argv.pop(1)), watch_workers.WatchWorkers.mention_slow_starts
 def impatient(self):

@@ -139,23 +139,46 @@ def plan_of(
 
 
 def bind_waiting_commands(
-    file: ExperimentFile, methods: Sequence[Method], settings: WatchSettings, manager: PluginManager
+    file: ExperimentFile,
+    methods: Sequence[Method],
+    searches: Mapping[str, PlannedSearch],
+    settings: WatchSettings,
+    manager: PluginManager,
 ) -> None:
-    """Binds the cases for commands that were not run yet: what nobody knows is said before hours of training.
+    """Binds the cases for commands that were not run yet, and for trials of searches over commands.
+
+    So what nobody knows is said before hours of training.
 
     Raises:
       SuiteError: the cases cannot be bound.
     """
     with looked_at(settings.store_folder, is_written=True) as ledger:
         trainings, has_optimizer = _Trainings(file, ledger, settings), _names_optimizer(file.shared)
-        waiting = [one for one in methods if one.kind == "command" and one.search is None]
         labels = {
-            _waiting_variant(one, has_optimizer=has_optimizer): one.title
-            for one in waiting
-            if trainings.num_expected(one)
+            _waiting_variant(one, has_optimizer=has_optimizer): method.title
+            for method in methods
+            if method.kind == "command"
+            for one in _waiting(method, searches, trainings, file, ledger)
         }
         if labels:
             cases_of(labels, ledger, settings, manager, settings.store_folder)
+
+
+def _waiting(
+    method: Method,
+    searches: Mapping[str, PlannedSearch],
+    trainings: _Trainings,
+    file: ExperimentFile,
+    ledger: Ledger | None,
+) -> list[Method]:
+    """Returns what of a command may still train: itself, or trials of its search."""
+    if method.search is None:
+        return [method] if trainings.num_expected(method) else []
+    planned = searches[method.name]
+    known = known_of(planned, file, ledger).trials
+    if len(known) >= planned.num_trials and all(is_over(one.state) for one in known):
+        return []
+    return [method.with_values(values) for values in _samples(planned.space)]
 
 
 class _Wanted:

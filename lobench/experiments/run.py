@@ -166,8 +166,9 @@ class ExperimentRun:
         """
         record = self._record
         given, settings = tuple(self._given.values()), self._watched()
-        if self._roster.runs:
-            bind_waiting_commands(self._file, self._chosen, settings, named_in(settings.found(), progress).manager)
+        if any(one.kind == "command" for one in self._chosen):
+            manager = named_in(settings.found(), progress).manager
+            bind_waiting_commands(self._file, self._chosen, self._searches, settings, manager)
         with read_curves(self._curves) as curves:
             record.curves = curves
             watched = run_rounds(settings, progress, given=given, has_source=False, guest=record)

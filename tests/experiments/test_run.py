@@ -57,7 +57,7 @@ def num_new(done: Done) -> int:
     assert done.returncode in (0, 3), done.stdout + done.stderr
     last = done.stdout.strip().splitlines()[-1]
     assert last.startswith("done: "), done.stdout
-    return 0 if "nothing new" in last else int(last.split("evaluations, ")[1].split(" passed")[0])
+    return 0 if "nothing new" in last else int(last.split(", ")[1].split(" passed")[0])
 
 
 def members(store: Path, name: str) -> list[SessionMember]:
@@ -254,6 +254,27 @@ def test_methods_that_bind_their_own_phases_are_rows_of_one_table_and_live_lines
     table = dict(re.findall(r"^(slow|fast) .*? (\S+ \[\S+ \S+\])$", done.stdout, re.M))
     assert table.keys() == methods.keys() and table["fast"].startswith("1.000") and table["slow"] < "0.5", done.stdout
     assert {name for name, _ in live} == methods.keys() and live[-1][1] == table[live[-1][0]].replace("*", "")
+
+
+def test_experiments_with_equal_cases_share_what_the_store_holds_of_them(folder: Path) -> None:
+    """A case of an experiment is what is bound, whichever file it stands in."""
+    (folder / "tiny_tasks.py").write_text((folder / "tiny" / "tiny_tasks.py").read_text())
+    case = "import tiny_tasks\nCase.num_inner_steps = 4\nCase.num_seeds = 2\nown/Case.task = @Bowl()\n"
+    (folder / "x.gin").write_text(f"{case}sgd/Method.optimizer = @sgd()\nsgd/sgd.learning_rate = 0.1\n")
+    (folder / "copy.gin").write_text(f"{case}same/Method.optimizer = @sgd()\nsame/sgd.learning_rate = 0.1\n")
+    (folder / "other.gin").write_text(f"{case}own/Bowl.dim = 2\nsgd/Method.optimizer = @sgd()\n")
+    assert num_new(run(folder, "--store", "store")) == 1
+    assert num_new(run(folder, "--store", "store", file="copy.gin")) == 0
+    assert num_new(run(folder, "--store", "store", file="other.gin")) == 1
+    # A module of the same name that lies elsewhere is another one.
+    (folder / "elsewhere").mkdir()
+    for name in ("tiny_tasks.py", "x.gin"):
+        (folder / "elsewhere" / name).write_text((folder / name).read_text())
+    assert num_new(run(folder, "--store", "store", file="elsewhere/x.gin")) == 1
+    shipped = "Case.num_inner_steps = 4\nown/Case.task = @Quadratic()\nsgd/Method.optimizer = @sgd()\n"
+    for name in ("shipped.gin", "elsewhere/shipped.gin"):
+        (folder / name).write_text(shipped)
+        assert num_new(run(folder, "--store", "store", file=name)) == (0 if "/" in name else 1)
 
 
 def test_an_experiment_that_includes_anothers_cases_shares_what_the_store_holds_of_them(folder: Path) -> None:

@@ -278,3 +278,23 @@ def test_a_command_is_searched_like_an_optimizer_and_its_values_written_out_trai
     (folder / "x.gin").write_text(written.replace("mine/Discrete.values = [0.01, 0.2, 2.0]\n", ""))
     assert num_new(run(folder)) == 0, "the same command with this value is trained already"
     assert {path.read_text() for path in folder.glob("ran-*")} == {"x"}
+
+
+def test_a_name_that_the_cases_do_not_know_is_said_before_a_searched_command_trains(folder: Path) -> None:
+    (folder / "train.py").write_text(TRAINER)
+    (folder / "x.gin").write_text(f"{COMMAND}outer.num_steps = 3\n")
+    for more in (["--check"], []):
+        said = run(folder, *more, code=2)
+        assert "unknown name 'outer'" in said.strip().splitlines()[-1], said
+    assert not list(folder.glob("ran-*"))
+
+
+def test_a_search_without_a_feasible_trial_prints_no_winner(folder: Path) -> None:
+    (folder / "train.py").write_text(TRAINER)
+    values = "mine/Discrete.values = [0.01, 0.2, 2.0]"
+    assert values in COMMAND
+    (folder / "x.gin").write_text(COMMAND.replace(values, "mine/Discrete.values = [2.0, 3.0]"))
+    said = run(folder, code=3)
+    assert "is the best" not in said and "mine: none of 2 trials is feasible" in said, said
+    records = json.loads(said_by(folder, *BY_METHOD, "--format", "json"))
+    assert "mine" not in {one["method"] for one in records}

@@ -13,7 +13,7 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.backend import claim_backend
 from lobench.inner.optimizers import LearnableAdam
 from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, Task, TaskFamily
-from lobench.inner.training.train import Program
+from lobench.inner.training.train import TrainingProgram
 
 class Fed(Task):
     def __init__(self):
@@ -63,7 +63,7 @@ case = Case(num_inner_steps=120, eval_every=40, log_every=1, num_cpus=2, num_tas
 
 def program(task, seeds, num_cpus):
     alone = dataclasses.replace(case, num_cpus=num_cpus)
-    return Program(alone, task, lambda theta: as_stepper(learned.opt_fn(theta, 120), 120), seeds)
+    return TrainingProgram(alone, task, lambda theta: as_stepper(learned.opt_fn(theta, 120), 120), seeds)
 
 for task in (Drawn(), Fed(), Shifted()):
     half = program(task, 2, 1)
@@ -81,7 +81,7 @@ for task in (Drawn(), Fed(), Shifted()):
     if isinstance(task, Drawn):
         unseen = dataclasses.replace(case, eval_batches=0, eval_every=50, log_every=7)
         make = lambda theta: as_stepper(learned.opt_fn(theta, 120), 120)
-        sides = [Program(dataclasses.replace(unseen, num_cpus=cpus), task, make, 4) for cpus in (1, 2)]
+        sides = [TrainingProgram(dataclasses.replace(unseen, num_cpus=cpus), task, make, 4) for cpus in (1, 2)]
         same(*(curves(side.run(thetas[0], block)) for side in sides))
     if isinstance(task, Shifted):  # thetas on data that are fed come below
         one, block = program(task, 1, 1), SeedBlock(start=0, size=1)
@@ -92,7 +92,7 @@ for task in (Drawn(), Fed(), Shifted()):
 def with_settings(seeds, num_cpus):
     alone, usual = dataclasses.replace(case, num_cpus=num_cpus), (0.5, 0.5)
     rule = lambda theta, rate, decay: as_stepper(optax.sgd(rate * jnp.exp(theta), momentum=decay), 120)
-    return Program(alone, Fed(), rule, seeds, usual)
+    return TrainingProgram(alone, Fed(), rule, seeds, usual)
 
 sides, block = [with_settings(4, cpus) for cpus in (1, 2)], SeedBlock(start=0, size=4)
 rates = [np.float32(0.0), np.float32(-1.0)]

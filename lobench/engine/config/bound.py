@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -32,7 +33,7 @@ from lobench.engine.config.phases import (
     prefixes,
     without_optimizers,
 )
-from lobench.engine.config.syntax import Binding, Reference, only_bindings, references_in
+from lobench.engine.config.syntax import Binding, Import, Reference, Statement, only_bindings, references_in
 from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
 
 __all__ = ["BoundCase", "bind_case", "expectations_of", "insists_on_optimizer", "number_of"]
@@ -43,6 +44,7 @@ _METHOD = gin.external_configurable(Method, name="Method", module="lobench")
 _EXPERIMENT = gin.external_configurable(Experiment, name="Experiment", module="lobench")
 _EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench")
 _SUITE = gin.external_configurable(Suite, name="Suite", module="lobench")
+_OF_EXPERIMENTS = ("Method", "Experiment")
 _CHECKPOINT = gin.external_configurable(CheckpointPart, name="Checkpoint", module="lobench")
 # Which seeds is part of an evaluation's identity, not of the case's; how it is scored, and when its state is saved,
 # is part of neither.
@@ -114,7 +116,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         phases = bind_phases(spec.scope, where, paths, num_inner_steps=_num_inner_steps(spec.scope), build=build)
         reached_case, reached_optimizer = _reached(spec.scope, where, phases)
         fixed, stop = (
-            (_home_of(spec, only_bindings(parsed.case)), spec.name, test),
+            (_home_of(spec, parsed.case), spec.name, test),
             f"{spec.scope}/lobench.Case.stop_after = ",
         )
         identity = _sha256(*fixed, *reached_case)
@@ -160,16 +162,27 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
     )
 
 
-def _home_of(spec: CaseSpec, bindings: Sequence[Binding]) -> str:
-    """Returns the file whose name is part of a case's identity: its own; of an experiment, the one that has the case.
+def _home_of(spec: CaseSpec, statements: Sequence[Statement]) -> str:
+    """Returns what of a case's place is part of its identity.
 
-    An experiment that includes the cases of another has the same cases, as long as it binds nothing else of them.
+    Of a suite's case it is the file that holds it, whoever includes that. An experiment's own case is what is bound:
+    the same bindings in another experiment's file are the same case. Where they import a module that lies beside the
+    file, the folder counts, since another folder's module of that name is another one.
     """
-    if not any(one.name in ("Method", "Experiment") for one in bindings):
+    bindings = only_bindings(statements)
+    if not any(one.name in _OF_EXPERIMENTS for one in bindings):
         return spec.relative_path
     homes = [one.where for one in bindings if (one.scope, one.name, one.parameter) == (spec.scope, "Case", "task")]
-    path = Path(homes[-1].rpartition(":")[0]) if homes else Path(spec.path)
-    return path.relative_to(path.parent.parent).as_posix()
+    path = _file_of(homes[-1]) if homes else Path(spec.path)
+    if not any(one.name in _OF_EXPERIMENTS and _file_of(one.where) == path for one in bindings):
+        return path.relative_to(path.parent.parent).as_posix()
+    modules = (sys.modules.get(one.module) for one in statements if isinstance(one, Import))
+    files = [Path(file) for module in modules if (file := getattr(module, "__file__", None))]
+    return path.parent.name if any(file.is_relative_to(path.parent) for file in files) else ""
+
+
+def _file_of(where: str) -> Path:
+    return Path(where.rpartition(":")[0])
 
 
 def _info(spec: CaseSpec, case: Case, **found: str) -> CaseInfo:

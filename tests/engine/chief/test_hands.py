@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import struct
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -55,7 +56,8 @@ class _Newer(Message):
 
 
 def of_another_version() -> bytes:
-    return _Newer().to_bytes().replace(b'"_newer"', b'"jobresult"')
+    data = _Newer().to_bytes().replace(b'"_newer"', b'"jobresult"')
+    return struct.pack("<I", struct.unpack_from("<I", data)[0] + len("jobresult") - len("_newer")) + data[4:]
 
 
 def test_a_result_is_read_with_its_curves() -> None:

@@ -120,8 +120,10 @@ def test_what_is_no_setting_parts_programs(bound: Any, line: str) -> None:
 
 def test_what_no_program_hangs_on_parts_none(bound: Any) -> None:
     text = "Case.optimizer = @rule()\nrule.rate = 0.1\n"
-    for line in ("Case.first_seed = 7", "Case.block_sizes = (2, 2)", "Case.scale = 'log'", "m/Method.label = 'x'"):
+    for line in ("Case.first_seed = 7", "Case.block_sizes = (2, 2)", "Case.scale = 'log'"):
         assert keys(bound(text))[1] == keys(bound(f"{text}{line}\n"))[1], line
+    text += "m/Method.label = 'x'\n"  # an experiment's own case, wherever it stands: another one than a suite's
+    assert keys(bound(text))[1] == keys(bound(f"{text}n/Method.label = 'y'\n"))[1]
 
 
 def test_scopes_macros_and_nested_references(bound: Any) -> None:

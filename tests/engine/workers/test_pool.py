@@ -28,7 +28,7 @@ import os, resource, signal, struct, sys, time
 from pathlib import Path
 from lobench.core.result import Outcome
 from lobench.engine.workers.last_words import last_words
-from lobench.engine.workers.protocol import Failed, Progress, Result
+from lobench.engine.workers.protocol import Failed, Progress, JobResult
 
 def child():
     pid = os.fork()
@@ -45,7 +45,7 @@ def forks_and_waits(connection, configure, *, owns_process):
     time.sleep(600)
 
 def freezes(connection, configure, *, owns_process):
-    message = Result(lease=0, outcome=Outcome.PASSED, payload=b"x" * 1_000_000).to_bytes()
+    message = JobResult(lease=0, outcome=Outcome.PASSED, payload=b"x" * 1_000_000).to_bytes()
     os.write(connection.fileno(), struct.pack("!i", len(message)) + message[:1000])
     os.kill(os.getpid(), signal.SIGSTOP)
 
