@@ -30,7 +30,7 @@ STORIES = {
             "./ci/test": "it runs this",
         },
     ),
-    "architecture.md": Story(left_out={"cli | pytest_plugin": DRAWING, "a run's folder": DRAWING}),
+    "architecture.md": Story(left_out={"extend  ": DRAWING}),
     "cluster.md": Story(
         left_out={
             "lobench watch runs/today --suite suites/digits --executor ray": RAY,

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from commands import lobench as lobench_
 from reference import ROOT
 
@@ -77,6 +78,18 @@ def test_the_map_has_every_folder_and_every_file(site: Path) -> None:
     assert "of engine config, whole_file, csv_files; not inner, drawing" in of_workers.partition("builtin.py")[0]
     of_statistics = page.partition("# lobench/analysis/stats")[2] or page.partition("Statistics: arrays in")[2]
     assert "analysis.store" in of_statistics.partition("aggregates.py")[0]
+
+
+def test_a_menu_has_few_entries_and_every_guide_is_found_by_what_it_is_for() -> None:
+    """Five groups of guides, none of more than eight; the start page leads to each of them."""
+    menu = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    nav = {name: entries for part in menu for name, entries in part.items()}
+    guides = [(name, pages) for group in nav["How to"] for name, pages in group.items()]
+    assert len(guides) == 5 and all(1 < len(pages) <= 8 for _, pages in guides)
+    start = (ROOT / "docs" / "index.md").read_text()
+    files = [file for _, pages in guides for page in pages for file in page.values()]
+    assert [file for file in files if f"({file})" not in start and not file.startswith("notebooks/")] == []
+    assert (ROOT / "README.md").read_text().count("](docs/") == 3
 
 
 def test_every_command_and_option_is_on_its_page(site: Path) -> None:
