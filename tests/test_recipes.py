@@ -1,0 +1,363 @@
+"""The recipes of the page for contributors, applied to a copy of the tree and run: the files it names are enough."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from reference import ROOT
+from tiny import PATIENCE, make_run
+
+PAGE = (ROOT / "docs" / "contributing.md").read_text()
+NUMBERS = {"One file": 1, "Two files": 2, "Three files": 3}
+
+TASK = '''"""A saddle."""
+
+import jax
+
+from lobench.inner.configurable import configurable
+from lobench.inner.task import Task
+
+__all__ = ["Saddle"]
+
+
+@configurable
+class Saddle(Task):
+    """Minimizes x^2 + (y^2 - 1)^2."""
+
+    def init(self, key):
+        return jax.random.normal(key, (2,))
+
+    def loss(self, params, key, data):
+        return params[0] ** 2 + (params[1] ** 2 - 1) ** 2
+'''
+OPTIMIZER = '''"""Sign descent."""
+
+import optax
+
+from lobench.inner.configurable import configurable
+
+__all__ = ["signs"]
+
+
+@configurable
+def signs(learning_rate=0.05):
+    """Steps by the sign of the gradient."""
+    return optax.chain(optax.scale_by_sign(), optax.scale(-learning_rate))
+'''
+SINK = '''"""A sink that counts."""
+
+from lobench.hookspecs import Declaration
+
+
+def lobench_result_sinks():
+    return [Declaration(name="tally", factory=f"{__name__}:Tally", summary="counts deliveries")]
+
+
+class Tally:
+    def __init__(self, context):
+        self._path = context.store / "tally.txt"
+        self._last = int(self._path.read_text()) if self._path.exists() else 0
+
+    def deliver(self, deliveries):
+        self._last = max(self._last, *(one.sequence for one in deliveries))
+        self._path.write_text(str(self._last))
+
+    def close(self):
+        pass
+'''
+METRIC = '''"""The best loss of a seed."""
+
+from lobench.hookspecs import Declaration
+
+
+def lobench_metrics():
+    directions = {"train/least": "min"}
+    return [Declaration(name="least", factory=f"{__name__}:least", summary="", metric_directions=directions)]
+
+
+def least(curves):
+    return {"train/least": curves.metrics["train/loss"].min(axis=1).tolist()}
+'''
+TEST = '''"""A sign test of pairs."""
+
+from dataclasses import dataclass
+from math import comb
+
+
+@dataclass(frozen=True)
+class SignTest:
+    differences: tuple[float, ...]
+
+    def above(self, shift):
+        size, more = len(self.differences), sum(one > shift for one in self.differences)
+        return sum(comb(size, k) for k in range(more, size + 1)) / 2**size
+
+    def below(self, shift):
+        return SignTest(tuple(-one for one in self.differences)).above(-shift)
+
+    def bounds(self, tail, error):
+        return min(self.differences), max(self.differences)
+'''
+FIGURE = '''"""A chart of final scores."""
+
+from lobench.report.charts.sections import Figure, Section
+from lobench.report.charts.svg import Chart, Series
+
+
+def ladder_section(findings):
+    series = (Series(label="seeds", x=[0.0, 1.0], y=[0.0, float(len(findings.reading.subjects))], style="s1"),)
+    chart = Chart(title="Ladder", description="", x_label="x", y_label="y", series=series)
+    figures = (Figure(title="Ladder", chart=chart),)
+    return Section(id="ladder", title="A ladder of methods", note="", kind="small", figures=figures)
+'''
+FORMAT = '''"""Lines of seed, step and loss."""
+
+from lobench.tools.curve_import.points import CurveRun, Points
+
+
+def read_triples(path, asked, notes):
+    rows = [line.split() for line in path.read_text().splitlines()]
+    for seed in dict.fromkeys(row[0] for row in rows):
+        own = [row for row in rows if row[0] == seed]
+        run = CurveRun(path.stem, asked.case, seed)
+        yield Points.of_curve(run, "train/loss", [int(row[1]) for row in own], [float(row[2]) for row in own])
+'''
+DECLARES = '''"""Declaration of `lobench hello`; `--help` imports no command."""
+
+COMMANDS = {"hello": ("lobench.tools.hello.command:hello", "Say hello.")}
+
+
+def lobench_cli_commands():
+    from lobench.hookspecs import Declaration
+
+    return [Declaration(name=name, factory=factory, summary=said) for name, (factory, said) in COMMANDS.items()]
+'''
+COMMAND = '''"""The command `lobench hello`."""
+
+import click
+
+
+@click.command()
+def hello():
+    """Say hello."""
+    click.echo("hello from a tool")
+'''
+KINDS = "lobench/tools/curve_import/formats/kinds.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a contributor writes: files of their own, and a piece of text after another one in files that are there."""
+
+    new: dict[str, str] = field(default_factory=dict)
+    edits: tuple[tuple[str, str, str], ...] = ()  # file, what stands there, what follows it
+
+    @property
+    def files(self) -> set[str]:
+        return {*self.new, *(file for file, _, _ in self.edits)}
+
+
+RECIPES = {
+    "A task": Recipe({"lobench/inner/tasks/saddle.py": TASK}),
+    "An optimizer": Recipe({"lobench/inner/optimizers/signs.py": OPTIMIZER}),
+    "A sink": Recipe({"lobench/report/builtin_tally.py": SINK}),
+    "A metric": Recipe({"lobench/analysis/builtin_least.py": METRIC}),
+    "A statistical test": Recipe(
+        {"lobench/analysis/stats/sign_test.py": TEST},
+        (
+            (
+                "lobench/analysis/stats/location.py",
+                "    found = kept.estimate()\n",
+                "    if kept.is_paired and few == 7:\n"
+                "        from lobench.analysis.stats.sign_test import SignTest\n\n"
+                "        test = SignTest(tuple(b - a for a, b in zip(kept.a, kept.b)))\n"
+                '        return Location(method="signs", estimate=found, samples=kept, permutation=test)\n',
+            ),
+            ("lobench/analysis/stats/location.py", 'Literal["paired", ', '"signs", '),
+        ),
+    ),
+    "A figure": Recipe(
+        {"lobench/report/charts/ladder.py": FIGURE},
+        (
+            (
+                "lobench/report/charts/charts.py",
+                "from lobench.report.charts.heat_map import accuracy_section\n",
+                "from lobench.report.charts.ladder import ladder_section\n",
+            ),
+            (
+                "lobench/report/charts/charts.py",
+                "        (_cases(findings), drawn),\n",
+                "        (ladder_section(findings), drawn),\n",
+            ),
+        ),
+    ),
+    "An import format": Recipe(
+        {"lobench/tools/curve_import/formats/triples.py": FORMAT},
+        (
+            (
+                KINDS,
+                "KINDS: dict[str, FileKind] = {\n",
+                '    "triples": FileKind(about="lines of seed, step and loss", read=triples.read_triples),\n',
+            ),
+            (KINDS, "formats import mlflow, nanogpt, records, tables, tensorboard,", " triples,"),
+            (
+                KINDS,
+                "    if tables.is_parquet(path):\n",
+                '        pass\n    if path.suffix == ".triples":\n        return "triples"\n'
+                "    if tables.is_parquet(path):\n",
+            ),
+        ),
+    ),
+    "A tool": Recipe(
+        {
+            "lobench/tools/hello/__init__.py": '"""`lobench hello`: a greeting."""\n',
+            "lobench/tools/hello/builtin_commands.py": DECLARES,
+            "lobench/tools/hello/command.py": COMMAND,
+        }
+    ),
+    "A kind of method": Recipe(
+        edits=(
+            ("lobench/core/experiment.py", 'Kind = Literal["optimizer", ', '"preset", '),
+            ("lobench/core/experiment.py", '    command: str = ""\n', '    preset: str = ""\n'),
+            (
+                "lobench/core/experiment.py",
+                "    def kind(self) -> Kind:\n",
+                '        if self.preset:\n            return "preset"\n',
+            ),
+            ("lobench/core/experiment.py", "self.command or self.curves", " or self.preset"),
+            ("lobench/experiments/file.py", '_SUBJECTS = ("optimizer", ', '"preset", '),
+            (
+                "lobench/experiments/methods.py",
+                '    if method.kind == "optimizer":\n',
+                "        pass\n"
+                '    if method.kind == "preset":\n'
+                '        return given_optimizer(f"{method.preset}()", label=label)\n'
+                '    if method.kind == "optimizer":\n',
+            ),
+        )
+    ),
+    "An option of `lobench watch`": Recipe(
+        edits=(
+            (
+                "lobench/api/settings.py",
+                '    source: str = option("directory", "Checkpoint source.")\n',
+                '    greeting: str = option("", "Said first.")\n',
+            ),
+            (
+                "lobench/api/watch.py",
+                "    progress = progress or default_progress()\n",
+                "    progress.say(settings.greeting)\n",
+            ),
+        )
+    ),
+}
+SUITE = """import lobench.inner.tasks.saddle
+Case.num_inner_steps = 10
+Case.num_seeds = 2
+Case.eval_every = 5
+saddle/Case.task = @Saddle()
+"""
+EXPERIMENT = """Experiment.suites = ['suite.gin']
+mine/Method.optimizer = @signs()
+theirs/Method.preset = 'momentum'
+"""
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a copy of lobench with every recipe in it."""
+    folder = tmp_path_factory.mktemp("tree")
+    shutil.copytree(ROOT / "lobench", folder / "lobench", ignore=shutil.ignore_patterns("__pycache__"))
+    for recipe in RECIPES.values():
+        for name, text in recipe.new.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            assert not (folder / name).exists()
+            (folder / name).write_text(text)
+        for name, before, after in recipe.edits:
+            text = (folder / name).read_text()
+            assert text.count(before) >= 1, (name, before)
+            (folder / name).write_text(text.replace(before, before + after, 1))
+    (folder / "suite.gin").write_text(SUITE)
+    (folder / "x.gin").write_text(EXPERIMENT)
+    return folder
+
+
+def run(tree: Path, *arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONPYCACHEPREFIX": str(tree / "cache")}
+    command = (
+        [sys.executable, *arguments] if arguments[0] == "-c" else [sys.executable, "-m", "lobench.cli", *arguments]
+    )
+    done = subprocess.run(
+        command, cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def ran(tree: Path) -> str:
+    """Runs the task with the optimizer, into the sink, with the metric and the kind of method."""
+    return run(tree, "run", "x.gin", "--store", "store", "--executor", "inline", "--sink", "tally")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_page_names_the_files_of_a_recipe_and_their_number(name: str) -> None:
+    section = re.search(rf"^## {re.escape(name)}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    assert section is not None
+    files = RECIPES[name].files
+    assert NUMBERS[section[1].strip().partition(".")[0]] == len(files)
+    mine = {
+        re.sub(r"(?<=[/_])(saddle|signs|tally|least|sign_test|ladder|triples|hello)\b", "NAME", file) for file in files
+    }
+    assert [file for file in sorted(mine) if f"`{file}`" not in section[1]] == []
+
+
+@pytest.mark.long
+def test_a_task_an_optimizer_a_sink_a_metric_and_a_kind_of_method_take_part_in_a_run(tree: Path, ran: str) -> None:
+    assert "mine: signs()" in ran and "theirs: momentum()" in ran and "2 of 2 evaluations, 2 passed" in ran
+    assert int((tree / "store" / "tally.txt").read_text()) >= 2
+    found = json.loads(run(tree, "results", "--store", "store", "--format", "json"))
+    assert len(found) == 2 and all("train/least" in json.dumps(one) for one in found)
+
+
+@pytest.mark.long
+def test_a_figure_is_on_the_page(tree: Path, ran: str) -> None:
+    run(tree, "report", "--store", "store", "--output", "page.html")
+    assert "A ladder of methods" in (tree / "page.html").read_text()
+
+
+@pytest.mark.long
+def test_a_statistical_test_is_taken_where_it_applies(tree: Path) -> None:
+    code = (
+        "from lobench.analysis.stats.location import locate; from lobench.analysis.stats.paired_samples import Samples"
+    )
+    code += "; found = locate(Samples.of([0.0] * 7, [1.0, 2, 3, 4, 5, 6, 7])); print(found.method, found.above())"
+    assert run(tree, "-c", code).split() == ["signs", str(1 / 2**7)]
+
+
+@pytest.mark.long
+def test_a_format_is_recognised_and_read(tree: Path) -> None:
+    (tree / "adam.triples").write_text("".join(f"{s} {k} {1 / (k + s + 1)}\n" for s in (0, 1) for k in range(5)))
+    assert "1 method" in run(tree, "import", "adam.triples", "--case", "lines", "--store", "imported")
+
+
+@pytest.mark.long
+def test_a_tool_has_its_command(tree: Path) -> None:
+    assert re.search(r"hello +Say hello", run(tree, "--help"))
+    assert run(tree, "hello") == "hello from a tool\n"
+
+
+@pytest.mark.long
+def test_an_option_of_watch_is_one_of_the_command_and_has_its_effect(tree: Path) -> None:
+    checkpoints = make_run(tree, -1.0)
+    assert "--greeting" in run(tree, "watch", "--help")
+    words = ("--suite", "suite.gin", "--once", "--executor", "inline", "--store", "watched", "--greeting", "welcome")
+    assert "welcome" in run(tree, "watch", str(checkpoints), *words)
