@@ -17,6 +17,12 @@ __all__: list[str] = []
 watch_for_backend()  # before any conftest.py, and before any test module
 
 
+_INTERRUPTED_COLLECTION = (
+    r"ignore:Exception ignored in. <function _xla_gc_callback[\s\S]*KeyboardInterrupt:"
+    "pytest.PytestUnraisableExceptionWarning"
+)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     from lobench.pytest_plugin.options import add_options
 
@@ -51,6 +57,9 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     from lobench.pytest_plugin.recording import SessionRecorder
 
+    # Ctrl-C that comes while jax's callback of the garbage collector runs: Python can but print it. xdist's workers get
+    # it too, and end the session.
+    config.addinivalue_line("filterwarnings", _INTERRUPTED_COLLECTION)
     refuse_repetition(config)
     resolve_names(config)
     refuse_no_subject(config)

@@ -102,7 +102,7 @@ def test_a_configuration_comes_with_its_layers(
 @pytest.mark.parametrize(
     ("message", "why"),
     [
-        (Exit(), "unknown kind 'exit', expected one of ready, described, failed, progress, remark, result"),
+        (Exit(), "unknown kind 'exit', expected one of ready, described, failed, progress, remark, jobresult"),
         (Job(lease=1, case_key="", seed_block=SeedBlock(start=0, size=1), checkpoint_uri="", theta_path=""), "'job'"),
     ],
 )
