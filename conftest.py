@@ -48,6 +48,24 @@ _ENVIRONMENT = {
 }
 
 
+_LONG = frozenset(
+    line
+    for line in (_HERE / "tests" / "long.txt").read_text(encoding="utf-8").splitlines()
+    if line[:1] not in ("", "#")
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.partition("[")[0] in _LONG:
+            item.add_marker("long")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if config.option.markexpr == "not long":
+        terminalreporter.write_line(f"{len(_LONG)} tests, some of them with several parameters, are left for --all")
+
+
 def _is_of_tests(config: pytest.Config) -> bool:
     """Whether a session runs tests of lobench; a suite of this checkout is to have the bits that a watch has."""
     asked = [Path(config.invocation_params.dir, argument.partition("::")[0]).resolve() for argument in config.args]

@@ -45,12 +45,25 @@ def ci_test(checkout: Path, *arguments: str, cores: int = 2) -> str:
 
 @pytest.mark.parametrize(("cores", "processes"), [(1, 2), (2, 3), (15, 16), (200, 16)])
 def test_it_runs_one_process_more_than_there_are_cores(checkout: Path, cores: int, processes: int) -> None:
-    assert ci_test(checkout, cores=cores) == f"{processes}: [-m][pytest][-n][auto][--dist][loadfile]"
+    pytest_words = f"{processes}: [-m][pytest][-n][auto][--dist][loadfile]"
+    assert ci_test(checkout, "--all", cores=cores) == pytest_words
+    assert ci_test(checkout, cores=cores) == f"{pytest_words}[-m][not long]"
 
 
 def test_arguments_of_its_user_come_last_and_win(checkout: Path) -> None:
     said = ci_test(checkout, "-n", "0", "tests/core", "-k", "one or other")
     assert said == "3: [-m][pytest][-n][auto][--dist][loadfile][-n][0][tests/core][-k][one or other]"
+
+
+def test_what_takes_long_is_there_and_the_fast_run_says_how_much_is_left() -> None:
+    named = [line for line in (ROOT / "tests" / "long.txt").read_text().splitlines() if not line.startswith("#")]
+    assert len(named) == len(set(named)) > 50
+    for line in named:
+        path, *_, name = line.split("::")
+        assert re.search(rf"^ *def {name}\(", (ROOT / path).read_text(), re.M), line
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not long", "tests/test_headlines.py", "--collect-only"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert f"{len(named)} tests, some of them with several parameters, are left for --all" in done.stdout
 
 
 @pytest.fixture
