@@ -55,10 +55,9 @@ _LONG = frozenset(
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.nodeid.partition("[")[0] in _LONG:
-            item.add_marker("long")
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.nodeid.partition("[")[0] in _LONG:
+        item.add_marker("long")
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
