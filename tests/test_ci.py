@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from reference import ROOT
 
 
@@ -77,3 +81,40 @@ def test_it_fails_where_a_test_or_a_linter_does_and_says_both(integrated: Path, 
     )
     assert bool(done.returncode) == bool(tested or typed), done.stdout + done.stderr
     assert "types" in done.stdout and done.stdout.splitlines()[-1] == "=== 3 passed in 1s ==="
+
+
+def test_the_workflow_calls_ci_run_alone_on_each_python_and_both_ends_of_the_dependencies() -> None:
+    """What a host runs is what anybody runs; the file has no step of its own."""
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    (job,) = workflow["jobs"].values()
+    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
+    matrix = {(one["python"], one["dependencies"]) for one in job["strategy"]["matrix"]["include"]}
+    assert {python for python, _ in matrix} == {"3.11", "3.12", "3.13"}
+    assert {kind for _, kind in matrix} == set(
+        re.findall(r"^(\w+)\) constraints", (ROOT / "ci" / "setup.sh").read_text(), re.M)
+    )
+
+
+def test_the_lowest_versions_are_those_of_pyproject() -> None:
+    printed = subprocess.run(
+        [sys.executable, ROOT / "ci" / "lowest.py"], capture_output=True, text=True, check=True
+    ).stdout
+    text = (ROOT / "pyproject.toml").read_text().partition("dependencies = [")[2].partition("\n]")[0]
+    lowest = re.findall(r'"([\w-]+)(?:\[.*?\])?>=([\d.]+)', text)
+    assert printed.split() == [f"{name}=={version}" for name, version in lowest] and len(lowest) >= 15
+
+
+def test_hooks_before_a_commit_are_the_linters_of_ci() -> None:
+    (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    hooks = {hook["entry"].partition(" ")[0].removeprefix(".venv/bin/") for hook in repo["hooks"]}
+    lint = (ROOT / ".ci" / "run").read_text().partition("lint() {")[2].partition("\n}")[0]
+    assert repo["repo"] == "local" and {line.split()[0] for line in lint.strip().splitlines()} - hooks == {"mkdocs"}
+
+
+def test_a_template_of_a_defect_asks_for_the_doctor_and_the_container_is_the_one_of_the_docs() -> None:
+    defect = (ROOT / ".github" / "ISSUE_TEMPLATE" / "defect.md").read_text()
+    assert "lobench doctor" in defect
+    for template in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.md"):
+        assert {"name", "about"} <= {*yaml.safe_load(template.read_text().split("---")[1])}
+    built = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())["build"]
+    assert (ROOT / ".devcontainer" / built["dockerfile"]).resolve() == ROOT / "Containerfile"

@@ -91,10 +91,13 @@ class Cell:
         return np.asarray(sorted(common), np.int64)
 
     def curves_of_seeds(self, metric: str) -> NDArray[np.float64]:
-        """Returns the curve of each seed that has the metric, at `steps`: float64[num_seeds, num_evals]."""
+        """Returns the curve of each seed that has the metric, at `steps`: float64[num_seeds, num_evals].
+
+        A metric with one value a seed, as plugins declare them, has it at the last step, and NaN before.
+        """
         steps = self.steps
         rows = [
-            values if len(values) == len(steps) else values[_places(curves.eval_steps, steps)]
+            _at(steps, values, curves.eval_steps)
             for curves, row in self.sources.values()
             if metric in curves.metrics
             for values in [np.asarray(curves.metrics[metric])[row]]
@@ -176,6 +179,15 @@ class StoredSubject:
     def every_form(self) -> dict[str, Cell]:
         """Returns the cells, those of former forms too."""
         return {**self.former, **self.cells}
+
+
+def _at(steps: NDArray[np.int64], values: NDArray[np.float32], own: Sequence[int]) -> NDArray[np.float32]:
+    """Returns a seed's values at some of its own steps."""
+    if len(values) == len(steps):
+        return values
+    if len(values) == len(own):
+        return values[_places(own, steps)]
+    return np.append(np.full(len(steps) - 1, np.nan, np.float32), values[-1:])
 
 
 def _places(own: Sequence[int], steps: NDArray[np.int64]) -> NDArray[np.intp]:

@@ -1,1 +1,1 @@
-"""Checkpoint input: readers of file formats, sources that find files, the spool of copies."""
+"""Checkpoint input: readers of file formats; sources that find files; the spool of copies."""
