@@ -279,7 +279,7 @@ def problem_of(name: str, value: Any) -> str:
     """Returns what a value of `Experiment` or `Method` should have been; "" where it is right."""
     if name == "paired_seeds":
         return "" if isinstance(value, bool) else "True or False"
-    if name in ("suites", "fixed", "metrics"):
+    if name in ("suites", "fixed", "metrics") or (name == "seed_from" and not isinstance(value, str)):
         is_right = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
         return "" if is_right else "a list of texts"
     if name in ("num_sessions", "first_session", "num_cpus", "num_trials", "wave", "report_sessions"):

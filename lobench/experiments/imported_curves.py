@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from lobench.api.settings import ImportSettings
 from lobench.core.case import CaseInfo
-from lobench.core.errors import ConfigError
+from lobench.core.errors import ConfigError, LobenchError, UsageError
 from lobench.core.experiment import Method, SessionMember
 from lobench.core.planner import EvaluationId
 from lobench.core.program import IMPORTED
@@ -42,7 +42,10 @@ def read_curves(methods: Iterable[Method]) -> Iterator[ExperimentCurves]:
                 seed_from=tuple([method.seed_from] if isinstance(method.seed_from, str) else method.seed_from),
                 paired_seeds=method.paired_seeds,
             )
-            gathered = stack.enter_context(Gathered(sources_of([pattern], ""), settings))
+            try:
+                gathered = stack.enter_context(Gathered(sources_of([pattern], ""), settings))
+            except LobenchError as error:
+                raise UsageError(f"method {method.name!r}: {error}") from error
             read.append((method, settings, gathered, _named(method, name, gathered)))
         yield ExperimentCurves(read)
 

@@ -72,14 +72,22 @@ bad/Method.optimizer = @adam()
          'bad/Method.search = @random()\nbad/Method.num_trials = 2', "'adam' has no parameter 'learning_rat'"),
         ("mine/Method.command = 'cp theta.npz {folder}'\nmine/Case.learned_optimizer = @LearnableSDG()",
          "unknown name 'LearnableSDG'; did you mean 'LearnableSGD'?"),
+        ("Case.num_inner_steps = 'ten'", "Case.num_inner_steps; got 'ten'; expected an integer >= 1"),
+        ("Bowl.dimm = 3", "'Bowl' has no parameter 'dimm'; expected dim"),
+        ("import no_such_module", "cannot import 'no_such_module'"),
     ],
 )  # fmt: skip
 def test_what_the_run_would_refuse_is_refused(experiment: Path, lines: str, expected: str) -> None:
     experiment.write_text(WRONG + lines + "\n")
     done = lobench("run", experiment, "--check", "--store", experiment.parent / "store")
     assert (done.returncode, done.stdout) == (2, ""), done.stdout
-    assert expected in done.stderr and any(repr(name) in done.stderr for name in ("bad", "worse", "mine")), done.stderr
+    names = ("good", "bad", "worse", "mine")
+    assert expected in done.stderr and any(repr(name) in done.stderr for name in names), done.stderr
     assert done.stderr.count("\n") == 1 and not (experiment.parent / "store").exists()
+    ran = lobench("run", experiment, "--workers", "1", "--store", experiment.parent / "ran")
+    assert ran.returncode == 2 and expected in ran.stderr, ran.stdout + ran.stderr
+    if "Real()" not in lines:  # the run binds the point that it draws; of methods that all fail, any is named
+        assert ran.stderr.strip().splitlines()[-1].split("': ", 1)[1] == done.stderr.strip().split("': ", 1)[1]
     if "adamm" in lines:
         offline = lobench("run", experiment, "--check", "--offline", "--store", experiment.parent / "store")
         said = "not checked, without a worker: whether all names and values in gin are right, of good, bad, worse"

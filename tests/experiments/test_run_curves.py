@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from commands import Done, lobench
-from imported import HEADER, write_csv
+from imported import HEADER, held, write_csv
 from tiny import make_suite
 
 EXPERIMENT = """
@@ -80,3 +81,77 @@ def test_what_is_wrong_with_curves_is_said_before_anything_runs(folder: Path) ->
     (folder / "x.gin").write_text(EXPERIMENT)
     checked = run(folder, "--check")
     assert checked.returncode == 0 and "PyTorch: 0 evaluations" in checked.stdout
+
+
+GRID = [(case, name, seed) for case in ("a", "b") for name in ("adam", "sgd") for seed in (1, 2, 3)]
+OF_LOGGER = """
+Experiment.suites = ["tiny"]
+Experiment.num_sessions = 2
+here/Method.optimizer = @sgd()
+theirs/Method.curves = "{place}#sgd"
+theirs/Method.metrics = ["train/loss"]
+theirs/Method.case_from = "{of}.problem"
+theirs/Method.method_from = "{of}.rule"
+theirs/Method.seed_from = ["{of}.seed"]
+"""
+
+
+def final_of(case: str, name: str, seed: int) -> float:
+    return round(0.1 * len(name) + 0.01 * seed + (0.5 if case == "b" else 0.0), 4)
+
+
+def by_mlflow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    tracking = pytest.importorskip("mlflow.tracking")
+    client = tracking.MlflowClient(tracking_uri=(folder / "mlruns").as_uri())
+    experiment = client.create_experiment("grid")
+    for number, (case, name, seed) in enumerate(GRID):
+        run = client.create_run(experiment, run_name=f"run-{number}").info.run_id
+        for key, value in (("problem", case), ("rule", name), ("seed", seed)):
+            client.log_param(run, key, value)
+        for step, value in ((0, 9.0), (10, final_of(case, name, seed))):
+            client.log_metric(run, "train/loss", value, step=step)
+    return "params"
+
+
+def by_wandb(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    wandb = pytest.importorskip("wandb")
+    settings = wandb.Settings(
+        silent=True, console="off", x_disable_stats=True, x_disable_meta=True, reinit="create_new"
+    )
+    for number, (case, name, seed) in enumerate(GRID):
+        config = {"problem": case, "rule": name, "seed": seed}
+        run = wandb.init(
+            mode="offline", project="p", dir=str(folder), name=f"run-{number}", config=config, settings=settings
+        )
+        for step, value in ((0, 9.0), (10, final_of(case, name, seed))):
+            run.log({"train/loss": value}, step=step, commit=True)
+        run.finish()
+    wandb.teardown()
+    return "config"
+
+
+@pytest.mark.parametrize(("place", "log"), [("mlruns", by_mlflow), ("wandb", by_wandb)])
+def test_runs_of_a_logger_are_a_method_by_what_their_configuration_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, log: Callable[[Path, pytest.MonkeyPatch], str]
+) -> None:
+    make_suite(tmp_path)
+    text = OF_LOGGER.format(place=place, of=log(tmp_path, monkeypatch))
+    (tmp_path / "x.gin").write_text(text.replace(".rule", ".rul"))
+    for more in (["--check"], []):
+        refused = run(tmp_path, *more)
+        assert refused.returncode == 2 and "did you mean" in refused.stderr, refused.stdout + refused.stderr
+        assert refused.stderr.count("\n") == 1 and "method 'theirs'" in refused.stderr
+    (tmp_path / "x.gin").write_text(text)
+    done = run(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {
+        (case.removeprefix("tiny/"), seed): curves["train/loss"][-1][1]
+        for (_, case, seed), curves in held(tmp_path / "store").items()
+    }
+    wanted = {(case, seed): final_of(case, name, seed) for case, name, seed in GRID if name == "sgd"}
+    assert found == wanted
+    table = lobench("results", "--store", tmp_path / "store", "--by", "method").stdout
+    assert "theirs (imported)" in table and "here" in table, table
+    assert "nothing new" in run(tmp_path).stdout

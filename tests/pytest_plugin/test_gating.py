@@ -56,6 +56,13 @@ class Dish(Bowl):
     def loss(self, params, key, data):
         return jnp.sum(params**2 + 0.2 * params**4)
 """
+EXPERIMENT = f"""
+Experiment.suites = ["tiny"]
+good/Method.checkpoint = "run/{GOOD}"
+good/Method.label = "Good one"
+plain/Method.optimizer = @sgd()
+plain/sgd.learning_rate = 0.1
+"""
 MARGIN = ("--lobench-margin", "0.65")
 THREE = ("--lobench-gin-param", "Case.num_seeds = 3")  # of two seeds without spread nothing is said
 ONE = ("-k", "test_tiny[b]")
@@ -70,6 +77,11 @@ SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "xdist": (BAD, f"run/{GOOD}", (*ADAPTIVE, "-n", "2")),
     "store": (HARMFUL, "STORE same", ()),
     "store, adaptive": (GOOD, "STORE same", ADAPTIVE),
+    "file's name": (HARMFUL, f"STORE harmful@{GOOD}", ()),
+    "label": (HARMFUL, "experiment@Good one", ()),
+    "scope": (HARMFUL, "experiment@good", ()),
+    "text": (HARMFUL, "experiment@sgd(); sgd.learning_rate = 0.1", ()),
+    "no such name": (HARMFUL, "STORE same@theta_9.npz", ()),
     "other case": (GOOD, "STORE unclear", ()),
     "fewer seeds": (BAD, "STORE same", (*ONE, "--lobench-gin-param", "Case.num_seeds = 4")),
     "own margin": (
@@ -117,10 +129,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
     tuned = [sys.executable, "-m", "lobench.cli", "baseline", suite.name, "--horizon-factor", "1"]
     done = subprocess.run(tuned, capture_output=True, text=True, check=False, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
+    (folder / "x.gin").write_text(EXPERIMENT)
+    started = [sys.executable, "-m", "lobench.cli", "run", "x.gin", "--store", "experiment", "--workers", "1"]
+    done = subprocess.run(started, capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
     arguments = {}
     for name, (checkpoint, against, options) in SCENARIOS.items():
         own = folder / "runs" / name
-        reference = str(folder / "runs" / against[6:] / "store") if against.startswith("STORE ") else against
+        place, _, called = against.removeprefix("STORE ").partition("@")
+        stored = f"{folder / 'runs' / place / 'store'}{'@' if called else ''}{called}"
+        reference = stored if against.startswith("STORE ") else against
         arguments[name] = ["tiny", "--rootdir", str(folder), "-p", "no:cacheprovider", "-p", "no:randomly"]
         arguments[name] += ["--lobench-checkpoint", f"run/{checkpoint}", "--lobench-store", str(own / "store")]
         arguments[name] += ["--lobench-against", reference, f"--junitxml={own / 'junit.xml'}", *options]
@@ -190,6 +208,14 @@ def test_a_store_is_a_reference(runs: dict[str, Done]) -> None:
     assert same.code == 0 and "5 passed" in same.out, same.out + same.err
 
 
+@pytest.mark.parametrize("name", ["file's name", "label", "scope", "text"])
+def test_a_name_in_a_store_is_a_reference(runs: dict[str, Done], name: str) -> None:
+    done = runs[name]
+    assert done.code == 1 and "REGRESSED" in done.out, done.out + done.err
+    if name != "text":  # the same subject, by whatever name
+        assert done.verdicts() == runs["harmful"].verdicts()
+
+
 @pytest.mark.parametrize("sizes", [(8, 4), (4, 8)])
 def test_a_store_has_every_seed_of_a_problem(tmp_path: Path, sizes: tuple[int, int]) -> None:
     """A case that got more seeds is another case of the same problem; the store holds both."""
@@ -232,6 +258,7 @@ def test_a_gate_does_not_guess_which_way_a_metric_is_better(runs: dict[str, Done
     ("name", "text"),
     [
         ("no reference", "no such reference"),
+        ("no such name", "nothing here is called 'theta_9.npz'"),
         ("no number", "--lobench-margin; got much; expected a number from 0 to 3"),
         ("out of range", "--lobench-alpha"),
     ],
