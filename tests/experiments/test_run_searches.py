@@ -213,7 +213,9 @@ def test_ctrl_c_budgets_and_parts_go_on_with_the_same_command(folder: Path) -> N
     (folder / "x.gin").write_text(SEARCH + "other/Method.optimizer = @sgd()\nother/sgd.learning_rate = 0.3\n")
     said = run(folder, "--max-core-hours", "1e-9", code=4)
     assert "--max-core-hours are used" in said and "the same command goes on" in said
-    assert num_new(run(folder, "--method", "other")) == 2
+    # One evaluation was under way as the budget ended: of the search, or of `other` where its wave came later.
+    assert num_new(run(folder, "--method", "other")) in (1, 2)
+    assert num_new(run(folder, "--method", "other")) == 0
     assert len(trials(folder / "store")) == 4, "the first wave is known, and waits"
     assert num_new(run(folder)) <= 14
     assert [row.state for row in trials(folder / "store")] == ["done"] * 6

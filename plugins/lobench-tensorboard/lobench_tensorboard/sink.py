@@ -59,7 +59,7 @@ def _written(folder: Path) -> Iterator[tuple[Summary.Value, int]]:
 
 
 def _event_files(folder: Path) -> set[Path]:
-    return set(folder.glob("events.out.tfevents.*"))
+    return {file for file in folder.glob("events.out.tfevents.*") if file.name.split(".")[3].isdecimal()}
 
 
 class EventFile:
@@ -69,7 +69,10 @@ class EventFile:
     """
 
     def __init__(self, folder: Path) -> None:
-        name = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_NUMBERS)}"
+        # TensorBoard reads by name, and never goes back: this file comes after all that are there.
+        last = max((int(file.name.split(".")[3]) for file in _event_files(folder)), default=-1)
+        seconds = max(int(time.time()), last + 1)
+        name = f"{seconds:010d}.{socket.gethostname()}.{os.getpid()}.{next(_NUMBERS)}"
         self._path = folder / f"events.out.tfevents.{name}"
         self._file = self._path.open("xb")
         self._records, self._is_kept = RecordWriter(self._file), False

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -66,8 +68,13 @@ def test_one_layout_draws_every_interval_around_its_value(tmp_path: Path) -> Non
     assert {tag for series in found.values() for one in series for tag in one.values()} <= written
 
 
-def test_a_layout_that_grows_is_the_last_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [3, 9, 99])
+def test_a_layout_that_grows_is_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Without baselines at first: the scores come to the layout with the first checkpoint that has them."""
+    # Both files are of one second, and the second one's number may sort before the first one's.
+    monkeypatch.setattr("lobench_tensorboard.sink._NUMBERS", itertools.count(number))
+    now = time.time()
+    monkeypatch.setattr("time.time", lambda: now)
     _, deliveries, context = delivered(tmp_path)
     end = next(place for place, one in enumerate(deliveries) if isinstance(one.event, CheckpointFinished)) + 1
     deliver(SinkContext(store=context.store, argument=context.argument), deliveries[:end])
