@@ -122,7 +122,7 @@ def plan_of(
     blocks = blocks_of(file.experiment, store)
     with looked_at(store) as ledger:
         wanted = _Wanted(file, methods, searches, settings, manager, ledger)
-        cases = cases_of(wanted.labels, ledger, settings, manager, store, is_offline=is_offline)
+        cases = cases_of(wanted.labels, ledger, settings, manager, store, is_offline=is_offline, traced=wanted.traced)
         rows = list(ledger.evaluations()) if ledger is not None else []
         unbound = [(spec.names[-1], block) for spec in specs for block in _blocks(spec, file, blocks)]
         planner = _Planner(
@@ -189,6 +189,8 @@ class _Wanted:
       waiting: Of each method, the variant of what is not known yet: a command's checkpoints, a search's trials.
       known: Of each search, what the store holds of it.
       labels: Every variant, and whose it is.
+      traced: Those of them that the run traces before it trains: a trial may be infeasible, and what optimizer a
+        command's checkpoints have is not known.
     """
 
     def __init__(
@@ -206,7 +208,7 @@ class _Wanted:
         self.subjects = dict[str, list[Subject]]()
         self.waiting = dict[str, Variant]()
         self.known = {name: known_of(one, file, ledger) for name, one in searches.items()}
-        self.labels = dict[Variant, str]()
+        self.labels, self.traced = dict[Variant, str](), set[Variant]()
         has_optimizer = _names_optimizer(file.shared)
         for method in methods:
             if method.search is not None:
@@ -226,6 +228,7 @@ class _Wanted:
             else:
                 own = self.subjects[method.name] = [self._subject_of(method)]
                 variants = []
+                self.traced.update(one.variant for one in own)
             for variant in (*(one.variant for one in own), *variants):
                 self.labels.setdefault(variant, method.title)
 

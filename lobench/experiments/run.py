@@ -223,5 +223,6 @@ def _watch_settings(settings: RunSettings, file: ExperimentFile, store: Path, ca
         gin_params=(*file.shared, *(blocks.bindings if blocks else ())),
         import_folders=(str(file.path.parent),),
         cases=cases,
+        traced=True,
         **{one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in _OF_RUNS},
     )
