@@ -25,6 +25,7 @@ from lobench.engine.config.syntax import only_bindings, parse_text
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.experiments.existing import Held, NamedBlock, cases_of
 from lobench.experiments.file import ExperimentFile
+from lobench.experiments.imported_curves import ExperimentCurves
 from lobench.experiments.members import states_by_folder
 from lobench.experiments.method_index import Roster
 from lobench.experiments.methods import blocks_of, given_method, looked_at
@@ -102,6 +103,7 @@ def plan_of(
     settings: WatchSettings,
     manager: PluginManager,
     *,
+    curves: ExperimentCurves,
     is_offline: bool = False,
 ) -> ExperimentPlan:
     """Returns how much of each method is missing. Trains nothing and writes nothing.
@@ -114,15 +116,19 @@ def plan_of(
       methods: Those that are planned.
       searches: Theirs, by name.
       settings: What would be run.
+      curves: Of the methods that were trained elsewhere.
       is_offline: Whether no worker is started: the methods that the store does not remember are not bound.
     Raises:
       CheckpointError: a checkpoint cannot be read. SuiteError: the cases cannot be collected, or not be bound.
+      UsageError: the curves cannot stand beside the cases.
     """
     store, specs = settings.store_folder, specs_called(settings.cases, *settings.suites)
     blocks = blocks_of(file.experiment, store)
     with looked_at(store) as ledger:
         wanted = _Wanted(file, methods, searches, settings, manager, ledger)
         cases = cases_of(wanted.labels, ledger, settings, manager, store, is_offline=is_offline, traced=wanted.traced)
+        for found in cases.values():
+            curves.check(found)
         rows = list(ledger.evaluations()) if ledger is not None else []
         unbound = [(spec.names[-1], block) for spec in specs for block in _blocks(spec, file, blocks)]
         planner = _Planner(

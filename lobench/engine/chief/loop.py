@@ -32,7 +32,7 @@ from lobench.engine.chief.worker_link import Told, WatchWorkers
 from lobench.engine.config.suite_files import SuiteFiles
 from lobench.engine.store.delivery import Deliverer
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.workers.protocol import Describe, Described, Failed, JobResult, Ready, Remark
+from lobench.engine.workers.protocol import Described, Failed, JobResult, Ready, Remark
 from lobench.engine.workers.protocol import Progress as Step
 from lobench.hookspecs import CheckpointReader, CheckpointSource, Executor, ExecutorCapacity, Notice, WorkerExited
 from lobench.plugins import PluginManager
@@ -177,7 +177,7 @@ class Chief:
         self._tell_cases(self._variants.remembered((subject for _, subject in planned), self._history))
         for variant in self._variants:
             is_traced = self._options.traced and variant in self._arriving.given
-            self._workers.describe(Describe(variant=variant, is_traced=is_traced, names=self._options.cases))
+            self._workers.describe(variant, is_traced=is_traced, names=self._options.cases)
         for position, subject in planned:
             self._handle(planner.SubjectSeen(position, subject.key))
         if num_known := sum(position in sightings for position, _, _ in found):
@@ -247,7 +247,7 @@ class Chief:
         known, unknown = self._variants.meet([subject for _, subject in arrived], self._history)
         self._tell_cases(known)
         for variant in unknown:
-            self._workers.describe(Describe(variant=variant))
+            self._workers.describe(variant)
         self._run_commands()
         taken += arrived
         if num_found:

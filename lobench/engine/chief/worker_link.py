@@ -11,6 +11,7 @@ from typing import TypeAlias
 from lobench.core.cost import Usage
 from lobench.core.planner import Finished, Size
 from lobench.core.result import Curves, Outcome, curves_of
+from lobench.core.subject import Variant
 from lobench.engine.workers import protocol
 from lobench.engine.workers.protocol import Command, Job, JobResult
 from lobench.hookspecs import Executor, ExecutorCapacity, ExecutorEvent, Notice, WorkerExited, WorkerMessage
@@ -74,12 +75,12 @@ class WatchWorkers:
         self._executor.kill(worker)
         self._forget(worker)
 
-    def describe(self, asked: protocol.Describe) -> None:
+    def describe(self, variant: Variant, *, is_traced: bool = False, names: tuple[str, ...] = ()) -> None:
         """Has the first worker that is ready say which cases a variant has; if it dies meanwhile, another one.
 
         No worker is told to be ready before the first answer: until then there is nothing that it could do.
         """
-        self._wanted[asked.variant.key] = asked
+        self._wanted[variant.key] = protocol.Describe(variant=variant, is_traced=is_traced, names=names)
         self._ask()
 
     def run(self, worker: int, job: Job) -> None:
