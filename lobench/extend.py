@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         transaction,
         write_ahead,
     )
+    from lobench.engine.environment import environment_with
     from lobench.engine.store.states import leave_mark, marked_folder
     from lobench.engine.whole_file import sync, write_whole
     from lobench.engine.workers.channel import Channel, ChiefEnd
@@ -79,7 +80,7 @@ __all__ = [
     "PluginError", "PluginManager", "Pool", "Rule", "Scale", "SeedBlock", "SeenCheckpoint", "Selection", "Series",
     "Space", "StoreBusy", "StoreLock", "Subject", "Trial", "Value", "Variant", "WorkerConfig", "as_learned_optimizer",
     "as_stepper", "as_task", "better", "bind_case", "cause", "check_parameters", "checkpoint_sha256", "claim_for",
-    "compiler_options", "content_of", "counted", "database_errors", "device_description", "emit", "finite_or_none",
+    "compiler_options", "content_of", "counted", "database_errors", "device_description", "emit", "environment_with", "finite_or_none",
     "flatten", "fold", "format_option", "front", "grid_values", "headline", "is_settled", "kind_of", "leaf_paths",
     "leave_mark", "load_plugins", "marked_folder", "metric_mean", "newer_schema", "numbers_of", "open_to_read",
     "open_to_write", "oriented", "parse_file", "parse_text", "plain_page", "rank", "reading", "run_label", "schedule",
