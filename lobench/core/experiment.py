@@ -7,13 +7,14 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from lobench.core.case import OPTIMIZER_FIELDS, CaseInfo, SeedBlock
 from lobench.core.planner import EvaluationId
 from lobench.core.search.space import Parameter, Value
 
 __all__ = [
+    "METHOD_KINDS",
     "CommandState",
     "Experiment",
     "Method",
@@ -26,7 +27,9 @@ __all__ = [
     "session_blocks",
 ]
 
+# Each is a field of `Method` too, and a method has one of them.
 Kind = Literal["optimizer", "checkpoint", "command", "curves"]
+METHOD_KINDS: tuple[Kind, ...] = get_args(Kind)
 CommandState = Literal["waiting", "running", "done", "failed", "infeasible", "stopped"]
 
 _BLOCKS = re.compile(r"Case\.first_seed = (\d+)\nCase\.block_sizes = \(([\d, ]*)\)")
@@ -94,9 +97,7 @@ class Method:
 
     @property
     def kind(self) -> Kind:
-        if self.curves:
-            return "curves"
-        return "optimizer" if self.optimizer else "checkpoint" if self.checkpoint else "command"
+        return next((kind for kind in METHOD_KINDS if getattr(self, kind)), "command")
 
     @property
     def title(self) -> str:
@@ -105,7 +106,8 @@ class Method:
     @property
     def named(self) -> str:
         """The text, path, command or pattern that says what it is."""
-        return self.optimizer or self.checkpoint or self.command or self.curves
+        named: str = getattr(self, self.kind)
+        return named
 
     @property
     def subject(self) -> str:

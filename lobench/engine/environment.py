@@ -16,7 +16,7 @@ _BEFORE: dict[str, str | None] = {}  # of names that have users
 
 @contextlib.contextmanager
 def environment_with(values: Mapping[str, str], *, as_defaults: bool = False) -> Iterator[None]:
-    """Sets variables for libraries that read nothing else; whoever comes last puts back what was there before the first.
+    """Sets variables for libraries that read nothing else; the last user puts back what was there before the first.
 
     A process is its user's: what lobench sets in it, other libraries and later programs would find.
 

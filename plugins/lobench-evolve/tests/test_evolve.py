@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import itertools
-import gc
 import shutil
 import sqlite3
 import subprocess
