@@ -17,7 +17,7 @@ Record = dict[str, Any]
 
 def ran_record(ran: Ran) -> Record:
     """Returns how an experiment ended, and its table of methods and cases as far as there is one."""
-    from lobench.cli.results_output import tabulated
+    from lobench.analysis.tables.tabulate import tabulate_store
     from lobench.report.tables.method_table import method_records
 
     return {
@@ -28,7 +28,7 @@ def ran_record(ran: Ran) -> Record:
         **ending_record(ran.ending),
         "trials": dict(ran.trials),
         "utilisation": ran.utilisation,
-        "methods": method_records(tabulated(ran.store, ran.name)) if ran.num_done else [],
+        "methods": method_records(tabulate_store(ran.store, ran.name)) if ran.num_done else [],
     }
 
 
