@@ -363,6 +363,23 @@ class HookSpecs:
         return ()
 
     @hookspec
+    def lobench_report_sections(self) -> Iterable[Declaration]:
+        """Declares sections of the report: `factory(findings: Findings) -> list[Section]`, below the charts that ship.
+
+        `lobench.extend` has `Section`, `Figure`, `Chart` and `Series`. One that raises is named in its place, and the
+        page has everything else.
+        """
+        return ()
+
+    @hookspec
+    def lobench_import_formats(self) -> Iterable[Declaration]:
+        """Declares formats of `lobench import`: `factory() -> FileKind` (`lobench.extend`).
+
+        Their `recognises` is asked before what ships is tried; the declaration's name is what `--kind` takes.
+        """
+        return ()
+
+    @hookspec
     def lobench_cli_commands(self) -> Iterable[Declaration]:
         """Declares click commands of `lobench`."""
         return ()

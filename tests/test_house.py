@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -94,3 +95,14 @@ def test_a_public_class_name_has_one_meaning() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     assert not {name: found for name, found in places.items() if len(found) > 1}
+
+
+def test_private_names_of_gin_and_jax_stand_in_one_file_each() -> None:
+    """What another version of them may move is found in one place; a trainer of populations has gin alone."""
+    own = {"gin": {"lobench/engine/config/gin_state.py", "plugins/lobench-pbt/lobench_pbt/gin_paths.py"}}
+    own["jax"] = {"lobench/inner/backend.py"}
+    private = {"gin": re.compile(r"\bgin(?:\.config|_config|_state)\._\w"), "jax": re.compile(r"from jax\._src")}
+    files = [*(ROOT / "lobench").rglob("*.py"), *(ROOT / "plugins").glob("*/lobench_*/**/*.py")]
+    for package, pattern in private.items():
+        found = {str(file.relative_to(ROOT)) for file in files if pattern.search(file.read_text())}
+        assert found == own[package]

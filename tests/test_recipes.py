@@ -110,37 +110,49 @@ class SignTest:
 '''
 FIGURE = '''"""A chart of final scores."""
 
-from lobench.report.charts.sections import Figure, Section
-from lobench.report.charts.svg import Chart, Series
+from lobench.hookspecs import Declaration
 
 
-def ladder_section(findings):
+def lobench_report_sections():
+    return [Declaration(name="ladder", factory=":ladder", summary="a ladder of methods")]
+
+
+def ladder(findings):
+    from lobench.report.charts.sections import Figure, Section
+    from lobench.report.charts.svg import Chart, Series
+
     series = (Series(label="seeds", x=[0.0, 1.0], y=[0.0, float(len(findings.reading.subjects))], style="s1"),)
     chart = Chart(title="Ladder", description="", x_label="x", y_label="y", series=series)
     figures = (Figure(title="Ladder", chart=chart),)
-    return Section(id="ladder", title="A ladder of methods", note="", kind="small", figures=figures)
+    return [Section(id="ladder", title="A ladder of methods", note="", kind="small", figures=figures)]
 '''
 FORMAT = '''"""Lines of seed, step and loss."""
 
-from lobench.tools.curve_import.points import CurveRun, Points
+from lobench.hookspecs import Declaration
 
 
-def read_triples(path, asked, notes):
+def lobench_import_formats():
+    return [Declaration(name="triples", factory=":triples", summary="lines of seed, step and loss")]
+
+
+def triples():
+    from lobench.tools.curve_import.formats.kinds import FileKind
+
+    return FileKind(about="lines of seed, step and loss", read=read, recognises=lambda path: path.suffix == ".triples")
+
+
+def read(path, asked, notes):
+    from lobench.tools.curve_import.points import CurveRun, Points
+
     rows = [line.split() for line in path.read_text().splitlines()]
     for seed in dict.fromkeys(row[0] for row in rows):
         own = [row for row in rows if row[0] == seed]
         run = CurveRun(path.stem, asked.case, seed)
         yield Points.of_curve(run, "train/loss", [int(row[1]) for row in own], [float(row[2]) for row in own])
 '''
-DECLARES = '''"""Declaration of `lobench hello`; `--help` imports no command."""
+DECLARES = '''"""`lobench hello`: a greeting."""
 
 COMMANDS = {"hello": ("lobench.tools.hello.command:hello", "Say hello.")}
-
-
-def lobench_cli_commands():
-    from lobench.hookspecs import Declaration
-
-    return [Declaration(name=name, factory=factory, summary=said) for name, (factory, said) in COMMANDS.items()]
 '''
 COMMAND = '''"""The command `lobench hello`."""
 
@@ -152,7 +164,6 @@ def hello():
     """Say hello."""
     click.echo("hello from a tool")
 '''
-KINDS = "lobench/tools/curve_import/formats/kinds.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,42 +197,11 @@ RECIPES = {
             ("lobench/analysis/stats/location.py", 'Literal["paired", ', '"signs", '),
         ),
     ),
-    "A figure": Recipe(
-        {"lobench/report/charts/ladder.py": FIGURE},
-        (
-            (
-                "lobench/report/charts/charts.py",
-                "from lobench.report.charts.heat_map import accuracy_section\n",
-                "from lobench.report.charts.ladder import ladder_section\n",
-            ),
-            (
-                "lobench/report/charts/charts.py",
-                "        (_cases(findings), drawn),\n",
-                "        (ladder_section(findings), drawn),\n",
-            ),
-        ),
-    ),
-    "An import format": Recipe(
-        {"lobench/tools/curve_import/formats/triples.py": FORMAT},
-        (
-            (
-                KINDS,
-                "KINDS: dict[str, FileKind] = {\n",
-                '    "triples": FileKind(about="lines of seed, step and loss", read=triples.read_triples),\n',
-            ),
-            (KINDS, "formats import mlflow, nanogpt, records, tables, tensorboard,", " triples,"),
-            (
-                KINDS,
-                "    if tables.is_parquet(path):\n",
-                '        pass\n    if path.suffix == ".triples":\n        return "triples"\n'
-                "    if tables.is_parquet(path):\n",
-            ),
-        ),
-    ),
+    "A figure": Recipe({"lobench/report/charts/builtin_ladder.py": FIGURE}),
+    "An import format": Recipe({"lobench/tools/curve_import/formats/builtin_triples.py": FORMAT}),
     "A tool": Recipe(
         {
-            "lobench/tools/hello/__init__.py": '"""`lobench hello`: a greeting."""\n',
-            "lobench/tools/hello/builtin_commands.py": DECLARES,
+            "lobench/tools/hello/__init__.py": DECLARES,
             "lobench/tools/hello/command.py": COMMAND,
         }
     ),
@@ -229,13 +209,6 @@ RECIPES = {
         edits=(
             ("lobench/core/experiment.py", 'Kind = Literal["optimizer", ', '"preset", '),
             ("lobench/core/experiment.py", '    command: str = ""\n', '    preset: str = ""\n'),
-            (
-                "lobench/core/experiment.py",
-                "    def kind(self) -> Kind:\n",
-                '        if self.preset:\n            return "preset"\n',
-            ),
-            ("lobench/core/experiment.py", "self.command or self.curves", " or self.preset"),
-            ("lobench/experiments/file.py", '_SUBJECTS = ("optimizer", ', '"preset", '),
             (
                 "lobench/experiments/methods.py",
                 '    if method.kind == "optimizer":\n',
@@ -334,6 +307,8 @@ def test_a_task_an_optimizer_a_sink_a_metric_and_a_kind_of_method_take_part_in_a
 def test_a_figure_is_on_the_page(tree: Path, ran: str) -> None:
     run(tree, "report", "--store", "store", "--output", "page.html")
     assert "A ladder of methods" in (tree / "page.html").read_text()
+    run(tree, "report", "--store", "store", "--output", "ladder.html", "--figure", "ladder")
+    assert (tree / "ladder.html").read_text().count("<svg") == 1
 
 
 @pytest.mark.long

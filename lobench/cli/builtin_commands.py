@@ -1,4 +1,4 @@
-"""Declarations of the commands of this folder, as plugins declare theirs; `--help` imports no command."""
+"""Declarations of all commands of lobench, as plugins declare theirs; `--help` imports no command."""
 
 COMMANDS = {
     "watch": ("lobench.cli.watch:watch", "Evaluate every new checkpoint of a run."),
@@ -12,6 +12,7 @@ COMMANDS = {
 
 
 def lobench_cli_commands() -> list[object]:
+    from lobench.cli.group import own_commands
     from lobench.hookspecs import Declaration
 
-    return [Declaration(name=name, factory=factory, summary=said) for name, (factory, said) in COMMANDS.items()]
+    return [Declaration(name=name, factory=factory, summary=said) for name, (factory, said) in own_commands().items()]

@@ -19,7 +19,6 @@ from lobench.core.lazy import loaded
 
 __all__ = ["cli", "main", "own_commands", "plugin_commands"]
 
-_FILE = "builtin_commands.py"
 _SHIPPED_PLUGINS = {"evolve": "lobench-evolve", "pbt": "lobench-pbt"}  # commands that may not be installed
 
 _EPILOG = """Plugins add commands of their own (evolve, pbt): `lobench list commands`.
@@ -88,12 +87,12 @@ class _Group(click.Group):
 def own_commands() -> dict[str, tuple[str, str]]:
     """Returns, by name, where the commands of lobench are and what they do, without the cost of a plugin manager.
 
-    Every folder that has commands of its own says so in `builtin_commands.py`, which plugins' manager reads too.
+    A folder that has commands says so in its `__init__.py`.
     """
     root = Path(__file__).parents[1]
-    files = [root / "experiments" / _FILE, *(root / "cli").glob(_FILE), *sorted(root.glob(f"*/*/{_FILE}"))]
-    names = (".".join(file.relative_to(root.parent).with_suffix("").parts) for file in files if file.exists())
-    return {name: found for module in names for name, found in importlib.import_module(module).COMMANDS.items()}
+    tools = sorted(file.parent.name for file in root.glob("tools/*/__init__.py"))
+    modules = ["lobench.experiments", "lobench.cli.builtin_commands", *(f"lobench.tools.{name}" for name in tools)]
+    return {name: found for module in modules for name, found in importlib.import_module(module).COMMANDS.items()}
 
 
 def plugin_commands() -> dict[str, Any]:

@@ -62,6 +62,8 @@ _HOOKS = {
     "strategies": "lobench_selection_strategies",
     "searches": "lobench_search_strategies",
     "metrics": "lobench_metrics",
+    "figures": "lobench_report_sections",
+    "formats": "lobench_import_formats",
     "commands": "lobench_cli_commands",
 }
 _KINDS = {
@@ -77,6 +79,8 @@ _KINDS = {
     "strategies": "how populations select members",
     "searches": "searches, for `Method.search`",
     "metrics": "metrics beside those of the tasks",
+    "figures": "figures that plugins add to the report",
+    "formats": "formats of `lobench import` that plugins add",
     "commands": "commands that plugins add",
 }
 

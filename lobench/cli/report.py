@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["report"]
 
 _FORMATS = ("html", "text", "json", "latex", "png", "pdf")
-# What the ids of sections in lobench/report begin with.
-_FIGURES = ("outer", "scores", "profiles", "curves", "tasks", "matrix", "search")
 
 
 @click.command(
@@ -44,7 +42,11 @@ Examples:
 @click.option(
     "--table", type=click.Path(path_type=Path), help="gin file of `Table.*`: methods, metrics, groups, names."
 )
-@click.option("--figure", type=click.Choice(_FIGURES), help="With html, png and pdf: these charts only.")
+@click.option(
+    "--figure",
+    metavar="NAME",
+    help="With html, png and pdf: these alone (outer, scores, profiles, curves, tasks, matrix, search, a plugin's).",
+)
 @click.option(
     "--method",
     "only",

@@ -18,10 +18,9 @@ from lobench.core.wording import one_line_of
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 if TYPE_CHECKING:
-    from lobench.analysis.tables.table import Tabulated
     from lobench.report.tables.records import ResultRecord
 
-__all__ = ["by_method_text", "export", "history_text", "table_text", "tabulated", "written"]
+__all__ = ["by_method_text", "export", "history_text", "table_text", "written"]
 
 
 def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool) -> str:
@@ -50,26 +49,13 @@ def _unread(store: Path) -> list[ResultRecord]:
 
 
 def by_method_text(store: Path, kind: str, experiment: str | None, *, every: bool, table: Path | None) -> str:
-    """Returns the table of methods and cases, as text or as JSON; see `tabulated`."""
+    """Returns the table of methods and cases, as text or as JSON; see `tabulate_store`."""
+    from lobench.analysis.tables.table import read_table
+    from lobench.analysis.tables.tabulate import tabulate_store
     from lobench.report.tables.method_table import method_records, method_text
 
-    found = tabulated(store, experiment, every=every, table=table)
+    found = tabulate_store(store, experiment, every=every, spec=read_table(table) if table is not None else None)
     return json_text("results.methods", method_records(found)) if kind == "json" else method_text(found)
-
-
-def tabulated(store: Path, experiment: str | None, *, every: bool = False, table: Path | None = None) -> Tabulated:
-    """Returns the table of methods and cases.
-
-    Raises:
-      StoreError: there is no store, or nothing in it. UsageError: no such experiment. ConfigError: see `read_table`.
-    """
-    from lobench.analysis.comparisons.summary import findings_of
-    from lobench.analysis.store.methods import read_methods
-    from lobench.analysis.tables.table import TableSpec, read_table
-    from lobench.analysis.tables.tabulate import tabulate
-
-    spec = read_table(table) if table is not None else TableSpec(rows="method")
-    return tabulate(findings_of(store, reading=read_methods(store, experiment, every=every)), spec)
 
 
 def history_text(store: Path, kind: str) -> str:

@@ -7,13 +7,14 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from lobench.core.case import OPTIMIZER_FIELDS, CaseInfo, SeedBlock
 from lobench.core.planner import EvaluationId
 from lobench.core.search.space import Parameter, Value
 
 __all__ = [
+    "METHOD_KINDS",
     "CommandState",
     "Experiment",
     "Method",
@@ -26,7 +27,9 @@ __all__ = [
     "session_blocks",
 ]
 
+# Each is a field of `Method` too, and a method has one of them.
 Kind = Literal["optimizer", "checkpoint", "command", "curves"]
+METHOD_KINDS: tuple[Kind, ...] = get_args(Kind)
 CommandState = Literal["waiting", "running", "done", "failed", "infeasible", "stopped"]
 
 _BLOCKS = re.compile(r"Case\.first_seed = (\d+)\nCase\.block_sizes = \(([\d, ]*)\)")
@@ -56,6 +59,7 @@ class Method:
       metrics: Of curves: what a file calls metrics, and what they are here, `val_loss=test/loss`.
       pattern, case_from, method_from, seed_from: Of curves: as the options of `lobench import`.
       paired_seeds: Of curves: their seeds are the same draws in all files that say so.
+      until_step: Of curves: the step at which they end; None: at that of their case.
       label: What tables say; "": the name.
       bindings: gin lines of the method's scope that are bound over the cases, without the scope.
       trainer_bindings: All of them; what `{gin}` holds.
@@ -80,6 +84,7 @@ class Method:
     method_from: str = ""
     seed_from: Sequence[str] = ()
     paired_seeds: bool = False
+    until_step: int | None = None
     label: str = ""
     bindings: tuple[str, ...] = ()
     trainer_bindings: tuple[str, ...] = ()
@@ -94,9 +99,7 @@ class Method:
 
     @property
     def kind(self) -> Kind:
-        if self.curves:
-            return "curves"
-        return "optimizer" if self.optimizer else "checkpoint" if self.checkpoint else "command"
+        return next((kind for kind in METHOD_KINDS if getattr(self, kind)), "command")
 
     @property
     def title(self) -> str:
@@ -105,7 +108,8 @@ class Method:
     @property
     def named(self) -> str:
         """The text, path, command or pattern that says what it is."""
-        return self.optimizer or self.checkpoint or self.command or self.curves
+        named: str = getattr(self, self.kind)
+        return named
 
     @property
     def subject(self) -> str:
@@ -282,7 +286,7 @@ def problem_of(name: str, value: Any) -> str:
     if name in ("suites", "fixed", "metrics") or (name == "seed_from" and not isinstance(value, str)):
         is_right = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
         return "" if is_right else "a list of texts"
-    if name in ("num_sessions", "first_session", "num_cpus", "num_trials", "wave", "report_sessions"):
+    if name in ("num_sessions", "first_session", "num_cpus", "num_trials", "wave", "report_sessions", "until_step"):
         lowest = 0 if name in ("first_session", "report_sessions") else 1
         return "" if type(value) is int and value >= lowest else f"an integer >= {lowest}"
     if name == "stop_hopeless":

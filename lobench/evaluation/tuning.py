@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import gin.config as gin_state
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,6 +24,7 @@ from lobench.core.wording import headline
 from lobench.engine.config.arguments import Settings
 from lobench.engine.config.binding import complete_selector
 from lobench.engine.config.bound import BoundCase, bind_case, number_of
+from lobench.engine.config.gin_state import CONFIGURABLES, might_have_parameter
 from lobench.engine.config.layers import Layers
 from lobench.evaluation.programs import StepperMaker, program_of
 from lobench.evaluation.request import ThetaLeaves
@@ -256,14 +256,14 @@ def _suited(bound: BoundCase, grid: BaselineGrid | BaselineSearch, optimizer: st
       ConfigError: no such optimizer, or it lacks a parameter of the grid.
     """
     name = complete_selector(optimizer, "the optimizer to tune")
-    wrapper = gin_state._REGISTRY[name].wrapper
+    wrapper = CONFIGURABLES[name].wrapper
     if isinstance(grid, BaselineGrid) and list(grid.names) == ["learning_rate"]:
         grid = (
             grid
-            if gin_state._might_have_parameter(wrapper, "learning_rate") and name not in _FINDS_ITS_RATE
+            if might_have_parameter(wrapper, "learning_rate") and name not in _FINDS_ITS_RATE
             else untuned(grid.name)
         )
-    missing = [parameter for parameter in grid.names if not gin_state._might_have_parameter(wrapper, parameter)]
+    missing = [parameter for parameter in grid.names if not might_have_parameter(wrapper, parameter)]
     if missing:
         raise ConfigError(f"{optimizer!r} has no parameter {missing[0]!r}, which the grid {grid.name!r} varies")
     return grid

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lobench.core.errors import ConfigError, UsageError, suggestion
-from lobench.core.experiment import Experiment, Method, problem_of
+from lobench.core.experiment import METHOD_KINDS, Experiment, Method, problem_of
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.space_syntax import (
     SEARCH_KEYS,
@@ -45,10 +45,9 @@ from lobench.experiments.file_reach import Reach, suite_statements
 
 __all__ = ["ExperimentFile", "is_experiment", "read_experiment"]
 
-_SUBJECTS = ("optimizer", "checkpoint", "command", "curves")
 _OF_COMMANDS = ("checkpoints", "num_cpus", "num_gpus")
-_OF_CURVES = ("metrics", "pattern", "case_from", "method_from", "seed_from", "paired_seeds")
-_METHOD_KEYS = (*_SUBJECTS, "label", *_OF_COMMANDS, *_OF_CURVES, *SEARCH_KEYS)
+_OF_CURVES = ("metrics", "pattern", "case_from", "method_from", "seed_from", "paired_seeds", "until_step")
+_METHOD_KEYS = (*METHOD_KINDS, "label", *_OF_COMMANDS, *_OF_CURVES, *SEARCH_KEYS)
 _EXPERIMENT_KEYS = tuple(field.name for field in fields(Experiment) if field.name != "methods")
 _REFERENCES = {"optimizer": "a reference such as @adam()", "search": "a call such as @random()"}
 _PLACEHOLDERS = ("session", "folder", "gin")
@@ -284,19 +283,19 @@ def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
                 next_step=suggestion(key, _METHOD_KEYS),
             )
         place = binding.where.rsplit(":", 1)[0]
-        if key in _SUBJECTS and places.get(key) == place and not place.startswith("--gin-param"):
+        if key in METHOD_KINDS and places.get(key) == place and not place.startswith("--gin-param"):
             raise ConfigError(f"two methods are called {name!r}", where=binding.where, next_step="rename one")
         places[key] = place
         _check_value(f"{name}/Method", key, binding)
         values[key] = binding.value
-    subjects = [key for key in _SUBJECTS if key in values]
+    subjects = [key for key in METHOD_KINDS if key in values]
     if len(subjects) != 1:
         raise ConfigError(
             f"method {name!r} has {' and '.join(subjects)}: one is its subject"
             if subjects
             else f"method {name!r} has no subject",
             where=keys[0].where,
-            expected="one of Method.optimizer, Method.checkpoint, Method.command, Method.curves",
+            expected="one of " + ", ".join(f"Method.{kind}" for kind in METHOD_KINDS),
         )
     only_for = dict.fromkeys(_OF_COMMANDS, "command") | dict.fromkeys(_OF_CURVES, "curves")
     for key in values:

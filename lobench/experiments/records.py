@@ -73,7 +73,7 @@ class TunePlanRecord(TunePrintRecord, PlanRecord):
 
 def ran_record(ran: Ran) -> RanRecord:
     """Returns how an experiment ended, and its table of methods and cases as far as there is one."""
-    from lobench.cli.results_output import tabulated
+    from lobench.analysis.tables.tabulate import tabulate_store
 
     return {
         "store": ran.store,
@@ -83,7 +83,7 @@ def ran_record(ran: Ran) -> RanRecord:
         **ending_record(ran.ending),
         "trials": dict(ran.trials),
         "utilisation": ran.utilisation,
-        "methods": method_records(tabulated(ran.store, ran.name)) if ran.num_done else [],
+        "methods": method_records(tabulate_store(ran.store, ran.name)) if ran.num_done else [],
     }
 
 

@@ -23,11 +23,12 @@ def run_exit_code(ran: Ran) -> int:
 
 def table_of(ran: Ran) -> str:
     """Returns methods and cases as `lobench results --by method` shows them; "" where nothing is there yet."""
-    from lobench.cli.results_output import by_method_text
+    from lobench.analysis.tables.tabulate import tabulate_store
+    from lobench.report.tables.method_table import method_text
 
     if not ran.num_done:
         return ""
-    return by_method_text(ran.store, "table", ran.name, every=False, table=None) + "\n"
+    return method_text(tabulate_store(ran.store, ran.name)) + "\n"
 
 
 def ending_lines(ran: Ran) -> list[str]:

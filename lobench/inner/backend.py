@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from jax._src import monitoring, xla_bridge
+import jax.monitoring
+from jax._src import xla_bridge  # says whether a backend exists, without making one
 from jax.experimental.compilation_cache import compilation_cache
 
 from lobench.inner.backend_guard import backend_maker
@@ -153,8 +154,8 @@ class CompilationCounter:
 
     def __init__(self) -> None:
         self._here = threading.local()  # jax tells in the thread that asked for a program
-        monitoring.register_event_duration_secs_listener(self._on_duration)
-        monitoring.register_event_listener(self._on_event)
+        jax.monitoring.register_event_duration_secs_listener(self._on_duration)
+        jax.monitoring.register_event_listener(self._on_event)
 
     @property
     def count(self) -> int:

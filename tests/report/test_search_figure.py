@@ -108,6 +108,9 @@ def test_a_store_without_a_search_says_so(tmp_path: Path) -> None:
     arguments = ("report", "--store", make_store(tmp_path), "--figure", "search", "--output", tmp_path / "figures")
     done = lobench(*arguments, "--format", "png")
     assert done.returncode == 2, done.stdout
-    assert "nothing to draw of 'search'; a search is a method with `Method.search`" in done.stderr
+    assert (
+        "nothing to draw of 'search'; expected outer, profiles, curves; a search is a method with `Method.search`"
+        in done.stderr
+    )
     done = lobench(*arguments, "--format", "text")
     assert done.returncode == 2 and "text has no charts; give --format html, png or pdf" in done.stderr

@@ -12,7 +12,7 @@ import pytest
 from reference import ROOT
 from tiny import PATIENCE, make_run, make_suite
 
-_TOOLS = sorted(path.parent.name for path in (ROOT / "lobench" / "tools").glob("*/builtin_commands.py"))
+_TOOLS = sorted(path.parent.name for path in (ROOT / "lobench" / "tools").glob("*/__init__.py"))
 
 
 def _lobench(tree: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:

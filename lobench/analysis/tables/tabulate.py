@@ -8,11 +8,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from lobench.analysis.comparisons.best_group import bold_cells, bold_means
-from lobench.analysis.comparisons.summary import Findings
+from lobench.analysis.comparisons.summary import Findings, findings_of
 from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.stats.intervals import Interval, metric_mean
 from lobench.analysis.stats.location import Method
@@ -23,6 +24,7 @@ from lobench.analysis.store.methods import (
     pick_methods,
     place_of_case,
     place_of_method,
+    read_methods,
     unknown_name,
 )
 from lobench.analysis.store.snapshot import Reading
@@ -33,7 +35,7 @@ from lobench.core.metric import how_to_declare
 from lobench.core.result import mean_of
 from lobench.core.wording import counted
 
-__all__ = ["SEARCHED_NOTE", "renamed", "tabulate"]
+__all__ = ["SEARCHED_NOTE", "renamed", "tabulate", "tabulate_store"]
 
 # What a number is that is marked so.
 SEARCHED_NOTE = "(s): as the search saw it, on the seeds that chose it, which flatter; other numbers are of fresh seeds"
@@ -43,6 +45,21 @@ _TESTS: dict[Method, str] = {
     "permutation": "a permutation test",
 }
 _MOST_COLUMNS = 6  # of methods; more of them are rows
+
+
+def tabulate_store(
+    store: Path, experiment: str | None = None, *, every: bool = False, spec: TableSpec | None = None
+) -> Tabulated:
+    """Returns the table of a store's methods and cases.
+
+    Args:
+      experiment: Methods of this one; None: of the one that was run last.
+      every: Whether all that the store holds is in it.
+    Raises:
+      StoreError: there is no store, or nothing in it. UsageError: no such experiment.
+    """
+    found = findings_of(store, reading=read_methods(store, experiment, every=every))
+    return tabulate(found, spec or TableSpec(rows="method"))
 
 
 def tabulate(findings: Findings, spec: TableSpec | None = None, *, digits: int = 3) -> Tabulated:

@@ -15,10 +15,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gin
-import gin.config as gin_state
 
 from lobench.core.case import OPTIMIZER_FIELDS
-from lobench.engine.config.gin_state import Reached, bindings_in, isolated_gin, reached_from, source_of
+from lobench.engine.config.gin_state import (
+    BINDINGS,
+    CONFIGURABLES,
+    Reached,
+    bindings_in,
+    isolated_gin,
+    reached_from,
+    source_of,
+)
 
 __all__ = ["Settings", "settings_of", "settings_of_phases"]
 
@@ -86,17 +93,17 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
     real = {one.name.removeprefix(f"{scope}/"): one for one in reached.values() if type(one.value) is float}
     names = tuple(sorted(real))
     found = [real[name] for name in names]
-    config = {key: dict(parameters) for key, parameters in gin_state._CONFIG.items()}
+    config = {key: dict(parameters) for key, parameters in BINDINGS.items()}
     # A binding stands in the scope that reads it, or in one around it.
     sources = [((source_of(one), one.selector), one.parameter) for one in found]
     places = [*sources, *(((one.scope, one.selector), one.parameter) for one in found)]
 
     def make(values: Sequence[Any]) -> Any:
         with isolated_gin(*paths):
-            gin_state._CONFIG.update({key: dict(parameters) for key, parameters in config.items()})
+            BINDINGS.update({key: dict(parameters) for key, parameters in config.items()})
             # Both places, the narrower one last: what reads it in another scope must not find the old value either.
             for (key, parameter), value in zip(places, (*values, *values), strict=True):
-                gin_state._CONFIG.setdefault(key, {})[parameter] = _Lent(value)
+                BINDINGS.setdefault(key, {})[parameter] = _Lent(value)
             with gin.config_scope(scope):
                 return copy.deepcopy(bound[used]) if used is not None else None
 
@@ -133,7 +140,7 @@ def _rest(config: Mapping[_Key, Mapping[str, Any]], sources: Set[tuple[_Key, str
 def _usual(setting: Reached) -> float:
     """Returns the default of a setting's parameter."""
     try:
-        parameters = inspect.signature(gin_state._REGISTRY[setting.selector].wrapped).parameters
+        parameters = inspect.signature(CONFIGURABLES[setting.selector].wrapped).parameters
     except (TypeError, ValueError):  # what is written in C may have no signature
         return _USUAL
     default = getattr(parameters.get(setting.parameter), "default", None)

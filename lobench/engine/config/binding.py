@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import gin
-import gin.config as gin_state
+import gin.config
 
 from lobench.core.errors import ConfigError, LobenchError, suggestion
 from lobench.core.wording import headline
+from lobench.engine.config.gin_state import BINDINGS, CONFIGURABLES, might_have_parameter
 from lobench.engine.config.syntax import Binding, Import, Macro, Reference, Statement, last_name, only_bindings
 
 __all__ = [
@@ -106,7 +107,7 @@ def _are_alike(one: Path, other: Path) -> bool:
 
 def is_registered(selector: str) -> bool:
     """Says whether a module that was imported has registered such a name, or several, or would for a name with dots."""
-    matches = gin_state._REGISTRY.matching_selectors(selector)
+    matches = CONFIGURABLES.matching_selectors(selector)
     if any(match not in _FOUND for match in matches):
         return True
     return "." in selector and bool(_found_on_use(selector) or _found_in_python(selector))
@@ -114,13 +115,13 @@ def is_registered(selector: str) -> bool:
 
 def matching_names(selector: str) -> list[str]:
     """Returns the whole names of all that a gin file could mean by the end of one; what was found on use gives way."""
-    found: list[str] = sorted(gin_state._REGISTRY.matching_selectors(selector))
+    found: list[str] = sorted(CONFIGURABLES.matching_selectors(selector))
     return [name for name in found if name not in _FOUND] or found
 
 
 def _known_names() -> list[str]:
     on_use = [name for names in _ON_USE.values() for name in names.names()]
-    registered = [selector for selector, _ in gin_state._REGISTRY.items()]
+    registered = [selector for selector, _ in CONFIGURABLES.items()]
     return sorted({last_name(selector) for selector in (*registered, *on_use)})
 
 
@@ -132,7 +133,7 @@ def complete_selector(selector: str, where: str) -> str:
     """
     found = matching_names(selector) or _found_on_use(selector) or _found_in_python(selector)
     if len(found) > 1:
-        shortest = [gin_state._REGISTRY.minimal_selector(name) for name in found]
+        shortest = [CONFIGURABLES.minimal_selector(name) for name in found]
         raise ConfigError(
             f"{selector!r} is ambiguous",
             where=where,
@@ -171,7 +172,7 @@ def _found_in_python(selector: str) -> list[str]:
     """Returns the whole name of the configurable that is what Python calls so, whatever module gin files it under."""
     if "." not in selector or (target := _in_python(selector)) is None:
         return []
-    registered = gin_state._REGISTRY.items()
+    registered = CONFIGURABLES.items()
     return [name for name, one in registered if target is one.wrapped or target is one.wrapper][:1]
 
 
@@ -205,7 +206,7 @@ def _found_on_use(selector: str) -> list[str]:
 
 
 def _has_parameter(selector: str, parameter: str) -> bool:
-    return bool(gin_state._might_have_parameter(gin_state._REGISTRY.get_match(selector).wrapper, parameter))
+    return bool(might_have_parameter(CONFIGURABLES.get_match(selector).wrapper, parameter))
 
 
 def _to_gin(value: Any, where: str) -> Any:
@@ -213,12 +214,12 @@ def _to_gin(value: Any, where: str) -> Any:
     if isinstance(value, Reference):
         *scopes, _ = value.scoped_selector.split("/")
         whole = "/".join((*scopes, complete_selector(value.selector, where)))
-        reference = gin_state.ConfigurableReference(whole, value.evaluate)
+        reference = gin.config.ConfigurableReference(whole, value.evaluate)
         # Hashes and reports say it as it is written, whatever else is registered.
         reference._scoped_selector, reference._selector = value.scoped_selector, value.selector
         return reference
     if isinstance(value, Macro):
-        return gin_state.ParserDelegate().macro(value.name)
+        return gin.config.ParserDelegate().macro(value.name)
     if isinstance(value, dict):
         return {_to_gin(key, where): _to_gin(item, where) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -238,7 +239,7 @@ def bind(binding: Binding) -> None:
         return
     selector = complete_selector(binding.selector, binding.where)
     if not _has_parameter(selector, binding.parameter):
-        names = list(inspect.signature(gin_state._REGISTRY.get_match(selector).wrapped).parameters)
+        names = list(inspect.signature(CONFIGURABLES.get_match(selector).wrapped).parameters)
         raise ConfigError(
             f"{binding.selector!r} has no parameter {binding.parameter!r}",
             where=binding.where,
@@ -271,6 +272,6 @@ def bind_overrides(statements: Sequence[Statement]) -> None:
         bind(binding)
         if binding.parameter and not binding.scope:
             selector = complete_selector(binding.selector, binding.where)
-            for (scope, other), parameters in gin_state._CONFIG.items():
+            for (scope, other), parameters in BINDINGS.items():
                 if scope and other == selector:
                     parameters.pop(binding.parameter, None)

@@ -12,11 +12,28 @@ import threading
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
-import gin.config as gin_state
+import gin.config as gin_config
 
 from lobench.engine.config.syntax import values_in
 
-__all__ = ["Reached", "bindings_in", "enclosing", "isolated_gin", "reached_from", "source_of", "task_lines"]
+__all__ = [
+    "BINDINGS",
+    "CONFIGURABLES",
+    "Reached",
+    "bindings_in",
+    "enclosing",
+    "isolated_gin",
+    "might_have_parameter",
+    "reached_from",
+    "source_of",
+    "task_lines",
+]
+
+# gin's own, which it has no public names for: values by (scope, selector) and parameter, and what is registered. It
+# changes both in place.
+BINDINGS: dict[tuple[str, str], dict[str, Any]] = gin_config._CONFIG
+CONFIGURABLES = gin_config._REGISTRY
+might_have_parameter = gin_config._might_have_parameter
 
 # Held while gin's state is not the process's own: a notebook may have threads.
 _LOCK = threading.RLock()
@@ -28,20 +45,20 @@ _NOT_THE_TASK = ("lobench.Case.", "expect.")
 def isolated_gin(*paths: str) -> Iterator[None]:
     """Runs the body with an empty gin configuration and `paths` importable; both are as before afterwards."""
     with _LOCK:
-        saved = {name: copy.copy(getattr(gin_state, name)) for name in _GLOBALS}
+        saved = {name: copy.copy(getattr(gin_config, name)) for name in _GLOBALS}
         saved_path = list(sys.path)
         for name in _GLOBALS:
-            getattr(gin_state, name).clear()
-        was_locked, gin_state._CONFIG_IS_LOCKED = gin_state._CONFIG_IS_LOCKED, False
+            getattr(gin_config, name).clear()
+        was_locked, gin_config._CONFIG_IS_LOCKED = gin_config._CONFIG_IS_LOCKED, False
         sys.path[:0] = [path for path in paths if path not in sys.path]
         try:
             yield
         finally:
             for name, value in saved.items():
-                live = getattr(gin_state, name)
+                live = getattr(gin_config, name)
                 live.clear()
                 live.update(value)
-            gin_state._CONFIG_IS_LOCKED = was_locked
+            gin_config._CONFIG_IS_LOCKED = was_locked
             sys.path[:] = saved_path
 
 
@@ -77,8 +94,7 @@ def source_of(reached: Reached) -> str:
 
 
 def _at(scope: str, selector: str) -> dict[str, Any]:
-    found: dict[str, Any] = gin_state._CONFIG.get((scope, selector), {})
-    return found
+    return BINDINGS.get((scope, selector), {})
 
 
 def enclosing(scope: str) -> list[str]:
@@ -105,7 +121,7 @@ def _walk(
     for parameter, value in sorted(bindings.items()):
         reached = Reached(scope, selector, parameter, value)
         found.setdefault(reached.line, reached)
-        for reference in (one for one in values_in(value) if isinstance(one, gin_state.ConfigurableReference)):
+        for reference in (one for one in values_in(value) if isinstance(one, gin_config.ConfigurableReference)):
             inner_scope = "/".join(reference.scopes) or scope
             inner = reference.configurable.selector
             if (inner_scope, inner) not in seen:

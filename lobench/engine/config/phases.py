@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import gin
-import gin.config as gin_state
+import gin.config
 
 from lobench.core.case import OPTIMIZER_FIELDS, Case
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.phases import Phase, prefix_sha256s, task_sequence
 from lobench.core.wording import cause, headline
 from lobench.engine.config.arguments import Settings, settings_of
-from lobench.engine.config.gin_state import bindings_in, enclosing, reached_from
+from lobench.engine.config.gin_state import BINDINGS, CONFIGURABLES, bindings_in, enclosing, reached_from
 from lobench.engine.config.syntax import last_name
 
 __all__ = [
@@ -77,7 +77,7 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
       ConfigError: no phases, or wrong ones; a phase without steps.
     """
     bound = bindings_in(scope, _CASE).get("phases", ())
-    is_sequence = isinstance(bound, gin_state.ConfigurableReference) and bound.configurable.selector == _SEQUENCE_NAME
+    is_sequence = isinstance(bound, gin.config.ConfigurableReference) and bound.configurable.selector == _SEQUENCE_NAME
     named = () if is_sequence else plain(bound)
     if not isinstance(named, list | tuple) or not all(_is_phase(value) for value in named):
         raise ConfigError(
@@ -189,9 +189,9 @@ def without_optimizers(scope: str) -> Iterator[None]:
 
 def plain(value: Any) -> Any:
     """Resolves macros; of other references only a list of them stays."""
-    if isinstance(value, gin_state.ConfigurableReference):
+    if isinstance(value, gin.config.ConfigurableReference):
         if value.configurable.selector == "gin.macro":
-            return plain(gin_state._CONFIG.get(("/".join(value.scopes), "gin.macro"), {}).get("value"))
+            return plain(BINDINGS.get(("/".join(value.scopes), "gin.macro"), {}).get("value"))
         return None
     return value
 
@@ -205,12 +205,12 @@ def _as_in_phase(
         if phase_scope and phase_scope != scope:
             _check_changes_no_task(scope, phase_scope, where)
             for ancestor in enclosing(phase_scope)[1:]:
-                for (bound_scope, selector), parameters in list(gin_state._CONFIG.items()):
+                for (bound_scope, selector), parameters in list(BINDINGS.items()):
                     if bound_scope == ancestor and selector not in _NOT_ITS_OPTIMIZER:
-                        gin_state._CONFIG.setdefault((scope, selector), {}).update(parameters)
+                        BINDINGS.setdefault((scope, selector), {}).update(parameters)
         if chosen := {name: bindings[name] for name in OPTIMIZER_FIELDS if name in bindings}:
             _unbind(scope, *OPTIMIZER_FIELDS)
-            gin_state._CONFIG.setdefault((scope, _CASE), {}).update(chosen)
+            BINDINGS.setdefault((scope, _CASE), {}).update(chosen)
         for (reached_scope, selector, name), values in _lists(scope).items():
             if len(values) != count:
                 raise ConfigError(
@@ -220,7 +220,7 @@ def _as_in_phase(
                     expected=f"{count}, as there are phases",
                 )
             for ancestor in enclosing(reached_scope):
-                parameters = gin_state._CONFIG.get((ancestor, selector), {})
+                parameters = BINDINGS.get((ancestor, selector), {})
                 if name in parameters:
                     parameters[name] = values[index]
         yield
@@ -230,18 +230,18 @@ def _unbind(scope: str, *names: str) -> None:
     """Has a case bind nothing of these names, neither in its scope nor around it."""
     for ancestor in enclosing(scope):
         for name in names:
-            gin_state._CONFIG.get((ancestor, _CASE), {}).pop(name, None)
+            BINDINGS.get((ancestor, _CASE), {}).pop(name, None)
 
 
 @contextlib.contextmanager
 def _restored() -> Iterator[None]:
     """Leaves gin's configuration as it was."""
-    saved = {key: dict(parameters) for key, parameters in gin_state._CONFIG.items()}
+    saved = {key: dict(parameters) for key, parameters in BINDINGS.items()}
     try:
         yield
     finally:
-        gin_state._CONFIG.clear()
-        gin_state._CONFIG.update(saved)
+        BINDINGS.clear()
+        BINDINGS.update(saved)
 
 
 def _lists(scope: str) -> dict[tuple[str, str, str], Sequence[Any]]:
@@ -261,7 +261,7 @@ def _lists(scope: str) -> dict[tuple[str, str, str], Sequence[Any]]:
 
 def _takes_one_value(selector: str, name: str) -> bool:
     """Says whether a parameter is declared to take one number, name or schedule, and no list."""
-    parameter = inspect.signature(gin_state._REGISTRY.get_match(selector).wrapped).parameters.get(name)
+    parameter = inspect.signature(CONFIGURABLES.get_match(selector).wrapped).parameters.get(name)
     if parameter is None:
         return False
     annotation = "" if parameter.annotation is inspect.Parameter.empty else str(parameter.annotation)
@@ -306,7 +306,7 @@ def _check_changes_no_task(scope: str, phase_scope: str, where: str) -> None:
     """Refuses a phase that binds what its task reads: only the optimizer's settings change from phase to phase."""
     _, seen = reached_from(scope, _CASE, ("task",))
     of_task = {selector for _, selector in seen}
-    for (bound_scope, selector), parameters in gin_state._CONFIG.items():
+    for (bound_scope, selector), parameters in BINDINGS.items():
         if bound_scope == phase_scope and selector in of_task and parameters:
             name = next(iter(parameters))
             raise ConfigError(
@@ -338,8 +338,8 @@ def _checked(bindings: dict[str, Any], where: str, *, default: str) -> Phase:
 def _built(scope: str, chosen: dict[str, Any], where: str) -> Phase:
     """Returns a phase with its optimizer alone."""
     for ancestor in enclosing(scope):
-        gin_state._CONFIG.pop((ancestor, _PHASE_NAME), None)
-    gin_state._CONFIG[scope, _PHASE_NAME] = chosen
+        BINDINGS.pop((ancestor, _PHASE_NAME), None)
+    BINDINGS[scope, _PHASE_NAME] = chosen
     with building("the optimizer", where), gin.config_scope(scope):
         built = _PHASE()
     assert isinstance(built, Phase)
@@ -360,7 +360,7 @@ def building(what: str, where: str) -> Iterator[None]:
 
 def _is_phase(value: Any) -> bool:
     """Says whether a value is a reference to `Phase` or to a kind of it, a subclass with other defaults."""
-    if not isinstance(value, gin_state.ConfigurableReference):
+    if not isinstance(value, gin.config.ConfigurableReference):
         return False
     kind = value.configurable.wrapped
     return isinstance(kind, type) and issubclass(kind, Phase)
@@ -376,4 +376,4 @@ def _bound_of(reference: Any, scope: str) -> dict[str, Any]:
 
 def _kind(value: Any) -> str:
     """Returns which optimizer a reference names, whatever its scope."""
-    return str(value.configurable.selector) if isinstance(value, gin_state.ConfigurableReference) else repr(value)
+    return str(value.configurable.selector) if isinstance(value, gin.config.ConfigurableReference) else repr(value)

@@ -11,8 +11,9 @@ from lobench.analysis.comparisons.summary import Findings
 from lobench.analysis.stats.profiles import ratio_profile, score_profile, time_ratios
 from lobench.analysis.store.methods import hyperparameters
 from lobench.analysis.store.search_history import courses_of
-from lobench.core.errors import StoreError
+from lobench.core.errors import LobenchError, StoreError
 from lobench.core.wording import counted
+from lobench.plugins import Registered, load_plugins
 from lobench.report.charts.heat_map import accuracy_section
 from lobench.report.charts.runs_chart import along_runs, side_by_side
 from lobench.report.charts.search_figure import search_section
@@ -37,8 +38,9 @@ def sections(findings: Findings, figure: str | None = None) -> list[Section]:
     """
     found = [one for one in _all(findings) if figure in (None, one.id.partition("-")[0])]
     if figure and not found:
+        where, known = str(findings.reading.store), dict.fromkeys(one.id.partition("-")[0] for one in _all(findings))
         next_step = "a search is a method with `Method.search`" if figure == "search" else ""
-        raise StoreError(f"nothing to draw of {figure!r}", where=str(findings.reading.store), next_step=next_step)
+        raise StoreError(f"nothing to draw of {figure!r}", where=where, expected=", ".join(known), next_step=next_step)
     return found
 
 
@@ -56,8 +58,19 @@ def _all(findings: Findings) -> list[Section]:
     ]
     sections = [replace(one, trained_with=_trained_with(findings, places)) for one, places in found if one is not None]
     labels = dict(zip(findings.reading.methods, findings.reading.labels, strict=False))
+    declared = load_plugins().declarations("lobench_report_sections")
+    added = [section for name, one in declared.items() for section in _of_plugin(name, one, findings)]
     searches = [search_section(course) for course in courses_of(findings.reading.trials, labels)]
-    return [*sections, *(one for one in searches if one is not None)]
+    return [*sections, *(one for one in searches if one is not None), *added]
+
+
+def _of_plugin(name: str, declared: Registered, findings: Findings) -> list[Section]:
+    """Returns a plugin's sections; what it raises is a section that says so, so that the rest is there."""
+    try:
+        return list(declared.make(findings, where="a report"))
+    except LobenchError as error:
+        note = f"The plugin {declared.plugin} drew nothing: {error}"
+        return [Section(id=name, title=name, note=note, kind="small", figures=())]
 
 
 def _trained_with(findings: Findings, places: Sequence[int]) -> str:

@@ -24,7 +24,7 @@ from lobench.drawing.axes import draw_intervals, new_axes, plain
 from lobench.drawing.html import paragraph
 from lobench.drawing.html import table as html_table
 from lobench.drawing.html import text as html_text
-from lobench.report.tables.text import interval_cell, text_table
+from lobench.report.tables.text import interval_cell, p_cell, text_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -213,7 +213,7 @@ def _headline(effect: MetricEffect) -> list[str]:
     return [
         effect.metric,
         interval_cell(comparison.overall, _SIGNED),
-        _p(comparison.p_value),
+        p_cell(comparison.p_value),
         str(comparison.verdict),
         interval_cell(effect.improvement),
         _gate(gate.verdict, gate.overall),
@@ -236,7 +236,7 @@ def _cases(found: Compared, effect: MetricEffect) -> list[list[str]]:
             *([interval_cell(effect.values.get(one.case), "+.4g")] if has_values else []),
             interval_cell(paired, _SIGNED) if not math.isnan(paired.lower) else paired.note,
             interval_cell(effect.ratios.get(one.case), ".3g", mark="x"),
-            _p(one.p_holm),
+            p_cell(one.p_holm),
             str(one.verdict),
             _gate(gate.verdict, gate),
             _tolerated(effect, one.case),
@@ -287,10 +287,6 @@ def _sentence(found: Compared) -> str:
     if {Effect.BETTER, Effect.WORSE} <= stories:
         told += ": the metrics tell different stories"
     return f"{told}. Verdict ({found.primary.metric}): {found.primary.gate.verdict}"
-
-
-def _p(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.3f}" if value >= 0.001 else "<0.001"
 
 
 def _short(label: str, most: int = 24) -> str:
@@ -369,10 +365,10 @@ def _steps_text(pair: Compared, found: Sequence[CaseSteps]) -> str:
     rows = []
     for one in found:
         difference = one.difference
-        p_value = "-" if math.isnan(difference.p_value) else f"{difference.p_value:.3f}"
         name = f"{pair.name(one.case)}, {one.target.metric} {one.target.value:g}"
         note = difference.note or APART.get(difference.method, "")
-        rows.append([name, _side(one.a), _side(one.b), interval_cell(difference, "+,.4g"), p_value, note])
+        numbers = interval_cell(difference, "+,.4g"), p_cell(difference.p_value)
+        rows.append([name, _side(one.a), _side(one.b), *numbers, note])
     return text_table([header, *rows])
 
 

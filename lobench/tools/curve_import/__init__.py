@@ -1,1 +1,8 @@
 """`lobench import`: curves from other loggers and file formats as evaluations."""
+
+COMMANDS = {
+    "import": (
+        "lobench.tools.curve_import.command:import_curves",
+        "Take curves that were made elsewhere into a store.",
+    ),
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import glob
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from lobench.api.settings import ImportSettings
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.metric import Direction
 from lobench.core.wording import cause
-from lobench.tools.curve_import.formats.kinds import KINDS, FileKind, kind_of, sha256_of
+from lobench.tools.curve_import.formats.kinds import kind_of, kinds, sha256_of
 from lobench.tools.curve_import.points import Asked, CurveRun, Points, metric_name
 from lobench.tools.curve_import.spill import Spill
 
@@ -51,8 +51,8 @@ def sources_of(files: Sequence[str | Path], kind: str) -> list[CurveFile]:
             raise UsageError("there is no such file", got=repr(text))
     if not found:
         raise UsageError("nothing to import", expected="a file, a folder, or a pattern such as 'logs/*.csv'")
-    kinds = {path: kind_of(path, kind) for path in found}
-    return [CurveFile(path=path, kind=name, sha256=sha256_of(path, KINDS[name])) for path, name in kinds.items()]
+    named = {path: kind_of(path, kind) for path in found}
+    return [CurveFile(path=path, kind=name, sha256=sha256_of(path, kinds()[name])) for path, name in named.items()]
 
 
 def _pairs(texts: Sequence[str], option: str, expected: str) -> dict[str, str]:
@@ -69,7 +69,7 @@ def _check_roles(source: CurveFile, columns: Mapping[str, str], settings: Import
     Raises:
       UsageError: an option does nothing there.
     """
-    kind = KINDS[source.kind]
+    kind = kinds()[source.kind]
     for role in columns.keys() - set(kind.columns):
         raise UsageError(
             f"--column {role}={columns[role]} does nothing: {source.kind} has no column of that role",
@@ -114,28 +114,23 @@ class Gathered:
         for source in sources:
             _check_roles(source, columns, settings)
         self.renamed = _pairs(settings.rename, "--rename", "OLD=NEW")
-        kinds = [KINDS[source.kind] for source in sources]
-        self.cases = {name: case for one, kind in self._with(kinds) for name, case in kind.cases(one.path).items()}
-        said = {
-            name: way for one, kind in self._with(kinds) for name, way in kind.directions(one.path, self.asked).items()
-        }
+        read = [(source.path, kinds()[source.kind]) for source in sources]
+        self.cases = {name: case for path, kind in read for name, case in kind.cases(path).items()}
+        said = {name: way for path, kind in read for name, way in kind.directions(path, self.asked).items()}
         given = {metric_name(name): Direction.MAX for name in settings.maximize}
         given |= {metric_name(name): Direction.MIN for name in settings.minimize}
         self.directions = said | given
-        draws = {kind.draws for kind in kinds}
+        draws = {kind.draws for _, kind in read}
         self.draws = _COMMON if settings.paired_seeds else draws.pop() if len(draws) == 1 else ""
         where = str(sources[0].path) if len(sources) == 1 else f"{sources[0].path} and {len(sources) - 1} more"
-        self.spill = Spill(where, last_counts=any(kind.last_counts for kind in kinds))
+        self.spill = Spill(where, last_counts=any(kind.last_counts for _, kind in read))
         self.of_runs: dict[CurveRun, list[CurveFile]] = {}
         self._seen: set[str] = set()
-
-    def _with(self, kinds: Sequence[FileKind]) -> Iterator[tuple[CurveFile, FileKind]]:
-        return zip(self.sources, kinds, strict=True)
 
     def __enter__(self) -> Gathered:
         try:
             for source in self.sources:
-                for points in KINDS[source.kind].read(source.path, self.asked, self.notes):
+                for points in kinds()[source.kind].read(source.path, self.asked, self.notes):
                     named = self._named(points)
                     self.spill.add(named)
                     for run in named.runs:
@@ -154,7 +149,7 @@ class Gathered:
     def _metrics_there(self) -> set[str]:
         """Returns the metrics that the first file has, whatever was asked for; of a long one those of its beginning."""
         source, asked = self.sources[0], dataclasses.replace(self.asked, metrics={})
-        parts = itertools.islice(KINDS[source.kind].read(source.path, asked, []), _LOOKED_AT)
+        parts = itertools.islice(kinds()[source.kind].read(source.path, asked, []), _LOOKED_AT)
         return {name for points in parts for name in points.metrics}
 
     def __exit__(self, *_: object) -> None:

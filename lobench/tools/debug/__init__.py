@@ -1,1 +1,5 @@
 """`lobench debug`: diagnosis of one replayed training."""
+
+COMMANDS = {
+    "debug": ("lobench.tools.debug.command:debug", "Replay one training, and say what went wrong in it."),
+}

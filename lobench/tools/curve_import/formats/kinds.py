@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,13 +10,14 @@ from pathlib import Path
 
 from lobench.analysis.store.subjects import LOBENCH_SEEDS
 from lobench.core.case import CaseInfo
-from lobench.core.errors import UsageError, suggestion
+from lobench.core.errors import PluginError, UsageError, suggestion
 from lobench.core.metric import Direction
 from lobench.core.wording import one_line_of
+from lobench.plugins import load_plugins
 from lobench.tools.curve_import.formats import mlflow, nanogpt, records, tables, tensorboard, wandb, wandb_log
 from lobench.tools.curve_import.points import Asked, Points
 
-__all__ = ["KINDS", "FileKind", "kind_of", "sha256_of"]
+__all__ = ["FileKind", "kind_of", "kinds", "sha256_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,7 @@ class FileKind:
       cases: What the file itself says of its cases, by suite and name.
       directions: Which way it says that metrics are better.
       columns: Roles that `--column` gives a column of it.
+      recognises: Whether a file or folder is of this kind; what ships is told apart below.
       has_facts: Whether it says more of a run than its name: a configuration, parameters, tags.
     """
 
@@ -42,10 +45,11 @@ class FileKind:
     cases: Callable[[Path], dict[str, CaseInfo]] = lambda path: {}
     directions: Callable[[Path, Asked], dict[str, Direction]] = lambda path, asked: {}
     columns: tuple[str, ...] = ()
+    recognises: Callable[[Path], bool] = lambda path: False
     has_facts: bool = False
 
 
-KINDS: dict[str, FileKind] = {
+_SHIPPED: dict[str, FileKind] = {
     "tidy": FileKind(
         about="csv, JSON lines or parquet with method, case, seed, step, metric, value, or a column for each --metric",
         read=lambda path, asked, notes: tables.read_table(path, asked),
@@ -98,26 +102,41 @@ KINDS: dict[str, FileKind] = {
 }
 
 
+@functools.cache
+def kinds() -> dict[str, FileKind]:
+    """Returns every kind by its name: those of plugins, which are asked first, and what ships.
+
+    Raises:
+      PluginError: a plugin declares a name that is taken, or its declaration does not load.
+    """
+    declared = load_plugins().declarations("lobench_import_formats")
+    if taken := sorted(declared.keys() & _SHIPPED.keys()):
+        raise PluginError(f"the kind {taken[0]!r} ships with lobench", where=f"plugin {declared[taken[0]].plugin!r}")
+    return {name: one.make(where="lobench import") for name, one in declared.items()} | _SHIPPED
+
+
 def kind_of(path: Path, asked: str = "") -> str:
     """Returns the name of what reads a file or folder.
 
     Raises:
       UsageError: there is no such file; nothing reads it; no kind of that name.
     """
-    if asked and asked not in KINDS:
-        raise UsageError("--kind", got=repr(asked), expected=", ".join(KINDS), next_step=suggestion(asked, KINDS))
+    known = kinds()
+    if asked and asked not in known:
+        raise UsageError("--kind", got=repr(asked), expected=", ".join(known), next_step=suggestion(asked, known))
     if not path.exists():
         raise UsageError("there is no such file", where=str(path))
     if not path.is_file() and not path.is_dir():  # it would have to be read twice, and may never end
         raise UsageError("this is neither a file nor a folder", where=str(path), next_step="write a pipe to a file")
     if asked:
-        if path.is_dir() and KINDS[asked].files is None:
-            raise UsageError(f"this is a folder, and {asked} is {KINDS[asked].about}", where=str(path))
+        if path.is_dir() and known[asked].files is None:
+            raise UsageError(f"this is a folder, and {asked} is {known[asked].about}", where=str(path))
         return asked
     with one_line_of(OSError, UsageError, "cannot read this file", where=path):
-        found = _of_folder(path) if path.is_dir() else _of_file(path)
+        found = next((name for name, kind in known.items() if kind.recognises(path)), "")
+        found = found or (_of_folder(path) if path.is_dir() else _of_file(path))
     if not found:
-        expected = "; ".join(f"{name}: {kind.about}" for name, kind in KINDS.items())
+        expected = "; ".join(f"{name}: {kind.about}" for name, kind in known.items())
         raise UsageError("nothing reads this", where=str(path), expected=expected, next_step="--kind says what it is")
     return found
 
