@@ -73,7 +73,7 @@ def stop(store: Path, study: str, token_file: Path | None, ca: Path | None) -> N
 @_STUDY
 @click.option("--from-step", type=int, default=0, show_default=True, help="First outer step.")
 @click.option("--to-step", type=int, help="Outer step to stop before.")
-@format_option("json", prints={"pbt.replay": "lobench_pbt.show:ReplayRecord"})
+@format_option("json", prints={"pbt.replay": "lobench_pbt.show:TrialReplayRecord"})
 def replay(trial: int, store: Path, study: str, from_step: int, to_step: int | None, kind: str) -> None:
     """Print how a trial came to be, as JSON: a schedule that can be trained again, on the same data or other."""
     from lobench_pbt.show import show_replay

@@ -21,7 +21,7 @@ from lobench_pbt.study import Study, study_from_json
 from lobench_pbt.table import TrialTable
 from lobench_pbt.trial import State, StudyTrial
 
-__all__ = ["ExportRecord", "ReplayRecord", "StatusRecord", "show_export", "show_replay", "show_status"]
+__all__ = ["ExportRecord", "StatusRecord", "TrialReplayRecord", "show_export", "show_replay", "show_status"]
 
 
 class TrialRecord(TypedDict):
@@ -52,7 +52,7 @@ class StatusRecord(TypedDict):
     trials: list[TrialRecord]
 
 
-class ReplayRecord(TypedDict):
+class TrialReplayRecord(TypedDict):
     """`lobench pbt replay TRIAL`: how a trial came to be, as segments of training."""
 
     version: Literal[1]
@@ -240,7 +240,7 @@ def show_replay(store: Path, name: str, trial: int, *, from_step: int, to_step: 
             return found
 
         found = segments(find, trial, from_step=from_step, to_step=to_step)
-    emit("pbt.replay", ReplayRecord(version=1, study=row.name, trial=trial, segments=found))
+    emit("pbt.replay", TrialReplayRecord(version=1, study=row.name, trial=trial, segments=found))
 
 
 def show_export(store: Path, name: str) -> None:
