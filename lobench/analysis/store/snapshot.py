@@ -33,10 +33,12 @@ class Searched:
 
     Attributes:
       is_fresh: Whether the method itself has other seeds, which chose nothing.
+      num_infeasible: How many trials there are where none of them is feasible: the subject is the first, and no best.
     """
 
     subject: StoredSubject
     is_fresh: bool
+    num_infeasible: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
