@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any, TypeAlias, TypedDict
 
+from lobench.analysis.stats.intervals import IntervalMethod
 from lobench.analysis.tables.table import Entry, Line, Panel, Tabulated, cell_text
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.wording import one_line
 from lobench.report.tables.text import text_table
 
-__all__ = ["method_panels", "method_records", "method_text"]
+__all__ = ["MethodRecord", "MethodRecords", "method_panels", "method_records", "method_text"]
+
+
+class MethodRecord(TypedDict):
+    """A cell of the table of methods and cases."""
+
+    metric: str
+    method: str
+    bindings: Annotated[str, "What it is trained with; of a search the best setting."]
+    case: str
+    mean: float
+    lower: float
+    upper: float
+    interval: IntervalMethod
+    seeds: int
+    diverged: Annotated[int, "Seeds without a finite value."]
+    bold: Annotated[bool, "The best, or not told apart from it."]
+    searched: Annotated[float, "What a search saw on the seeds that chose; report `mean` where `is_fresh`."]
+    is_fresh: Annotated[bool, "False: the seeds of `mean` chose the setting, and flatter it."]
+
+
+MethodRecords: TypeAlias = Annotated[
+    list[MethodRecord], "`lobench results --by method`: a record for each method, case and metric."
+]
 
 
 def method_text(found: Tabulated) -> str:
@@ -32,10 +56,10 @@ def _texts(line: Line, panel: Panel, found: Tabulated) -> list[str]:
     return texts + [""] * (len(found.columns) - len(texts))
 
 
-def method_records(found: Tabulated) -> list[dict[str, Any]]:
+def method_records(found: Tabulated) -> MethodRecords:
     """Returns a record for each cell that holds something; NaN is None."""
     legend = dict(found.legend)
-    records = []
+    records = list[MethodRecord]()
     for panel in found.panels:
         for line in panel.lines:
             for column, entry in zip(found.columns, line.entries, strict=False):
@@ -59,8 +83,7 @@ def method_records(found: Tabulated) -> list[dict[str, Any]]:
                         "is_fresh": not entry.is_chosen,
                     }
                 )
-    cleaned: list[dict[str, Any]] = finite_or_none(records)
-    return cleaned
+    return finite_or_none(records)
 
 
 def method_panels(found: Tabulated) -> list[dict[str, Any]]:

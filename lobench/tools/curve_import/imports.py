@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from lobench.api.settings import ImportSettings
 from lobench.core.case import CaseInfo
@@ -35,9 +35,23 @@ from lobench.tools.curve_import.evaluations import SUITE, OwnCases, curves_of, n
 from lobench.tools.curve_import.gathered import UNSAID, CurveFile, Gathered, sources_of
 from lobench.tools.curve_import.points import CurveRun
 
-__all__ = ["Imported", "import_curves", "import_into", "refuse_unfit"]
+__all__ = ["ImportRecord", "Imported", "import_curves", "import_into", "refuse_unfit"]
 
 UNTIL_OPTION = "--until-step [METHOD=]STEP"
+
+
+class ImportRecord(TypedDict):
+    """`lobench import`: what an import did."""
+
+    store: Path
+    kinds: tuple[str, ...]
+    methods: tuple[str, ...]
+    cases: tuple[str, ...]
+    num_points: int
+    num_new: int
+    num_known: int
+    num_replaced: int
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +88,18 @@ class Imported:
         )
         return "\n".join([head, *(note for note in self.notes if note not in said)])
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> ImportRecord:
         """Returns what `--format json` prints."""
-        found = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "keys"}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()} | {
-            "store": str(self.store)
+        return {
+            "store": self.store,
+            "kinds": self.kinds,
+            "methods": self.methods,
+            "cases": self.cases,
+            "num_points": self.num_points,
+            "num_new": self.num_new,
+            "num_known": self.num_known,
+            "num_replaced": self.num_replaced,
+            "notes": self.notes,
         }
 
 

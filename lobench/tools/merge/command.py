@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from pathlib import Path
+from typing import TypedDict
 
 import click
 
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.output import emit, format_option
+from lobench.engine.store.merge import Merged, merge_stores
 
-__all__ = ["merge"]
+__all__ = ["MergeRecord", "merge"]
+
+
+class MergeRecord(TypedDict):
+    """`lobench merge`: what became of each store."""
+
+    output: Path
+    stores: list[Merged]
 
 
 @click.command(
@@ -23,11 +31,9 @@ Exit codes: 0, 1 there were conflicts, 2 usage."""
 )
 @click.argument("stores", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="STORE...")
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Store to add to; made if not there.")
-@format_option("text", "json")
+@format_option("text", "json", prints={"merge": f"{__name__}:MergeRecord"})
 def merge(stores: tuple[Path, ...], output: Path, kind: str) -> None:
     """Put several stores into one. Conflicts are named; nothing is overwritten, and STOREs are only read."""
-    from lobench.engine.store.merge import merge_stores
-
     found = merge_stores(list(stores), output, on_problem=click.echo)
     for merged in found:
         conflicts = len(merged.conflicts)
@@ -35,5 +41,5 @@ def merge(stores: tuple[Path, ...], output: Path, kind: str) -> None:
         for line in merged.conflicts:
             click.echo(f"  conflict, not taken: {line}")
     if kind == "json":
-        emit("merge", {"output": output, "stores": [dataclasses.asdict(merged) for merged in found]})
+        emit("merge", MergeRecord(output=output, stores=found))
     sys.exit(ExitCode.VERDICT if any(merged.conflicts for merged in found) else ExitCode.OK)
