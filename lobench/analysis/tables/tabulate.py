@@ -27,6 +27,7 @@ from lobench.analysis.store.methods import (
     read_methods,
     unknown_name,
 )
+from lobench.analysis.store.search_history import courses_of, edges_of
 from lobench.analysis.store.snapshot import Reading
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.analysis.tables.table import Entry, Heading, Line, Panel, TableSpec, Tabulated
@@ -115,6 +116,10 @@ class _Maker:
         )
         self._metrics, self._tests = self._asked(), set[Method]()
         self._notes += [SEARCHED_NOTE] if any(reading.search(place) for place, _ in self._methods if place >= 0) else []
+        labels = dict(zip(reading.methods, reading.labels, strict=False))
+        self._notes += [
+            f"{course.label}: {line}" for course in courses_of(reading.trials, labels) for line in edges_of(course)
+        ]
 
     def _asked(self) -> list[str]:
         known = {name for subject in self._findings.reading.subjects for name in subject.metrics()}
