@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, stats
 from simulated_seeds import Losses, Population
 
 from lobench.analysis.comparisons.best_group import bold_cells
@@ -245,7 +245,7 @@ def false_alarms_of(world: World, num_experiments: int, seed: int = 0) -> dict[s
       say "too few seeds".
     """
     generator, rules = np.random.default_rng(seed), GateRules()
-    at_margin = dataclasses.replace(world, shift=-rules.margin)
+    at_margin = dataclasses.replace(world, shift=-_shift_for(rules.margin, world.step))
     counts = dict.fromkeys(("case", "any", "mean", "gate", "pass", "few"), 0.0)
     for _ in range(num_experiments):
         found = compare_cases(world.draw(generator))
@@ -257,6 +257,19 @@ def false_alarms_of(world: World, num_experiments: int, seed: int = 0) -> dict[s
         counts["gate"] += report.verdict is Verdict.REGRESSED
         counts["pass"] += report.overall.verdict is Verdict.PASS
     return {name: count / num_experiments for name, count in counts.items()}
+
+
+def _shift_for(harm: float, step: float) -> float:
+    """Returns how far values are to be lowered before they are rounded to the step, for a mean harm after it."""
+    if not step:
+        return harm
+    grid = step * np.arange(-20, 21)
+
+    def mean(shift: float) -> float:
+        edges = np.append(-np.inf, np.append((grid[1:] + grid[:-1]) / 2, np.inf))
+        return float(grid @ np.diff(stats.norm.cdf(edges, 0.5 - shift, _SD)))
+
+    return float(optimize.brentq(lambda shift: mean(0.0) - mean(shift) - harm, 0.0, 1.0))
 
 
 def power_of(world: World, num_experiments: int, seed: int = 0) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from lobench.analysis.scores.baseline_file import BaselineCase, StaleBaseline
 from lobench.analysis.scores.score_scale import SIGNED, ScoreScale, is_signed, say_nothing, silence
 from lobench.analysis.stats.alpha_spending import Looks
 from lobench.analysis.stats.comparison import mean_difference
-from lobench.analysis.stats.paired_samples import Samples
+from lobench.analysis.stats.paired_samples import FLOAT_STEP, Samples
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.metric import Direction, UnknownDirection
@@ -43,7 +43,7 @@ class Measured:
     Attributes:
       name: Suite and case.
       a, b: Scores on the primary metric of each common seed that counts, in order; -inf where it diverged.
-      step, precision: In which the scores are rounded, as `Samples` has them.
+      step, precision, may_vary: As `Samples` has them.
       test_harm: Mean of score(A) - score(B) on `test/loss`; NaN without one. It stands beside the verdict, no more.
       margin: Of this case.
       tolerated_ratio: How many times higher a loss the margin tolerates; NaN on a linear scale.
@@ -59,6 +59,7 @@ class Measured:
     b: list[float]
     step: float
     precision: float
+    may_vary: bool
     test_harm: float
     margin: float
     tolerated_ratio: float
@@ -69,7 +70,9 @@ class Measured:
 
     @property
     def samples(self) -> Samples:
-        return Samples(a=tuple(self.a), b=tuple(self.b), step=self.step, precision=self.precision)
+        return Samples(
+            a=tuple(self.a), b=tuple(self.b), step=self.step, precision=self.precision, may_vary=self.may_vary
+        )
 
     def to_record(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -149,6 +152,7 @@ class Gate:
             b=list(found.samples.b[:count]),
             step=found.samples.step,
             precision=found.samples.precision,
+            may_vary=found.samples.may_vary,
             test_harm=_test_harm(Finals.of(blocks), reference, baseline, info),
             margin=margin,
             tolerated_ratio=scale.tolerated_ratio(margin) if scale else math.nan,
@@ -251,11 +255,19 @@ def _paired(new: Finals, old: Finals, scale: ScoreScale | None, metric: str, *, 
     if signed and report:
         scale = scale.linear()
     samples = scored(before, after, new.starts.get(metric, {}), scale)
+    samples = dataclasses.replace(samples, may_vary=samples.may_vary or _are_one(new, old))
     return _Paired(
         samples=without_scale(samples) if signed and not report else samples,
         silent=say_nothing(sides[0], sides[1], scale, starts=starts).tolist(),
         is_signed=signed,
     )
+
+
+def _are_one(new: Finals, old: Finals) -> bool:
+    """Says whether two sides ended alike in every metric that both have, to a float32: a subject beside itself."""
+    shared = [(new.metrics[name], old.metrics[name]) for name in new.metrics.keys() & old.metrics.keys()]
+    ends = [(mine[seed], his[seed]) for mine, his in shared for seed in mine.keys() & his.keys()]
+    return len(shared) > 1 and all(math.isclose(*pair, rel_tol=FLOAT_STEP) for pair in ends)
 
 
 def _test_harm(new: Finals, old: Finals, baseline: BaselineCase, info: CaseInfo) -> float:

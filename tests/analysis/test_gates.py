@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -146,3 +147,20 @@ def test_what_was_rejected_at_one_look_stays_rejected() -> None:
     later = gate_cases({"a": [-0.5, -0.51, -0.49, -0.5, 0.9, 0.8, 0.9, 0.9]}, rules, previous={"a": first.cases[0]})
     assert later.verdict is Verdict.REGRESSED
     assert gate_cases({"a": [-0.5, -0.51, -0.49, -0.5, 0.9, 0.8, 0.9, 0.9]}, rules).verdict is not Verdict.REGRESSED
+
+
+@pytest.mark.parametrize("size, verdict", [(2, "INCONCLUSIVE"), (13, "INCONCLUSIVE"), (14, "PASS")])
+def test_where_nothing_varies_pass_takes_as_many_seeds_as_show_that(size: int, verdict: str) -> None:
+    """Accuracies of 0.9 on all seeds of both sides: nobody knows in what steps they move."""
+    found = gates.gate(Samples.of([0.9] * size, [0.9] * size))
+    assert found.verdict == verdict
+    if verdict != "PASS":
+        assert found.note == f"too few seeds: all {size} have one value; 14 are needed" and found.seeds_to_decide == 14
+        assert found.upper > 0.05, "the bound is the share that cannot be ruled out, times the step"
+    itself = dataclasses.replace(Samples.of([0.9] * size, [0.9] * size), may_vary=True)
+    assert gates.gate(itself).verdict is Verdict.PASS, "scores that are clipped, or one evaluation twice"
+
+
+def test_the_mean_over_cases_of_which_none_varies_is_no_pass_either() -> None:
+    report = gates.gate_cases({name: Samples.of([1.0] * 4, [1.0] * 4) for name in "ab"})
+    assert report.verdict is report.overall.verdict is Verdict.INCONCLUSIVE and "too few seeds" in report.overall.note

@@ -64,7 +64,9 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     if a.draws == b.draws == LOBENCH_SEEDS:
         starts = {**scales.starts_of(b, name), **scales.starts_of(a, name)}
         is_paired = _is_fresh(a) == _is_fresh(b)
-        return PairedValues(samples=scored(sides[0], sides[1], starts, scale, is_paired=is_paired), scale=scale)
+        samples = scored(sides[0], sides[1], starts, scale, is_paired=is_paired)
+        samples = dataclasses.replace(samples, may_vary=samples.may_vary or _are_one(a, b))
+        return PairedValues(samples=samples, scale=scale)
     if scale.direction is None:
         return PairedValues(samples=without_scale(samples_of(sides[0], sides[1], a, b)), scale=scale)
     scale, note = _scale_of_two(a, b, name, scales)
@@ -94,6 +96,12 @@ def without_scale(samples: Samples) -> Samples:
     return dataclasses.replace(samples, a=a, b=b)
 
 
+def _are_one(a: Cell, b: Cell) -> bool:
+    """Says whether two cells hold the same curves: a subject beside itself."""
+    mine, theirs = ({seed: (id(curves), row) for seed, (curves, row) in cell.sources.items()} for cell in (a, b))
+    return bool(mine) and mine == theirs
+
+
 def _is_fresh(cell: Cell) -> bool:
     """Says whether the seeds are those that a search is reported on, which nobody without a search has."""
     seeds = [seed for finals in cell.final.values() for seed in finals]
@@ -121,7 +129,10 @@ def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale,
     every = [*values[0], *values[1]]
     step = _in_unit(rounding_step(values[0], values[1], is_paired=is_paired), every, scale)
     precision = _precision(every, scale)
-    return Samples(a=tuple(found[0]), b=tuple(found[1]), is_paired=is_paired, step=step, precision=precision)
+    finite = [value for value in every if math.isfinite(value)]
+    may_vary = bool(finite) and max(finite) - min(finite) > 4 * FLOAT_STEP * max(map(abs, finite))
+    ours, theirs = (tuple(side) for side in found)
+    return Samples(a=ours, b=theirs, is_paired=is_paired, step=step, precision=precision, may_vary=may_vary)
 
 
 def _in_unit(step: float, values: Sequence[float], scale: ScoreScale) -> float:

@@ -40,6 +40,7 @@ class Samples:
       is_paired: Whether the seeds are common; else seed 3 of one side says nothing of seed 3 of the other.
       step: q, in which the values were rounded; 0 where nothing says so.
       precision: What a float32 cannot tell apart, in the unit of these values; at least that of their own size.
+      may_vary: Whether what these are made of varies where they do not: scores are clipped, differences cancel.
     """
 
     a: tuple[float, ...] = ()
@@ -47,6 +48,7 @@ class Samples:
     is_paired: bool = True
     step: float = 0.0
     precision: float = 0.0
+    may_vary: bool = False
 
     @classmethod
     def of(cls, a: Sequence[float], b: Sequence[float], *, is_paired: bool = True) -> Samples:
@@ -58,7 +60,7 @@ class Samples:
     def of_differences(cls, differences: Sequence[float]) -> Samples:
         """Returns pairs of which nothing but b - a is known."""
         step = _smallest_gap([0.0, *differences]) if _repeat([value for value in differences if value]) else 0.0
-        return cls(a=(0.0,) * len(differences), b=tuple(differences), step=step)
+        return cls(a=(0.0,) * len(differences), b=tuple(differences), step=step, may_vary=True)
 
     def __len__(self) -> int:
         """Pairs, or seeds of the side that has fewer."""
@@ -105,6 +107,13 @@ class Samples:
         spreads = [self._differences()] if self.is_paired else [self.a, self.b]
         least = max(_EQUAL * _size((*self.a, *self.b)), 4 * self.precision)
         return any(max(values) - min(values) > least for values in spreads)
+
+    @property
+    def is_one_value(self) -> bool:
+        """Whether all converged seeds of both sides have one value, so that nothing shows in what steps it moves."""
+        values = (*self.converged().a, *self.converged().b)
+        least = max(_EQUAL * _size(values), 4 * self.precision)
+        return len(values) > 0 and not self.may_vary and max(values) - min(values) <= least
 
     def _differences(self) -> list[float]:
         return [b - a for a, b in zip(self.a, self.b, strict=True)]

@@ -14,7 +14,16 @@ from lobench.core.search.search import Trial, best_trial
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.store.experiments import TrialRow
 
-__all__ = ["Axis", "StoppedTrials", "best_trials", "chosen_by_search", "courses_of", "trial_of"]
+__all__ = [
+    "Axis",
+    "StoppedTrials",
+    "best_trials",
+    "chosen_by_search",
+    "courses_of",
+    "edges_of",
+    "num_infeasible",
+    "trial_of",
+]
 
 _LOG_FROM = 50.0  # positive values that span more than this factor are shown by their logarithms
 
@@ -54,6 +63,12 @@ def best_trials(
         if there:
             best[name] = there[0] if found is None else found.number
     return best
+
+
+def num_infeasible(rows: Sequence[TrialRow], method: str) -> int:
+    """Returns how many trials a search has, where none of them is feasible; else 0."""
+    own = [trial_of(row) for row in rows if row.method == method]
+    return len(own) if best_trial(own) is None else 0
 
 
 def chosen_by_search(
@@ -128,6 +143,21 @@ def courses_of(trials: Sequence[TrialRow], labels: Mapping[str, str]) -> list[St
         if trial.parameters:
             found.setdefault(trial.method, []).append(trial)
     return [_course(method, labels.get(method, method), rows) for method, rows in found.items()]
+
+
+def edges_of(course: StoppedTrials) -> list[str]:
+    """Returns a line for each number whose best value is the least or the largest of at least three that were tried."""
+    best = course.best[-1] if course.best else None
+    lines = []
+    for axis in course.parameters if best is not None else ():
+        tried = sorted({value for value in axis.values if not math.isnan(value)})
+        value = axis.values[best] if best is not None else math.nan
+        if not axis.names and len(tried) > 2 and value in (tried[0], tried[-1]):
+            which = "least" if value == tried[0] else "largest"
+            lines.append(
+                f"the best {axis.path}, {value:.6g}, is the {which} that was tried: the optimum may lie beyond"
+            )
+    return lines
 
 
 def _course(method: str, label: str, rows: Sequence[TrialRow]) -> StoppedTrials:

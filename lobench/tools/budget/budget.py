@@ -1,0 +1,109 @@
+"""Searches of a store, by their budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from lobench.analysis.comparisons.summary import findings_of
+from lobench.analysis.stats.expected_best import expected_best
+from lobench.analysis.stats.intervals import Interval
+from lobench.analysis.store.methods import read_methods
+from lobench.analysis.store.search_history import courses_of, edges_of
+from lobench.core.errors import StoreError
+
+__all__ = ["Budgets", "Lead", "SearchBudget", "budgets_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchBudget:
+    """What one search found, by the number of its trials.
+
+    Attributes:
+      num_failed: Trials without a fitness; each counts as the worst of the others.
+      parameters: What was searched.
+      expected_best: The expected best fitness after 1, 2, ... and all of its trials.
+      fresh: Mean score of the best trial on seeds that chose nothing; without a mean where there are none.
+      edges: Parameters whose best value is the least or the largest that was tried, as lines.
+    """
+
+    method: str
+    num_failed: int
+    parameters: tuple[str, ...]
+    expected_best: tuple[Interval, ...]
+    fresh: Interval
+    edges: tuple[str, ...]
+
+    @property
+    def num_trials(self) -> int:
+        return len(self.expected_best)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lead:
+    """Who has the highest expected best, from one number of trials to another, both within."""
+
+    method: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budgets:
+    """The searches of an experiment.
+
+    Attributes:
+      leads: As far as all searches have trials.
+    """
+
+    searches: tuple[SearchBudget, ...]
+    leads: tuple[Lead, ...]
+
+    @property
+    def differ(self) -> bool:
+        """Whether the searches have other numbers of trials, or of parameters."""
+        return len({(one.num_trials, len(one.parameters)) for one in self.searches}) > 1
+
+
+def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
+    """Returns the searches of an experiment by their budgets.
+
+    Raises:
+      StoreError: there is no store, or no trial of a search has a fitness. UsageError: no such experiment.
+    """
+    reading = read_methods(store, experiment)
+    findings = findings_of(store, reading=reading)
+    labels = dict(zip(reading.methods, reading.labels, strict=False))
+    found = []
+    for course in courses_of(reading.trials, labels):
+        if not course.numbers or course.best[-1] is None:
+            continue
+        place = reading.methods.index(course.method) if course.method in reading.methods else None
+        search = reading.search(place) if place is not None else None
+        is_fresh = search is not None and search.is_fresh
+        found.append(
+            SearchBudget(
+                method=course.label,
+                num_failed=course.num_failed,
+                parameters=tuple(axis.path for axis in course.parameters),
+                expected_best=tuple(expected_best(course.fitness.values)),
+                fresh=findings.mean_score(place, "primary").interval if is_fresh and place is not None else Interval(),
+                edges=tuple(edges_of(course)),
+            )
+        )
+    if not found:
+        raise StoreError(
+            "no search has a trial with a fitness",
+            where=str(store),
+            next_step="a search is a method with `Method.search` in the file of `lobench run`, or `lobench tune`",
+        )
+    return Budgets(searches=tuple(found), leads=tuple(_leads(found)))
+
+
+def _leads(searches: Sequence[SearchBudget]) -> list[Lead]:
+    common = min(search.num_trials for search in searches)
+    best = [max(searches, key=lambda search: search.expected_best[k].mean).method for k in range(common)]
+    runs = [(method, [k for k, _ in places]) for method, places in groupby(enumerate(best, 1), lambda pair: pair[1])]
+    return [Lead(method=method, first=places[0], last=places[-1]) for method, places in runs]

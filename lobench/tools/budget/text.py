@@ -1,0 +1,94 @@
+"""Output of `lobench budget`: text and a JSON record."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, TypedDict
+
+from lobench.analysis.stats.intervals import Interval
+from lobench.core.wording import counted, one_line
+from lobench.report.tables.text import interval_cell, text_table
+from lobench.tools.budget.budget import Budgets, Lead, SearchBudget
+
+__all__ = ["BudgetRecord", "budget_record", "budget_text"]
+
+
+class IntervalRecord(TypedDict):
+    mean: float
+    lower: float
+    upper: float
+
+
+class SearchRecord(TypedDict):
+    method: str
+    num_trials: int
+    num_failed: int
+    parameters: list[str]
+    expected_best: Annotated[list[IntervalRecord], "After 1, 2, ... and all trials."]
+    fresh: Annotated[IntervalRecord, "Mean score of the best trial on seeds that chose nothing."]
+    edges: Annotated[list[str], "Parameters whose best value is the least or the largest that was tried."]
+
+
+class BudgetRecord(TypedDict):
+    """`lobench budget`: searches by the number of their trials."""
+
+    searches: list[SearchRecord]
+    leads: Annotated[list[Lead], "Who has the highest expected best, as far as all searches have trials."]
+
+
+def budget_text(found: Budgets) -> str:
+    """Returns a row for each search, a column for 1, 2, 4, ... trials, and what follows."""
+    longest = max(search.num_trials for search in found.searches)
+    columns = [2**power for power in range(longest.bit_length()) if 2**power <= longest]
+    header = ["method", "trials", *(f"best of {k}" for k in columns), "all", "fresh seeds"]
+    rows = [_row(search, columns) for search in found.searches]
+    return "\n".join([text_table([header, *rows], left={0}), "", *map(one_line, _lines(found))])
+
+
+def budget_record(found: Budgets) -> BudgetRecord:
+    """Returns what `--format json` prints."""
+    searches = [
+        SearchRecord(
+            method=one.method,
+            num_trials=one.num_trials,
+            num_failed=one.num_failed,
+            parameters=list(one.parameters),
+            expected_best=[_interval(interval) for interval in one.expected_best],
+            fresh=_interval(one.fresh),
+            edges=list(one.edges),
+        )
+        for one in found.searches
+    ]
+    return BudgetRecord(searches=searches, leads=list(found.leads))
+
+
+def _interval(found: Interval) -> IntervalRecord:
+    return IntervalRecord(mean=found.mean, lower=found.lower, upper=found.upper)
+
+
+def _row(search: SearchBudget, columns: list[int]) -> list[str]:
+    cells = [interval_cell(search.expected_best[k - 1]) if k <= search.num_trials else "" for k in columns]
+    failed = f" ({search.num_failed} failed)" if search.num_failed else ""
+    best = search.expected_best[-1].mean
+    return [search.method, f"{search.num_trials}{failed}", *cells, f"{best:.3f}", interval_cell(search.fresh)]
+
+
+def _lines(found: Budgets) -> list[str]:
+    lines = [
+        "fitness, higher is better; the expected best of k trials is over all subsets of k, on the seeds that chose: "
+        "they flatter"
+    ]
+    if len(found.searches) > 1:
+        for lead in found.leads:
+            until = "" if lead is found.leads[-1] else f" to {lead.last}"
+            lines.append(f"{lead.method} leads from {counted(lead.first, 'trial')}{until}{' on' * (not until)}")
+        if found.differ:
+            said = ", ".join(
+                f"{one.method} {counted(one.num_trials, 'trial')} of {counted(len(one.parameters), 'parameter')}"
+                for one in found.searches
+            )
+            lines.append(f"spaces or budgets differ: {said}; compare columns, and not the last one")
+    lines += [f"{search.method}: {edge}" for search in found.searches for edge in search.edges]
+    if any(not math.isnan(search.fresh.mean) for search in found.searches):
+        lines.append("fresh seeds: the mean score of the best trial, on the table's scale, on seeds that chose nothing")
+    return lines

@@ -1,0 +1,120 @@
+"""Worth of the cases of a store, or of a suite by its tuned baselines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from lobench.analysis.comparisons.summary import Findings, findings_of
+from lobench.analysis.scores.baseline_file import Baseline, find_baselines
+from lobench.analysis.scores.mean_scores import mean_score
+from lobench.analysis.scores.scales import seed_scores
+from lobench.analysis.scores.score_scale import ScoreScale
+from lobench.analysis.store.methods import read_methods
+from lobench.core.metric import Direction
+from lobench.tools.suite.worth import SuiteWorth, suite_worth
+
+__all__ = ["baseline_scores", "worth_of_baselines", "worth_of_store"]
+
+_METRIC = "train/loss"  # that baselines are tuned by
+
+
+def worth_of_store(
+    store: Path,
+    baselines: Sequence[Path] = (),
+    experiment: str | None = None,
+    *,
+    every: bool = False,
+    keep: float = 0.9,
+    difference: float = 0.05,
+) -> SuiteWorth:
+    """Returns what the cases of a store are worth, by the methods that have all of them.
+
+    A method that lacks a case is left out, and told; so is a case without a scale.
+
+    Raises:
+      StoreError: there is no store, or too little in it. UsageError: no such experiment.
+    """
+    findings = findings_of(store, baselines or None, reading=read_methods(store, experiment, every=every))
+    reading = findings.reading
+    own = {place: mean_score(subject, None, findings.scales).scores for place, subject in enumerate(reading.subjects)}
+    known = set().union(*own.values())
+    scored = [case for case, info in enumerate(reading.cases) if info.identity in known]
+    left_out = {reading.name(case): "has no scale" for case in range(len(reading.cases)) if case not in scored}
+    places = []
+    for place, scores in own.items():
+        missing = [reading.name(case) for case in scored if reading.cases[case].identity not in scores]
+        if missing:
+            left_out[reading.labels[place]] = f"has no score on {', '.join(missing)}"
+        else:
+            places.append(place)
+    return suite_worth(
+        [[own[place][reading.cases[case].identity] for case in scored] for place in places],
+        methods=[reading.labels[place] for place in places],
+        cases=[reading.name(case) for case in scored],
+        seconds=[_seconds(findings, places, case) for case in scored],
+        keep=keep,
+        difference=difference,
+        left_out=left_out,
+        where=str(store),
+    )
+
+
+def worth_of_baselines(suite: Path, *, keep: float = 0.9, difference: float = 0.05) -> SuiteWorth:
+    """Returns what the cases of a suite are worth, by the optimizers that were tuned on it, on tuned Adam's scale.
+
+    Raises:
+      StoreError: too few were. BaselineError: a file cannot be read.
+    """
+    scores, methods, cases = baseline_scores(suite)
+    return suite_worth(
+        scores,
+        methods=methods,
+        cases=cases,
+        seconds=[math.nan] * len(cases),
+        keep=keep,
+        difference=difference,
+        where=str(suite),
+    )
+
+
+def baseline_scores(suite: Path) -> tuple[list[list[dict[int, float]]], list[str], list[str]]:
+    """Returns scores by optimizer, case and seed, of the seeds that tuned Adam has too; the optimizers; the cases."""
+    files = find_baselines(suite)
+    loaded = [Baseline.load(path) for path in files]
+    cases = [name for name in loaded[0].cases if all(name in one.cases for one in loaded)] if loaded else []
+    scores = []
+    for baseline in loaded:
+        row = []
+        for name in cases:
+            adam, case = loaded[0].cases[name], baseline.cases[name]
+            scale = ScoreScale.of_baseline(
+                _METRIC,
+                Direction.MIN,
+                untrained=adam.untrained[_METRIC],
+                tuned=adam.tuned[_METRIC],
+                starts=adam.starts[_METRIC],
+                curve=adam.curves[_METRIC],
+                declared=adam.scale or "",
+                minimum=adam.minimum,
+            )
+            starts = dict(zip(adam.seeds, adam.starts[_METRIC], strict=True))
+            finals = dict(zip(case.seeds, case.tuned[_METRIC], strict=True))
+            common = {seed: value for seed, value in finals.items() if seed in starts}
+            row.append(seed_scores(common, {seed: starts[seed] for seed in common}, (), scale))
+        scores.append(row)
+    return scores, [file.stem for file in files], [name.partition(":")[2] or name for name in cases]
+
+
+def _seconds(findings: Findings, places: Sequence[int], case: int) -> float:
+    """Returns the seconds that one seed takes, without compiling: the median over methods; NaN of imports."""
+    found = []
+    for place in places:
+        cell = findings.reading.cell(place, case)
+        curves = {id(one): one for one, _ in cell.sources.values()}.values() if cell is not None else ()
+        if num_seeds := sum(len(one.seeds) for one in curves):
+            found.append(sum(one.wall_seconds for one in curves) / num_seeds)
+    return float(np.median(found)) if found and any(found) else math.nan

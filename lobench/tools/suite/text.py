@@ -1,0 +1,223 @@
+"""Output of `lobench suite`: text, a JSON record, a page."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, TypedDict
+
+from lobench.core.errors import StoreError
+from lobench.core.wording import counted, one_line, one_line_of
+from lobench.engine.whole_file import write_whole
+from lobench.report.charts.sections import Figure
+from lobench.report.charts.svg import Chart, Series
+from lobench.report.page.templates import rendered
+from lobench.report.tables.text import text_table
+from lobench.tools.suite.worth import CaseWorth, Subset, SuiteWorth
+
+__all__ = ["SuiteRecord", "suite_record", "suite_text", "write_suite_page"]
+
+_ALIKE = 0.05
+_COLUMNS = ["case", "signal", "noise", "signal/noise", "own", "seconds a seed", "seeds", ""]
+_SIZES = ["cases", "rank correlation", "95% of splits", "cost", "with"]
+
+
+class CaseRecord(TypedDict):
+    name: str
+    signal: Annotated[float, "Spread of the methods' means, less what noise adds."]
+    noise: Annotated[float, "Spread of a seed's score within a method."]
+    signal_to_noise: float
+    p_value: Annotated[float, "That all methods are alike on the case."]
+    tells: Annotated[bool, "Whether they differ by more than seeds do."]
+    correlation: Annotated[float, "Of the methods' means with those over the other cases."]
+    own: Annotated[float, "Share of the signal that the other cases do not predict."]
+    seconds: Annotated[float, "Of one seed."]
+    num_seeds: Annotated[int | None, "That the difference needs on this case alone."]
+
+
+class SubsetRecord(TypedDict):
+    cases: list[str]
+    rank_correlation: Annotated[float, "With the whole suite, on methods that did not choose."]
+    lower: float
+    upper: float
+    share_of_cost: float
+
+
+class SuiteRecord(TypedDict):
+    """`lobench suite`: what each case of a suite is worth."""
+
+    methods: list[str]
+    cases: list[CaseRecord]
+    subsets: Annotated[list[SubsetRecord], "By size; the last one is all cases."]
+    chosen: Annotated[list[str] | None, "The smallest subset that keeps the order of methods."]
+    keep: float
+    num_splits: int
+    difference: Annotated[float, "Of two mean scores, that is to be found."]
+    num_seeds: int | None
+    num_seeds_of_chosen: int | None
+    left_out: Annotated[dict[str, str], "Methods and cases, and why."]
+
+
+def suite_text(found: SuiteWorth) -> str:
+    """Returns the cases, the subsets and what follows."""
+    cases = text_table([_COLUMNS, *map(_case_row, found.cases)], left={0, 7})
+    subsets = text_table([_SIZES, *_subset_rows(found)], left={4})
+    return "\n".join([_title(found), "", cases, "", subsets, "", *map(one_line, _lines(found))])
+
+
+def suite_record(found: SuiteWorth) -> SuiteRecord:
+    """Returns what `--format json` prints."""
+    names = [case.name for case in found.cases]
+    cases = [
+        CaseRecord(
+            name=case.name,
+            signal=case.signal,
+            noise=case.noise,
+            signal_to_noise=case.signal_to_noise,
+            p_value=case.p_value,
+            tells=tells(case),
+            correlation=case.correlation,
+            own=case.own,
+            seconds=case.seconds,
+            num_seeds=case.num_seeds,
+        )
+        for case in found.cases
+    ]
+    subsets = [
+        SubsetRecord(
+            cases=[names[case] for case in one.cases],
+            rank_correlation=one.rank_correlation,
+            lower=one.lower,
+            upper=one.upper,
+            share_of_cost=one.share_of_cost,
+        )
+        for one in found.subsets
+    ]
+    return SuiteRecord(
+        methods=list(found.methods),
+        cases=cases,
+        subsets=subsets,
+        chosen=None if found.chosen is None else subsets[found.chosen]["cases"],
+        keep=found.keep,
+        num_splits=found.num_splits,
+        difference=found.difference,
+        num_seeds=found.num_seeds,
+        num_seeds_of_chosen=found.num_seeds_of_chosen,
+        left_out=dict(found.left_out),
+    )
+
+
+def write_suite_page(found: SuiteWorth, output: Path) -> None:
+    """Writes the page, whole or not at all: self-contained, with plots."""
+    text = rendered(
+        "suite.html",
+        folder=Path(__file__).parent,
+        title="What the cases of a suite are worth",
+        subtitle=_title(found),
+        lines=_lines(found),
+        tables=[
+            ("Cases", _COLUMNS, list(map(_case_row, found.cases))),
+            ("Subsets", _SIZES, _subset_rows(found)),
+        ],
+        figures=[_signal_figure(found), _subset_figure(found)],
+    )
+    with one_line_of(OSError, StoreError, "cannot write the page", where=output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(output, text)
+
+
+def tells(case: CaseWorth) -> bool:
+    """Says whether the methods differ on a case by more than seeds do."""
+    return not case.p_value > _ALIKE
+
+
+def _title(found: SuiteWorth) -> str:
+    return f"{counted(len(found.cases), 'case')} by {counted(len(found.methods), 'method')}"
+
+
+def _case_row(case: CaseWorth) -> list[str]:
+    ratio = f"{case.signal_to_noise:.3g}"
+    seconds = "-" if math.isnan(case.seconds) else f"{case.seconds:.3g}"
+    seeds = "-" if case.num_seeds is None else str(case.num_seeds)
+    told = "" if tells(case) else f"tells nothing (p = {case.p_value:.2g})"
+    return [case.name, f"{case.signal:.3f}", f"{case.noise:.3f}", ratio, f"{case.own:.0%}", seconds, seeds, told]
+
+
+def _subset_rows(found: SuiteWorth) -> list[list[str]]:
+    rows = []
+    for size, one in enumerate(found.subsets, 1):
+        bounds = f"[{one.lower:.3f}, {one.upper:.3f}]"
+        added = found.cases[one.cases[-1]].name
+        rows.append([str(size), f"{one.rank_correlation:.3f}", bounds, _cost(one), f"{'+ ' * (size > 1)}{added}"])
+    return rows
+
+
+def _cost(one: Subset) -> str:
+    return "-" if math.isnan(one.share_of_cost) else f"{one.share_of_cost:.0%}"
+
+
+def _lines(found: SuiteWorth) -> list[str]:
+    whole = found.subsets[-1]
+    if found.chosen is None:
+        kept = f"no smaller subset keeps the order of methods (rank correlation {found.keep:g} in 95 of 100 splits)"
+        lines = [kept]
+    else:
+        one = found.subsets[found.chosen]
+        names = ", ".join(found.cases[case].name for case in one.cases)
+        lines = [
+            f"{counted(len(one.cases), 'case')} of {len(whole.cases)} keep the order of methods: {names}; "
+            f"rank correlation {one.rank_correlation:.3f} [{one.lower:.3f}, {one.upper:.3f}] on methods that did not "
+            f"choose them" + ("" if math.isnan(one.share_of_cost) else f", at {_cost(one)} of the cost")
+        ]
+    needed = _seeds(found.num_seeds, "all cases")
+    if found.chosen is not None:
+        needed += f", {_seeds(found.num_seeds_of_chosen, 'the subset')}"
+    lines.append(f"a difference of {found.difference:g} between two mean scores needs {needed}")
+    silent = [case.name for case in found.cases if not tells(case)]
+    if silent:
+        lines.append(f"methods do not differ by more than seeds do on {', '.join(silent)}")
+    lines += [f"left out: {name} {why}" for name, why in found.left_out.items()]
+    return lines
+
+
+def _seeds(count: int | None, over: str) -> str:
+    return f"more seeds than are feasible over {over}" if count is None else f"{counted(count, 'seed')} over {over}"
+
+
+def _signal_figure(found: SuiteWorth) -> Figure:
+    order = sorted(found.cases, key=lambda case: case.signal_to_noise)
+    places = [float(place) for place in range(len(order))]
+    series = (
+        Series(label="signal", x=[case.signal for case in order], y=places, style="s1", dots=True, line=False),
+        Series(label="noise", x=[case.noise for case in order], y=places, style="s2", dots=True, line=False),
+    )
+    chart = Chart(
+        title="Signal and noise",
+        description="Spread between methods, and between seeds of one method, of each case.",
+        x_label="standard deviation of scores",
+        y_label="",
+        series=series,
+        y_names=tuple(case.name for case in order),
+        height=max(160, 26 * len(order) + 60),
+    )
+    return Figure(chart=chart, title="Signal and noise", note="The case at the top tells methods apart best.")
+
+
+def _subset_figure(found: SuiteWorth) -> Figure:
+    series = Series(
+        label="rank correlation",
+        x=[float(len(one.cases)) for one in found.subsets],
+        y=[one.rank_correlation for one in found.subsets],
+        lower=[one.lower for one in found.subsets],
+        upper=[one.upper for one in found.subsets],
+        dots=True,
+    )
+    chart = Chart(
+        title="Subsets",
+        description="Rank correlation of subsets with the whole suite, on methods that did not choose them.",
+        x_label="cases",
+        y_label="rank correlation",
+        series=(series,),
+    )
+    note = f"On methods that did not choose; mean and 95% of {found.num_splits} splits."
+    return Figure(chart=chart, title="Subsets", note=note)

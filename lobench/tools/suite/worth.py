@@ -1,0 +1,299 @@
+"""Worth of the cases of a suite: signal to noise, redundancy, subsets that keep the order of methods, seeds needed.
+
+Signal and noise as Heineman et al. (arXiv 2508.13144) define them for benchmarks of language models: the spread between
+methods over the spread within one. Here that is between seeds, after what a seed does to all methods alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import fdtrc
+from scipy.stats import rankdata
+
+from lobench.analysis.stats.t_distribution import t_isf
+from lobench.core.errors import StoreError
+
+__all__ = [
+    "LEAST_METHODS",
+    "CaseWorth",
+    "Subset",
+    "SuiteWorth",
+    "noise_of",
+    "seeds_needed",
+    "subsets_of",
+    "suite_worth",
+]
+
+LEAST_METHODS = 6  # three to choose on, three to judge on
+_MOST_SEEDS = 100_000
+_POWER = 0.8
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseWorth:
+    """What a case tells of methods, and what it costs.
+
+    Attributes:
+      signal: Standard deviation of the methods' means, less what noise adds to it.
+      noise: Standard deviation of a seed's score within a method.
+      p_value: That all methods are alike on it, an F test; NaN with one seed.
+      correlation: Of the methods' means with their means over the other cases; NaN where the case tells none apart.
+      seconds: Of one seed, the median over methods; NaN where nobody measured it.
+      num_seeds: That a difference of `SuiteWorth.difference` needs on this case alone; None: more than are feasible.
+    """
+
+    name: str
+    signal: float
+    noise: float
+    p_value: float
+    correlation: float
+    seconds: float
+    num_seeds: int | None
+
+    @property
+    def signal_to_noise(self) -> float:
+        return self.signal / self.noise if self.noise > 0 else math.inf if self.signal > 0 else 0.0
+
+    @property
+    def own(self) -> float:
+        """The share of its variance between methods that the other cases do not predict."""
+        return 1.0 if math.isnan(self.correlation) else 1.0 - self.correlation**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subset:
+    """The cases that keep the order of methods best, of those with one case less and one more.
+
+    Attributes:
+      cases: Places, in the order in which they were chosen on all methods.
+      rank_correlation: Spearman's, of the mean over them with the mean over all cases, on methods that did not choose
+        them: the mean over splits.
+      lower, upper: Bounds of it in 95 of 100 splits.
+      share_of_cost: Of the whole suite's seconds; NaN where they are not known.
+    """
+
+    cases: tuple[int, ...]
+    rank_correlation: float
+    lower: float
+    upper: float
+    share_of_cost: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteWorth:
+    """What a store says of its suite.
+
+    Attributes:
+      subsets: By size; the last one is all cases.
+      chosen: Place of the smallest subset whose lower bound is at least `keep`; None: no smaller one is enough.
+      difference: Of two methods' mean scores, that is to be found.
+      num_seeds: That finding it needs over all cases, in 80 of 100 comparisons at a level of 5%, by pairs of seeds.
+      num_seeds_of_chosen: Likewise over the chosen subset.
+      left_out: Methods and cases that are not in it, by name, and why.
+    """
+
+    methods: tuple[str, ...]
+    cases: tuple[CaseWorth, ...]
+    subsets: tuple[Subset, ...]
+    chosen: int | None
+    keep: float
+    difference: float
+    num_splits: int
+    num_seeds: int | None
+    num_seeds_of_chosen: int | None
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+def suite_worth(
+    scores: Sequence[Sequence[Mapping[int, float]]],
+    *,
+    methods: Sequence[str],
+    cases: Sequence[str],
+    seconds: Sequence[float],
+    keep: float = 0.9,
+    difference: float = 0.05,
+    num_splits: int = 200,
+    left_out: Mapping[str, str] | None = None,
+    where: str = "",
+) -> SuiteWorth:
+    """Returns what the cases are worth.
+
+    Args:
+      scores: By method and case: scores by seed.
+      seconds: Of one seed of each case.
+      keep: Rank correlation that a subset must keep.
+      difference, left_out: See `SuiteWorth`.
+      where: What errors name.
+    Raises:
+      StoreError: there are fewer than six methods, or fewer than two cases.
+    """
+    if len(methods) < LEAST_METHODS or len(cases) < 2:
+        raise StoreError(
+            "too little to judge a suite by",
+            where=where,
+            got=f"{len(methods)} methods with scores on the same {len(cases)} cases",
+            expected=f"at least {LEAST_METHODS} methods and 2 cases",
+            next_step="evaluate more optimizers on it: `lobench run` with one method each",
+        )
+    means = np.array([[np.mean(list(cell.values())) for cell in row] for row in scores])
+    noises = [noise_of([row[case] for row in scores]) for case in range(len(cases))]
+    worths = tuple(
+        _case_worth(name, case, means, scores, noises[case], seconds[case], difference)
+        for case, name in enumerate(cases)
+    )
+    subsets = subsets_of(means, np.asarray(seconds, np.float64), num_splits=num_splits)
+    enough = (place for place, subset in enumerate(subsets[:-1]) if subset.lower >= keep)
+    chosen = next(enough, None)
+    return SuiteWorth(
+        methods=tuple(methods),
+        cases=worths,
+        subsets=subsets,
+        chosen=chosen,
+        keep=keep,
+        difference=difference,
+        num_splits=num_splits,
+        num_seeds=seeds_needed(_noise_of_mean(noises), difference),
+        num_seeds_of_chosen=None
+        if chosen is None
+        else seeds_needed(_noise_of_mean([noises[case] for case in subsets[chosen].cases]), difference),
+        left_out=left_out or {},
+    )
+
+
+def _noise_of_mean(noises: Sequence[float]) -> float:
+    """Returns the noise of one seed's mean over cases, whose noises are independent."""
+    return math.sqrt(sum(noise**2 for noise in noises)) / len(noises)
+
+
+def noise_of(cells: Sequence[Mapping[int, float]]) -> float:
+    """Returns the standard deviation of a score within a method, less what a seed does to all methods; NaN: one seed.
+
+    Args:
+      cells: Scores by seed, of each method on one case.
+    """
+    common = sorted(set.intersection(*(set(cell) for cell in cells)))
+    if len(common) > 1:
+        table = np.array([[cell[seed] for seed in common] for cell in cells])
+        rest = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
+        return math.sqrt((rest**2).sum() / ((len(cells) - 1) * (len(common) - 1)))
+    degrees = sum(len(cell) - 1 for cell in cells)
+    squares = sum(np.var(list(cell.values())) * len(cell) for cell in cells)
+    return math.sqrt(squares / degrees) if degrees else math.nan
+
+
+def seeds_needed(noise: float, difference: float, *, alpha: float = 0.05) -> int | None:
+    """Returns the pairs of seeds in which a paired t test finds a difference in 80 of 100 cases; None: too many."""
+    spread = math.sqrt(2.0) * noise
+    if math.isnan(spread):
+        return None
+    low, high = 2, _MOST_SEEDS
+    if not _is_found(high, spread, difference, alpha):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _is_found(middle, spread, difference, alpha) else (middle + 1, high)
+    return low
+
+
+def _is_found(count: int, spread: float, difference: float, alpha: float) -> bool:
+    bound = t_isf(alpha / 2, count - 1) + t_isf(1 - _POWER, count - 1)
+    return bound * spread <= difference * math.sqrt(count)
+
+
+def _case_worth(
+    name: str,
+    case: int,
+    means: _Floats,
+    scores: Sequence[Sequence[Mapping[int, float]]],
+    noise: float,
+    seconds: float,
+    difference: float,
+) -> CaseWorth:
+    counts = np.array([len(row[case]) for row in scores], np.float64)
+    total = float(np.var(means[:, case], ddof=1))
+    of_means = noise**2 * float(np.mean(1.0 / counts))
+    signal = math.sqrt(max(0.0, total - (0.0 if math.isnan(noise) else of_means)))
+    degrees = (len(means) - 1) * (float(counts.min()) - 1)
+    p_value = math.nan
+    if degrees > 0 and of_means > 0:
+        p_value = float(fdtrc(len(means) - 1, degrees, total / of_means))
+    elif degrees > 0:
+        p_value = 0.0 if total > 0 else 1.0
+    return CaseWorth(
+        name=name,
+        signal=signal,
+        noise=noise,
+        p_value=p_value,
+        correlation=_correlation(means[:, case], np.delete(means, case, axis=1).mean(axis=1)),
+        seconds=seconds,
+        num_seeds=seeds_needed(noise, difference),
+    )
+
+
+def _correlation(a: _Floats, b: _Floats) -> float:
+    a, b = a - a.mean(), b - b.mean()
+    size = math.sqrt(float(a @ a) * float(b @ b))
+    return float(a @ b) / size if size > 0 else math.nan
+
+
+def _correlations(each: _Floats, whole: _Floats) -> _Floats:
+    """Returns the correlation of each column with one: float64[n]; 0 where one of the two tells nothing apart."""
+    each, whole = each - each.mean(axis=0), whole - whole.mean()
+    sizes = np.sqrt((each**2).sum(axis=0) * (whole @ whole))
+    return np.where(sizes > 0, (each.T @ whole) / np.where(sizes > 0, sizes, 1.0), 0.0)
+
+
+def _rank_correlations(each: _Floats, whole: _Floats) -> _Floats:
+    """Returns Spearman's likewise."""
+    return _correlations(rankdata(each, axis=0), rankdata(whole))
+
+
+def subsets_of(means: _Floats, seconds: _Floats | None = None, *, num_splits: int) -> tuple[Subset, ...]:
+    """Chooses subsets of each size on half of the methods and judges them on the other half, for each split.
+
+    Args:
+      means: float64[num_methods, num_cases].
+      seconds: Of one seed of each case; None: all cost the same.
+    """
+    seconds = np.ones(means.shape[1]) if seconds is None else seconds
+    rng, half = np.random.default_rng(0), len(means) // 2
+    kept = []
+    for _ in range(num_splits):
+        order = rng.permutation(len(means))
+        path, others = _path(means[order[:half]]), means[order[half:]]
+        kept.append(_rank_correlations(_running_means(others[:, path]), others.mean(axis=1)))
+    judged, path = np.array(kept), _path(means)
+    return tuple(
+        Subset(
+            cases=tuple(path[: size + 1]),
+            rank_correlation=float(judged[:, size].mean()),
+            lower=float(np.quantile(judged[:, size], 0.025)),
+            upper=float(np.quantile(judged[:, size], 0.975)),
+            share_of_cost=float(seconds[path[: size + 1]].sum() / seconds.sum()),
+        )
+        for size in range(len(path))
+    )
+
+
+def _path(means: _Floats) -> list[int]:
+    """Returns the cases, each the one whose mean with those before it orders the methods most as all cases do.
+
+    Of equal orders the one wins whose means lie closer to those over all cases.
+    """
+    whole, left, path = means.mean(axis=1), list(range(means.shape[1])), list[int]()
+    while left:
+        each = (means[:, path].sum(axis=1, keepdims=True) + means[:, left]) / (len(path) + 1)
+        orders, close = _rank_correlations(each, whole).round(9), _correlations(each, whole)
+        path.append(left.pop(int(np.lexsort((close, orders))[-1])))
+    return path
+
+
+def _running_means(columns: _Floats) -> _Floats:
+    """Returns the mean of the first column, of the first two, and so on."""
+    return columns.cumsum(axis=1) / np.arange(1, columns.shape[1] + 1)

@@ -1,0 +1,56 @@
+"""The expected best of k trials: against all subsets, and how often its interval holds."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lobench.analysis.stats.expected_best import SHARE_WITH_INTERVAL, expected_best
+
+
+@given(st.lists(st.floats(-3, 3), min_size=1, max_size=7))
+def test_it_is_the_mean_over_all_subsets(values: list[float]) -> None:
+    for k, found in enumerate(expected_best(values), 1):
+        assert found.mean == pytest.approx(np.mean([max(some) for some in combinations(values, k)]), abs=1e-9)
+
+
+def test_a_trial_that_failed_is_as_bad_as_the_worst() -> None:
+    assert [one.mean for one in expected_best([1.0, math.nan, 2.0])] == [
+        one.mean for one in expected_best([1.0, 1.0, 2.0])
+    ]
+    assert math.isnan(expected_best([math.nan])[0].mean) and expected_best([]) == []
+
+
+def test_the_interval_is_the_jackknifes() -> None:
+    values = np.random.default_rng(0).standard_normal(30)
+    k = 4
+    without = [expected_best(np.delete(values, place))[k - 1].mean for place in range(30)]
+    error = math.sqrt(29 / 30 * np.sum((np.array(without) - np.mean(without)) ** 2))
+    found = expected_best(values)[k - 1]
+    assert found.upper - found.mean == pytest.approx(2.04523 * error, rel=1e-4)
+    assert math.isnan(expected_best(values)[int(30 * SHARE_WITH_INTERVAL)].lower), "beyond a fifth of the trials"
+
+
+@pytest.mark.parametrize("world", ["normal", "ceiling", "failures"])
+@pytest.mark.parametrize("count", [20, 60])
+def test_the_interval_holds_in_90_to_99_of_100_searches(world: str, count: int) -> None:
+    """The allowance of four points is what 400 searches leave open."""
+    rng = np.random.default_rng(1)
+
+    def draw(num: int) -> np.ndarray:
+        if world == "normal":
+            return rng.standard_normal((num, count))
+        if world == "ceiling":
+            return rng.beta(5, 1, (num, count))
+        return np.where(rng.random((num, count)) < 0.4, -1.0, rng.beta(2, 4, (num, count)))
+
+    searches, many = [expected_best(row) for row in draw(400)], draw(20_000)
+    for k in (1, count // 10, count // 5):
+        truth = many[:, :k].max(axis=1).mean()
+        held = np.mean([one[k - 1].lower <= truth <= one[k - 1].upper for one in searches])
+        assert 0.86 <= held <= 0.99

@@ -1,0 +1,65 @@
+"""`lobench budget` on a store that `lobench run` made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import lobench
+from tiny import make_suite
+
+SEARCHES = """
+Experiment.suites = ["tiny"]
+rates/Method.optimizer = @sgd()
+rates/Method.search = @grid()
+rates/sgd.learning_rate = @few/Discrete()
+few/Discrete.values = [0.001, 0.01, 0.1]
+both/Method.optimizer = @momentum()
+both/Method.search = @grid()
+both/momentum.learning_rate = @more/Discrete()
+both/momentum.decay = @decay/Discrete()
+more/Discrete.values = [0.001, 0.01, 0.1]
+decay/Discrete.values = [0.0, 0.5]
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("searched")
+    make_suite(found)
+    (found / "x.gin").write_text(SEARCHES)
+    done = lobench("run", "x.gin", "--store", "store", "--workers", "1", "--executor", "inline", cwd=found)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return found
+
+
+def test_searches_are_shown_after_as_many_trials_as_the_others(folder: Path) -> None:
+    said = lobench("budget", "store", cwd=folder)
+    assert said.returncode == 0, said.stderr
+    assert "best of 1" in said.stdout and "best of 4" in said.stdout
+    assert "leads from 1 trial" in said.stdout
+    assert "spaces or budgets differ: both 6 trials of 2 parameters, rates 3 trials of 1 parameter" in said.stdout
+
+
+def test_an_optimum_on_the_edge_is_said_here_and_in_the_table(folder: Path) -> None:
+    line = "rates: the best sgd.learning_rate, 0.1, is the largest that was tried"
+    assert line in lobench("budget", "store", cwd=folder).stdout
+    assert line in lobench("results", "--store", "store", "--by", "method", cwd=folder).stdout
+
+
+def test_the_record_has_all_numbers(folder: Path) -> None:
+    found = json.loads(lobench("budget", "store", "--format", "json", cwd=folder).stdout)
+    both, rates = found["searches"]
+    assert (rates["num_trials"], both["num_trials"]) == (3, 6)
+    means = [one["mean"] for one in both["expected_best"]]
+    assert means == sorted(means), "more trials find no less"
+    assert found["leads"][0]["first"] == 1 and found["leads"][-1]["last"] == 3
+
+
+def test_a_store_without_a_search_says_so(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "y.gin").write_text("Experiment.suites = ['tiny']\na/Method.optimizer = @sgd()\n")
+    make_suite(tmp_path)
+    lobench("run", "y.gin", "--store", "store", "--workers", "1", "--executor", "inline", cwd=tmp_path)
+    done = lobench("budget", "store", cwd=tmp_path)
+    assert done.returncode == 2 and "no search has a trial with a fitness; a search is a method with" in done.stderr
