@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Annotated, Any, TypeAlias, TypedDict
 
 from lobench.analysis.stats.intervals import IntervalMethod
-from lobench.analysis.tables.table import Entry, Line, Panel, Tabulated
+from lobench.analysis.tables.table import Entry, Line, Panel, Tabulated, cell_text
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.wording import one_line
 from lobench.report.tables.text import text_table
@@ -45,43 +44,16 @@ def method_text(found: Tabulated) -> str:
         header = [panel.title, *(_heading(column.label, column.group) for column in found.columns)]
         rows = [[_heading(line.heading.label, line.heading.group), *_texts(line, panel, found)] for line in panel.lines]
         parts.append(text_table([header, *rows], left={0}))
-    notes = [f"{label}: {text}" for label, text in found.legend]
-    notes += [f"*: {found.bold}"] if any(entry.is_bold for entry in _entries(found)) else []
-    return "\n\n".join([*parts, "\n".join(map(one_line, [*notes, *found.notes]))]).rstrip()
+    return "\n\n".join([*parts, "\n".join(map(one_line, found.footnotes()))]).rstrip()
 
 
 def _heading(label: str, group: str) -> str:
     return f"{group}: {label}" if group else label
 
 
-def _entries(found: Tabulated) -> Iterator[Entry]:
-    for panel in found.panels:
-        for line in panel.lines:
-            yield from (entry for entry in line.entries if entry is not None)
-
-
 def _texts(line: Line, panel: Panel, found: Tabulated) -> list[str]:
-    texts = [_text(entry, panel.digits) for entry in line.entries]
+    texts = [cell_text(entry, panel.digits) for entry in line.entries]
     return texts + [""] * (len(found.columns) - len(texts))
-
-
-def _text(entry: Entry | None, digits: int | None) -> str:
-    if entry is None:
-        return "-"
-    digits = None if entry.is_score else digits
-    searched = "" if math.isnan(entry.searched) else f" {_number(entry.searched, digits)}"
-    mark = f"{searched} (s)" * entry.is_searched
-    if entry.num_lost:
-        return f"diverged ({entry.num_lost}/{entry.num_seeds}){mark}"
-    found = entry.interval
-    text = _number(found.mean, digits) + "*" * entry.is_bold
-    if not math.isnan(found.upper):
-        text += f" [{_number(found.lower, digits)}, {_number(found.upper, digits)}]"
-    return text + mark
-
-
-def _number(value: float, digits: int | None) -> str:
-    return f"{value:.3f}" if digits is None else f"{value:.{digits}g}"
 
 
 def method_records(found: Tabulated) -> MethodRecords:
@@ -126,7 +98,7 @@ def method_panels(found: Tabulated) -> list[dict[str, Any]]:
                     "cells": [
                         {"text": text, "bold": entry is not None and entry.is_bold, "value": _value(entry)}
                         for text, entry in zip(
-                            (_text(entry, panel.digits) for entry in line.entries), line.entries, strict=True
+                            (cell_text(entry, panel.digits) for entry in line.entries), line.entries, strict=True
                         )
                     ],
                 }

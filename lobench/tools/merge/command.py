@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TypedDict
 
 import click
 
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.output import emit, format_option
-from lobench.engine.store.merge import Merged, merge_stores
 
-__all__ = ["MergeRecord", "merge"]
-
-
-class MergeRecord(TypedDict):
-    """`lobench merge`: what became of each store."""
-
-    output: Path
-    stores: list[Merged]
+__all__ = ["merge"]
 
 
 @click.command(
@@ -31,9 +22,11 @@ Exit codes: 0, 1 there were conflicts, 2 usage."""
 )
 @click.argument("stores", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="STORE...")
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Store to add to; made if not there.")
-@format_option("text", "json", prints={"merge": f"{__name__}:MergeRecord"})
+@format_option("text", "json", prints={"merge": "lobench.engine.store.merge:MergeRecord"})
 def merge(stores: tuple[Path, ...], output: Path, kind: str) -> None:
     """Put several stores into one. Conflicts are named; nothing is overwritten, and STOREs are only read."""
+    from lobench.engine.store.merge import MergeRecord, merge_stores
+
     found = merge_stores(list(stores), output, on_problem=click.echo)
     for merged in found:
         conflicts = len(merged.conflicts)
