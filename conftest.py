@@ -58,7 +58,7 @@ _LONG = frozenset(
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    if item.nodeid.partition("[")[0] in _LONG:
+    if not _LONG.isdisjoint((item.nodeid, item.nodeid.partition("[")[0])):
         item.add_marker("long")
 
 

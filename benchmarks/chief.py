@@ -106,7 +106,7 @@ def _rate(quick: bool, *, slow_disk: bool = False) -> Rounds:
 
 def _growth(quick: bool, figure: str) -> Rounds:
     """Returns a figure at many evaluations over the same at 1,000."""
-    many = 4_000 if quick else 10_000
+    many = 2_000 if quick else 10_000
     ratios = [getattr(_Run(many), figure) / getattr(_Run(1_000), figure) for _ in range(1 if quick else 3)]
     names = {"rate": "evaluations a second from the first record to the end", "megabytes": "most memory of the chief"}
     return Rounds(what=f"{names[figure]}: at {many:,} over at 1,000", ratios=ratios)

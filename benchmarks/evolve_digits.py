@@ -119,7 +119,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="Where what is compared goes; the same command goes on from there.")
     parser.add_argument("runs", type=Path, nargs="+", help="Stores of `lobench evolve`, a meta-training run each.")
+    parser.add_argument("--quick", action="store_true", help="A few steps: nothing is measured by them.")
     arguments = parser.parse_args()
+    global PARAMS
+    PARAMS = ("Case.num_inner_steps = 5", *PARAMS) if arguments.quick else PARAMS
     folder, runs = arguments.folder, arguments.runs
     adam_leaves = {"one_minus_beta1": math.log(0.1), "one_minus_beta2": math.log(0.001), "log_epsilon": math.log(1e-8)}
     evolved = curves(write_thetas(runs, folder / "evolved"))

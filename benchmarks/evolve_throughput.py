@@ -1,6 +1,6 @@
 """What the machinery of `lobench evolve` gives on small digits networks, AdafacMLPLOpt, 100 inner steps.
 
-    python benchmarks/evolve_throughput.py             # all, minutes; --quick: fewer rounds and generations
+    python benchmarks/evolve_throughput.py             # all, minutes; --quick: nothing is measured
     python benchmarks/evolve_throughput.py programs    # one part: programs, runs, workers, bytes
     python benchmarks/evolve_throughput.py programs --threads 2    # on the wall: wants a quiet machine
 
@@ -44,9 +44,9 @@ _parser.add_argument("--threads")
 OPTIONS = _parser.parse_args()
 THREADS = int(os.environ["NPROC"])
 CONFIG = Path(__file__).resolve().parents[1] / "examples" / "evolve" / "digits_es.gin"
-WIDTHS = (1, 4, 16, 32)
-ROUNDS = 3 if OPTIONS.quick else 7
-GENERATIONS = 5 if OPTIONS.quick else 20
+WIDTHS = (1, 4) if OPTIONS.quick else (1, 4, 16, 32)
+ROUNDS = 1 if OPTIONS.quick else 7
+GENERATIONS = 2 if OPTIONS.quick else 20
 HALF = "AntitheticES.num_pairs = 32"  # as many blocks of 16 as four workers take
 # A theta of a million numbers: a task's own initial parameters.
 LARGE = (
@@ -82,7 +82,8 @@ class Counted:
 
 
 def experiment(folder: Path, *params: str) -> Evolution:
-    return plan(CONFIG, folder=folder, scopes=[], seed=0, gin_params=params)
+    quick = ("Case.num_inner_steps = 1", "AntitheticES.num_pairs = 8") if OPTIONS.quick else ()
+    return plan(CONFIG, folder=folder, scopes=[], seed=0, gin_params=(*params, *quick))
 
 
 def members_per_second(folder: Path) -> None:

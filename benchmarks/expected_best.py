@@ -30,7 +30,9 @@ def main() -> None:
     """Prints a row for each law and number of trials: k = 1, a tenth and a fifth of them."""
     num_searches = int(sys.argv[sys.argv.index("--searches") + 1]) if "--searches" in sys.argv else 2000
     rng = np.random.default_rng(0)
-    print("| fitness of a trial | trials | k = 1 | a tenth | a fifth |", "| --- | ---: | ---: | ---: | ---: |", sep="\n")
+    print(
+        "| fitness of a trial | trials | k = 1 | a tenth | a fifth |", "| --- | ---: | ---: | ---: | ---: |", sep="\n"
+    )
     for law in ("normal", "a ceiling, beta(5, 1)", "a long lower tail", "40% fail", "a long upper tail"):
         for count in (20, 60):
             many = _draw(law, (20_000, count), rng)

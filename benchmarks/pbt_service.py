@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import multiprocessing
 import subprocess
 import sys
@@ -134,9 +135,10 @@ def main() -> None:
     arguments = parser.parse_args()
     trials, population = arguments.trials, arguments.population
     context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         process, address = serve(folder, trials, population)
+        stack.callback(process.kill)
         results = context.Queue()
         count = arguments.clients // PROCESSES
         workers = [

@@ -1,4 +1,4 @@
-"""Ten subjects on suites/quick: what gates are tried on; `python benchmarks/quick_subjects.py` writes the file.
+"""Ten subjects on suites/quick: what gates are tried on; `python benchmarks/quick_subjects.py [FILE [CASE]]` writes it.
 
 Adam at multiples of each case's tuned learning rate: by case the metrics' values of four seeds at step 0 and at the
 end, null where a seed diverged.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 from gate_rates import SUBJECTS, SUITE
@@ -30,7 +32,8 @@ def _numbers(values: np.ndarray) -> list[float | None]:
 def main() -> None:
     found: dict[str, dict[str, dict[str, dict[str, list[float | None]]]]] = {}
     baseline = Baseline.load(baseline_path(SUITE, "adam", "velo"))
-    for spec in specs_in(SUITE):
+    file, *cases = sys.argv[1:] or [SUBJECTS]
+    for spec in (one for one in specs_in(SUITE) if one.scope in (cases or [one.scope])):
         case = baseline.cases[case_key(spec, SUITE)]
         tuned = case.grid[case.best[0]].values["learning_rate"]
         points = tuple({"learning_rate": tuned * factor} for factor in FACTORS)
@@ -49,7 +52,7 @@ def main() -> None:
         + "\n }"
         for name, cells in found.items()
     ]
-    SUBJECTS.write_text("{\n " + ",\n ".join(lines) + "\n}\n", encoding="utf-8")
+    Path(file).write_text("{\n " + ",\n ".join(lines) + "\n}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

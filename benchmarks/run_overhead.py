@@ -36,7 +36,7 @@ def _lobench(folder: Path, *words: str) -> None:
 
 def _overhead(quick: bool) -> Rounds:
     """Returns the time of a run over that of a watch, into a new store each."""
-    num_checkpoints, steps = (8, 1_000) if quick else (16, 2_000)
+    num_checkpoints, steps = (2, 100) if quick else (16, 2_000)
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         suite, run, stores = root / "suite", root / "run", (root / f"store{i}" for i in itertools.count())
@@ -59,7 +59,7 @@ def _overhead(quick: bool) -> Rounds:
             what,
             lambda: _lobench(root, "run", str(root / "x.gin"), "--store", str(next(stores))),
             lambda: _lobench(root, *watch, "--store", str(next(stores))),
-            3 if quick else 7,
+            1 if quick else 7,
         )
 
 

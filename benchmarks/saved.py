@@ -40,7 +40,7 @@ def _of_saves(quick: bool) -> Rounds:
 
 def _rounds(quick: bool, *, is_against_none: bool) -> Rounds:
     assert claim_backend(1)
-    num_steps, num_seeds = (100_000 if quick else 400_000), 4  # a minute and more on a core
+    num_steps, num_seeds = (2_000 if quick else 400_000), 4  # a minute and more on a core
     learned, block = Celo(), SeedBlock(start=0, size=num_seeds)
     theta = learned.init(jax.random.key(7))
     case = Case(
@@ -70,7 +70,7 @@ def _rounds(quick: bool, *, is_against_none: bool) -> Rounds:
             (left,) = Path(folder).iterdir()
             num_bytes = left.stat().st_size
 
-    num_rounds = 3 if quick else 5
+    num_rounds = 1 if quick else 5
     if is_against_none:
         found = interleaved("", with_saves, lambda: program.run(theta, block), num_rounds)
     else:

@@ -278,7 +278,7 @@ def main() -> None:
     ledger, messages = measure_ledger(LEDGER_RECORDS, per_commit), message_bytes()
     mean_seconds = cluster.busy_seconds / max(cluster.recorded, 1)
     progress = messages["progress"] * mean_seconds / PROGRESS_SECONDS
-    wire = messages["job"] + messages["result"] + progress
+    wire = messages["job"] + messages["jobresult"] + progress
     thetas = options.per_hour / NUM_CASES * THETA_BYTES * (options.workers / NODE_WORKERS)
     hour = 1 / options.hours
     latencies = sorted(cluster.latencies)

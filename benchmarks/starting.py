@@ -77,7 +77,7 @@ def _to_first_result(is_warm: bool, quick: bool) -> Rounds:
         subprocess.run([sys.executable, "-c", _CHECKPOINT, str(folder / "theta_1.npz")], check=True)
         _pytest(folder)
         ratios, seconds = [], []
-        for _ in range(2 if quick else 5):
+        for _ in range(1 if quick else 5):
             if not is_warm:
                 shutil.rmtree(folder / "s")
             ours = seconds_of(functools.partial(_pytest, folder))

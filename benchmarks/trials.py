@@ -56,7 +56,7 @@ def _trials(quick: bool) -> Rounds:
         for side in sorted(seconds, reverse=bool(number % 2)):
             seconds[side] = seconds_of(lambda: evaluate(plain) if side == "plain" else trial(number))  # noqa: B023
         ratios.append(seconds["trial"] / seconds["plain"])
-        if number == (5 if quick else 19):
+        if number == (1 if quick else 19):
             break
     what = (
         f"{number + 1} trials of two real numbers on {len(specs)} cases of quick, {num_compilations} compilations: a "

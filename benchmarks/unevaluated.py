@@ -26,7 +26,7 @@ def _share(quick: bool) -> Rounds:
     evaluation more. All three programs run in turns.
     """
     assert claim_backend(1)
-    num_steps, num_seeds = (500 if quick else 2_000), 4
+    num_steps, num_seeds = (100 if quick else 2_000), 4
     learned = Celo()
     theta = learned.init(jax.random.key(7))
     block = SeedBlock(start=0, size=num_seeds)
@@ -41,7 +41,7 @@ def _share(quick: bool) -> Rounds:
     for turn in itertools.count():
         found = {name: seconds_of(lambda: one.run(theta, block)) for name, one in programs.items()}  # noqa: B023
         rounds += [found] if turn else []  # the first compiles
-        if len(rounds) == (3 if quick else 9):
+        if len(rounds) == (1 if quick else 9):
             break
     more = num_steps // _EVERY - 1  # evaluations that the first program has above the second's two
     share, ratios = [], []

@@ -8,6 +8,7 @@ explorer's first charts are drawn and the table of evaluations is there.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -28,13 +29,15 @@ from stores import add
 _CASES = 25
 _OPEN = """() => document.querySelectorAll('#explorer-charts svg').length >= 6
   && document.querySelector('#evaluations tbody tr')"""
-_NEW = "() => document.querySelector('header').textContent.includes('10,001 evaluations')"
+_NEW = "() => document.querySelector('header').textContent.includes('{:,} evaluations')"
 
 
 def main() -> None:
     evaluations = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     report_store.STEPS = tuple(range(0, 1001, 25))
-    with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
+    with contextlib.ExitStack() as stack:
+        name = stack.enter_context(tempfile.TemporaryDirectory())
+        playwright = stack.enter_context(sync_playwright())
         folder = Path(name)
         store = report_store.make_store(folder, num_checkpoints=evaluations // _CASES, num_cases=_CASES)
         command = [sys.executable, "-m", "lobench.cli"]
@@ -54,6 +57,7 @@ def main() -> None:
         )
         started = time.perf_counter()
         served = subprocess.Popen([*command, "view", store, "--port", "0"], stdout=subprocess.PIPE, text=True)
+        stack.callback(served.kill)
         assert served.stdout is not None
         address = served.stdout.readline().split()[-4]
         print(f"lobench view is ready after {time.perf_counter() - started:.1f} s")
@@ -67,7 +71,7 @@ def main() -> None:
         print(f"400 checkpoints along the run are drawn after {time.perf_counter() - started:.2f} s")
         started = time.perf_counter()
         add(store, 10_000, {"new": {"train/loss": [1.0, 0.5]}})
-        page.wait_for_function(_NEW, timeout=120_000)
+        page.wait_for_function(_NEW.format(evaluations + 1), timeout=120_000)
         print(f"a new evaluation shows after {time.perf_counter() - started:.1f} s")
         browser.close()
         used = Path(f"/proc/{served.pid}/status").read_text().split("VmHWM:")[1].split()[0]

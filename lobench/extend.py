@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from lobench.engine.config.layers import Layers
     from lobench.engine.config.suite import specs_called, specs_in
     from lobench.engine.config.syntax import parse_file, parse_text
+    from lobench.engine.environment import environment_with
     from lobench.engine.store.database import (
         StoreLock,
         database_errors,
@@ -78,17 +79,17 @@ if TYPE_CHECKING:
 __all__ = [
     "CaseInfo", "CaseSpec", "Channel", "Chart", "Checkpoint", "CheckpointContent", "CheckpointGone", "ChiefEnd",
     "Codec", "Configure", "CurveRun", "Curves", "Direction", "Draws", "Exit", "Figure", "FileKind", "Grid", "Group",
-    "Interval", "Kind", "Layers", "LocalPool", "LossSchedule", "Member", "Message", "Number", "Objective", "Parameter",
-    "Parcel", "PickleRefused", "PluginError", "PluginManager", "Points", "Pool", "Rule", "Scale", "Section",
-    "SeedBlock", "SeenCheckpoint", "Selection", "Series", "Space", "StoreBusy", "StoreLock", "Subject", "Trial",
-    "Value", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper", "as_task", "better", "bind_case", "cause",
-    "check_parameters", "checkpoint_sha256", "claim_for", "compiler_options", "content_of", "counted",
-    "database_errors", "device_description", "emit", "finite_or_none", "flatten", "fold", "format_option", "front",
-    "grid_values", "headline", "is_settled", "kind_of", "leaf_paths", "leave_mark", "load_plugins", "marked_folder",
-    "metric_mean", "newer_schema", "numbers_of", "open_to_read", "open_to_write", "oriented", "parse_file",
-    "parse_text", "plain_page", "rank", "reading", "run_label", "schedule", "schema_version", "specs_called",
-    "specs_in", "stratified_t_mean", "suggestion", "sync", "text_table", "transaction", "trials_left", "wandb_rows",
-    "weighted", "write_ahead", "write_whole",
+    "Interval", "Kind", "Layers", "LocalPool", "LossSchedule", "Member", "Message", "Number", "Objective",
+    "Parameter", "Parcel", "PickleRefused", "PluginError", "PluginManager", "Points", "Pool", "Rule", "Scale",
+    "Section", "SeedBlock", "SeenCheckpoint", "Selection", "Series", "Space", "StoreBusy", "StoreLock", "Subject",
+    "Trial", "Value", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper", "as_task", "better",
+    "bind_case", "cause", "check_parameters", "checkpoint_sha256", "claim_for", "compiler_options", "content_of",
+    "counted", "database_errors", "device_description", "emit", "environment_with", "finite_or_none", "flatten",
+    "fold", "format_option", "front", "grid_values", "headline", "is_settled", "kind_of", "leaf_paths",
+    "leave_mark", "load_plugins", "marked_folder", "metric_mean", "newer_schema", "numbers_of", "open_to_read",
+    "open_to_write", "oriented", "parse_file", "parse_text", "plain_page", "rank", "reading", "run_label",
+    "schedule", "schema_version", "specs_called", "specs_in", "stratified_t_mean", "suggestion", "sync",
+    "text_table", "transaction", "trials_left", "wandb_rows", "weighted", "write_ahead", "write_whole",
 ]
 # fmt: on
 

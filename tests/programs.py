@@ -8,12 +8,12 @@ from typing import Any
 
 import jsonschema
 
-from lobench.cli.schema import schema_files
+from lobench.cli.schema import document_schema
 
 
 @functools.cache
 def validator(name: str) -> jsonschema.Draft202012Validator:
-    schema = json.loads(schema_files()[name].read_text())
+    schema = document_schema(name)
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 

@@ -101,11 +101,11 @@ def check_scores(findings: Findings) -> None:
     page, notebook = render_page(findings), html_of_results(findings.reading, "")
     for one in verdict_record(findings, [])["subjects"]:
         found = one["scores"]["train/loss"]
-        if math.isnan(found["mean"]):
+        if math.isnan(found.mean):
             continue
         cell = shown[one["label"]]
         own = [math.nan if cell[key] is None else cell[key] for key in ("mean", "lower", "upper")]
-        assert own == pytest.approx([found["mean"], found["lower"], found["upper"]], nan_ok=True)
+        assert own == pytest.approx([found.mean, found.lower, found.upper], nan_ok=True)
         if not math.isnan(own[1]):
             printed = f"{own[0]:.3f}", f"[{own[1]:.3f}, {own[2]:.3f}]"
             assert all(part in notebook and part in page for part in printed), printed

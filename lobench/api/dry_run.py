@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -69,13 +69,16 @@ def costs_of(config: WorkerConfig, store: Path, *, max_cores: int, widest: float
     return Costs(cases=tuple(checkpoint_cost(cases, durations, widest=widest)), max_cores=max_cores)
 
 
-def collected(config: WorkerConfig, labels: Mapping[Variant, str]) -> dict[str, Sequence[CaseInfo]]:
+def collected(
+    config: WorkerConfig, labels: Mapping[Variant, str], *, traced: Collection[Variant] = (), names: Sequence[str] = ()
+) -> dict[str, Sequence[CaseInfo]]:
     """Collects the suites in a worker of this machine, and returns their cases in each variant, by its key.
 
     Args:
       labels: The variants, and what errors call who has them.
+      traced, names: Variants whose trainings are traced too, and of which cases; see `Describe`.
     Raises:
-      SuiteError: the suites cannot be collected, or their cases not be bound.
+      SuiteError: the suites cannot be collected, or their cases not be bound, or not be traced.
     """
     deadline = time.monotonic() + _COLLECT_SECONDS
     found: dict[str, Sequence[CaseInfo]] = {}
@@ -91,7 +94,8 @@ def collected(config: WorkerConfig, labels: Mapping[Variant, str]) -> dict[str, 
                     match FROM_WORKER.from_bytes(heard.message) if isinstance(heard, WorkerMessage) else None:
                         case Ready():
                             for variant in labels:
-                                pool.send(0, Describe(variant=variant).to_bytes())
+                                asked = Describe(variant=variant, is_traced=variant in traced, names=tuple(names))
+                                pool.send(0, asked.to_bytes())
                         case Described(variant_key=key, cases=cases):
                             found[key] = cases
                         case Failed(messages=messages, variant_key=failed):

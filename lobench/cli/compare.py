@@ -75,7 +75,7 @@ Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is u
     help="After how many steps is either there? Of the primary metric if none is said.",
 )
 @click.option("--strict", is_flag=True, help="An undecided gate is exit code 1 too.")
-@format_option("table", "json")
+@format_option("table", "json", prints={"compare": "lobench.report.tables.comparison:ComparisonRecords"})
 @click.option("--workers", default="auto", show_default=True, help="With --suite: worker processes.")
 @click.option("--gin-file", "gin_files", multiple=True, help="With --suite: gin file bound over the suite's own.")
 @click.option("--gin-param", "gin_params", multiple=True, help="With --suite: gin binding over everything else.")

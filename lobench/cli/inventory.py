@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import inspect
 import itertools
@@ -10,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import click
 
@@ -18,10 +17,39 @@ from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import Name
 from lobench.cli.output import emit, format_option
 from lobench.core.errors import LobenchError, UsageError
+from lobench.plugins import BrokenPlugin
 
 __all__ = ["list_things", "plugins"]
 
-Item: TypeAlias = dict[str, Any]
+
+class Item(TypedDict):
+    name: str
+    summary: NotRequired[str]
+    plugin: NotRequired[str]
+    cases: NotRequired[list[str]]
+    settings: NotRequired[str]
+    source: NotRequired[str]
+
+
+class ListRecord(TypedDict):
+    """`lobench list KIND`: what can be named."""
+
+    kind: str
+    items: list[Item]
+    broken: Annotated[list[str], "Files that cannot be read, a line each; the exit code is then 2."]
+
+
+class ListedPlugin(TypedDict):
+    name: str
+    hooks: list[str]
+
+
+class PluginsRecord(TypedDict):
+    """`lobench plugins`: plugins, their hooks, and those that do not import."""
+
+    plugins: list[ListedPlugin]
+    broken: list[BrokenPlugin]
+
 
 _REFERENCE = re.compile(r"`([^<`]+?)\s*<([^>]+)>`_+")
 
@@ -63,7 +91,7 @@ _KINDS = {
     "--folder", type=click.Path(path_type=Path), help="For suites: yours (default: ./suites, and lobench's own)."
 )
 @click.option("-v", "--verbose", is_flag=True, help="Tasks, optimizers, schedules: their settings and sources too.")
-@format_option("text", "json", name="form")
+@format_option("text", "json", name="form", prints={"list": f"{__name__}:ListRecord"})
 def list_things(kind: str, folder: Path | None, verbose: bool, form: str) -> None:
     """List what gin files, suites and options can name.
 
@@ -80,7 +108,7 @@ def list_things(kind: str, folder: Path | None, verbose: bool, form: str) -> Non
     else:
         items = _list_configurables(kind, verbose=verbose)
     if form == "json":
-        emit("list", {"kind": kind, "items": items, "broken": [str(error) for error in broken]})
+        emit("list", ListRecord(kind=kind, items=items, broken=[str(error) for error in broken]))
     if broken:
         sys.exit(ExitCode.USAGE)
 
@@ -146,24 +174,24 @@ def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
             made |= more
             click.echo("\n".join(line for name, one in made.items() for line in _described(name, one)))
         else:
-            click.echo(text_table([(name, _description(one)["summary"]) for name, one in made.items()]))
+            click.echo(text_table([(name, _description(name, one)["summary"]) for name, one in made.items()]))
             if on_use:
                 click.echo(on_use.summary)
-        items += [{"name": name, **_description(one)} for name, one in made.items()]
+        items += [_description(name, one) for name, one in made.items()]
     return items
 
 
 def _described(name: str, made: Callable[..., Any]) -> list[str]:
     """Returns lines: the name and its first sentence, the settings with their defaults, the source if it says one."""
-    said = _description(made)
+    said = _description(name, made)
     head = f"{name}  {said['summary']}".rstrip()
-    return [head, *(f"    {said[more]}" for more in ("settings", "source") if said[more])]
+    return [head, *(f"    {more}" for more in (said["settings"], said["source"]) if more)]
 
 
-def _description(made: Callable[..., Any]) -> dict[str, str]:
-    """Returns summary, settings and source, each a line; "" where there is none."""
+def _description(name: str, made: Callable[..., Any]) -> Item:
+    """Returns name, summary, settings and source, each a line; "" where there is none."""
     doc = (inspect.getdoc(made) or "").splitlines()
-    return {"summary": doc[0] if doc else "", "settings": _settings(made), "source": _source(doc)}
+    return {"name": name, "summary": doc[0] if doc else "", "settings": _settings(made), "source": _source(doc)}
 
 
 def _settings(made: Callable[..., Any]) -> str:
@@ -190,16 +218,16 @@ def _source(doc: Iterable[str]) -> str:
 
 
 @click.command()
-@format_option("text", "json", name="form")
+@format_option("text", "json", name="form", prints={"plugins": f"{__name__}:PluginsRecord"})
 def plugins(form: str) -> None:
     """Show every plugin with the hooks that it implements, and those that do not import."""
     from lobench.plugins import load_plugins
 
     manager = load_plugins()
-    found = [{"name": name, "hooks": hooks} for name, hooks in manager.plugins()]
+    found = [ListedPlugin(name=name, hooks=hooks) for name, hooks in manager.plugins()]
     for one in found:
         click.echo(f"{one['name']}: {', '.join(one['hooks']) or 'no hooks'}")
     for broken in manager.broken:
         click.echo(str(broken), err=True)
     if form == "json":
-        emit("plugins", {"plugins": found, "broken": [dataclasses.asdict(broken) for broken in manager.broken]})
+        emit("plugins", PluginsRecord(plugins=found, broken=manager.broken))

@@ -8,6 +8,7 @@ command needs no second course for programs: it says its text as ever, and emits
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import io
 import itertools
@@ -16,15 +17,21 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, TypeAlias, TypedDict, TypeVar
 
 import click
 
+from lobench.cli.exit_codes import ExitCode
 from lobench.core.errors import LobenchError, StoreError
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.wording import cause
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 __all__ = [
+    "ErrorRecord",
+    "FormatOption",
     "emit",
     "emit_error",
     "emit_text",
@@ -38,12 +45,38 @@ __all__ = [
 
 C = TypeVar("C", bound=Callable[..., object])
 T = TypeVar("T")
-Record = Mapping[str, Any]
+Record: TypeAlias = "Mapping[str, Any] | DataclassInstance"
 
 _HELP = "json: one document on standard output, all else on standard error; `lobench schema` describes it."
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+
+
+ErrorCode: TypeAlias = Literal[ExitCode.USAGE, ExitCode.ERROR, ExitCode.INTERRUPTED]
+
+
+class ErrorRecord(TypedDict):
+    """How a command failed, whichever it was."""
+
+    what: Annotated[str, "What is wrong, one clause."]
+    where: Annotated[str, "The file, case, plugin or path that it is about."]
+    got: str
+    expected: str
+    next_step: str
+    exit_code: ErrorCode
+
+
+class FormatOption(click.Option):
+    """The option `--format` of a command, with the documents that it prints.
+
+    Attributes:
+      prints: By the name of a document where the type of its record is, "module:name"; see `json_schema`.
+    """
+
+    def __init__(self, *declared: Any, prints: Mapping[str, str], **settings: Any) -> None:
+        super().__init__(*declared, **settings)
+        self.prints = prints
 
 
 class _Programs:
@@ -75,9 +108,16 @@ def unwritten(error: OSError) -> StoreError | None:
     return StoreError("cannot write this", where="standard output", got=cause(error))
 
 
-def format_option(*kinds: str, name: str = "kind", help: str = _HELP) -> Callable[[C], C]:
-    """Gives a command `--format`, and the choice under a name. The first one is the default."""
-    return click.option("--format", name, type=click.Choice(kinds), default=kinds[0], show_default=True, help=help)
+def format_option(*kinds: str, name: str = "kind", help: str = _HELP, prints: Mapping[str, str]) -> Callable[[C], C]:
+    """Gives a command `--format`, and the choice under a name. The first one is the default.
+
+    Args:
+      prints: See `FormatOption`; `lobench schema` makes the schemas of it.
+    """
+    choice = click.Choice(kinds)
+    return click.option(
+        "--format", name, type=choice, default=kinds[0], show_default=True, help=help, cls=FormatOption, prints=prints
+    )
 
 
 @contextlib.contextmanager
@@ -131,14 +171,20 @@ def json_text(name: str, record: Record | Sequence[Record]) -> str:
     `lobench results` and `lobench compare` print a list; each record of it then says its schema.
     """
     said = {"schema": name if "/" in name else f"lobench/{name}/1"}
-    whole: Any = said | dict(record) if isinstance(record, Mapping) else [said | dict(each) for each in record]
+    whole: Any = [said | _fields(each) for each in record] if isinstance(record, Sequence) else said | _fields(record)
     try:
         return json.dumps(whole, indent=1, allow_nan=False, default=_plain)
     except ValueError:  # looked for where there are some: ten thousand records with curves take seconds to walk
         return json.dumps(finite_or_none(whole), indent=1, allow_nan=False, default=_plain)
 
 
+def _fields(record: Record) -> dict[str, Any]:
+    return dict(record) if isinstance(record, Mapping) else dataclasses.asdict(record)
+
+
 def _plain(value: object) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, set | frozenset):
@@ -174,11 +220,12 @@ def told_aside(session: Callable[..., T], *arguments: Any, **options: Any) -> T:
         return session(*arguments, progress=progress, **options)
 
 
-def emit_error(error: BaseException | str, exit_code: int, *, where: str = "") -> None:
+def emit_error(error: BaseException | str, exit_code: ErrorCode, *, where: str = "") -> None:
     """Prints how a command failed, where it said nothing to programs yet."""
     if _Programs.out is None:
         return
-    said = {"what": str(error), "where": where, "got": "", "expected": "", "next_step": ""}
-    if isinstance(error, LobenchError):
-        said = {name: getattr(error, name) for name in said}
-    emit("error", {**said, "exit_code": int(exit_code)})
+    one = error if isinstance(error, LobenchError) else LobenchError(str(error), where=where)
+    record = ErrorRecord(
+        what=one.what, where=one.where, got=one.got, expected=one.expected, next_step=one.next_step, exit_code=exit_code
+    )
+    emit("error", record)

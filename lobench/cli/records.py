@@ -3,22 +3,123 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+
+from lobench.analysis.stats.comparison import Effect
+from lobench.analysis.stats.intervals import Interval
+from lobench.core.json_numbers import Finite
+from lobench.core.result import Outcome
+from lobench.core.subject import Kind, Subject
+from lobench.report.tables.method_table import MethodRecord
 
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.summary import Findings
     from lobench.api.dry_run import Costs
     from lobench.api.engine_run import Watched
-    from lobench.core.subject import Subject
     from lobench.engine.chief.interfaces import Ending
 
-__all__ = ["costs_record", "ending_record", "verdict_record", "watched_record"]
+__all__ = ["CostsRecord", "EndingRecord", "ReportRecord", "SubjectRecord", "WatchRecord"]
+__all__ += ["costs_record", "ending_record", "verdict_record", "watched_record"]
 
-Record = dict[str, Any]
+
+class EndingRecord(TypedDict):
+    """How a watch or a run ended."""
+
+    interrupted: Annotated[bool, "The same command goes on (exit code 130)."]
+    over_budget: bool
+    outcomes: Annotated[dict[Outcome, int], "Evaluations of this call by outcome."]
+    recorded: Annotated[
+        dict[Outcome, int], "Of all that is planned today, whenever it ran: what the exit code speaks of."
+    ]
+    num_left: Annotated[int, "Evaluations that were not begun or not ended."]
+    core_seconds: Finite
+    sinks_behind: Annotated[dict[str, int], "Deliveries that a sink still lacks; it gets them at the next start."]
+    unread: Annotated[dict[str, str], "Why, by its place, the newest checkpoint of a run could not be read."]
 
 
-def watched_record(watched: Watched) -> Record:
+class SubjectRecord(TypedDict):
+    """What is trained with: a checkpoint, an optimizer without theta, or imported curves."""
+
+    kind: Kind
+    label: str
+    uri: str
+    outer_step: int | None
+    generation: int | None
+    sha256: str
+
+
+class WatchRecord(EndingRecord):
+    """`lobench watch`: how it ended."""
+
+    store: Path
+    left_out: Annotated[dict[str, str], "Why, by the path of what may become a checkpoint and is none yet."]
+    utilisation: str
+    subjects: Annotated[list[SubjectRecord], "Those whose evaluations are there."]
+
+
+class CaseCostRecord(TypedDict):
+    suite: str
+    case: str
+    num_evaluations: int
+    seconds: Annotated[Finite, "Of one evaluation."]
+    num_cpus: int
+    num_gpus: Finite
+    is_recorded: Annotated[bool, "Measured; false: estimated from other cases."]
+
+
+class CostsRecord(TypedDict):
+    """`lobench watch --dry-run`: what one checkpoint would cost."""
+
+    cases: list[CaseCostRecord]
+    num_evaluations: int
+    core_seconds: Finite
+    device_seconds: Finite
+    max_cores: int
+    wall_seconds: Annotated[Finite, "At best, once programs are compiled."]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRecord(Interval):
+    """A mean score over cases."""
+
+    num_cases: int
+    num_missing: int
+
+
+class ScoredSubject(SubjectRecord):
+    scores: dict[str, ScoreRecord]
+    num_seeds: int
+    num_diverged: int
+
+
+class ChangeRecord(TypedDict):
+    """The change against an earlier subject."""
+
+    against: str
+    effect: Effect
+    difference: Interval
+    p_value: float
+    cases: dict[str, Effect]
+
+
+class ReportRecord(TypedDict):
+    """`lobench report --format json`: the verdict."""
+
+    store: Path
+    score_version: int
+    scale: str
+    shown: Annotated[str, "Label of the subject that the verdict is about."]
+    subjects: list[ScoredSubject]
+    change: ChangeRecord | None
+    gates: Annotated[list[dict[str, Any]], "As they were decided, the last one at the end."]
+    verdict: list[str]
+    notes: list[str]
+    methods: list[MethodRecord]
+
+
+def watched_record(watched: Watched) -> WatchRecord:
     """Returns how a watch ended."""
     return {
         "store": watched.store,
@@ -29,13 +130,13 @@ def watched_record(watched: Watched) -> Record:
     }
 
 
-def ending_record(ending: Ending) -> Record:
+def ending_record(ending: Ending) -> EndingRecord:
     """Returns what a watch and a run have of their end alike."""
     return {
         "interrupted": ending.interrupted,
         "over_budget": ending.over_budget,
-        "outcomes": _counts(ending.outcomes),
-        "recorded": _counts(ending.recorded),
+        "outcomes": dict(sorted(ending.outcomes.items())),
+        "recorded": dict(sorted(ending.recorded.items())),
         "num_left": ending.num_left,
         "core_seconds": ending.core_seconds,
         "sinks_behind": dict(ending.behind),
@@ -43,11 +144,7 @@ def ending_record(ending: Ending) -> Record:
     }
 
 
-def _counts(outcomes: Mapping[Any, int]) -> dict[str, int]:
-    return {str(outcome): count for outcome, count in sorted(outcomes.items())}
-
-
-def _subject(subject: Subject) -> Record:
+def _subject(subject: Subject) -> SubjectRecord:
     has_theta = subject.has_theta
     return {
         "kind": subject.kind,
@@ -59,7 +156,7 @@ def _subject(subject: Subject) -> Record:
     }
 
 
-def costs_record(costs: Costs) -> Record:
+def costs_record(costs: Costs) -> CostsRecord:
     """Returns what one checkpoint would cost."""
     return {
         "cases": [
@@ -82,7 +179,7 @@ def costs_record(costs: Costs) -> Record:
     }
 
 
-def verdict_record(findings: Findings, methods: Collection[Record]) -> Record:
+def verdict_record(findings: Findings, methods: list[MethodRecord]) -> ReportRecord:
     """Returns a report's verdict: scores of every subject, the change, what it says in words."""
     from lobench.analysis.scores.score_scale import SCORE_VERSION
     from lobench.report.tables.verdict import verdict_lines, warnings
@@ -99,27 +196,25 @@ def verdict_record(findings: Findings, methods: Collection[Record]) -> Record:
         if comparison is None
         else {
             "against": reading.labels[findings.first],
-            "effect": str(comparison.verdict),
-            "difference": dataclasses.asdict(comparison.overall),
+            "effect": comparison.verdict,
+            "difference": comparison.overall,
             "p_value": comparison.p_value,
-            "cases": {reading.names[effect.case]: str(effect.verdict) for effect in comparison.cases},
+            "cases": {reading.names[effect.case]: effect.verdict for effect in comparison.cases},
         },
         "gates": [dict(detail) for kind, detail in reading.events if kind == "gate"],
         "verdict": verdict_lines(findings, comparison, cases),
         "notes": warnings(findings, cases),
-        "methods": list(methods),
+        "methods": methods,
     }
 
 
-def _scored(findings: Findings, place: int) -> Record:
+def _scored(findings: Findings, place: int) -> ScoredSubject:
     subject, scores = findings.reading.subjects[place], {}
     for metric in findings.metrics:
         found = findings.mean_score(place, metric)
-        scores[findings.metric_label(metric)] = {
-            **dataclasses.asdict(found.interval),
-            "num_cases": found.num_cases,
-            "num_missing": found.num_missing,
-        }
+        scores[findings.metric_label(metric)] = ScoreRecord(
+            **dataclasses.asdict(found.interval), num_cases=found.num_cases, num_missing=found.num_missing
+        )
     return {
         **_subject(subject.who),
         "label": findings.reading.labels[place],

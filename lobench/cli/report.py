@@ -33,7 +33,11 @@ Examples:
 )
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store; it may be in use.")
 @click.option("--output", type=click.Path(path_type=Path), help="File; for png, pdf a folder; text, json need none.")
-@format_option(*_FORMATS, help="json: the verdict for programs, see `lobench schema`; text: for a terminal.")
+@format_option(
+    *_FORMATS,
+    help="json: the verdict for programs, see `lobench schema`; text: for a terminal.",
+    prints={"report": "lobench.cli.records:ReportRecord"},
+)
 @baseline_option
 @click.option(
     "--table", type=click.Path(path_type=Path), help="gin file of `Table.*`: methods, metrics, groups, names."

@@ -26,6 +26,11 @@ Examples:
 @format_option(
     *("table", "json", "csv", "parquet"),
     help="csv and parquet are tidy: a row for each checkpoint, case, seed and metric; `lobench schema` is of json.",
+    prints={
+        "results": "lobench.report.tables.records:ResultRecords",
+        "results.methods": "lobench.report.tables.method_table:MethodRecords",
+        "results.history": "lobench.report.tables.history:HistoryRecords",
+    },
 )
 @click.option("--output", type=click.Path(path_type=Path), help="File to write (default: standard output).")
 @click.option("--curves", is_flag=True, help="With json: the whole curves, [seed][evaluation].")

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import dataclasses
 import gc
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from lobench.cli.output import json_text
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.program import describe_programs
 from lobench.core.wording import one_line_of
 from lobench.engine.store.ledger import EvaluationRow, Ledger
+
+if TYPE_CHECKING:
+    from lobench.report.tables.records import ResultRecord
 
 __all__ = ["by_method_text", "export", "history_text", "table_text", "written"]
 
@@ -38,7 +40,7 @@ def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool)
     return "\n".join([*lines, *(one_line(f"{record['outcome']}: {record['message']}") for record in unread)])
 
 
-def _unread(store: Path) -> list[dict[str, Any]]:
+def _unread(store: Path) -> list[ResultRecord]:
     from lobench.report.tables.records import unread_records
 
     with Ledger.open(store, read_only=True) as ledger:
@@ -59,7 +61,6 @@ def by_method_text(store: Path, kind: str, experiment: str | None, *, every: boo
 def history_text(store: Path, kind: str) -> str:
     """Returns the experiments and the runs of the stores in or below a folder, as tables or as JSON."""
     from lobench.analysis.comparisons.history import experiment_history, find_stores, history
-    from lobench.analysis.scores.score_scale import SCORE_VERSION
     from lobench.report.tables.history import experiments_table, history_table
 
     gc.disable()
@@ -67,12 +68,7 @@ def history_text(store: Path, kind: str) -> str:
     experiments, runs = experiment_history(stores), history(stores)
     if kind == "table":
         return "\n\n".join([experiments_table(experiments)] * bool(experiments) + [history_table(runs)])
-    records = [
-        {"kind": kind} | dataclasses.asdict(one) | {"store": str(one.store), "score_version": SCORE_VERSION}
-        for kind, those in (("experiment", experiments), ("run", runs))
-        for one in those
-    ]
-    return json_text("results.history", records)
+    return json_text("results.history", [*experiments, *runs])
 
 
 def _no_formula(cell: object) -> object:

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterator
-from importlib import resources
-from importlib.resources.abc import Traversable
+import sys
+from collections.abc import Collection, Iterator
+from typing import Annotated, TypedDict
 
 import click
 
-from lobench.cli.output import emit, emit_text, format_option
-from lobench.core.errors import UsageError, suggestion
+from lobench.cli.json_schema import Schema, json_schema
+from lobench.cli.output import FormatOption, emit, emit_text, format_option
+from lobench.core.errors import PluginError, UsageError, suggestion
+from lobench.core.lazy import loaded
 
-__all__ = ["schema", "schema_files"]
+__all__ = ["document_schema", "documents", "schema"]
+
+
+class SchemaEntry(TypedDict):
+    name: str
+    file: Annotated[str, "Where the type is that it is made of."]
+    title: str
+
+
+class SchemaRecord(TypedDict):
+    """`lobench schema`: the schemas that there are."""
+
+    schemas: list[SchemaEntry]
 
 
 @click.command(
@@ -26,7 +41,7 @@ Examples:
 Exit codes: 0, 2 usage."""
 )
 @click.argument("name", default="", metavar="[NAME]")
-@format_option("text", "json")
+@format_option("text", "json", prints={"schema": f"{__name__}:SchemaRecord"})
 def schema(name: str, kind: str) -> None:
     """Print the JSON Schema of what a command prints under --format json; without NAME, which schemas there are.
 
@@ -34,50 +49,58 @@ def schema(name: str, kind: str) -> None:
     printed names its schema: "lobench/run/1". The number grows where a field goes or changes its meaning; a field that
     is added leaves it.
     """
-    files = schema_files()
+    found = documents()
     if name:
-        emit_text(_found(files, name).read_text(encoding="utf-8"))
+        emit_text(json.dumps(document_schema(_known(name, found)), indent=1) + "\n")
         return
-    found = [(each, json.loads(file.read_text(encoding="utf-8"))) for each, file in files.items()]
     if kind == "json":
-        said = [{"name": _id(one), "file": str(files[each]), "title": one["title"]} for each, one in found]
-        emit("schema", {"schemas": said})
+        emit("schema", SchemaRecord(schemas=[_entry(each, place) for each, place in found.items()]))
         return
     from lobench.report.tables.text import text_table
 
-    click.echo(text_table([(each, one["title"]) for each, one in found], left={0, 1}))
+    click.echo(text_table([(each, document_schema(each)["title"]) for each in found], left={0, 1}))
 
 
-def schema_files() -> dict[str, Traversable]:
-    """Returns the schemas by name: those in the folder `schemas` beside each command."""
-    return dict(sorted((file.name.removesuffix(".json"), file) for file in _files()))
+def document_schema(name: str) -> Schema:
+    """Returns the schema of a document of `documents`."""
+    return json_schema(name, loaded(documents()[name]))
 
 
-def _files() -> Iterator[Traversable]:
-    from lobench.plugins import load_plugins
-
-    declared = load_plugins().declarations("lobench_cli_commands").values()
-    modules = [each.declaration.factory.partition(":")[0] for each in declared]
-    packages = {name for module in modules for name in (module.partition(".")[0], module.rpartition(".")[0])}
-    for package in sorted(packages - {""}):
-        folder = resources.files(package).joinpath("schemas")
-        if folder.is_dir():
-            yield from (file for file in folder.iterdir() if file.name.endswith(".json"))
+@functools.cache
+def documents() -> dict[str, str]:
+    """Returns what commands print: by the name of a document where the type of its record is."""
+    found = {"error": "lobench.cli.output:ErrorRecord"}
+    for option in (option for command in _commands() for option in command.params):
+        found |= option.prints if isinstance(option, FormatOption) else {}
+    return dict(sorted(found.items()))
 
 
-def _found(files: dict[str, Traversable], name: str) -> Traversable:
+def _commands() -> Iterator[click.Command]:
+    from lobench.cli.group import cli
+
+    context = click.Context(cli)
+    for name in cli.list_commands(context):
+        try:
+            command = cli.get_command(context, name)
+        except PluginError as error:
+            click.echo(f"lobench: {error}", err=True)
+            continue
+        yield from command.commands.values() if isinstance(command, click.Group) else [command] if command else []
+
+
+def _entry(name: str, place: str) -> SchemaEntry:
+    file = sys.modules[loaded(place) and place.partition(":")[0]].__file__
+    return SchemaEntry(name=f"lobench/{name}/1", file=str(file), title=document_schema(name)["title"])
+
+
+def _known(name: str, known: Collection[str]) -> str:
     short = name.removeprefix("lobench/").partition("/")[0]
-    if short not in files:
-        several = [each for each in files if each.startswith(f"{short}.")]
+    if short not in known:
+        several = [each for each in known if each.startswith(f"{short}.")]
         raise UsageError(
             "there is no such schema",
             got=repr(name),
-            expected=f"one of {', '.join(several or files)}",
-            next_step=suggestion(short, files),
+            expected=f"one of {', '.join(several or known)}",
+            next_step=suggestion(short, known),
         )
-    return files[short]
-
-
-def _id(one: dict[str, dict[str, dict[str, str]]]) -> str:
-    body: dict[str, dict[str, str]] = one.get("properties") or one["items"]["properties"]  # type: ignore[assignment]
-    return body["schema"]["const"]
+    return short

@@ -33,7 +33,11 @@ what it prints."""
 @options_of(WatchSettings)
 @display_options
 @click.option("--report", is_flag=True, help="Keep report.html in the store current: `--sink report`.")
-@format_option("text", "json")
+@format_option(
+    "text",
+    "json",
+    prints={"watch": "lobench.cli.records:WatchRecord", "watch.costs": "lobench.cli.records:CostsRecord"},
+)
 @click.option("--dry-run", is_flag=True, help="Say what a checkpoint would cost, from recorded durations, and end.")
 def watch(
     report: bool,

@@ -59,6 +59,7 @@ class Method:
       metrics: Of curves: what a file calls metrics, and what they are here, `val_loss=test/loss`.
       pattern, case_from, method_from, seed_from: Of curves: as the options of `lobench import`.
       paired_seeds: Of curves: their seeds are the same draws in all files that say so.
+      until_step: Of curves: the step at which they end; None: at that of their case.
       label: What tables say; "": the name.
       bindings: gin lines of the method's scope that are bound over the cases, without the scope.
       trainer_bindings: All of them; what `{gin}` holds.
@@ -83,6 +84,7 @@ class Method:
     method_from: str = ""
     seed_from: Sequence[str] = ()
     paired_seeds: bool = False
+    until_step: int | None = None
     label: str = ""
     bindings: tuple[str, ...] = ()
     trainer_bindings: tuple[str, ...] = ()
@@ -284,7 +286,7 @@ def problem_of(name: str, value: Any) -> str:
     if name in ("suites", "fixed", "metrics") or (name == "seed_from" and not isinstance(value, str)):
         is_right = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
         return "" if is_right else "a list of texts"
-    if name in ("num_sessions", "first_session", "num_cpus", "num_trials", "wave", "report_sessions"):
+    if name in ("num_sessions", "first_session", "num_cpus", "num_trials", "wave", "report_sessions", "until_step"):
         lowest = 0 if name in ("first_session", "report_sessions") else 1
         return "" if type(value) is int and value >= lowest else f"an integer >= {lowest}"
     if name == "stop_hopeless":

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
-__all__ = ["finite_or_none"]
+__all__ = ["Finite", "finite_or_none"]
+
+T = TypeVar("T")
+Finite: TypeAlias = Annotated[float, {"type": "number"}]  # of a record's field that is never NaN
 
 
-def finite_or_none(value: Any) -> Any:
-    """Returns what JSON can hold of nested dicts, lists and tuples: NaN and infinities as None."""
+def finite_or_none(value: T) -> T:
+    """Returns what JSON can hold of nested records, dicts, lists and tuples: NaN and infinities as None.
+
+    The type is that of the value: of a record that is printed a float means a number or null.
+    """
+    return cast(T, _finite(value))
+
+
+def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: finite_or_none(item) for key, item in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite_or_none(item) for item in value]
+        return [_finite(item) for item in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _finite(dataclasses.asdict(value))
     return None if isinstance(value, float) and not math.isfinite(value) else value

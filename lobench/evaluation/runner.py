@@ -7,6 +7,9 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import jax
 
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.checkpoint import OWN_BINDINGS
@@ -15,8 +18,10 @@ from lobench.core.metric import spread_directions
 from lobench.core.phases import state_prefix
 from lobench.core.program import Program as ResultProgram
 from lobench.core.result import Curves
+from lobench.core.wording import headline
 from lobench.engine.config.bound import BoundCase, bind_case, number_of
 from lobench.engine.config.layers import Layers
+from lobench.engine.config.value_types import first_mistyped
 from lobench.engine.store.provenance import provenance
 from lobench.engine.store.states import BlockStates, States, owner_of
 from lobench.engine.workers.devices import settle_blas
@@ -159,6 +164,34 @@ class BlockRunner:
             )
             for place, curves in enumerate(found, 1)
         ]
+
+    def trace(self, spec: CaseSpec, test: str, block: SeedBlock) -> None:
+        """Traces the training of one seed block, with the shapes of a theta alone: nothing is compiled or trained.
+
+        Raises:
+          ConfigError: task and optimizer cannot be built, or the program not be traced; it names the value of a wrong
+            type, where there is one. The primary metric is none that the task has.
+        """
+        where = f"{spec.path}: case {spec.name!r}"
+        try:
+            bound = self.bind(spec, test)
+            theta: Any = {}
+            if bound.case.optimizer is None:
+                learned = as_learned_optimizer(bound.case.learned_optimizer)
+                theta = jax.eval_shape(lambda: learned.init(jax.random.PRNGKey(0)))
+            metrics = self._program(bound, block.size).program.trace(theta, block, settings=bound.settings.values)
+        except Exception as error:
+            plain = bind_case(spec, self._layers, test=test, build=False)
+            if (wrong := first_mistyped(plain.bindings.splitlines())) is not None:
+                raise ConfigError(wrong.path, where=where, got=wrong.got, expected=wrong.expected) from error
+            if isinstance(error, LobenchError):
+                raise
+            lines = [line.rpartition("/")[2] for line in plain.optimizer_bindings.splitlines()]
+            advice = f"are these values right? {', '.join(lines)}"
+            raise ConfigError("it cannot be traced", where=where, got=headline(error), next_step=advice) from error
+        if (primary := bound.case.primary_metric) not in metrics:
+            expected = ", ".join(sorted(metrics))
+            raise ConfigError("Case.primary_metric", where=where, got=repr(primary), expected=expected)
 
     def fits(self, spec: CaseSpec, test: str, theta: ThetaLeaves) -> bool:
         """Says whether the case's optimizer takes the theta, and takes one at all.

@@ -8,6 +8,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.subject import Given, Subject
 from lobench.engine.chief.commands import CommandRuns
 from lobench.experiments.file import ExperimentFile
+from lobench.experiments.imported_curves import ExperimentCurves
 from lobench.experiments.search.median_stopping import StoppingSearch
 from lobench.experiments.search.of_commands import CommandSearch
 from lobench.experiments.search.planned import PlannedSearch, known_of
@@ -23,9 +24,11 @@ class Trials(CommandRuns):
 
     Attributes:
       searches: Set once they are made; a search of a command adds trials to the commands.
+      curves: Of methods that were trained elsewhere; they are held against the cases before anything is trained.
     """
 
     searches: Sequence[SearchRun] = ()
+    curves: ExperimentCurves | None = None
 
     @property
     def is_open(self) -> bool:
@@ -44,6 +47,8 @@ class Trials(CommandRuns):
             one.taken(given, subject)
 
     def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
+        if self.curves is not None:
+            self.curves.check(cases)
         for one in self.searches:
             one.know_cases(variant, cases)
 

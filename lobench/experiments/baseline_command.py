@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Annotated, TypedDict
 
 import click
 
@@ -11,7 +13,19 @@ from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import options_of
 from lobench.cli.output import emit, format_option
 
-__all__ = ["baseline"]
+__all__ = ["BaselineRecord", "StaleRecord", "baseline"]
+
+
+class BaselineRecord(TypedDict):
+    """`lobench baseline`: the files of the baselines."""
+
+    files: list[Path]
+
+
+class StaleRecord(TypedDict):
+    """`lobench baseline --check`: what is stale or missing."""
+
+    problems: Annotated[list[str], "A line each; none: all are fresh."]
 
 
 @click.command(
@@ -30,7 +44,14 @@ Exit codes: 0 all fresh, 1 with --check: some are stale or missing, 2 usage."""
 )
 @click.argument("suites", nargs=-1, required=True, metavar="SUITE...")
 @options_of(BaselineSettings)
-@format_option("text", "json")
+@format_option(
+    "text",
+    "json",
+    prints={
+        "baseline": f"{__name__}:BaselineRecord",
+        "baseline.check": f"{__name__}:StaleRecord",
+    },
+)
 @click.option("--check", is_flag=True, help="Make nothing; say what is stale or missing.")
 def baseline(suites: tuple[str, ...], check: bool, kind: str, **options: object) -> None:
     """Tune baselines on the cases of SUITE and keep them beside it, in SUITE/baselines; what is fresh stays.
@@ -46,12 +67,12 @@ def baseline(suites: tuple[str, ...], check: bool, kind: str, **options: object)
     if not check:
         files = make(suites, progress=PlainProgress(sys.stdout), **options)
         if kind == "json":
-            emit("baseline", {"files": files})
+            emit("baseline", BaselineRecord(files=files))
         return
     settings = BaselineSettings(**options)  # type: ignore[arg-type]
     problems = [line for suite in suites for line in problems_in(find_suite(suite), settings)]
     for line in problems:
         click.echo(line)
     if kind == "json":
-        emit("baseline.check", {"problems": problems})
+        emit("baseline.check", StaleRecord(problems=problems))
     sys.exit(ExitCode.VERDICT if problems else ExitCode.OK)

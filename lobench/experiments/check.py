@@ -25,6 +25,7 @@ from lobench.engine.config.syntax import only_bindings, parse_text
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.experiments.existing import Held, NamedBlock, cases_of
 from lobench.experiments.file import ExperimentFile
+from lobench.experiments.imported_curves import ExperimentCurves
 from lobench.experiments.members import states_by_folder
 from lobench.experiments.method_index import Roster
 from lobench.experiments.methods import blocks_of, given_method, looked_at
@@ -102,6 +103,7 @@ def plan_of(
     settings: WatchSettings,
     manager: PluginManager,
     *,
+    curves: ExperimentCurves,
     is_offline: bool = False,
 ) -> ExperimentPlan:
     """Returns how much of each method is missing. Trains nothing and writes nothing.
@@ -114,15 +116,19 @@ def plan_of(
       methods: Those that are planned.
       searches: Theirs, by name.
       settings: What would be run.
+      curves: Of the methods that were trained elsewhere.
       is_offline: Whether no worker is started: the methods that the store does not remember are not bound.
     Raises:
       CheckpointError: a checkpoint cannot be read. SuiteError: the cases cannot be collected, or not be bound.
+      UsageError: the curves cannot stand beside the cases.
     """
     store, specs = settings.store_folder, specs_called(settings.cases, *settings.suites)
     blocks = blocks_of(file.experiment, store)
     with looked_at(store) as ledger:
         wanted = _Wanted(file, methods, searches, settings, manager, ledger)
-        cases = cases_of(wanted.labels, ledger, settings, manager, store, is_offline=is_offline)
+        cases = cases_of(wanted.labels, ledger, settings, manager, store, is_offline=is_offline, traced=wanted.traced)
+        for found in cases.values():
+            curves.check(found)
         rows = list(ledger.evaluations()) if ledger is not None else []
         unbound = [(spec.names[-1], block) for spec in specs for block in _blocks(spec, file, blocks)]
         planner = _Planner(
@@ -189,6 +195,8 @@ class _Wanted:
       waiting: Of each method, the variant of what is not known yet: a command's checkpoints, a search's trials.
       known: Of each search, what the store holds of it.
       labels: Every variant, and whose it is.
+      traced: Those of them that the run traces before it trains: a trial may be infeasible, and what optimizer a
+        command's checkpoints have is not known.
     """
 
     def __init__(
@@ -206,7 +214,7 @@ class _Wanted:
         self.subjects = dict[str, list[Subject]]()
         self.waiting = dict[str, Variant]()
         self.known = {name: known_of(one, file, ledger) for name, one in searches.items()}
-        self.labels = dict[Variant, str]()
+        self.labels, self.traced = dict[Variant, str](), set[Variant]()
         has_optimizer = _names_optimizer(file.shared)
         for method in methods:
             if method.search is not None:
@@ -226,6 +234,7 @@ class _Wanted:
             else:
                 own = self.subjects[method.name] = [self._subject_of(method)]
                 variants = []
+                self.traced.update(one.variant for one in own)
             for variant in (*(one.variant for one in own), *variants):
                 self.labels.setdefault(variant, method.title)
 

@@ -50,7 +50,11 @@ what it prints."""
 )
 @click.option("--offline", is_flag=True, help="With --check: start no worker either; say what was not checked.")
 @options_of(WatchSettings, "max_core_hours", "retry_errors", "allow_pickle")
-@format_option("text", "json")
+@format_option(
+    "text",
+    "json",
+    prints={"run": "lobench.experiments.records:RanRecord", "run.plan": "lobench.experiments.records:PlanRecord"},
+)
 @display_options
 def run(
     report: bool,

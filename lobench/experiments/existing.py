@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from lobench.api.components import worker_config
@@ -73,6 +73,7 @@ def cases_of(
     store: Path,
     *,
     is_offline: bool = False,
+    traced: Collection[Variant] = (),
 ) -> dict[str, Sequence[CaseInfo]]:
     """Returns the cases that were asked for, by the key of a variant.
 
@@ -83,8 +84,9 @@ def cases_of(
       labels: The variants, and what errors call who has them.
       ledger: Of the store; None where there is none.
       is_offline: Whether no worker is started: what the store does not remember is left out.
+      traced: Variants whose trainings are traced too.
     Raises:
-      SuiteError: the cases cannot be collected, or not be bound.
+      SuiteError: the cases cannot be collected, or not be bound, or their trainings not be traced.
     """
     settings = settings.found()
     config, found = worker_config(settings, manager, store), dict[str, Sequence[CaseInfo]]()
@@ -94,6 +96,6 @@ def cases_of(
         found = {variant.key: cases for variant, cases in recalled if cases is not None}
     unknown = {variant: label for variant, label in labels.items() if variant.key not in found}
     if unknown and not is_offline:
-        found |= collected(config, unknown)
+        found |= collected(config, unknown, traced=traced, names=settings.cases)
     names = set(settings.cases)
     return {key: [one for one in cases if not names or names & {*one.names}] for key, cases in found.items()}

@@ -15,9 +15,11 @@ from lobench.core.program import IMPORTED
 from lobench.engine.store.imports import imported_files
 from lobench.engine.store.ledger import Ledger
 from lobench.tools.curve_import.gathered import Gathered, sources_of
-from lobench.tools.curve_import.imports import Imported, import_into
+from lobench.tools.curve_import.imports import Imported, import_into, refuse_unfit
 
 __all__ = ["ExperimentCurves", "read_curves"]
+
+_UNTIL = "Method.until_step"
 
 
 @contextlib.contextmanager
@@ -41,6 +43,7 @@ def read_curves(methods: Iterable[Method]) -> Iterator[ExperimentCurves]:
                 method_from=method.method_from,
                 seed_from=tuple([method.seed_from] if isinstance(method.seed_from, str) else method.seed_from),
                 paired_seeds=method.paired_seeds,
+                until_step=(str(method.until_step),) if method.until_step is not None else (),
             )
             try:
                 gathered = stack.enter_context(Gathered(sources_of([pattern], ""), settings))
@@ -56,6 +59,18 @@ class ExperimentCurves:
     def __init__(self, read: Sequence[tuple[Method, ImportSettings, Gathered, str]]) -> None:
         self._read = read
 
+    def check(self, cases: Sequence[CaseInfo]) -> None:
+        """Looks, before anything is trained, at whether the curves can stand beside the cases of the experiment.
+
+        Raises:
+          UsageError: they cannot.
+        """
+        for method, settings, gathered, name in self._read:
+            try:
+                refuse_unfit(gathered, settings, method=name, own_cases=cases, until_option=_UNTIL)
+            except UsageError as error:
+                raise UsageError(f"method {method.name!r}: {error}") from error
+
     def record(self, ledger: Ledger, form: int, cases: Sequence[CaseInfo], say: Callable[[str], None]) -> None:
         """Takes the curves into a store, in place of those that the same files held before, as the experiment's.
 
@@ -68,7 +83,9 @@ class ExperimentCurves:
         for method, settings, gathered, name in self._read:
             changed = any(before.get(str(one.path), one.sha256) != one.sha256 for one in gathered.sources)
             settings = replace(settings, replace=changed)
-            found = import_into(ledger, gathered, settings, own_cases=cases, names={name: method.name})
+            found = import_into(
+                ledger, gathered, settings, own_cases=cases, names={name: method.name}, until_option=_UNTIL
+            )
             members = _members(method, found, {case.identity for case in cases})
             ledger.add_memberships(form, members, programs=[IMPORTED.key])
             others = sorted({case.name for _, case in found.keys} - {case.name for case in cases})

@@ -81,6 +81,7 @@ class ExperimentRecord:
         self._commands = commands = Trials(
             self._roster.runs, readers, states=states, record=lambda row: ledger.set_trial(self.form, row), say=say
         )
+        commands.curves = self.curves
         place = Place(
             ledger=ledger,
             form=self.form,

@@ -2,23 +2,78 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
-from lobench.cli.records import ending_record
+from lobench.cli.records import EndingRecord, ending_record
+from lobench.core.experiment import CommandState
+from lobench.core.experiment import Kind as MethodKind
+from lobench.core.json_numbers import Finite
+from lobench.report.tables.method_table import MethodRecord, method_records
 
 if TYPE_CHECKING:
     from lobench.experiments.check import ExperimentPlan
     from lobench.experiments.run import Ran
 
-__all__ = ["plan_record", "ran_record"]
-
-Record = dict[str, Any]
+__all__ = ["PlanRecord", "RanRecord", "TunePlanRecord", "TunePrintRecord", "TuneRecord", "plan_record", "ran_record"]
 
 
-def ran_record(ran: Ran) -> Record:
+class RanRecord(EndingRecord):
+    """`lobench run`: how an experiment ended."""
+
+    store: Path
+    experiment: str
+    num_planned: int
+    num_done: Annotated[int, "Recorded, of those that are planned."]
+    trials: Annotated[dict[str, CommandState], "State of each session of a command."]
+    utilisation: str
+    methods: list[MethodRecord]
+
+
+class PlannedMethod(TypedDict):
+    method: str
+    kind: MethodKind
+    subject: str
+    num_planned: int
+    num_missing: int
+    num_reported: Annotated[int, "Of the best trial on fresh seeds."]
+    num_trainings: int
+    num_trials: int
+    core_seconds: Finite
+    cases_never_run: Annotated[list[str], "Their cost is not in the sum."]
+
+
+class PlanRecord(TypedDict):
+    """`lobench run --check`: what is planned, and what it costs."""
+
+    store: Path
+    num_cases: int
+    num_planned: int
+    num_missing: int
+    core_seconds: Annotated[Finite, "Of what is missing, by recorded durations."]
+    max_cores: int
+    wall_seconds: Finite
+    unbound: Annotated[list[str], "With `--offline`: methods whose bindings nobody has checked."]
+    methods: list[PlannedMethod]
+
+
+class TunePrintRecord(TypedDict):
+    """`lobench tune --print`: the experiment."""
+
+    gin: Annotated[str, "The experiment, as a gin file."]
+
+
+class TuneRecord(TunePrintRecord, RanRecord):
+    """`lobench tune`: how it ended."""
+
+
+class TunePlanRecord(TunePrintRecord, PlanRecord):
+    """`lobench tune --check`: what is planned, and what it costs."""
+
+
+def ran_record(ran: Ran) -> RanRecord:
     """Returns how an experiment ended, and its table of methods and cases as far as there is one."""
     from lobench.analysis.tables.tabulate import tabulate_store
-    from lobench.report.tables.method_table import method_records
 
     return {
         "store": ran.store,
@@ -32,7 +87,7 @@ def ran_record(ran: Ran) -> Record:
     }
 
 
-def plan_record(plan: ExperimentPlan, max_cores: int) -> Record:
+def plan_record(plan: ExperimentPlan, max_cores: int) -> PlanRecord:
     """Returns what an experiment would run."""
     seconds = plan.seconds
     return {

@@ -148,10 +148,16 @@ class ExperimentRun:
         found = named_in(settings.found(), progress)
         for sink in settings.sinks:
             found.manager.find("lobench_result_sinks", sink.partition(":")[0], kind="sink")
-        if not is_offline:
-            with read_curves(self._curves):
-                pass
-        plan = plan_of(self._file, self._chosen, self._searches, settings, found.manager, is_offline=is_offline)
+        with read_curves(() if is_offline else self._curves) as curves:
+            plan = plan_of(
+                self._file,
+                self._chosen,
+                self._searches,
+                settings,
+                found.manager,
+                curves=curves,
+                is_offline=is_offline,
+            )
         without = [_of_curves(method) for method in self._curves]
         order = [method.name for method in self._file.experiment.methods]
         return replace(
@@ -223,5 +229,6 @@ def _watch_settings(settings: RunSettings, file: ExperimentFile, store: Path, ca
         gin_params=(*file.shared, *(blocks.bindings if blocks else ())),
         import_folders=(str(file.path.parent),),
         cases=cases,
+        traced=True,
         **{one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in _OF_RUNS},
     )

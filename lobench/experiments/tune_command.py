@@ -34,7 +34,15 @@ Exit codes: those of `lobench run`."""
     "--check", is_flag=True, help="Train nothing: plan as the run does; say what is missing and what it costs."
 )
 @click.option("--offline", is_flag=True, help="With --check: start no worker either; say what was not checked.")
-@format_option("text", "json")
+@format_option(
+    "text",
+    "json",
+    prints={
+        "tune": "lobench.experiments.records:TuneRecord",
+        "tune.plan": "lobench.experiments.records:TunePlanRecord",
+        "tune.print": "lobench.experiments.records:TunePrintRecord",
+    },
+)
 @options_of(WatchSettings, "workers", "executor", "ray_address", "max_core_hours", "retry_errors")
 def tune(
     suites: tuple[str, ...], store: str, is_printed: bool, check: bool, offline: bool, kind: str, **options: object

@@ -18,10 +18,12 @@ import pytest
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError
 from lobench.core.subject import Variant
+from lobench.core.wording import counted
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite_files import SuiteFiles, marks_of
-from lobench.engine.workers.protocol import FileMark
-from lobench.pytest_plugin.items import case_info
+from lobench.engine.workers.protocol import Describe, FileMark
+from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.items import case_info, runners_of, test_name
 
 __all__ = ["VariantCases", "VariantFields", "files_of"]
 
@@ -52,12 +54,38 @@ class VariantCases:
 
     def __init__(self, items: Sequence[pytest.Item]) -> None:
         self._items, self._binding = items, threading.Lock()
+        self._traced: set[str] = set()  # hashes of cases and of optimizers
         self._known = functools.lru_cache(maxsize=_MOST_VARIANTS)(self._bound)
 
     def of(self, variant: Variant) -> VariantFields:
         """Returns what a variant has; binds each case at the first time."""
         with self._binding:
             return self._known(variant)
+
+    def problems_of_training(self, asked: Describe) -> tuple[str, ...]:
+        """Returns why cases of a variant cannot be trained; of what several have in common, one says it.
+
+        Each case is traced with one optimizer, and each optimizer on one case: all pairs would take too long.
+        """
+        found: dict[tuple[str, ...], list[LobenchError]] = {}
+        known = self.of(asked.variant)
+        for info in known.cases:
+            is_asked = not asked.names or {*info.names} & {*asked.names}
+            if not is_asked or {info.identity, info.optimizer_hash} <= self._traced:
+                continue
+            item = known.items[info.key]
+            spec = case_of(item)
+            assert spec is not None
+            try:
+                runners_of(item.config, asked.variant).here.trace(spec, test_name(item), info.blocks()[0])
+            except LobenchError as error:
+                found.setdefault((error.what, error.got, error.expected), []).append(error)
+            else:
+                self._traced |= {info.identity, info.optimizer_hash}
+        return tuple(
+            f"{same[0]} (and {counted(len(same) - 1, 'more case')})" if same[1:] else str(same[0])
+            for same in found.values()
+        )
 
     def _bound(self, variant: Variant) -> VariantFields:
         problems: dict[str, None] = {}

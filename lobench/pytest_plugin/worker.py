@@ -124,8 +124,9 @@ class Loop:
 
         assert self._cases is not None
         known = self._cases.of(asked.variant)
-        if known.problems:
-            self._chief.say(Failed(messages=known.problems, variant_key=asked.variant.key))
+        problems = known.problems or (self._cases.problems_of_training(asked) if asked.is_traced else ())
+        if problems:
+            self._chief.say(Failed(messages=problems, variant_key=asked.variant.key))
             return
         files = files_of(self._configure.arguments, self._configure.layers)
         self._chief.say(Described(variant_key=asked.variant.key, cases=known.cases, files=files))

@@ -128,6 +128,14 @@ class SinkContract:
         sink.deliver([])
         sink.close()
 
+    def test_a_closed_sink_leaves_its_process_as_it_was(self, tmp_path: Path) -> None:
+        """The process may be a user's, who has other things to do in it, with the same tracker too."""
+        before = dict(os.environ), sys.excepthook, sys.exit
+        sink = self.open(tmp_path)
+        sink.deliver(sample_deliveries(1))
+        sink.close()
+        assert (dict(os.environ), sys.excepthook, sys.exit) == before
+
     def test_another_thread_delivers_than_the_one_that_made_it(self, tmp_path: Path) -> None:
         """As in a watch, where a slow sink holds up nobody."""
         deliveries = sample_deliveries()

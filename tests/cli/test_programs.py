@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -23,8 +25,10 @@ from tiny import make_run, make_suite
 
 from lobench.cli import cli, own_commands
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.schema import schema_files
+from lobench.cli.schema import document_schema, documents
+from lobench.core.errors import PluginError
 from lobench.core.result import Outcome
+from lobench.plugins import BrokenPlugin, PluginManager
 
 FINALS = {"train/loss": [0.5, 0.4, float("nan"), 0.3], "test/loss": [0.6, 0.5, 0.7, 0.4]}
 BETTER = {"train/loss": [0.1, 0.1, 0.2, 0.1], "test/loss": [0.2, 0.1, 0.3, 0.2]}
@@ -99,6 +103,52 @@ def test_plugins_and_schemas_are_listed() -> None:
     assert {"name": "lobench.report.page.builtin", "hooks": ["lobench_result_sinks"]} in said("plugins")["plugins"]
     named = {one["name"] for one in said("schema")["schemas"]}
     assert {"lobench/run/1", "lobench/pbt.status/1", "lobench/evolve/1"} <= named
+
+
+def test_a_plugin_that_does_not_import_is_among_what_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = PluginManager()
+    manager.broken.append(BrokenPlugin(name="mine", distribution="mine", cause="ModuleNotFoundError: no"))
+    monkeypatch.setattr("lobench.plugins.load_plugins", lambda: manager)
+    expected = {"name": "mine", "distribution": "mine", "cause": "ModuleNotFoundError: no", "imports": False}
+    assert said("plugins")["broken"] == [expected]
+
+
+def test_a_command_that_cannot_be_loaded_hides_no_schema(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load(context: click.Context, name: str) -> click.Command:
+        if name == "watch":
+            raise PluginError("cannot load 'watch'", where="plugin 'mine'")
+        return own_command(context, name)
+
+    own_command = cli.get_command
+    monkeypatch.setattr(cli, "get_command", load)
+    found = documents.__wrapped__()
+    assert "run" in found and "watch" not in found
+    assert "plugin 'mine': cannot load 'watch'" in capsys.readouterr().err
+
+
+def test_a_schema_changes_only_where_somebody_meant_it() -> None:
+    """Titles and descriptions aside. Where a field went or changed its meaning the document's number grows too."""
+    lines = [f"{name} {digest(document_schema(name))}" for name in documents()]
+    kept = (Path(__file__).parent / "schemas.txt").read_text().splitlines()
+    assert lines == kept, "these documents have another schema; was that meant? Then schemas.txt takes their lines"
+
+
+def digest(schema: Any) -> str:
+    return hashlib.sha256(json.dumps(without_prose(schema), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def without_prose(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [without_prose(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: without_prose(one)
+        for key, one in schema.items()
+        if key not in ("title", "description") or not isinstance(one, str)
+    }
 
 
 def test_trainings_are_told_to_programs(tmp_path: Path) -> None:
@@ -207,7 +257,7 @@ def test_every_command_has_the_option_and_a_schema_and_every_schema_a_command() 
     without = {name for name, one in leaves.items() if not any("--format" in each.opts for each in one.params)}
     # What serves until it is stopped, or only says that it did, prints nothing to read.
     assert without <= {"pbt.serve", "pbt.stop"}
-    schemas = set(schema_files())
+    schemas = set(documents())
     for name in leaves.keys() - without:
         assert any(each == name or each.startswith(f"{name}.") for each in schemas), name
     for each in schemas - {"error"}:

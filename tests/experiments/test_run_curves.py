@@ -83,6 +83,21 @@ def test_what_is_wrong_with_curves_is_said_before_anything_runs(folder: Path) ->
     assert checked.returncode == 0 and "PyTorch: 0 evaluations" in checked.stdout
 
 
+def test_curves_that_end_before_their_case_are_refused_before_anything_runs(folder: Path) -> None:
+    with (folder / "tiny" / "tiny.gin").open("a") as suite:
+        suite.write("Case.num_inner_steps = 20\n")
+    for options in ((), ("--check",)):
+        done = run(folder, *options)
+        assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1, done.stdout + done.stderr
+        assert "method 'torch'" in done.stderr and "a.csv: a run has no value at step 20; got" in done.stderr
+        assert "Method.until_step for the step where curves end" in done.stderr and "--until-step" not in done.stderr
+        assert "tiny/a" not in done.stdout, "an evaluation ran"
+    done = run(folder, "--gin-param", "torch/Method.until_step = 10")
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = "torch on tiny/a: its finals are those of step 10, those of what lobench trains are of step 20"
+    assert said in done.stdout
+
+
 GRID = [(case, name, seed) for case in ("a", "b") for name in ("adam", "sgd") for seed in (1, 2, 3)]
 OF_LOGGER = """
 Experiment.suites = ["tiny"]

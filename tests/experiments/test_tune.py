@@ -60,3 +60,18 @@ def test_what_is_wrong_is_one_line(folder: Path, options: tuple[str, ...], expec
     done = lobench("tune", "tiny", "--optimizer", "adam", "--check", *options)
     assert done.returncode == 2 and expected in done.stderr, done.stdout + done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_search_without_a_feasible_trial_has_no_winner_in_tables_and_on_the_page(folder: Path) -> None:
+    varied = ("--vary", "learning_rate = ['x', 'y']")
+    done = lobench("tune", "tiny", "--optimizer", "adam", *varied, "--store", "s", "--executor", "inline")
+    assert done.returncode == 3 and done.stdout.count("adam: none of 2 trials is feasible\n") == 1, done.stdout
+    table = lobench("results", "--store", "s", "--by", "method").stdout
+    report = lobench("report", "--store", "s", "--format", "text").stdout
+    assert lobench("report", "--store", "s", "--output", "page.html").returncode == 0
+    page = (folder / "page.html").read_text()
+    for text in (done.stdout.partition("none of 2 trials")[2], table, report):
+        assert "learning_rate = 'x'" not in text and "(s)" not in text, text
+    for text in (table, page):
+        assert "adam: none of 2 trials is feasible, and no values are the best" in text
+    assert "Trained with: adam: adam();" not in page

@@ -74,6 +74,7 @@ def test_the_long_frame_has_a_row_for_each_step_and_an_optimizer_at_no_outer_ste
     frame = found.curves_frame()
     assert list(frame.columns) == [
         *("suite", "case", "kind", "label", "outer_step", "generation", "checkpoint", "sha256", "optimizer"),
+        "case_identity",
         *("seed", "metric", "step", "value"),
     ]
     assert len(frame) == 3 * 2 * (2 * 2 + 2 + 1)  # steps x seeds x (checkpoints x metrics of a, b's, adam's)
@@ -94,9 +95,12 @@ def test_results_are_a_table_of_methods_and_cases(store: Path) -> None:
     html = lobench.open_results(store)._repr_html_()
     rows = [row for row in Rows(html).rows if row[0] in ("a", "b")]
     assert [row[0] for row in rows] == ["a", "b", "a"]  # train/loss of both, test/loss of one
-    assert [cell.partition(" ")[0] for cell in rows[0][1:]] == ["0.75", "1.05", "0.55"]
+    assert [cell.partition(" ")[0] for cell in rows[0][1:]] == ["0.75*", "1.05*", "0.55*"]
     assert rows[1][1:] == ["-", "diverged (1/2)", "diverged (1/2)"]
     assert "6 evaluations, 2 checkpoints, 1 optimizer, 3 cases" in html
+    text = lobench_text(store, "results", "--by", "method")
+    assert all(cell in text for row in rows for cell in row)
+    assert any("*" in cell for cell in rows[0]) and "*: the best" in html
     assert "StoredResults" in lobench.open_results(empty(store))._repr_html_()
 
 
@@ -151,7 +155,7 @@ def test_one_result_shows_itself() -> None:
 def test_a_comparison_shows_what_the_command_prints(store: Path) -> None:
     found = lobench.compare("10", "20", store=store)
     rows = Rows(found._repr_html_()).rows
-    text = lobench_text(store)
+    text = lobench_text(store, "compare", "10", "20")
     for row in rows:
         assert [cell for cell in row if cell not in text] == []
     axes = found.plot()
@@ -159,10 +163,10 @@ def test_a_comparison_shows_what_the_command_prints(store: Path) -> None:
     assert "difference of the score to theta_10.npz" in axes.get_xlabel()
 
 
-def lobench_text(store: Path) -> str:
+def lobench_text(store: Path, *words: str) -> str:
     from commands import lobench as command
 
-    return command("compare", "--store", store, "10", "20").stdout
+    return command(*words, "--store", store).stdout
 
 
 def test_small_drawings_break_where_a_seed_diverged() -> None:

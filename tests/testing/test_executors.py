@@ -25,3 +25,10 @@ class TestInline(ExecutorContract):
         left = set(threading.enumerate()) - before
         # Who listens runs nothing, and ends once it has read that the pipe is closed.
         assert {thread.name for thread in left} <= {"lobench listens to its chief"}
+
+    def test_another_worker_takes_the_place_of_the_one_that_runs(self, tmp_path: Path) -> None:
+        with self.running(tmp_path) as executor:
+            self.start(executor, 0)
+            first = executor._channel
+            self.start(executor, 1)
+            assert first.fileno() == -1, "it is closed"

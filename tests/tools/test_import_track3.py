@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from imported import held
+from commands import lobench
+from imported import HEADER, held, write_csv
 from scipy import stats
 
 from lobench.analysis.comparisons.method_comparison import compare_subjects
@@ -91,6 +93,54 @@ def test_p_values_of_all_pairs_are_those_of_the_values_in_the_headline_too(store
             assert p_value == pytest.approx(expected, rel=1e-4, abs=1e-12)
         seen += 1
     assert seen > 50
+
+
+def said_of(store: Path, one: str, other: str) -> tuple[set[str], set[float]]:
+    """Returns the p-values that texts and the page print of a pair, and those of the documents for programs."""
+    of_report = ("report", "--store", store, "--method", one, "--method", other)
+    text = lobench("compare", one, other, "--store", store).stdout
+    headline = next(line for line in text.splitlines() if line.startswith("val/loss "))
+    case = next(line for line in text.splitlines() if line.startswith("imported/track3"))
+    page = store.parent / f"{one}-{other}.html"
+    assert lobench(*of_report, "--output", page).returncode == 0
+    lines = (headline, case, page.read_text())
+    shown = [
+        set(re.findall(r"(?<![\d.])[01]\.\d{4}(?= +(?:better|worse|undecided))|(?<=p = )[\d.]+", line))
+        for line in lines
+    ]
+    assert all(len(found) == 1 for found in shown), shown
+    pair = json.loads(lobench("compare", one, other, "--store", store, "--format", "json").stdout)[0]
+    metric = pair["metrics"]["val/loss"]
+    reported = json.loads(lobench(*of_report, "--format", "json").stdout)["change"]["p_value"]
+    (own,) = metric["cases"].values()
+    return set.union(*shown), {metric["p_value"], own["p_value"], own["p_holm"], reported}
+
+
+@pytest.mark.parametrize(("one", "other"), [("5", "8"), ("32", "34"), ("26", "36")])
+def test_headline_tables_page_and_documents_say_one_p_value(
+    store: Path, cells: dict[str, Cell], one: str, other: str
+) -> None:
+    printed, recorded = said_of(store, one, other)
+    a, b = (list(cells[name].final["val/loss"].values()) for name in (one, other))
+    expected = float(stats.ttest_ind(a, b, equal_var=False).pvalue)
+    assert printed == {f"{expected:.4f}"} and len(recorded) == 1
+    assert recorded.pop() == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("start", [10.87, 5.4, None], ids=["near", "half", "none"])
+def test_where_curves_begin_moves_no_p_value_anywhere(tmp_path: Path, start: float | None) -> None:
+    rows, draws = [], np.random.default_rng(0)
+    finals = {name: np.float32(draws.normal(mean, 0.001, 10)).tolist() for name, mean in (("a", 3.28), ("b", 3.2805))}
+    for name, begin in (("a", 10.82), ("b", start)):
+        for seed, final in enumerate(finals[name]):
+            rows += [(name, "track3", f"{name}{seed}", 0, "val_loss", begin)] if begin is not None else []
+            rows.append((name, "track3", f"{name}{seed}", 100, "val_loss", final))
+    write_csv(tmp_path / "x.csv", rows, HEADER)
+    import_curves(tmp_path / "x.csv", store=tmp_path / "s", metrics=["val_loss"])
+    printed, recorded = said_of(tmp_path / "s", "a", "b")
+    expected = float(stats.ttest_ind(finals["a"], finals["b"], equal_var=False).pvalue)
+    assert printed == {f"{expected:.4f}"} and len(recorded) == 1
+    assert recorded.pop() == pytest.approx(expected, rel=1e-3)
 
 
 def test_what_is_said_to_be_the_same_draws_is_paired(tmp_path: Path) -> None:

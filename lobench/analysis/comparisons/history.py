@@ -6,15 +6,18 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from lobench.analysis.comparisons.summary import Findings
 from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.scores.scales import Scales
+from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.store.methods import of_members
 from lobench.analysis.store.snapshot import Reading, read_store
 from lobench.analysis.store.subjects import headline_metrics
 from lobench.core.errors import StoreError, UsageError
+from lobench.core.json_numbers import Finite
 from lobench.engine.store.experiments import ExperimentRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
@@ -39,9 +42,10 @@ class RunSummary:
       num_unscored: Cases of the last checkpoint that have no scale, and are in no mean.
     """
 
+    kind: Literal["run"] = "run"
     store: Path
-    first: float
-    last: float
+    first: Finite
+    last: Finite
     git_revision: str
     num_checkpoints: int
     num_evaluations: int
@@ -53,6 +57,7 @@ class RunSummary:
     num_seeds: int
     num_unscored: int
     programs: tuple[str, ...] = ()
+    score_version: int = SCORE_VERSION
 
 
 def find_stores(folder: Path) -> list[Path]:
@@ -140,11 +145,12 @@ class ExperimentSummary:
       metric, scale: Which metric, and what 0 and 1 on the scale are.
     """
 
+    kind: Literal["experiment"] = "experiment"
     store: Path
     id: int
     name: str
-    first: float
-    last: float
+    first: Finite
+    last: Finite
     git_revision: str
     patch_bytes: int
     note: str
@@ -155,6 +161,7 @@ class ExperimentSummary:
     over: str
     metric: str
     scale: str
+    score_version: int = SCORE_VERSION
 
 
 def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:

@@ -2,8 +2,8 @@
 
 Dodge et al., "Show Your Work" (EMNLP 2019), in the unbiased form: the mean over all subsets of k trials of the best of
 them, which is a U-statistic. Its interval is the jackknife's with a t quantile. It holds the truth in 88 to 96 of 100
-searches for k up to a fifth of the trials (docs/searches.md has the table); beyond that the best of k hangs on one or two
-trials, no resampling knows better ones, and there is no interval.
+searches for k up to a fifth of the trials (docs/searches.md has the table). Beyond that the best of k hangs on one or
+two trials, no resampling knows better ones, and there is no interval.
 """
 
 from __future__ import annotations

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lobench.analysis.store.names import names_of, one_called
-from lobench.analysis.store.search_history import best_trials, chosen_by_search
+from lobench.analysis.store.search_history import best_trials, chosen_by_search, num_infeasible
 from lobench.analysis.store.snapshot import Reading, case_names, read_store
 from lobench.analysis.store.subjects import Cell, StoredSubject, place_of, subject_of
 from lobench.core.case import CaseInfo
 from lobench.core.errors import ConfigError, UsageError, suggestion
 from lobench.core.result import mean_of
+from lobench.core.wording import counted
 from lobench.engine.config.syntax import Binding, parse_text
 from lobench.engine.store.experiments import ExperimentRow, Membership, TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -110,6 +111,8 @@ def of_members(
         label = bindings.get("label", method)
         make = functools.partial(_method, is_command="command" in bindings)
         subject, search = chosen_by_search(sessions, make) if method in best else (make(sessions), None)
+        if search is not None:
+            search = dataclasses.replace(search, num_infeasible=num_infeasible(trials, method))
         mark = " (imported)" if subject.who.is_imported else ""
         subjects.append(subject.named(name.replace(method, label, 1) + mark))
         names.append(name)
@@ -273,8 +276,14 @@ def _of_sessions(cells: Mapping[int, Cell]) -> Cell:
     )
 
 
-def hyperparameters(subject: StoredSubject) -> str:
-    """Returns the bindings that a subject was trained with and its label does not say; "" where there are none."""
+def hyperparameters(reading: Reading, place: int) -> str:
+    """Returns the bindings that a subject was trained with and its label does not say; "" where there are none.
+
+    A search without one feasible trial has found none.
+    """
+    subject, search = reading.subjects[place], reading.search(place)
+    if search is not None and search.num_infeasible:
+        return f"none of {counted(search.num_infeasible, 'trial')} is feasible, and no values are the best"
     who = subject.who
     text = "; ".join(who.variant.bindings)
     said = who.uri if who.is_optimizer else ""

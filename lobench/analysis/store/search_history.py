@@ -14,7 +14,16 @@ from lobench.core.search.search import Trial, best_trial
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.store.experiments import TrialRow
 
-__all__ = ["Axis", "StoppedTrials", "best_trials", "chosen_by_search", "courses_of", "edges_of", "trial_of"]
+__all__ = [
+    "Axis",
+    "StoppedTrials",
+    "best_trials",
+    "chosen_by_search",
+    "courses_of",
+    "edges_of",
+    "num_infeasible",
+    "trial_of",
+]
 
 _LOG_FROM = 50.0  # positive values that span more than this factor are shown by their logarithms
 
@@ -54,6 +63,12 @@ def best_trials(
         if there:
             best[name] = there[0] if found is None else found.number
     return best
+
+
+def num_infeasible(rows: Sequence[TrialRow], method: str) -> int:
+    """Returns how many trials a search has, where none of them is feasible; else 0."""
+    own = [trial_of(row) for row in rows if row.method == method]
+    return len(own) if best_trial(own) is None else 0
 
 
 def chosen_by_search(

@@ -33,10 +33,12 @@ class Searched:
 
     Attributes:
       is_fresh: Whether the method itself has other seeds, which chose nothing.
+      num_infeasible: How many trials there are where none of them is feasible: the subject is the first, and no best.
     """
 
     subject: StoredSubject
     is_fresh: bool
+    num_infeasible: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,13 +160,18 @@ def _told_apart(namesakes: Sequence[StoredSubject]) -> list[str]:
 
 
 def case_names(cases: Sequence[CaseInfo]) -> dict[str, str]:
-    """Returns by identity what to call a case: suite and name, and its test where that name is several cases'."""
-    namesakes = Counter((case.suite, case.name) for case in cases)
-    return {
+    """Returns by identity what to call a case: suite and name, and its test where that name is several cases'.
+
+    Forms of one case, of two experiments that bind other values say, are told apart by the start of their identity.
+    """
+    places = Counter(place[:2] for place in {place_of(case) for case in cases})
+    names = {
         case.identity: f"{case.suite}/{case.name}"
-        + (f" ({place_of(case)[-1]})" if namesakes[case.suite, case.name] > 1 else "")
+        + (f" ({place_of(case)[-1]})" if places[case.suite, case.name] > 1 else "")
         for case in cases
     }
+    counts = Counter(names.values())
+    return {identity: f"{name} ({identity[:8]})" if counts[name] > 1 else name for identity, name in names.items()}
 
 
 def read_store(store: Path) -> Reading:

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CaseCurves", "StoredResults", "open_results"]
 
-_SUBJECT = ("suite", "case", "kind", "label", "outer_step", "generation", "checkpoint", "sha256", "optimizer")
+_SUBJECT = (
+    "suite", "case", "kind", "label", "outer_step", "generation", "checkpoint", "sha256", "optimizer", "case_identity",
+)  # fmt: skip
 _STEPS = ("outer_step", "generation")  # of a checkpoint; what has no theta stands at none
 _CURVE = ("seed", "metric", "step", "value")
 
@@ -80,7 +82,7 @@ class StoredResults:
     def evaluations(self) -> pd.DataFrame:
         """Returns a row for each evaluation and sighting of its checkpoint, those without curves too.
 
-        Columns: those of `frame` up to optimizer, then case_identity, seed_start, num_seeds, outcome, message, diverged
+        Columns: those of `frame` up to case_identity, then seed_start, num_seeds, outcome, message, diverged
         and exploded (seeds; missing without curves), compile_seconds, wall_seconds, num_inner_steps, num_params,
         primary_metric, program_version, experiment, trial, session, recorded_at (UTC), host, device, git_revision,
         git_dirty, bindings.
@@ -99,10 +101,10 @@ class StoredResults:
         """Returns the tidy frame: a row for each checkpoint, case, seed and metric.
 
         Columns: suite, case, kind (checkpoint, optimizer or imported), label, outer_step and generation (missing of
-        what has no theta), checkpoint, sha256, optimizer, seed, metric, value (after the last inner step; NaN where the
-        seed diverged), best (NaN where nobody declares which way the metric is better), mean, diverged_at (-1: it did
-        not), outcome. A seed whose evaluation gave no curves (error, timeout, ...) has one row, without a metric:
-        nothing vanishes.
+        what has no theta), checkpoint, sha256, optimizer, case_identity (cases of one name may differ in it), seed,
+        metric, value (after the last inner step; NaN where the seed diverged), best (NaN where nobody declares which
+        way the metric is better), mean, diverged_at (-1: it did not), outcome. A seed whose evaluation gave no curves
+        (error, timeout, ...) has one row, without a metric: nothing vanishes.
         """
         import pandas as pd
 
@@ -118,8 +120,8 @@ class StoredResults:
     def curves_frame(self, metric: str | None = None, *, case: str | None = None) -> pd.DataFrame:
         """Returns the curves in long form: a row for each subject, case, seed, metric and inner step.
 
-        Columns: those of `frame` up to optimizer, then seed, metric, step, value (NaN from where the seed diverged). Of
-        a seed that was evaluated twice the later evaluation counts.
+        Columns: those of `frame` up to case_identity, then seed, metric, step, value (NaN from where the seed
+        diverged). Of a seed that was evaluated twice the later evaluation counts.
 
         Args:
           metric: Only this one; None: all, `batch/<metric>` too.
@@ -239,7 +241,7 @@ _VALUES = ("seed", "metric", "value", "best", "mean", "diverged_at", "outcome")
 
 def _subject(case: CaseInfo, who: Subject, optimizer_hash: str) -> tuple[Any, ...]:
     steps = (who.outer_step, who.generation) if who.has_theta else (None, None)
-    return case.suite, case.name, who.kind, who.label, *steps, who.uri, who.sha256, optimizer_hash
+    return case.suite, case.name, who.kind, who.label, *steps, who.uri, who.sha256, optimizer_hash, case.identity
 
 
 def _values(row: EvaluationRow) -> Iterator[tuple[Any, ...]]:
@@ -266,7 +268,6 @@ def _evaluation(row: EvaluationRow, who: Subject) -> dict[str, Any]:
     curves = row.curves
     found: dict[str, Any] = dict(zip(_SUBJECT, _subject(row.case, who, row.key.optimizer_hash), strict=True))
     return found | {
-        "case_identity": row.key.case_identity,
         "seed_start": row.key.seed_block.start,
         "num_seeds": row.key.seed_block.size,
         "outcome": str(row.outcome),

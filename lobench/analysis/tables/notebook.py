@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from lobench.analysis.comparisons.summary import Findings
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import Reading
-from lobench.analysis.tables.table import Entry
+from lobench.analysis.tables.table import cell_text
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.errors import UsageError
 from lobench.drawing.axes import Bundle, draw_bundles, new_axes
@@ -40,26 +39,13 @@ def html_of_results(reading: Reading, head: str) -> str:
     for panel in found.panels:
         header = [panel.title or "mean score", *(heading.label for heading in found.columns)]
         lines = [
-            [line.heading.label, *(_text(entry, panel.digits) for entry in line.entries)]
+            [line.heading.label, *(cell_text(entry, panel.digits) for entry in line.entries)]
             for line in panel.lines[:_MOST_ROWS]
         ]
         parts.append(table(header, [[*line, *[""] * (len(header) - len(line))] for line in lines]))
         if len(panel.lines) > _MOST_ROWS:
             parts.append(paragraph(f"the first {_MOST_ROWS} of {len(panel.lines)} rows"))
-    notes = [f"{label}: {text}" for label, text in found.legend]
-    return "".join([*parts, *map(paragraph, [f"Scores: {findings.scale_label}.", *notes, *found.notes])])
-
-
-def _text(entry: Entry | None, digits: int | None) -> str:
-    if entry is None:
-        return "-"
-    if entry.num_lost:
-        return f"diverged ({entry.num_lost}/{entry.num_seeds})"
-    form = ".3f" if digits is None or entry.is_score else f".{digits}g"
-    found = entry.interval
-    return f"{found.mean:{form}}" + (
-        "" if math.isnan(found.upper) else f" [{found.lower:{form}}, {found.upper:{form}}]"
-    )
+    return "".join([*parts, *map(paragraph, [f"Scores: {findings.scale_label}.", *found.footnotes()])])
 
 
 def plot_results(reading: Reading, metric: str | None, case: str | None, ax: Axes | None) -> Axes | NDArray[np.object_]:

@@ -15,7 +15,7 @@ from lobench.analysis.stats.intervals import Interval
 from lobench.core.errors import ConfigError, suggestion
 from lobench.engine.config.syntax import Binding, parse_file
 
-__all__ = ["Bold", "Entry", "Heading", "Line", "Panel", "TableSpec", "Tabulated", "read_table"]
+__all__ = ["Bold", "Entry", "Heading", "Line", "Panel", "TableSpec", "Tabulated", "cell_text", "read_table"]
 
 Bold = Literal["best", "indistinct", "none"]
 
@@ -92,6 +92,36 @@ class Tabulated:
     legend: tuple[tuple[str, str], ...]
     bold: str
     notes: tuple[str, ...]
+
+    def footnotes(self) -> list[str]:
+        """Returns what stands below the table, a line each; what `*` marks, where something has it."""
+        entries = [entry for panel in self.panels for line in panel.lines for entry in line.entries]
+        bold = [f"*: {self.bold}"] if any(entry is not None and entry.is_bold for entry in entries) else []
+        return [*(f"{label}: {text}" for label, text in self.legend), *bold, *self.notes]
+
+
+def cell_text(entry: Entry | None, digits: int | None) -> str:
+    """Returns a cell as text: `0.5* [0.4, 0.6]`, of a search `0.5 [0.4, 0.6] 0.45 (s)`.
+
+    Args:
+      digits: Of its panel.
+    """
+    if entry is None:
+        return "-"
+    digits = None if entry.is_score else digits
+    searched = "" if math.isnan(entry.searched) else f" {_number(entry.searched, digits)}"
+    mark = f"{searched} (s)" * entry.is_searched
+    if entry.num_lost:
+        return f"diverged ({entry.num_lost}/{entry.num_seeds}){mark}"
+    found = entry.interval
+    text = _number(found.mean, digits) + "*" * entry.is_bold
+    if not math.isnan(found.upper):
+        text += f" [{_number(found.lower, digits)}, {_number(found.upper, digits)}]"
+    return text + mark
+
+
+def _number(value: float, digits: int | None) -> str:
+    return f"{value:.3f}" if digits is None else f"{value:.{digits}g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

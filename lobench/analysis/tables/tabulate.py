@@ -115,7 +115,8 @@ class _Maker:
             case_groups or self._suites(),
         )
         self._metrics, self._tests = self._asked(), set[Method]()
-        self._notes += [SEARCHED_NOTE] if any(reading.search(place) for place, _ in self._methods if place >= 0) else []
+        searches = [reading.search(place) for place, _ in self._methods if place >= 0]
+        self._notes += [SEARCHED_NOTE] if any(one and not one.num_infeasible for one in searches) else []
         labels = dict(zip(reading.methods, reading.labels, strict=False))
         self._notes += [
             f"{course.label}: {line}" for course in courses_of(reading.trials, labels) for line in edges_of(course)
@@ -155,7 +156,7 @@ class _Maker:
         most = max((len(line.entries) for panel in panels for line in panel.lines), default=0)
         more = [Heading(label=label) for label in ("mean score", "mean rank")] if rows == "method" else []
         shown = sorted(place for place, _ in self._methods if place >= 0)
-        legend = [(reading.labels[place], hyperparameters(reading.subjects[place])) for place in shown]
+        legend = [(reading.labels[place], hyperparameters(reading, place)) for place in shown]
         return Tabulated(
             rows=rows,
             columns=(*columns, *more[: most - len(columns)]),

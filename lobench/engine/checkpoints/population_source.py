@@ -94,7 +94,7 @@ class PopulationSource:
                 return
             for checkpoint in seen:
                 yield dataclasses.replace(checkpoint, run=folder.run, generation=folder.generation)
-            folder.inside = self._inside(path) if len(parts) < _DEEPEST else []
+            folder.inside = self._inside(folder.source) if len(parts) < _DEEPEST else []
             is_settled = changed_at is not None and time.time() - changed_at > _SETTLED_SECONDS
             folder.looked_at = changed_at if is_settled and not folder.source.pending() else None
         for child in folder.inside:
@@ -111,13 +111,10 @@ class PopulationSource:
         except OSError:
             return None
 
-    def _inside(self, path: epath.Path) -> list[epath.Path]:
+    def _inside(self, source: DirectorySource) -> list[epath.Path]:
         """Returns the folders to descend into."""
-        try:
-            inside = (child for child in path.iterdir() if self._is_folder(child) and not self._leads_up(child))
-            return sorted(inside, key=_number)
-        except OSError:
-            return []  # not there, not yet, or no folder
+        inside = (child for child in source.inside if self._is_folder(child) and not self._leads_up(child))
+        return sorted(inside, key=_number)
 
     def _leads_up(self, child: epath.Path) -> bool:
         """Says whether it is a link to a folder that it lies in, whose checkpoints would be found again below it."""

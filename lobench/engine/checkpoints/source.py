@@ -10,12 +10,14 @@ from etils import epath
 from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.wording import cause
 from lobench.engine.checkpoints.files import index_in_name, is_settled, mark_of
+from lobench.engine.checkpoints.folder_listing import FolderListing
 from lobench.engine.checkpoints.readers import reader_for
 from lobench.hookspecs import SourceContext, Unfinished
 
 __all__ = ["DirectorySource", "NoSource"]
 
 _IGNORED = (".", "_", "lobench")
+_PARAMS = re.compile(r"params_\d+")
 _TEMPORARY = ("_tmp", ".tmp", ".orbax-checkpoint-tmp", ".partial", ".done")
 
 
@@ -26,13 +28,17 @@ class DirectorySource:
       is_folder: Says of what readers recognise that it is a folder of runs all the same: by its name, `trial_7` could
         be an orbax step.
     Attributes:
+      inside: What may matter in the folder, as of the last poll.
       poll_seconds: 1 on this machine, 10 on a remote store.
     """
 
     def __init__(self, context: SourceContext, is_folder: Callable[[epath.Path], bool] = lambda path: False) -> None:
         self._path = epath.Path(context.location)
         self._readers, self._is_folder = context.readers, is_folder
-        self.poll_seconds = 10.0 if "://" in context.location else 1.0
+        is_remote = "://" in context.location
+        self.inside: list[epath.Path] = []
+        self._listing = None if is_remote else FolderListing(context.location, self._is_wanted)
+        self.poll_seconds = 10.0 if is_remote else 1.0
         self._yielded: dict[str, tuple[int, float]] = {}
         self._previous: dict[str, tuple[int, float]] = {}
         self._pending: dict[str, Unfinished] = {}
@@ -67,14 +73,21 @@ class DirectorySource:
 
         A run's folder may have the name of a checkpoint (`run_3`, `2024`): its contents say what it is.
         """
-        single = self._reader_for(self._path)
+        self.inside, single = [], self._reader_for(self._path)
         if not self._path.is_dir():
             return [self._path] if single is not None and self._path.exists() else []
         if single is not None and self._readers[single].is_complete(self._path):
             return [self._path]
-        inside = _without_trainer_states([path for path in self._path.iterdir() if _is_candidate(path.name)])
+        names = None if self._listing is None else self._listing.names()
+        self.inside = [*self._path.iterdir()] if names is None else [self._path / name for name in names]
+        inside = _without_trainer_states([path for path in self.inside if _is_candidate(path.name)])
         is_run = single is None or any(map(self._reader_for, inside))
         return inside if is_run else [self._path]
+
+    def _is_wanted(self, name: str) -> bool:
+        """Says of a file whether it may be a checkpoint or tell what others are."""
+        is_read = reader_for(self._path / name, self._readers) is not None
+        return _is_candidate(name) and (is_read or _PARAMS.fullmatch(name) is not None)
 
     def _reader_for(self, path: epath.Path) -> str | None:
         name = reader_for(path, self._readers)
@@ -131,6 +144,6 @@ def _without_trainer_states(paths: list[epath.Path]) -> list[epath.Path]:
 
     It writes `params_0` before any `checkpoint_N`. Alone, `checkpoint_N` may be anybody's theta.
     """
-    if not any(re.fullmatch(r"params_\d+", path.name) for path in paths):
+    if not any(_PARAMS.fullmatch(path.name) for path in paths):
         return paths
     return [path for path in paths if not re.fullmatch(r"checkpoint_\d+", path.name)]

@@ -17,10 +17,14 @@ class Arriving:
     Args:
       given: Subjects that somebody names.
       arrivals: What comes while the chief runs.
+
+    Attributes:
+      given: Variants of what is named.
     """
 
     def __init__(self, intake: Intake, given: Sequence[Given], arrivals: Arrivals) -> None:
         self._intake, self._given, self._arrivals = intake, given, arrivals
+        self.given = frozenset(one.variant for one in given)
 
     def first(self, say: Callable[[str], None]) -> dict[int, Subject]:
         """Returns what is there at the start, each once; of two that are the same it is said."""

@@ -86,6 +86,8 @@ class WatchOptions:
 
     Attributes:
       cases: Names of those that are evaluated, any of `CaseInfo.names`; (): all of the suites.
+      traced: Whether the trainings of what is given are traced before anything is trained; what is wrong with values
+        that were written is said then.
       elsewhere: Whether workers may be on other machines.
       replan: Whether what earlier starts were through with is planned anew; an edited suite counts from the next
         checkpoint on.
@@ -104,6 +106,7 @@ class WatchOptions:
     trial: str = option("", "Label of the evaluations, for studies.")
     session: str = option("", "Label of the evaluations, for studies.")
     cases: tuple[str, ...] = ()
+    traced: bool = False
     elsewhere: bool = False
     replan: bool = True
 

@@ -176,7 +176,8 @@ class Chief:
         self._variants.add(subject.variant for _, subject in planned)
         self._tell_cases(self._variants.remembered((subject for _, subject in planned), self._history))
         for variant in self._variants:
-            self._workers.describe(variant)
+            is_traced = self._options.traced and variant in self._arriving.given
+            self._workers.describe(variant, is_traced=is_traced, names=self._options.cases)
         for position, subject in planned:
             self._handle(planner.SubjectSeen(position, subject.key))
         if num_known := sum(position in sightings for position, _, _ in found):

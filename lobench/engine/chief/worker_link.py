@@ -75,12 +75,12 @@ class WatchWorkers:
         self._executor.kill(worker)
         self._forget(worker)
 
-    def describe(self, variant: Variant) -> None:
+    def describe(self, variant: Variant, *, is_traced: bool = False, names: tuple[str, ...] = ()) -> None:
         """Has the first worker that is ready say which cases a variant has; if it dies meanwhile, another one.
 
         No worker is told to be ready before the first answer: until then there is nothing that it could do.
         """
-        self._wanted[variant.key] = protocol.Describe(variant=variant)
+        self._wanted[variant.key] = protocol.Describe(variant=variant, is_traced=is_traced, names=names)
         self._ask()
 
     def run(self, worker: int, job: Job) -> None:

@@ -16,6 +16,7 @@ __all__ = ["check_case", "role_of"]
 def check_case(case: Case, expectations: Expectations, where: str) -> None:
     """Raises ConfigError, which names the case, where it says what cannot be."""
     _check_numbers(case, where)
+    _check_expectations(expectations, where)
     _check_sessions(case, where)
     _check_is_evaluated(case, expectations, where)
     if callable(check := getattr(case.task, "check_case", None)):
@@ -65,6 +66,21 @@ def _check_is_evaluated(case: Case, expectations: Expectations, where: str) -> N
         )
 
 
+def _check_expectations(expectations: Expectations, where: str) -> None:
+    if type(expectations.no_divergence) is not bool:
+        got = repr(expectations.no_divergence)
+        raise ConfigError("expect.no_divergence", where=where, got=got, expected="True or False")
+    for name in ("max_final_loss", "max_final_test_loss", "min_final_accuracy", "margin"):
+        value = getattr(expectations, name)
+        if value is not None and not (_is_finite(value) and (name != "margin" or value >= 0)):
+            expected = "a number >= 0" if name == "margin" else "a finite number"
+            raise ConfigError(f"expect.{name}", where=where, got=repr(value), expected=expected)
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _check_sessions(case: Case, where: str) -> None:
     """Refuses lanes that share nothing, and sessions that nobody has counted."""
     if case.sessions not in SESSIONS:
@@ -111,6 +127,9 @@ def _check_numbers(case: Case, where: str) -> None:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
             raise ConfigError(f"Case.{name}", where=where, got=repr(value), expected=f"an integer >= {lowest}")
+    if not isinstance(case.primary_metric, str):
+        expected = "a name such as 'train/loss'"
+        raise ConfigError("Case.primary_metric", where=where, got=repr(case.primary_metric), expected=expected)
     sizes = case.block_sizes
     if not isinstance(sizes, list | tuple) or not all(type(size) is int and size >= 1 for size in sizes):
         raise ConfigError("Case.block_sizes", where=where, got=repr(sizes), expected="integers >= 1")
@@ -122,7 +141,7 @@ def _check_numbers(case: Case, where: str) -> None:
     if share is not None and not (isinstance(share, float) and 0 < share < 1):
         raise ConfigError("Case.stop_after", where=where, got=repr(share), expected="a share between 0 and 1")
     low = case.minimum
-    if low is not None and (isinstance(low, bool) or not isinstance(low, int | float) or not math.isfinite(low)):
+    if low is not None and not _is_finite(low):
         raise ConfigError("Case.minimum", where=where, got=repr(low), expected="a finite number")
     gpus = case.num_gpus
     is_number = isinstance(gpus, int | float) and not isinstance(gpus, bool)

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from lobench.core.errors import UsageError
 from lobench.core.result import Curves
@@ -17,7 +18,7 @@ from lobench.engine.store.reader import EVALUATION_COLUMNS
 from lobench.engine.store.schema import check_schema, intact_rows, store_errors
 from lobench.engine.store.subject_rows import SIGHTING
 
-__all__ = ["Merged", "merge_stores"]
+__all__ = ["MergeRecord", "Merged", "merge_stores"]
 
 _KEY = ("checkpoint_sha256", "optimizer_hash", "case_identity", "seed_start", "seed_count", "program_version")
 _PROGRAMS, _ROWS = "temp.source_programs", "temp.source_rows"  # while a source is attached
@@ -37,6 +38,13 @@ class Merged:
     taken: int
     known: int
     conflicts: tuple[str, ...]
+
+
+class MergeRecord(TypedDict):
+    """`lobench merge`: what became of each store."""
+
+    output: Path
+    stores: list[Merged]
 
 
 def merge_stores(stores: list[Path], target: Path, on_problem: OnProblem = lambda problem: None) -> list[Merged]:

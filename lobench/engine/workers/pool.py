@@ -17,6 +17,7 @@ from typing import Any
 from lobench.core.errors import LobenchError
 from lobench.core.wording import cause
 from lobench.engine.config.layers import Layers
+from lobench.engine.environment import environment_with
 from lobench.engine.workers.channel import Channel
 from lobench.engine.workers.devices import DeviceLeases, devices_here
 from lobench.engine.workers.entry import run_worker
@@ -199,17 +200,22 @@ class LocalPool:
 
 
 class InlineExecutor:
-    """One worker in a thread of this process, for debugging: no deadline can end it, nothing can kill it."""
+    """One worker in a thread of this process, for debugging: no deadline can end it, nothing can kill it.
+
+    Another that is started takes its place. `NPROC` is the worker's until the executor is closed.
+    """
 
     def __init__(self, config: WorkerConfig, wakeup: Connection | None = None) -> None:
         self._config, self._wakeup = config, wakeup
         self._channel: Channel | None = None
         self._thread: threading.Thread | None = None
         self._worker = 0
+        self._environment = contextlib.ExitStack()
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
+        self.kill(self._worker)
+        self._environment.enter_context(environment_with({"NPROC": str(num_cpus)}))
         ours, theirs = socket.socketpair()
-        os.environ["NPROC"] = str(num_cpus)
         self._worker, self._channel = worker, Channel(ours)
         arguments = (Connection(theirs.detach()), self._config.configure(num_cpus))
         kwargs = {"owns_process": False}
@@ -248,3 +254,4 @@ class InlineExecutor:
             self.kill(self._worker)
         if self._thread is not None:  # a thread that ends with the interpreter may abort it, in the middle of XLA
             self._thread.join(_END_SECONDS)
+        self._environment.close()

@@ -105,9 +105,16 @@ class Command(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Describe(Message):
-    """Asks which cases the suites have in a variant; there is no other way to learn cases."""
+    """Asks which cases the suites have in a variant; there is no other way to learn cases.
+
+    Attributes:
+      is_traced: Whether their trainings are traced too: what is wrong with their values is `Failed` then.
+      names: Of those that are traced, any of `CaseInfo.names`; (): all.
+    """
 
     variant: Variant = field(default_factory=Variant)
+    is_traced: bool = False
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,7 @@ class TrainingProgram:
         self._over_phases = None if isinstance(task, TaskFamily) or not task.num_phases else task.metrics_over_phases
         self._tasks_per_seed = case.num_tasks if isinstance(task, TaskFamily) else 1
         lengths = [phase.num_inner_steps for phase in later]
-        ends = list(itertools.accumulate([case.num_inner_steps - sum(lengths), *lengths]))
+        self._ends = ends = list(itertools.accumulate([case.num_inner_steps - sum(lengths), *lengths]))
         self._spans = [range(start, stop) for start, stop in itertools.pairwise((0, *ends))]
         self._recorder = recorder = Recorder(case, ends if self._over_phases is not None else ())
         # Without evaluations nothing reads the other splits.
@@ -156,6 +156,27 @@ class TrainingProgram:
             self._curves(of_theta(carry, index), trained, block, theta, settings) for index, theta in enumerate(thetas)
         ]
 
+    def trace(self, theta: Theta, block: SeedBlock, *, settings: Sequence[float] = ()) -> frozenset[str]:
+        """Traces all phases of a run, with the settings as constants. Nothing is compiled or computed.
+
+        Args:
+          theta: As for `run`, or its shapes.
+          block, settings: As for `run`.
+        Returns:
+          Names of the metrics that the run would give.
+        Raises:
+          Anything that the task or the optimizer raises.
+        """
+        with contextlib.closing(Feed(self._datasets, block, self._tasks_per_seed, self._case)) as feed:
+            arguments = (self._lanes(block), self._arrays, feed.eval_batches, feed.example_chunk)
+            constants = self._constants(theta, self._by_phase(settings))
+            for phase in range(1 if self._are_alike else len(self._phases)):
+                _, layout = self._trace(phase, constants[phase], constants, arguments, 0)
+        carry, steps = layout.carry_shape, self._recorder.eval_steps
+        metrics = {name: np.zeros((1, len(steps)), np.float32) for name in carry.metrics}
+        more = self._over_phases(metrics, steps, self._ends) if self._over_phases is not None else {}
+        return frozenset((*metrics, *more, *(f"batch/{name}" for name in carry.log)))
+
     def _train(
         self,
         theta: Theta,
@@ -193,9 +214,8 @@ class TrainingProgram:
     ) -> TrainingLoop:
         arguments = (lanes, self._arrays, feed.eval_batches)
         traced_with = (*arguments, feed.example_chunk)
-        ends = list(itertools.accumulate(self._num_settings))
-        values = [settings[end - count : end] for end, count in zip(ends, self._num_settings, strict=True)]
-        constants = [(theta, SettingValues.of(each, frozenset())) for each in values]
+        values = self._by_phase(settings)
+        constants = self._constants(theta, values)
         return course(
             self._case,
             self._recorder,
@@ -219,6 +239,13 @@ class TrainingProgram:
             end=self._case.num_inner_steps if end is None else end,
         )
 
+    def _by_phase(self, settings: Sequence[float]) -> list[Sequence[float]]:
+        ends = list(itertools.accumulate(self._num_settings))
+        return [settings[end - count : end] for end, count in zip(ends, self._num_settings, strict=True)]
+
+    def _constants(self, theta: Theta, values: Sequence[Sequence[float]]) -> list[Given]:
+        return [(theta, SettingValues.of(each, frozenset())) for each in values]
+
     def _place(self, phase: int) -> tuple[PhasePlace, ...]:
         """Returns what the program of all phases is told of one; nothing where each phase has its own."""
         return (self._places[phase],) if self._are_alike else ()
@@ -237,7 +264,7 @@ class TrainingProgram:
         curves = curves_of(carry, trained, block, tasks_per_seed=self._tasks_per_seed, eval_steps=evals, log_steps=logs)
         if self._over_phases is not None:
             shown = {name: np.asarray(values) for name, values in curves.metrics.items()}
-            more = self._over_phases(shown, evals, [span.stop for span in self._spans])
+            more = self._over_phases(shown, evals, self._ends)
             metrics = {**curves.metrics, **{name: rows_of(values) for name, values in more.items()}}
             curves = dataclasses.replace(curves, metrics=metrics)
         if not self._camera.is_there or is_part or block.start != self._case.first_seed:

@@ -75,7 +75,7 @@ def _of_plugin(name: str, declared: Registered, findings: Findings) -> list[Sect
 
 def _trained_with(findings: Findings, places: Sequence[int]) -> str:
     reading = findings.reading
-    found = [(reading.labels[place], hyperparameters(reading.subjects[place])) for place in sorted(places)]
+    found = [(reading.labels[place], hyperparameters(reading, place)) for place in sorted(places)]
     return "; ".join(f"{label}: {text}" for label, text in found if text)
 
 

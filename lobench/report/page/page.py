@@ -32,7 +32,7 @@ from lobench.report.charts.svg import number, rounded
 from lobench.report.page.explorer import explorer_data
 from lobench.report.page.templates import rendered
 from lobench.report.tables.method_table import method_panels
-from lobench.report.tables.records import records
+from lobench.report.tables.records import MetricRecord, records
 from lobench.report.tables.verdict import cards, interval_text, subtitle, title, verdict_lines, warnings
 
 __all__ = ["render_page", "waiting_page", "write_page"]
@@ -232,7 +232,8 @@ def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
     found = []
     for record in records(rows, curves=False):
         metrics, checkpoint = record["metrics"], record["checkpoint"]
-        name = (checkpoint["uri"] or checkpoint["sha256"]).rsplit("/", 1)[-1]
+        primary = metrics.get(record["primary_metric"] or "")
+        name = (checkpoint["uri"] or checkpoint["sha256"] or "").rsplit("/", 1)[-1]
         name = name if record["kind"] == "checkpoint" else record["label"]
         found.append(
             [
@@ -243,7 +244,7 @@ def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
                 f"{record['seeds'][0]}-{record['seeds'][-1]}",
                 record["outcome"],
                 *(_final(metrics, name) for name in finals),
-                _rounded(metrics.get(record["primary_metric"], {}).get("best")),
+                _rounded(primary["best"] if primary else None),
                 record["diverged"],
                 record["exploded"],
                 _rounded(record["wall_seconds"]),
@@ -256,7 +257,7 @@ def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
     return {"columns": columns, "rows": found}
 
 
-def _final(metrics: Mapping[str, Mapping[str, float | None]], name: str) -> float | str | None:
+def _final(metrics: Mapping[str, MetricRecord], name: str) -> float | str | None:
     """Returns the final value; None where there is no such metric, which is not the same as having diverged."""
     if name not in metrics:
         return None

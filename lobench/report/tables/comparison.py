@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, NotRequired, TypeAlias, TypedDict
 
 from lobench.analysis.comparisons.gates import GateResult, Verdict
 from lobench.analysis.comparisons.method_comparison import APART, Compared, MetricEffect
 from lobench.analysis.comparisons.steps_to_target import CaseSteps, StepsToTarget
 from lobench.analysis.comparisons.summary import seeds_say
 from lobench.analysis.scores.score_scale import SCORE_VERSION
-from lobench.analysis.stats.comparison import Effect, comparison_words
+from lobench.analysis.stats.comparison import Effect, MeanDifference, comparison_words
+from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.store.subjects import Cell, StoredSubject
-from lobench.core.json_numbers import finite_or_none
+from lobench.core.json_numbers import Finite
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
 from lobench.core.wording import counted, one_line
@@ -22,12 +24,84 @@ from lobench.drawing.axes import draw_intervals, new_axes, plain
 from lobench.drawing.html import paragraph
 from lobench.drawing.html import table as html_table
 from lobench.drawing.html import text as html_text
-from lobench.report.tables.text import interval_cell, text_table
+from lobench.report.tables.text import interval_cell, p_cell, text_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["comparison_html", "comparison_records", "comparison_text", "plot_comparison"]
+__all__ = ["ComparisonRecords", "comparison_html", "comparison_records", "comparison_text", "plot_comparison"]
+
+
+class ComparedSubject(TypedDict):
+    label: str
+    uri: str
+    sha256: str
+    outer_step: int | None
+    generation: int | None
+    run: str
+    git_revisions: list[str]
+    diverged: int
+    exploded: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedCase(MeanDifference):
+    """The difference of the score on a case."""
+
+    values: MeanDifference | None
+    p_holm: float
+    effect: Effect
+    ratio: Annotated[Interval | None, "How many times A's loss B's is."]
+    margin: float
+    tolerated_ratio: float
+    gate: GateResult
+
+
+class ComparedMetric(TypedDict):
+    difference: Annotated[Interval, "Of the score, B - A: above 0, B is better."]
+    p_value: float
+    p_converged: Annotated[float, "Of the mean over the cases alone."]
+    p_diverged: Annotated[float, "Of the counts of diverged seeds, stratified by case."]
+    effect: Effect
+    probability_of_improvement: Interval
+    gate: GateResult
+    num_pairs: int
+    cases: dict[str, ComparedCase]
+
+
+class StepsOfSide(TypedDict):
+    num_reached: int
+    num_seeds: int
+    horizon: int
+    mean: Interval
+    median: Interval
+    per_seed: Annotated[dict[str, float], "null: never."]
+
+
+class StepsRecord(TypedDict):
+    metric: str
+    target: Finite
+    difference: MeanDifference
+    a: StepsOfSide
+    b: StepsOfSide
+
+
+class ComparisonRecord(TypedDict):
+    """`lobench compare A B [C ...]`: a record for B, C, ... against A."""
+
+    score_version: int
+    a: ComparedSubject
+    b: ComparedSubject
+    verdict: Annotated[Verdict, "Of the gate: is B worse than A by more than the margin?"]
+    primary_metric: Annotated[str, "The one that the verdict is about."]
+    changed_cases: list[str]
+    metrics: Annotated[dict[str, ComparedMetric], "By metric."]
+    scale: str
+    steps_to_target: NotRequired[Annotated[dict[str, StepsRecord], "By case; empty without --target."]]
+
+
+ComparisonRecords: TypeAlias = list[ComparisonRecord]
 
 _SIGNED = "+.3f"
 
@@ -139,7 +213,7 @@ def _headline(effect: MetricEffect) -> list[str]:
     return [
         effect.metric,
         interval_cell(comparison.overall, _SIGNED),
-        _p(comparison.p_value),
+        p_cell(comparison.p_value),
         str(comparison.verdict),
         interval_cell(effect.improvement),
         _gate(gate.verdict, gate.overall),
@@ -162,7 +236,7 @@ def _cases(found: Compared, effect: MetricEffect) -> list[list[str]]:
             *([interval_cell(effect.values.get(one.case), "+.4g")] if has_values else []),
             interval_cell(paired, _SIGNED) if not math.isnan(paired.lower) else paired.note,
             interval_cell(effect.ratios.get(one.case), ".3g", mark="x"),
-            _p(one.p_holm),
+            p_cell(one.p_holm),
             str(one.verdict),
             _gate(gate.verdict, gate),
             _tolerated(effect, one.case),
@@ -215,71 +289,69 @@ def _sentence(found: Compared) -> str:
     return f"{told}. Verdict ({found.primary.metric}): {found.primary.gate.verdict}"
 
 
-def _p(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.3f}" if value >= 0.001 else "<0.001"
-
-
 def _short(label: str, most: int = 24) -> str:
     return label if len(label) <= most else label[: most - 3] + "..."
 
 
 def comparison_records(
     found: Sequence[Compared], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()
-) -> list[dict[str, Any]]:
-    """Returns every pair with every number; NaN and infinities are None."""
-    records = [_record(compared) | {"scale": scale} for compared in found]
+) -> ComparisonRecords:
+    """Returns every pair with every number."""
+    records = [_record(compared, scale) for compared in found]
     for record, pair, own in zip(records, found, steps, strict=False):
         record["steps_to_target"] = _steps_record(pair, own)
     return records
 
 
-def _record(found: Compared) -> dict[str, Any]:
-    record: dict[str, Any] = {
+def _record(found: Compared, scale: str) -> ComparisonRecord:
+    return {
         "score_version": SCORE_VERSION,
         "a": _subject(found.a, found.num_exploded[0]),
         "b": _subject(found.b, found.num_exploded[1]),
-        "verdict": str(found.primary.gate.verdict),
+        "verdict": found.primary.gate.verdict,
         "primary_metric": found.primary.metric,
         "changed_cases": list(found.changed),
-        "metrics": {},
+        "metrics": {effect.metric: _metric(found, effect) for effect in found.effects},
+        "scale": scale,
     }
-    for effect in found.effects:
-        gates = {row.case: row for row in effect.gate.cases}
-        cases = {}
-        for row in effect.comparison.cases:
-            case = found.cases[row.case]
-            cases[found.name(row.case)] = {
-                **dataclasses.asdict(row.paired),
-                "values": dataclasses.asdict(effect.values[row.case]) if row.case in effect.values else None,
-                "p_holm": row.p_holm,
-                "effect": str(row.verdict),
-                "ratio": dataclasses.asdict(ratio) if (ratio := effect.ratios.get(row.case)) else None,
-                "margin": effect.margins[row.case],
-                "tolerated_ratio": effect.tolerated[row.case],
-                "note": effect.notes.get(row.case, ""),
-                "gate": dataclasses.asdict(gates[row.case]) | {"case": case.identity},
-            }
-        record["metrics"][effect.metric] = {
-            "difference": dataclasses.asdict(effect.comparison.overall),
-            "p_value": effect.comparison.p_value,
-            "p_converged": effect.comparison.p_converged,
-            "p_diverged": effect.comparison.p_diverged,
-            "effect": str(effect.comparison.verdict),
-            "probability_of_improvement": dataclasses.asdict(effect.improvement),
-            "gate": dataclasses.asdict(effect.gate.overall) | {"verdict": str(effect.gate.verdict), "case": ""},
-            "num_pairs": effect.num_pairs,
-            "cases": cases,
-        }
-    finite: dict[str, Any] = finite_or_none(record)
-    return finite
 
 
-def _subject(subject: StoredSubject, num_exploded: int) -> dict[str, Any]:
-    stands = {} if subject.who.has_theta else {"outer_step": None, "generation": None}
+def _metric(found: Compared, effect: MetricEffect) -> ComparedMetric:
+    gates = {row.case: row for row in effect.gate.cases}
+    return {
+        "difference": effect.comparison.overall,
+        "p_value": effect.comparison.p_value,
+        "p_converged": effect.comparison.p_converged,
+        "p_diverged": effect.comparison.p_diverged,
+        "effect": effect.comparison.verdict,
+        "probability_of_improvement": effect.improvement,
+        "gate": dataclasses.replace(effect.gate.overall, verdict=effect.gate.verdict, case=""),
+        "num_pairs": effect.num_pairs,
+        "cases": {
+            found.name(row.case): ComparedCase(
+                **dataclasses.asdict(row.paired) | {"note": effect.notes.get(row.case, "")},
+                values=effect.values.get(row.case),
+                p_holm=row.p_holm,
+                effect=row.verdict,
+                ratio=effect.ratios.get(row.case),
+                margin=effect.margins[row.case],
+                tolerated_ratio=effect.tolerated[row.case],
+                gate=dataclasses.replace(gates[row.case], case=found.cases[row.case].identity),
+            )
+            for row in effect.comparison.cases
+        },
+    }
+
+
+def _subject(subject: StoredSubject, num_exploded: int) -> ComparedSubject:
+    checkpoint, has_theta = subject.checkpoint, subject.who.has_theta
     return {
         "label": subject.label,
-        **dataclasses.asdict(subject.checkpoint),
-        **stands,
+        "uri": checkpoint.uri,
+        "sha256": checkpoint.sha256,
+        "outer_step": checkpoint.outer_step if has_theta else None,
+        "generation": checkpoint.generation if has_theta else None,
+        "run": checkpoint.run,
         "git_revisions": sorted(subject.git_revisions),
         "diverged": subject.num_diverged,
         "exploded": num_exploded,
@@ -293,10 +365,10 @@ def _steps_text(pair: Compared, found: Sequence[CaseSteps]) -> str:
     rows = []
     for one in found:
         difference = one.difference
-        p_value = "-" if math.isnan(difference.p_value) else f"{difference.p_value:.3f}"
         name = f"{pair.name(one.case)}, {one.target.metric} {one.target.value:g}"
         note = difference.note or APART.get(difference.method, "")
-        rows.append([name, _side(one.a), _side(one.b), interval_cell(difference, "+,.4g"), p_value, note])
+        numbers = interval_cell(difference, "+,.4g"), p_cell(difference.p_value)
+        rows.append([name, _side(one.a), _side(one.b), *numbers, note])
     return text_table([header, *rows])
 
 
@@ -313,28 +385,26 @@ def _steps(value: float, horizon: int) -> str:
     return f"> {horizon:,}" if math.isinf(value) else f"{value:,.5g}"
 
 
-def _steps_record(pair: Compared, found: Sequence[CaseSteps]) -> dict[str, Any]:
-    """Returns the same by case; a seed that never got there is null."""
-    record: dict[str, Any] = finite_or_none(
-        {
-            pair.name(one.case): {
-                "metric": one.target.metric,
-                "target": one.target.value,
-                "difference": dataclasses.asdict(one.difference),
-            }
-            | {name: _steps_of_side(side) for name, side in (("a", one.a), ("b", one.b))}
-            for one in found
+def _steps_record(pair: Compared, found: Sequence[CaseSteps]) -> dict[str, StepsRecord]:
+    """Returns the same by case; a seed that never got there is infinite, which is printed as null."""
+    return {
+        pair.name(one.case): {
+            "metric": one.target.metric,
+            "target": one.target.value,
+            "difference": one.difference,
+            "a": _steps_of_side(one.a),
+            "b": _steps_of_side(one.b),
         }
-    )
-    return record
+        for one in found
+    }
 
 
-def _steps_of_side(found: StepsToTarget) -> dict[str, Any]:
+def _steps_of_side(found: StepsToTarget) -> StepsOfSide:
     return {
         "num_reached": found.num_reached,
         "num_seeds": len(found.steps),
         "horizon": found.horizon,
-        "mean": dataclasses.asdict(found.mean),
-        "median": dataclasses.asdict(found.median),
+        "mean": found.mean,
+        "median": found.median,
         "per_seed": {str(seed): step for seed, step in found.steps.items()},
     }

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
 from lobench.analysis.comparisons.history import ExperimentSummary, RunSummary
 from lobench.core.program import describe_programs
 from lobench.core.wording import one_line
 from lobench.report.tables.text import interval_cell, text_table
 
-__all__ = ["experiments_table", "history_table"]
+__all__ = ["HistoryRecords", "experiments_table", "history_table"]
+
+HistoryRecords: TypeAlias = Annotated[
+    list[ExperimentSummary | RunSummary], "`lobench results --history`: experiments and runs by date."
+]
 
 _NAMED = 4  # methods
 

@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any, TypeAlias, TypedDict
 
-from lobench.analysis.tables.table import Entry, Line, Panel, Tabulated
+from lobench.analysis.stats.intervals import IntervalMethod
+from lobench.analysis.tables.table import Entry, Line, Panel, Tabulated, cell_text
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.wording import one_line
 from lobench.report.tables.text import text_table
 
-__all__ = ["method_panels", "method_records", "method_text"]
+__all__ = ["MethodRecord", "MethodRecords", "method_panels", "method_records", "method_text"]
+
+
+class MethodRecord(TypedDict):
+    """A cell of the table of methods and cases."""
+
+    metric: str
+    method: str
+    bindings: Annotated[str, "What it is trained with; of a search the best setting."]
+    case: str
+    mean: float
+    lower: float
+    upper: float
+    interval: IntervalMethod
+    seeds: int
+    diverged: Annotated[int, "Seeds without a finite value."]
+    bold: Annotated[bool, "The best, or not told apart from it."]
+    searched: Annotated[float, "What a search saw on the seeds that chose; report `mean` where `is_fresh`."]
+    is_fresh: Annotated[bool, "False: the seeds of `mean` chose the setting, and flatter it."]
+
+
+MethodRecords: TypeAlias = Annotated[
+    list[MethodRecord], "`lobench results --by method`: a record for each method, case and metric."
+]
 
 
 def method_text(found: Tabulated) -> str:
@@ -21,49 +44,22 @@ def method_text(found: Tabulated) -> str:
         header = [panel.title, *(_heading(column.label, column.group) for column in found.columns)]
         rows = [[_heading(line.heading.label, line.heading.group), *_texts(line, panel, found)] for line in panel.lines]
         parts.append(text_table([header, *rows], left={0}))
-    notes = [f"{label}: {text}" for label, text in found.legend]
-    notes += [f"*: {found.bold}"] if any(entry.is_bold for entry in _entries(found)) else []
-    return "\n\n".join([*parts, "\n".join(map(one_line, [*notes, *found.notes]))]).rstrip()
+    return "\n\n".join([*parts, "\n".join(map(one_line, found.footnotes()))]).rstrip()
 
 
 def _heading(label: str, group: str) -> str:
     return f"{group}: {label}" if group else label
 
 
-def _entries(found: Tabulated) -> Iterator[Entry]:
-    for panel in found.panels:
-        for line in panel.lines:
-            yield from (entry for entry in line.entries if entry is not None)
-
-
 def _texts(line: Line, panel: Panel, found: Tabulated) -> list[str]:
-    texts = [_text(entry, panel.digits) for entry in line.entries]
+    texts = [cell_text(entry, panel.digits) for entry in line.entries]
     return texts + [""] * (len(found.columns) - len(texts))
 
 
-def _text(entry: Entry | None, digits: int | None) -> str:
-    if entry is None:
-        return "-"
-    digits = None if entry.is_score else digits
-    searched = "" if math.isnan(entry.searched) else f" {_number(entry.searched, digits)}"
-    mark = f"{searched} (s)" * entry.is_searched
-    if entry.num_lost:
-        return f"diverged ({entry.num_lost}/{entry.num_seeds}){mark}"
-    found = entry.interval
-    text = _number(found.mean, digits) + "*" * entry.is_bold
-    if not math.isnan(found.upper):
-        text += f" [{_number(found.lower, digits)}, {_number(found.upper, digits)}]"
-    return text + mark
-
-
-def _number(value: float, digits: int | None) -> str:
-    return f"{value:.3f}" if digits is None else f"{value:.{digits}g}"
-
-
-def method_records(found: Tabulated) -> list[dict[str, Any]]:
+def method_records(found: Tabulated) -> MethodRecords:
     """Returns a record for each cell that holds something; NaN is None."""
     legend = dict(found.legend)
-    records = []
+    records = list[MethodRecord]()
     for panel in found.panels:
         for line in panel.lines:
             for column, entry in zip(found.columns, line.entries, strict=False):
@@ -87,8 +83,7 @@ def method_records(found: Tabulated) -> list[dict[str, Any]]:
                         "is_fresh": not entry.is_chosen,
                     }
                 )
-    cleaned: list[dict[str, Any]] = finite_or_none(records)
-    return cleaned
+    return finite_or_none(records)
 
 
 def method_panels(found: Tabulated) -> list[dict[str, Any]]:
@@ -103,7 +98,7 @@ def method_panels(found: Tabulated) -> list[dict[str, Any]]:
                     "cells": [
                         {"text": text, "bold": entry is not None and entry.is_bold, "value": _value(entry)}
                         for text, entry in zip(
-                            (_text(entry, panel.digits) for entry in line.entries), line.entries, strict=True
+                            (cell_text(entry, panel.digits) for entry in line.entries), line.entries, strict=True
                         )
                     ],
                 }

@@ -5,14 +5,77 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict, cast
 
 from lobench.core.json_numbers import finite_or_none
+from lobench.core.metric import Direction
 from lobench.core.result import Curves, Outcome, mean_of
-from lobench.core.subject import Subject
+from lobench.core.subject import Kind, Subject
 from lobench.engine.store.ledger import EvaluationRow
 
-__all__ = ["records", "unread_records"]
+__all__ = ["ResultRecord", "ResultRecords", "records", "unread_records"]
+
+
+class SightingRecord(TypedDict):
+    uri: str | None
+    outer_step: int | None
+    generation: int | None
+    sha256: str | None
+
+
+class CaseNames(TypedDict):
+    suite: str
+    name: str
+    identity: str
+
+
+class MetricRecord(TypedDict):
+    final: float
+    best: float | None
+    direction: Direction | None
+    mean: Annotated[float, "Over the curve and the seeds."]
+    per_seed: Annotated[list[float], "Final values."]
+
+
+class ResultRecord(TypedDict):
+    """`lobench results`: a record for each evaluation and sighting of its subject."""
+
+    kind: Kind
+    label: str
+    bindings: list[str]
+    checkpoint: SightingRecord
+    optimizer: Annotated[str | None, "Hash of its bindings."]
+    case: CaseNames
+    role: str | None
+    primary_metric: str | None
+    num_inner_steps: int | None
+    seeds: list[int]
+    outcome: Outcome
+    message: str
+    diverged: Annotated[int | None, "Number of seeds."]
+    diverged_at: Annotated[list[int] | None, "Inner step of each seed; -1: it did not diverge."]
+    exploded: int | None
+    metrics: dict[str, MetricRecord]
+    eval_steps: list[int]
+    compile_seconds: float | None
+    wall_seconds: float | None
+    ahead_seconds: float | None
+    num_params: int | None
+    num_compilations: int | None
+    program_version: str | None
+    program: str | None
+    experiment: str | None
+    trial: str | None
+    session: str | None
+    recorded_at: Annotated[float | None, "Seconds since 1970."]
+    provenance: dict[str, Any] | None
+    imported: NotRequired[dict[str, str]]
+    resumed_at: NotRequired[int]
+    curves: NotRequired[Annotated[dict[str, list[list[float]]], "With --curves: [seed][evaluation]."]]
+    log_steps: NotRequired[list[int]]
+
+
+ResultRecords: TypeAlias = list[ResultRecord]
 
 # What a record has besides checkpoint, case, seeds, outcome, message, metrics and eval_steps.
 _FIELDS = (
@@ -22,14 +85,14 @@ _FIELDS = (
 )  # fmt: skip
 
 
-def records(rows: Iterable[EvaluationRow], *, curves: bool) -> Iterator[dict[str, Any]]:
+def records(rows: Iterable[EvaluationRow], *, curves: bool) -> Iterator[ResultRecord]:
     """Yields a record for each evaluation and sighting; NaN and infinities as None, which JSON can hold."""
     for row in rows:
         for subject in row.sightings:
             yield _record(row, subject, curves)
 
 
-def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collection[str]) -> Iterator[dict[str, Any]]:
+def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collection[str]) -> Iterator[ResultRecord]:
     """Yields a record, without a case or seeds, for each checkpoint that could never be read.
 
     Args:
@@ -40,7 +103,7 @@ def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collec
     last = {detail["uri"]: (kind, detail["message"]) for kind, detail in events if kind in outcomes}
     for uri, (kind, message) in last.items():
         if uri not in uris:
-            yield {
+            record = {
                 **dict.fromkeys(_FIELDS),
                 "kind": "checkpoint",
                 "label": uri.rstrip("/").rsplit("/", 1)[-1],
@@ -48,16 +111,19 @@ def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collec
                 "checkpoint": {"uri": uri, "outer_step": None, "generation": None, "sha256": None},
                 "case": {"suite": "", "name": "", "identity": ""},
                 "seeds": [],
-                "outcome": str(outcomes[kind]),
+                "outcome": outcomes[kind],
                 "message": message,
                 "metrics": {},
                 "eval_steps": [],
             }
+            yield cast(ResultRecord, record)
 
 
-def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> dict[str, Any]:
+def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRecord:
     found = row.curves
-    record: dict[str, Any] = {
+    provenance = dataclasses.asdict(found.provenance) if found else None
+    imported = provenance.pop("imported") if provenance else None  # the file of curves that were made elsewhere
+    record: ResultRecord = {
         "kind": subject.kind,
         "label": subject.label,
         "bindings": list(subject.variant.bindings),
@@ -74,7 +140,7 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> dict[str
         "primary_metric": row.case.primary_metric,
         "num_inner_steps": row.case.num_inner_steps,
         "seeds": list(row.key.seed_block.seeds),
-        "outcome": str(row.outcome),
+        "outcome": row.outcome,
         "message": row.message,
         "diverged": found.num_diverged if found else None,
         "diverged_at": list(found.diverged_at) if found else None,
@@ -92,10 +158,10 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> dict[str
         "trial": row.trial,
         "session": row.session,
         "recorded_at": row.recorded_at,
-        "provenance": dataclasses.asdict(found.provenance) if found else None,
+        "provenance": provenance,
     }
-    if found is not None and (origin := record["provenance"].pop("imported")):
-        record["imported"] = origin  # the file of curves that were made elsewhere
+    if imported:
+        record["imported"] = imported
     if found is not None and found.resumed_at:
         record["resumed_at"] = found.resumed_at  # of one that went on from a saved state
     if with_curves and found is not None:
@@ -108,7 +174,7 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> dict[str
     return record
 
 
-def _metric(curves: Curves, name: str) -> dict[str, Any]:
+def _metric(curves: Curves, name: str) -> MetricRecord:
     final, mean, direction = curves.final(name), curves.mean(name), curves.direction(name)
     return {
         # Of a seed that diverged no metric has a final value, as in every table.

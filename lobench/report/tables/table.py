@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lobench.analysis.store.overview import Overview
+from lobench.analysis.store.snapshot import case_names
 from lobench.core.metric import final_columns, how_to_declare
 from lobench.core.subject import Subject
 from lobench.core.wording import counted, one_line
@@ -56,23 +57,27 @@ def results_table(lines: Sequence[Overview], *, sort: str = "case") -> str:
     header = ["case", name, "seeds", "outcome", *finals.values()]
     header += ["best", "diverged", "exploded", "wall s", "loss"]
     names = _told_apart({line.subject: step(line.subject) for line in lines})
-    rows = [header, *(_cells(line, names[line.subject], finals) for line in ordered)]
+    cases = case_names([line.row.case for line in lines])
+    rows = [header, *(_cells(line, cases[line.row.case.identity], names[line.subject], finals) for line in ordered)]
     table = text_table(rows, left={0, 3, len(header) - 1})
     measured = [line for line in lines if line.diverged >= 0]
     unknown = sorted({line.row.case.primary_metric for line in measured if line.direction is None})
     notes = [f"no best of {name}: {how_to_declare(name)}" for name in unknown]
+    if any(name.endswith(f" ({identity[:8]})") for identity, name in cases.items()):
+        why = "cases of one name with a hash differ in what they bind"
+        notes.append(f"{why}: tables of methods take the form of their experiment, or else the last")
     return "\n".join([table, "", _summary(lines), *map(one_line, notes)])
 
 
 def _place(line: Overview) -> tuple[Any, ...]:
     case, subject = line.row.case, line.subject
-    return case.suite, case.name, subject.generation, subject.outer_step, line.row.key.seed_block.start
+    return case.suite, case.name, case.identity, subject.generation, subject.outer_step, line.row.key.seed_block.start
 
 
-def _cells(line: Overview, subject: str, finals: Iterable[str]) -> list[str]:
+def _cells(line: Overview, case: str, subject: str, finals: Iterable[str]) -> list[str]:
     row, block = line.row, line.row.key.seed_block
     cells = [
-        f"{row.case.suite}/{row.case.name}",
+        case,
         subject,
         f"{block.start}-{block.start + block.size - 1}",
         str(row.outcome),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lobench.analysis.stats.intervals import Interval
     from lobench.core.subject import Subject
 
-__all__ = ["interval_cell", "subject_name", "subjects_in_words", "text_table", "without_controls"]
+__all__ = ["interval_cell", "p_cell", "subject_name", "subjects_in_words", "text_table", "without_controls"]
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
@@ -42,6 +42,11 @@ def interval_cell(found: Interval | MeanDifference | None, form: str = ".3f", *,
         return "-"
     bounds = "" if math.isnan(found.lower) else f" [{found.lower:{form}}, {found.upper:{form}}]"
     return f"{mark}{found.mean:{form}}{bounds}"
+
+
+def p_cell(value: float) -> str:
+    """Returns a p-value with four decimals, `<0.0001` below them, and `-` where there is none."""
+    return "-" if math.isnan(value) else f"{value:.4f}" if value >= 0.0001 else "<0.0001"
 
 
 def text_table(rows: Sequence[Sequence[str]], *, left: Collection[int] | None = None) -> str:

@@ -22,7 +22,7 @@ from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
 from lobench.core.wording import counted, one_line
 from lobench.report.charts.svg import number
-from lobench.report.tables.text import interval_cell, subjects_in_words
+from lobench.report.tables.text import interval_cell, p_cell, subjects_in_words
 
 __all__ = [
     "MANY_LOOKS",
@@ -116,7 +116,8 @@ def cards(findings: Findings, comparison: PairComparison | None) -> list[Card]:
     found += [_score_card(findings, metric) for metric in findings.metrics]
     if comparison is not None:
         why = "; ".join(dict.fromkeys(filter(None, (effect.paired.note for effect in comparison.cases))))
-        numbers = f"difference {interval_text(comparison.overall)}, p = {comparison.p_value:.2g}"
+        p_value = p_cell(comparison.p_value)
+        numbers = f"difference {interval_text(comparison.overall)}, p {'' if p_value[0] == '<' else '= '}{p_value}"
         found.append(
             Card(
                 label=f"Against {findings.reading.labels[findings.first]}",

@@ -30,7 +30,7 @@ from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
-from lobench.tools.best.choice import Best, Candidate
+from lobench.tools.best.choice import Best, BestRecord, Candidate
 
 __all__ = ["best", "ranked_run"]
 
@@ -215,6 +215,6 @@ def _kept(path: Path) -> list[Any]:
     return records
 
 
-def _keep(path: Path, record: dict[str, Any]) -> None:
+def _keep(path: Path, record: BestRecord) -> None:
     """Adds a record to the file, whole or not at all."""
     write_whole(path, json.dumps([*_kept(path), record], indent=1) + "\n")

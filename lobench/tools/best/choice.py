@@ -2,17 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, TypedDict
 
 from lobench.analysis.scores.mean_scores import Ranked
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.intervals import Interval
 from lobench.core.json_numbers import finite_or_none
 
-__all__ = ["Best", "Candidate"]
+__all__ = ["Best", "BestRecord", "Candidate"]
+
+
+class Bounds(TypedDict):
+    """A mean with its 95% interval; null where nothing can be said."""
+
+    mean: float
+    lower: float
+    upper: float
+
+
+class RankedCounts(TypedDict):
+    num_cases: int
+    diverged: int
+    exploded: int
+    lost: int
+
+
+class RankedReport(RankedCounts):
+    score: Bounds
+
+
+class CandidateRecord(RankedCounts):
+    uri: str
+    outer_step: int
+    generation: int
+    sha256: str
+    fresh: Bounds
+    chosen_by: Bounds
+
+
+class BestRecord(TypedDict):
+    """`lobench best`: the best checkpoint, and how good it is on seeds that did not choose it."""
+
+    best: Annotated[str, "Path of the checkpoint."]
+    sha256: str
+    score_version: int
+    metric: str
+    report: Annotated[RankedReport | None, "The number to report."]
+    candidates: list[CandidateRecord]
+    scale: str
+    first_fresh_seed: int
+    first_further_seed: int
+    suites: list[str]
+    gone: list[str]
+    at: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +71,7 @@ class Candidate:
     chosen: Ranked
     fresh: Ranked
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> CandidateRecord:
         checkpoint = self.chosen.subject.checkpoint
         return {
             "uri": checkpoint.uri,
@@ -72,7 +116,7 @@ class Best:
     def sha256(self) -> str:
         return self.candidates[0].chosen.subject.checkpoint.sha256
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> BestRecord:
         """Returns what `best.json` keeps, and `--format json` prints."""
         return {
             "best": self.uri,
@@ -90,7 +134,7 @@ class Best:
         }
 
 
-def _counts(ranked: Ranked) -> Mapping[str, int]:
+def _counts(ranked: Ranked) -> RankedCounts:
     return {
         "num_cases": ranked.num_cases,
         "diverged": ranked.num_diverged,
@@ -99,6 +143,6 @@ def _counts(ranked: Ranked) -> Mapping[str, int]:
     }
 
 
-def _interval(found: Interval) -> dict[str, float | None]:
-    values: dict[str, float | None] = finite_or_none({"mean": found.mean, "lower": found.lower, "upper": found.upper})
-    return values
+def _interval(found: Interval) -> Bounds:
+    bounds: Bounds = {"mean": found.mean, "lower": found.lower, "upper": found.upper}
+    return finite_or_none(bounds)

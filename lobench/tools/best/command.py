@@ -36,7 +36,7 @@ Exit codes: 0, 2 usage, or no checkpoint could be evaluated again."""
 @click.option("--workers", default="auto", show_default=True, help="Worker processes, one core each.")
 @click.option("--gin-file", "gin_files", multiple=True, help="As of the watch.")
 @click.option("--gin-param", "gin_params", multiple=True, help="As of the watch.")
-@format_option("table", "json")
+@format_option("table", "json", prints={"best": "lobench.tools.best.choice:BestRecord"})
 def best(location: str, kind: str, **options: object) -> None:
     """Find the best checkpoint of a watched run.
 

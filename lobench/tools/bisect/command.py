@@ -51,7 +51,7 @@ evaluations."""
 @click.option("--workers", default="auto", show_default=True, help="Worker processes; as many are looked at together.")
 @click.option("--gin-file", "gin_files", multiple=True, help="As of the watch.")
 @click.option("--gin-param", "gin_params", multiple=True, help="As of the watch.")
-@format_option("text", "json")
+@format_option("text", "json", prints={"bisect": "lobench.tools.bisect.probes:BisectionRecord"})
 def bisect(location: str, kind: str, **options: object) -> None:
     """Find the outer step of a run at which a case broke.
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict
 
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import SCORE_VERSION
@@ -20,9 +20,58 @@ from lobench.core.metric import UnknownDirection
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.tools.bisect.change_point import Belief, Probe, window
 
-__all__ = ["Bisection", "Probed", "Status", "probed"]
+__all__ = ["Bisection", "BisectionRecord", "Probed", "Status", "probed"]
 
 Status: TypeAlias = Literal["found", "no_fall", "undecided"]
+
+
+class ProbedCheckpoint(TypedDict):
+    outer_step: int
+    generation: int
+    uri: str
+    sha256: str
+
+
+class CredibleInterval(TypedDict):
+    probability: float
+    first_outer_step: int
+    last_outer_step: int
+
+
+class FallSize(TypedDict):
+    score: float
+    standard_deviation: float
+
+
+class PosteriorPoint(TypedDict):
+    outer_step: int
+    uri: str
+    probability: float
+
+
+class BisectionRecord(TypedDict):
+    """`lobench bisect`: at which outer step a case broke."""
+
+    case: str
+    status: Status
+    metric: str
+    score_version: int
+    probability_of_a_fall: float
+    broken: ProbedCheckpoint
+    last_good: ProbedCheckpoint
+    probability: float
+    probability_within_one: float
+    interval: CredibleInterval
+    fall: FallSize
+    noise: float
+    num_checkpoints: int
+    num_not_trained_enough: int
+    num_evaluations: int
+    num_new_evaluations: int
+    seeds_per_evaluation: int
+    posterior: list[PosteriorPoint]
+    scale: str
+    command: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +137,10 @@ class Bisection:
         first, last = window(self.belief, self.level)
         return self.checkpoints[first], self.checkpoints[last]
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> BisectionRecord:
         """Returns what `--format json` prints."""
         belief, (first, last) = self.belief, self.interval
-        record = {
+        record: BisectionRecord = {
             "case": self.name,
             "status": self.status,
             "metric": self.metric,
@@ -121,11 +170,10 @@ class Bisection:
             "scale": self.scale,
             "command": self.command,
         }
-        found: dict[str, Any] = finite_or_none(record)
-        return found
+        return finite_or_none(record)
 
 
-def _checkpoint(one: Checkpoint) -> dict[str, Any]:
+def _checkpoint(one: Checkpoint) -> ProbedCheckpoint:
     return {"outer_step": one.outer_step, "generation": one.generation, "uri": one.uri, "sha256": one.sha256}
 
 

@@ -21,7 +21,7 @@ Exit codes: 0, 2 usage, or there is no search."""
 )
 @click.argument("store", type=click.Path(path_type=Path))
 @click.option("--experiment", help="The searches of this experiment (default: of the one that was run last).")
-@format_option("table", "json")
+@format_option("table", "json", prints={"budget": "lobench.tools.budget.text:BudgetRecord"})
 def budget(store: Path, experiment: str | None, kind: str) -> None:
     """Compare searches by their budget: the expected best fitness after 1, 2, 4, ... trials.
 

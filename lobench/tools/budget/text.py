@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from typing import Any
+from typing import Annotated, TypedDict
 
-from lobench.core.json_numbers import finite_or_none
+from lobench.analysis.stats.intervals import Interval
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import interval_cell, text_table
-from lobench.tools.budget.budget import Budgets, SearchBudget
+from lobench.tools.budget.budget import Budgets, Lead, SearchBudget
 
-__all__ = ["budget_record", "budget_text"]
+__all__ = ["BudgetRecord", "budget_record", "budget_text"]
+
+
+class IntervalRecord(TypedDict):
+    mean: float
+    lower: float
+    upper: float
+
+
+class SearchRecord(TypedDict):
+    method: str
+    num_trials: int
+    num_failed: int
+    parameters: list[str]
+    expected_best: Annotated[list[IntervalRecord], "After 1, 2, ... and all trials."]
+    fresh: Annotated[IntervalRecord, "Mean score of the best trial on seeds that chose nothing."]
+    edges: Annotated[list[str], "Parameters whose best value is the least or the largest that was tried."]
+
+
+class BudgetRecord(TypedDict):
+    """`lobench budget`: searches by the number of their trials."""
+
+    searches: list[SearchRecord]
+    leads: Annotated[list[Lead], "Who has the highest expected best, as far as all searches have trials."]
 
 
 def budget_text(found: Budgets) -> str:
@@ -23,19 +45,25 @@ def budget_text(found: Budgets) -> str:
     return "\n".join([text_table([header, *rows], left={0}), "", *map(one_line, _lines(found))])
 
 
-def budget_record(found: Budgets) -> dict[str, Any]:
+def budget_record(found: Budgets) -> BudgetRecord:
     """Returns what `--format json` prints."""
-    record = dataclasses.asdict(found)
-    for search, one in zip(record["searches"], found.searches, strict=True):
-        search |= {"num_trials": one.num_trials}
-        search["expected_best"] = [_interval(interval) for interval in search["expected_best"]]
-        search["fresh"] = _interval(search["fresh"])
-    finite: dict[str, Any] = finite_or_none(record)
-    return finite
+    searches = [
+        SearchRecord(
+            method=one.method,
+            num_trials=one.num_trials,
+            num_failed=one.num_failed,
+            parameters=list(one.parameters),
+            expected_best=[_interval(interval) for interval in one.expected_best],
+            fresh=_interval(one.fresh),
+            edges=list(one.edges),
+        )
+        for one in found.searches
+    ]
+    return BudgetRecord(searches=searches, leads=list(found.leads))
 
 
-def _interval(found: dict[str, Any]) -> dict[str, float]:
-    return {name: found[name] for name in ("mean", "lower", "upper")}
+def _interval(found: Interval) -> IntervalRecord:
+    return IntervalRecord(mean=found.mean, lower=found.lower, upper=found.upper)
 
 
 def _row(search: SearchBudget, columns: list[int]) -> list[str]:

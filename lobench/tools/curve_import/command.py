@@ -40,7 +40,7 @@ Exit codes: 0, 2 usage: nothing was written.""",
     "--store", required=True, type=click.Path(path_type=Path), help="Where they go; made where there is none."
 )
 @options_of(ImportSettings)
-@format_option("table", "json", name="output")
+@format_option("table", "json", name="output", prints={"import": "lobench.tools.curve_import.imports:ImportRecord"})
 def import_curves(files: tuple[str, ...], store: Path, output: str, **options: object) -> None:
     """Take curves that were made elsewhere into a store, as subjects that compare, report and results know.
 

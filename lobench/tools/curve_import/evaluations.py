@@ -117,11 +117,13 @@ def curves_of(
     until: int | None,
     provenance: Provenance,
     directions: Mapping[str, Direction],
+    until_option: str,
 ) -> tuple[Curves, Collection[str]]:
     """Returns a run's curves on the steps of its primary metric, and the metrics that do not have all of these steps.
 
     Args:
       until: The step at which they end; None: the run's last one.
+      until_option: What says that, as people write it.
     Raises:
       UsageError: the run lacks the primary metric; it has no value at that step.
     """
@@ -141,7 +143,7 @@ def curves_of(
                 f"a run has no value at step {until}",
                 where=provenance.imported["file"],
                 got=f"{run}: steps {', '.join(map(str, sorted(near.tolist())))}",
-                next_step="--until-step [METHOD=]STEP says where curves end",
+                expected=f"its course up to there, or {until_option} for the step where curves end",
             )
         steps = steps[steps <= until]
     taken, left_out = {}, []

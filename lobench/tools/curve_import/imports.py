@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from lobench.api.settings import ImportSettings
 from lobench.core.case import CaseInfo
@@ -35,7 +35,23 @@ from lobench.tools.curve_import.evaluations import SUITE, OwnCases, curves_of, n
 from lobench.tools.curve_import.gathered import UNSAID, CurveFile, Gathered, sources_of
 from lobench.tools.curve_import.points import CurveRun
 
-__all__ = ["Imported", "import_curves", "import_into"]
+__all__ = ["ImportRecord", "Imported", "import_curves", "import_into", "refuse_unfit"]
+
+UNTIL_OPTION = "--until-step [METHOD=]STEP"
+
+
+class ImportRecord(TypedDict):
+    """`lobench import`: what an import did."""
+
+    store: Path
+    kinds: tuple[str, ...]
+    methods: tuple[str, ...]
+    cases: tuple[str, ...]
+    num_points: int
+    num_new: int
+    num_known: int
+    num_replaced: int
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +88,18 @@ class Imported:
         )
         return "\n".join([head, *(note for note in self.notes if note not in said)])
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> ImportRecord:
         """Returns what `--format json` prints."""
-        found = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "keys"}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()} | {
-            "store": str(self.store)
+        return {
+            "store": self.store,
+            "kinds": self.kinds,
+            "methods": self.methods,
+            "cases": self.cases,
+            "num_points": self.num_points,
+            "num_new": self.num_new,
+            "num_known": self.num_known,
+            "num_replaced": self.num_replaced,
+            "notes": self.notes,
         }
 
 
@@ -124,12 +147,14 @@ def import_into(
     *,
     own_cases: Sequence[CaseInfo] = (),
     names: Mapping[str, str] | None = None,
+    until_option: str = UNTIL_OPTION,
 ) -> Imported:
     """Writes what was gathered into a ledger, in one transaction.
 
     Args:
       own_cases: That lobench trains, besides those that the ledger holds.
       names: What a method of the files is called in the store; those without one are left out. None: all, as they are.
+      until_option: As of `curves_of`.
     Raises:
       UsageError: see `import_curves`.
     """
@@ -164,7 +189,13 @@ def import_into(
                 until=until.get(run.method, case.num_inner_steps if is_own else None),
                 provenance=_provenance(gathered.of_runs[run], gathered.draws),
                 directions=gathered.directions,
+                until_option=until_option,
             )
+            if is_own and curves.eval_steps[-1] != case.num_inner_steps:
+                notes.append(
+                    f"{name} on {case.suite}/{case.name}: its finals are those of step {curves.eval_steps[-1]}, "
+                    f"those of what lobench trains are of step {case.num_inner_steps}"
+                )
             key = add_curves(ledger, Subject.of_imported(name), case, curves, written.added, replaces=settings.replace)
             written.note(name, key, case, curves, others)
         if written.added.new or written.added.replaced:
@@ -182,6 +213,30 @@ def import_into(
         notes=tuple(dict.fromkeys((*notes, *written.notes()))),
         keys=tuple(written.keys),
     )
+
+
+def refuse_unfit(
+    gathered: Gathered, settings: ImportSettings, *, method: str, own_cases: Sequence[CaseInfo], until_option: str
+) -> None:
+    """Looks, before anything is trained, at whether a method's curves can stand beside what lobench trains.
+
+    Raises:
+      UsageError: as `import_into` would.
+    """
+    until, own = _until(settings.until_step, gathered.spill.runs), OwnCases(cases=own_cases)
+    for run, metrics in gathered.spill.curves():
+        case = _trained(run.case, gathered, own, own_cases)
+        if run.method == method and case is not None:
+            curves_of(
+                run,
+                metrics,
+                case,
+                seed=0,
+                until=until.get(run.method, case.num_inner_steps),
+                provenance=_provenance(gathered.of_runs[run], gathered.draws),
+                directions=gathered.directions,
+                until_option=until_option,
+            )
 
 
 class _Written:
@@ -257,11 +312,7 @@ def _cases(
     found: dict[str, tuple[CaseInfo, bool]] = {}
     for name in dict.fromkeys(run.case for run in gathered.spill.runs):
         hinted = gathered.cases.get(name)
-        same = next((case for case in own.cases if hinted is not None and case.identity == hinted.identity), None)
-        # Where an experiment has one case, a file need not say which it is.
-        only = own_cases[0] if name == UNSAID and len(own_cases) == 1 else None
-        known = same or (None if hinted is not None else own.named(name) or only)
-        if known is not None:
+        if (known := _trained(name, gathered, own, own_cases)) is not None:
             if hinted is None:
                 notes.append(f"case {name!r} is {known.suite}/{known.name}, which lobench trains")
             found[name] = (dataclasses.replace(known, optimizer_hash=""), hinted is None)
@@ -273,6 +324,16 @@ def _cases(
         found[name] = (dataclasses.replace(case, num_inner_steps=last), False)
         _check_direction(case, gathered)
     return found
+
+
+def _trained(name: str, gathered: Gathered, own: OwnCases, own_cases: Sequence[CaseInfo]) -> CaseInfo | None:
+    """Returns the case of files that lobench trains, by its name there; None where it is none of these."""
+    hinted = gathered.cases.get(name)
+    if hinted is not None:
+        return next((case for case in own.cases if case.identity == hinted.identity), None)
+    # Where an experiment has one case, a file need not say which it is.
+    only = own_cases[0] if name == UNSAID and len(own_cases) == 1 else None
+    return own.named(name) or only
 
 
 def _primary(case: str, gathered: Gathered) -> str:

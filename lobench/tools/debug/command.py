@@ -34,7 +34,7 @@ Exit codes: 0, whatever was found; 2 usage."""
 )
 @click.option("--output", type=click.Path(path_type=Path), help="The page (default: in .lobench/debug).")
 @options_of(WatchSettings, "gin_files", "gin_params", "allow_pickle")
-@format_option("text", "json")
+@format_option("text", "json", prints={"debug": "lobench.tools.debug.page:DebugRecord"})
 def debug(case: str, kind: str, **options: object) -> None:
     """Replay one training bit for bit, and say what went wrong in it.
 

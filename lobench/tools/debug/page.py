@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, TypedDict
 
 from lobench.core.errors import StoreError
 from lobench.core.json_numbers import finite_or_none
@@ -18,7 +18,40 @@ from lobench.report.page.templates import rendered
 from lobench.report.tables.text import text_table
 from lobench.tools.debug.diagnosis import DiagnosedStep, Diagnosis, Training, update_ratios
 
-__all__ = ["Debugged", "debugged_text", "write_debug_page"]
+__all__ = ["DebugRecord", "Debugged", "debugged_text", "write_debug_page"]
+
+
+class LayerRecord(TypedDict):
+    leaf: str
+    dtype: str
+    step: int
+    weights: float
+    gradient: float
+    update: float
+    update_over_weights: float
+    zero_gradient: float
+    unmoved: float
+
+
+class DebugRecord(TypedDict):
+    """`lobench debug`: what went wrong in a training."""
+
+    case: str
+    trained_with: str
+    seed: int
+    block: str
+    kind: str
+    place: str
+    leaf: str
+    step: int | None
+    onset: int | None
+    verdict: str
+    facts: list[str]
+    difference: Annotated[float, "Of the replay from the evaluation; 0: the same bits."]
+    num_steps: int
+    layers: list[LayerRecord]
+    command: str
+
 
 _MOST_LINES = 8  # of a chart: the layers that stand out most
 _MOST_POINTS = 1000
@@ -53,29 +86,27 @@ class Debugged:
             return "the replay's losses equal those of the evaluation bit for bit"
         return f"the replay's losses differ from those of the evaluation by {self.difference:.3g} at most"
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> DebugRecord:
         """Returns what `--format json` prints."""
         verdict = self.verdict
-        found: dict[str, Any] = finite_or_none(
-            {
-                "case": self.name,
-                "trained_with": self.trained_with,
-                "seed": self.seed,
-                "block": self.block,
-                "kind": verdict.kind,
-                "place": verdict.place,
-                "leaf": verdict.leaf,
-                "step": verdict.step,
-                "onset": verdict.onset,
-                "verdict": verdict.line,
-                "facts": list(verdict.facts),
-                "difference": self.difference,
-                "num_steps": len(self.training.steps),
-                "layers": _layers(self.training, verdict),
-                "command": self.command,
-            }
-        )
-        return found
+        record: DebugRecord = {
+            "case": self.name,
+            "trained_with": self.trained_with,
+            "seed": self.seed,
+            "block": self.block,
+            "kind": verdict.kind,
+            "place": verdict.place,
+            "leaf": verdict.leaf,
+            "step": verdict.step,
+            "onset": verdict.onset,
+            "verdict": verdict.line,
+            "facts": list(verdict.facts),
+            "difference": self.difference,
+            "num_steps": len(self.training.steps),
+            "layers": _layers(self.training, verdict),
+            "command": self.command,
+        }
+        return finite_or_none(record)
 
 
 def _shown(training: Training, verdict: Diagnosis) -> DiagnosedStep:
@@ -84,7 +115,7 @@ def _shown(training: Training, verdict: Diagnosis) -> DiagnosedStep:
     return next((step for step in training.steps if step.step == wanted), training.steps[-1])
 
 
-def _layers(training: Training, verdict: Diagnosis) -> list[dict[str, Any]]:
+def _layers(training: Training, verdict: Diagnosis) -> list[LayerRecord]:
     step = _shown(training, verdict)
     ratios = update_ratios(training, step)
     return [

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import click
 
@@ -19,7 +19,32 @@ from lobench.cli.output import emit, format_option
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.wording import counted
 
-__all__ = ["doctor"]
+__all__ = ["DoctorRecord", "ReplayRecord", "doctor"]
+
+
+class CheckRecord(TypedDict):
+    name: str
+    is_ok: bool
+    found: str
+
+
+class DoctorRecord(TypedDict):
+    """`lobench doctor`: what was checked."""
+
+    checks: list[CheckRecord]
+
+
+class ReplayRecord(TypedDict):
+    """`lobench doctor --replay`: what a watch decided, and whether it would today."""
+
+    store: Path
+    start: int
+    num_starts: int
+    begun_at: float
+    num_events: int
+    differs_at: int | None
+    decisions: list[str]
+
 
 _DEVICES = "import jax; print(jax.__version__, ', '.join(str(device) for device in jax.devices()))"
 
@@ -34,20 +59,28 @@ _DEVICES = "import jax; print(jax.__version__, ', '.join(str(device) for device 
     help="Decide again what the last watch into this store decided, and say why; nothing else is checked.",
 )
 @click.option("--start", type=int, help="With --replay: an earlier start, by its number.")
-@format_option("text", "json")
+@format_option(
+    "text",
+    "json",
+    prints={
+        "doctor": f"{__name__}:DoctorRecord",
+        "doctor.replay": f"{__name__}:ReplayRecord",
+    },
+)
 def doctor(store: Path | None, config: Path | None, replay: Path | None, start: int | None, kind: str) -> None:
     """Check jax's devices, plugins, store and configuration; exit code 3 if something is wrong."""
     if replay is not None:
-        name, record, is_well = "doctor.replay", *_replay(replay, start)
+        record, is_well = _replay(replay, start)
+        said: tuple[str, ReplayRecord | DoctorRecord] = "doctor.replay", record
     else:
         checks = [_checked(name, check) for name, check in _checks(store, config)]
-        name, record, is_well = "doctor", {"checks": checks}, all(one["is_ok"] for one in checks)
+        said, is_well = ("doctor", DoctorRecord(checks=checks)), all(one["is_ok"] for one in checks)
     if kind == "json":
-        emit(name, record)
+        emit(*said)
     sys.exit(ExitCode.OK if is_well else ExitCode.ERROR)
 
 
-def _checked(name: str, check: Callable[[], str]) -> dict[str, Any]:
+def _checked(name: str, check: Callable[[], str]) -> CheckRecord:
     """Makes a check, says how it went, and returns that."""
     try:
         is_ok, found = True, check()
@@ -66,7 +99,7 @@ def _checks(store: Path | None, config: Path | None) -> Iterator[tuple[str, Call
         yield "config", lambda: _check_config(config)
 
 
-def _replay(store: Path, number: int | None) -> tuple[dict[str, Any], bool]:
+def _replay(store: Path, number: int | None) -> tuple[ReplayRecord, bool]:
     """Prints what one start decided and why; returns that, and whether it decides the same today."""
     from lobench.core.planner.replay import Replay
     from lobench.engine.chief.decisions import read_decisions, starts_of
@@ -90,8 +123,15 @@ def _replay(store: Path, number: int | None) -> tuple[dict[str, Any], bool]:
         click.echo(f"{replay.num_steps} events; the replay decides on each as was decided then")
     else:
         click.echo(f"event {replay.differs_at}: then something else was decided; was it another version of lobench?")
-    record = {"store": store, "start": number, "num_starts": max(starts), "begun_at": begun.at}
-    record |= {"num_events": replay.num_steps, "differs_at": replay.differs_at, "decisions": lines}
+    record: ReplayRecord = {
+        "store": store,
+        "start": number,
+        "num_starts": max(starts),
+        "begun_at": begun.at,
+        "num_events": replay.num_steps,
+        "differs_at": replay.differs_at,
+        "decisions": lines,
+    }
     return record, replay.differs_at is None
 
 

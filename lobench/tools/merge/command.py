@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from pathlib import Path
 
@@ -23,10 +22,10 @@ Exit codes: 0, 1 there were conflicts, 2 usage."""
 )
 @click.argument("stores", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="STORE...")
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Store to add to; made if not there.")
-@format_option("text", "json")
+@format_option("text", "json", prints={"merge": "lobench.engine.store.merge:MergeRecord"})
 def merge(stores: tuple[Path, ...], output: Path, kind: str) -> None:
     """Put several stores into one. Conflicts are named; nothing is overwritten, and STOREs are only read."""
-    from lobench.engine.store.merge import merge_stores
+    from lobench.engine.store.merge import MergeRecord, merge_stores
 
     found = merge_stores(list(stores), output, on_problem=click.echo)
     for merged in found:
@@ -35,5 +34,5 @@ def merge(stores: tuple[Path, ...], output: Path, kind: str) -> None:
         for line in merged.conflicts:
             click.echo(f"  conflict, not taken: {line}")
     if kind == "json":
-        emit("merge", {"output": output, "stores": [dataclasses.asdict(merged) for merged in found]})
+        emit("merge", MergeRecord(output=output, stores=found))
     sys.exit(ExitCode.VERDICT if any(merged.conflicts for merged in found) else ExitCode.OK)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import click
@@ -29,7 +28,7 @@ Exit codes: 0, 2 usage: nothing was written."""
 @click.argument("what", metavar="|".join(_KINDS), type=Name(_KINDS))
 @click.argument("name", metavar="NAME")
 @click.option("--into", type=click.Path(path_type=Path), help="A folder that is there (default: a new one, NAME).")
-@format_option("text", "json")
+@format_option("text", "json", prints={"new": "lobench.tools.new.new:NewRecord"})
 def new(what: str, name: str, into: Path | None, kind: str) -> None:
     """Begin a suite, a task, an optimizer, a sink or a plugin: files that work, to edit, with their tests.
 
@@ -42,4 +41,4 @@ def new(what: str, name: str, into: Path | None, kind: str) -> None:
         click.echo(path)
     click.echo(f"\nnext: {found.next_command}")
     if kind == "json":
-        emit("new", dataclasses.asdict(found))
+        emit("new", found)

@@ -17,14 +17,14 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from lobench.core.errors import UsageError
 from lobench.core.wording import one_line_of
 from lobench.engine.config.shipped import shipped_folder
 from lobench.plugins import load_plugins
 
-__all__ = ["KINDS", "Kind", "Skeleton", "new"]
+__all__ = ["KINDS", "Kind", "NewRecord", "Skeleton", "new"]
 
 Kind: TypeAlias = Literal["suite", "task", "optimizer", "sink", "plugin"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -55,6 +55,9 @@ class Skeleton:
     folder: Path
     files: tuple[Path, ...]
     next_command: str
+
+
+NewRecord: TypeAlias = Annotated[Skeleton, "`lobench new`: what was written."]
 
 
 def new(kind: Kind, name: str, *, into: str | Path | None = None) -> Skeleton:

@@ -22,7 +22,14 @@ Examples:
 @click.argument("logs", metavar="LOGS.csv[.gz]", type=click.Path(path_type=Path))
 @click.option("--targets", "targets_file", type=click.Path(path_type=Path), help="AlgoPerf's targets, JSON.")
 @click.option("--normaliser", type=click.Path(path_type=Path), help="VeLO's envelopes of tuned baselines, JSON[.gz].")
-@format_option("table", "json")
+@format_option(
+    "table",
+    "json",
+    prints={
+        "score.algoperf": "lobench.tools.score.text:AlgoPerfRecord",
+        "score.velo": "lobench.tools.score.text:VeloRecord",
+    },
+)
 def score(logs: Path, targets_file: Path | None, normaliser: Path | None, kind: str) -> None:
     """Published scores from logs.
 

@@ -3,26 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from typing import TypedDict
 
-from lobench.analysis.scores.algoperf import AlgoPerfScores, Targets, WorkloadTime
+from lobench.analysis.scores.algoperf import AlgoPerfScores, Removal, Targets, WorkloadTime
 from lobench.core.wording import counted
 from lobench.report.tables.text import text_table
 from lobench.tools.score.velo import VeloScore, VeloSummary
 
-__all__ = ["scores_record", "scores_table", "velo_record", "velo_table"]
+__all__ = ["AlgoPerfRecord", "VeloRecord", "scores_record", "scores_table", "velo_record", "velo_table"]
 
 
-def scores_record(found: AlgoPerfScores, targets: Targets) -> dict[str, Any]:
+class WorkloadRecord(TypedDict):
+    held_out: bool
+    seconds: float
+    ratio: float
+    studies: int
+    studies_that_reached: int
+    removed_by: Removal | None
+    cause: str
+
+
+class SubmissionRecord(TypedDict):
+    score: float
+    workloads: dict[str, WorkloadRecord]
+
+
+class LogRecord(TypedDict):
+    evaluations: int
+    not_finite: int
+    repeated: int
+    ignored_workloads: dict[str, int]
+
+
+class AlgoPerfRecord(TypedDict):
+    """`lobench score --targets`: AlgoPerf's."""
+
+    scores: dict[str, float]
+    submissions: dict[str, SubmissionRecord]
+    log: LogRecord
+
+
+class VeloRecord(TypedDict):
+    """`lobench score --normaliser`: VeLO's."""
+
+    summary: VeloSummary
+    tasks: dict[str, VeloScore]
+
+
+def scores_record(found: AlgoPerfScores, targets: Targets) -> AlgoPerfRecord:
     """Returns `{"scores": {submission: score}, ...}`."""
-    record: dict[str, Any] = {
+    return {
         "scores": {name: submission.score for name, submission in found.submissions.items()},
         "submissions": {
             name: {
                 "score": submission.score,
                 "workloads": {
-                    workload: {"held_out": workload in targets.base_of, **_workload(entry)}
+                    workload: _workload(entry, workload in targets.base_of)
                     for workload, entry in submission.workloads.items()
                 },
             }
@@ -35,16 +71,16 @@ def scores_record(found: AlgoPerfScores, targets: Targets) -> dict[str, Any]:
             "ignored_workloads": dict(found.ignored_workloads),
         },
     }
-    return record
 
 
-def _workload(entry: WorkloadTime) -> dict[str, Any]:
+def _workload(entry: WorkloadTime, held_out: bool) -> WorkloadRecord:
     return {
+        "held_out": held_out,
         "seconds": entry.seconds,
         "ratio": entry.ratio,
         "studies": entry.num_studies,
         "studies_that_reached": entry.num_reached,
-        "removed_by": str(entry.removed) if entry.removed is not None else None,
+        "removed_by": entry.removed,
         "cause": entry.cause,
     }
 
@@ -73,13 +109,9 @@ def _why(workload: str, entry: WorkloadTime) -> str:
     return f"{workload}: {entry.removed}" + (f" ({detail})" if detail else "")
 
 
-def velo_record(scores: Mapping[str, VeloScore]) -> dict[str, Any]:
+def velo_record(scores: Mapping[str, VeloScore]) -> VeloRecord:
     """Returns `{"summary": {mean, deviation, percentiles}, "tasks": {task: {last, highest, mean, ...}}}`."""
-    record: dict[str, Any] = {
-        "summary": asdict(VeloSummary.of(scores)),
-        "tasks": {task: asdict(score) for task, score in scores.items()},
-    }
-    return record
+    return {"summary": VeloSummary.of(scores), "tasks": dict(scores)}
 
 
 def velo_table(scores: Mapping[str, VeloScore]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lobench.cli.options import baseline_option
+from lobench.cli.options import BoundedNumber, baseline_option
 from lobench.cli.output import emit, format_option
 from lobench.core.errors import UsageError
 
@@ -32,18 +32,18 @@ Exit codes: 0, 2 usage, or too few methods."""
     "--difference",
     default=0.05,
     show_default=True,
-    type=click.FloatRange(0, min_open=True),
+    type=BoundedNumber(1e-6, 3),
     help="Of two mean scores, that is to be found: how many seeds does it need?",
 )
 @click.option(
     "--keep",
     default=0.9,
     show_default=True,
-    type=click.FloatRange(0, 1),
+    type=BoundedNumber(0, 1),
     help="Rank correlation with the whole suite that a subset must keep, on methods that did not choose it.",
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Write a page, too.")
-@format_option("table", "json")
+@format_option("table", "json", prints={"suite": "lobench.tools.suite.text:SuiteRecord"})
 def suite(
     store: Path,
     baselines: tuple[Path, ...],

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from pathlib import Path
-from typing import Any
+from typing import Annotated, TypedDict
 
 from lobench.core.errors import StoreError
-from lobench.core.json_numbers import finite_or_none
 from lobench.core.wording import counted, one_line, one_line_of
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts.sections import Figure
@@ -17,11 +15,47 @@ from lobench.report.page.templates import rendered
 from lobench.report.tables.text import text_table
 from lobench.tools.suite.worth import CaseWorth, Subset, SuiteWorth
 
-__all__ = ["suite_record", "suite_text", "write_suite_page"]
+__all__ = ["SuiteRecord", "suite_record", "suite_text", "write_suite_page"]
 
 _ALIKE = 0.05
 _COLUMNS = ["case", "signal", "noise", "signal/noise", "own", "seconds a seed", "seeds", ""]
 _SIZES = ["cases", "rank correlation", "95% of splits", "cost", "with"]
+
+
+class CaseRecord(TypedDict):
+    name: str
+    signal: Annotated[float, "Spread of the methods' means, less what noise adds."]
+    noise: Annotated[float, "Spread of a seed's score within a method."]
+    signal_to_noise: float
+    p_value: Annotated[float, "That all methods are alike on the case."]
+    tells: Annotated[bool, "Whether they differ by more than seeds do."]
+    correlation: Annotated[float, "Of the methods' means with those over the other cases."]
+    own: Annotated[float, "Share of the signal that the other cases do not predict."]
+    seconds: Annotated[float, "Of one seed."]
+    num_seeds: Annotated[int | None, "That the difference needs on this case alone."]
+
+
+class SubsetRecord(TypedDict):
+    cases: list[str]
+    rank_correlation: Annotated[float, "With the whole suite, on methods that did not choose."]
+    lower: float
+    upper: float
+    share_of_cost: float
+
+
+class SuiteRecord(TypedDict):
+    """`lobench suite`: what each case of a suite is worth."""
+
+    methods: list[str]
+    cases: list[CaseRecord]
+    subsets: Annotated[list[SubsetRecord], "By size; the last one is all cases."]
+    chosen: Annotated[list[str] | None, "The smallest subset that keeps the order of methods."]
+    keep: float
+    num_splits: int
+    difference: Annotated[float, "Of two mean scores, that is to be found."]
+    num_seeds: int | None
+    num_seeds_of_chosen: int | None
+    left_out: Annotated[dict[str, str], "Methods and cases, and why."]
 
 
 def suite_text(found: SuiteWorth) -> str:
@@ -31,19 +65,46 @@ def suite_text(found: SuiteWorth) -> str:
     return "\n".join([_title(found), "", cases, "", subsets, "", *map(one_line, _lines(found))])
 
 
-def suite_record(found: SuiteWorth) -> dict[str, Any]:
+def suite_record(found: SuiteWorth) -> SuiteRecord:
     """Returns what `--format json` prints."""
     names = [case.name for case in found.cases]
-    record = dataclasses.asdict(found) | {
-        "cases": [
-            dataclasses.asdict(case) | {"signal_to_noise": case.signal_to_noise, "own": case.own, "tells": tells(case)}
-            for case in found.cases
-        ],
-        "subsets": [dataclasses.asdict(one) | {"cases": [names[case] for case in one.cases]} for one in found.subsets],
-        "chosen": None if found.chosen is None else [names[case] for case in found.subsets[found.chosen].cases],
-    }
-    finite: dict[str, Any] = finite_or_none(record)
-    return finite
+    cases = [
+        CaseRecord(
+            name=case.name,
+            signal=case.signal,
+            noise=case.noise,
+            signal_to_noise=case.signal_to_noise,
+            p_value=case.p_value,
+            tells=tells(case),
+            correlation=case.correlation,
+            own=case.own,
+            seconds=case.seconds,
+            num_seeds=case.num_seeds,
+        )
+        for case in found.cases
+    ]
+    subsets = [
+        SubsetRecord(
+            cases=[names[case] for case in one.cases],
+            rank_correlation=one.rank_correlation,
+            lower=one.lower,
+            upper=one.upper,
+            share_of_cost=one.share_of_cost,
+        )
+        for one in found.subsets
+    ]
+    return SuiteRecord(
+        methods=list(found.methods),
+        cases=cases,
+        subsets=subsets,
+        chosen=None if found.chosen is None else subsets[found.chosen]["cases"],
+        keep=found.keep,
+        num_splits=found.num_splits,
+        difference=found.difference,
+        num_seeds=found.num_seeds,
+        num_seeds_of_chosen=found.num_seeds_of_chosen,
+        left_out=dict(found.left_out),
+    )
 
 
 def write_suite_page(found: SuiteWorth, output: Path) -> None:

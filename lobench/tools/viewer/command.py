@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypedDict
 
 import click
 
 from lobench.cli.options import baseline_option
 from lobench.cli.output import emit, format_option
 
-__all__ = ["view"]
+__all__ = ["ViewRecord", "view"]
+
+
+class ViewRecord(TypedDict):
+    """`lobench view`: where the page is served, once it is."""
+
+    store: Path
+    address: str
 
 
 @click.command(
@@ -29,7 +37,7 @@ It serves until Ctrl-C. Exit codes: 0 ended by Ctrl-C, 2 usage."""
 @baseline_option
 @click.option("--experiment", default="", help="Methods of this experiment (default: of the one that was run last).")
 @click.option("--all", "every", is_flag=True, help="All that the store holds, and no experiment's methods.")
-@format_option("text", "json")
+@format_option("text", "json", prints={"view": f"{__name__}:ViewRecord"})
 @click.option("--open/--no-browser", "opens", default=False, help="Open it in a browser, or not (default).")
 def view(store: Path, opens: bool, kind: str, **options: object) -> None:
     """Serve the report of a store as a page to explore; what is new arrives by itself.
@@ -44,7 +52,7 @@ def view(store: Path, opens: bool, kind: str, **options: object) -> None:
     def on_ready(served: Served) -> None:
         click.echo(f"{one_line(str(store))}: {served.address}  (Ctrl-C ends it)")
         if kind == "json":
-            emit("view", {"store": store, "address": served.address})
+            emit("view", ViewRecord(store=store, address=served.address))
         if opens:
             click.launch(served.address)
 

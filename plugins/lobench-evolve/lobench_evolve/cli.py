@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from pathlib import Path
 
@@ -51,12 +50,12 @@ algorithm best/ (the best of the population), evolve.sqlite and logs/."""
     "of its store.",
 )
 @click.option("--gin-param", "gin_params", multiple=True, help="gin binding over the file's own.")
-@format_option("text", "json")
+@format_option("text", "json", prints={"evolve": "lobench_evolve.experiments:EvolveRecord"})
 def evolve(kind: str, **options: object) -> None:
     """Meta-train theta by a genetic algorithm or evolution strategies, and write checkpoints for `lobench watch`."""
     from lobench_evolve.experiments import EvolveCommand, run_command
 
     done = run_command(EvolveCommand(**options))  # type: ignore[arg-type]  # click's values, checked by click
     if kind == "json":
-        emit("evolve", dataclasses.asdict(done))
+        emit("evolve", done)
     sys.exit(done.exit_code)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
 import click
 
@@ -19,7 +20,7 @@ from lobench import UsageError
 from lobench_evolve.extension import extended
 from lobench_evolve.run import Machines, plan, run_experiment
 
-__all__ = ["EvolveCommand", "Evolved", "Run", "run_command", "share"]
+__all__ = ["EvolveCommand", "EvolveRecord", "Evolved", "Run", "run_command", "share"]
 
 _POLL_SECONDS = 0.2
 _PR_SET_PDEATHSIG = 1
@@ -61,6 +62,9 @@ class Evolved:
 
     exit_code: int
     runs: tuple[Run, ...] = ()
+
+
+EvolveRecord: TypeAlias = Annotated[Evolved, "`lobench evolve`: how the runs ended."]
 
 
 def run_command(command: EvolveCommand) -> Evolved:

@@ -135,11 +135,11 @@ def worker_config(experiment: Evolution, machines: Machines) -> WorkerConfig:
 
 
 def make_crew(experiment: Evolution, machines: Machines, *, num_workers: int, say: Callable[[str], None]) -> Crew:
-    """Makes the workers' executor; no worker is started yet."""
+    """Makes the workers' executor; no worker is started yet. The inline one has one worker, whatever is asked for."""
     factory = load_plugins().find("lobench_executors", machines.executor, kind="executor").load()
     return Crew(
         factory(worker_config(experiment, machines)),
-        num_workers=num_workers,
+        num_workers=1 if machines.executor == "inline" else num_workers,
         num_cpus=experiment.num_cpus,
         num_gpus=experiment.num_gpus,
         timeout_seconds=experiment.timeout_seconds,

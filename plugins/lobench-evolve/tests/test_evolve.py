@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import itertools
 import shutil
@@ -115,6 +116,19 @@ def test_a_run_that_has_ended_is_told_to_programs(reference: tuple[Path, tuple[s
     (only,) = found["runs"]
     assert found["exit_code"] == 0 and only["folder"] == str(store) and only["num_generations"] == 3
     assert only["fitness"] == read_generations(store)[-1].ended.elite_fitness
+
+
+@pytest.mark.filterwarnings("error")
+def test_inline_is_one_worker_however_many_are_asked_for(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second one had taken the first one's place, whose socket nobody closed."""
+    unraisable: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: unraisable.append(found.exc_value))
+    one = ("--gin-param", "Evolve.num_generations = 1", "--executor", "inline")
+    evolve(config, tmp_path / "store", *one, "--workers", "2")
+    gc.collect()
+    assert unraisable == []
 
 
 # What is mixed is a genetic algorithm too.

@@ -6,6 +6,7 @@ a delivery that comes again after a crash finds its metrics there. What was logg
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -16,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lobench.extend import Number, PluginError, headline, numbers_of, run_label, sync, write_whole
+from lobench.extend import Number, PluginError, environment_with, headline, numbers_of, run_label, sync, write_whole
 from lobench.hookspecs import Delivery, SinkContext
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ _BATCH = 1000  # metrics that MLflow takes at once
 _OTHERS = re.compile(r"[^A-Za-z0-9_. -]")  # a colon is none on Windows
 _RESERVED = {"score", "verdicts_passed", "score_of", "intervals", "diagnostics"}  # no suite makes a folder of these
 _MAX_LENGTH = 250
+# MLflow takes no file store but where it is told so; a watch phones nobody, and tries again by itself.
+_TOLD = {
+    "MLFLOW_ALLOW_FILE_STORE": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+}
 
 
 class MlflowSink:
@@ -49,14 +56,17 @@ class MlflowSink:
         self._context, self._runs = context, dict[str, _Run]()
         argument = context.argument.removeprefix("file://").removeprefix("file:") or str(context.store / "mlruns")
         self._folder = None if "://" in argument else Path(argument).expanduser().absolute()
-        try:
-            self._client = _client(argument if self._folder is None else self._folder.as_uri())
-            self._experiment = self._experiment_id(context.name.replace("'", "_") or "lobench")
-        except PluginError:
-            raise
-        except Exception as error:
-            got, advice = f"{argument}: {headline(error)}", "mlflow:DIR names another folder"
-            raise PluginError("cannot be written", where=_WHERE, got=got, next_step=advice) from error
+        with contextlib.ExitStack() as told:  # until the sink is closed
+            told.enter_context(environment_with(_TOLD, as_defaults=True))
+            try:
+                self._client = _client(argument if self._folder is None else self._folder.as_uri())
+                self._experiment = self._experiment_id(context.name.replace("'", "_") or "lobench")
+            except PluginError:
+                raise
+            except Exception as error:
+                got, advice = f"{argument}: {headline(error)}", "mlflow:DIR names another folder"
+                raise PluginError("cannot be written", where=_WHERE, got=got, next_step=advice) from error
+            self._told = told.pop_all()
 
     @property
     def destination(self) -> str:
@@ -78,9 +88,10 @@ class MlflowSink:
             raise
 
     def close(self) -> None:
-        for run in self._runs.values():
-            self._client.set_terminated(run.id)
-        self._runs.clear()
+        with self._told:
+            for run in self._runs.values():
+                self._client.set_terminated(run.id)
+            self._runs.clear()
 
     @property
     def _store_id(self) -> str:
@@ -142,10 +153,6 @@ class _Run:
 
 
 def _client(uri: str) -> MlflowClient:
-    # MLflow takes no file store but where it is told so; a watch phones nobody.
-    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")  # a watch tries again by itself
     try:
         from mlflow.tracking import MlflowClient
     except ImportError as error:

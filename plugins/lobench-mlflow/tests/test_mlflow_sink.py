@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -16,7 +17,7 @@ from commands import lobench
 from lobench_mlflow.sink import MlflowSink
 from report_store import NASTY, deliveries_of, make_baseline, make_store
 
-from lobench.extend import PluginError, numbers_of
+from lobench.extend import PluginError, environment_with, numbers_of
 from lobench.hookspecs import CheckpointFinished, SinkContext
 from lobench.testing.sinks import SinkContract, sample_deliveries
 
@@ -33,14 +34,15 @@ def logged(folder: Path) -> list[Logged]:
     """Everything that MLflow's client reads, each as often as it is there."""
     from mlflow.tracking import MlflowClient
 
-    client = MlflowClient(tracking_uri=folder.as_uri())
-    return [
-        (run.info.run_name, metric.key, metric.step, metric.value)
-        for experiment in client.search_experiments()
-        for run in client.search_runs([experiment.experiment_id])
-        for name in run.data.metrics
-        for metric in client.get_metric_history(run.info.run_id, name)
-    ]
+    with environment_with({"MLFLOW_DISABLE_TELEMETRY": "true"}):
+        client = MlflowClient(tracking_uri=folder.as_uri())
+        return [
+            (run.info.run_name, metric.key, metric.step, metric.value)
+            for experiment in client.search_experiments()
+            for run in client.search_runs([experiment.experiment_id])
+            for name in run.data.metrics
+            for metric in client.get_metric_history(run.info.run_id, name)
+        ]
 
 
 def deliver(context: SinkContext, deliveries: list) -> None:
@@ -142,19 +144,34 @@ def test_a_run_that_a_kill_left_half_made_is_completed(tmp_path: Path) -> None:
 
 def test_an_experiment_that_is_made_anew_gets_everything_again(tmp_path: Path) -> None:
     context = SinkContext(store=tmp_path / "store", argument=str(tmp_path / "ml"))
-    first = MlflowSink(context).destination
-    assert MlflowSink(context).destination == first
+
+    def destination() -> str:
+        with contextlib.closing(MlflowSink(context)) as sink:
+            return sink.destination
+
+    first = destination()
+    assert destination() == first
     (tmp_path / "ml" / first.split()[0]).rename(tmp_path / "gone")
-    assert MlflowSink(context).destination != first
+    assert destination() != first
 
 
 def test_nobody_is_phoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
     monkeypatch.setattr(socket.socket, "connect", lambda _, address: tried.append(address))
     monkeypatch.setattr(socket, "getaddrinfo", lambda *address, **_: tried.append(address))
-    deliver(SinkContext(store=tmp_path), sample_deliveries(1))
+    with contextlib.closing(MlflowSink(SinkContext(store=tmp_path))) as sink:
+        sink.deliver(sample_deliveries(1))
+        assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
     assert tried == []
-    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
+
+
+def test_two_sinks_at_once_leave_nothing_behind_whoever_is_closed_first(tmp_path: Path) -> None:
+    before = dict(os.environ)
+    first, second = (MlflowSink(SinkContext(store=tmp_path / name)) for name in ("first", "second"))
+    first.close()
+    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true", "the other one is still told"
+    second.close()
+    assert dict(os.environ) == before
 
 
 def test_what_is_wrong_is_said_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def serve(study: Path, store: Path, listen: str, token_file: Path, tls_cert: Pat
 @_STORE
 @_STUDY
 @click.option("--tree/--no-tree", default=True, show_default=True, help="The lineage tree below the table.")
-@format_option("text", "json", "html")
+@format_option("text", "json", "html", prints={"pbt.status": "lobench_pbt.show:StatusRecord"})
 def status(store: Path, study: str, tree: bool, kind: str) -> None:
     """Show a study: its trials, the best one (of several objectives: their front), and who descends from whom."""
     from lobench_pbt.show import show_status
@@ -73,7 +73,7 @@ def stop(store: Path, study: str, token_file: Path | None, ca: Path | None) -> N
 @_STUDY
 @click.option("--from-step", type=int, default=0, show_default=True, help="First outer step.")
 @click.option("--to-step", type=int, help="Outer step to stop before.")
-@format_option("json")
+@format_option("json", prints={"pbt.replay": "lobench_pbt.show:TrialReplayRecord"})
 def replay(trial: int, store: Path, study: str, from_step: int, to_step: int | None, kind: str) -> None:
     """Print how a trial came to be, as JSON: a schedule that can be trained again, on the same data or other."""
     from lobench_pbt.show import show_replay
@@ -84,7 +84,7 @@ def replay(trial: int, store: Path, study: str, from_step: int, to_step: int | N
 @pbt.command()
 @_STORE
 @_STUDY
-@format_option("json")
+@format_option("json", prints={"pbt.export": "lobench_pbt.show:ExportRecord"})
 def export(store: Path, study: str, kind: str) -> None:
     """Print a study with all its trials and measurements as JSON."""
     from lobench_pbt.show import show_export

@@ -8,19 +8,81 @@ import dataclasses
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict
 
 from lobench import UsageError
 from lobench.extend import emit, text_table
-from lobench_pbt.fronts import Front, front_of
+from lobench_pbt.fronts import Dominated, Front, front_of
 from lobench_pbt.lineage import segments, warm_chain
 from lobench_pbt.schema import StudyRow, connect, studies, using
 from lobench_pbt.study import Study, study_from_json
 from lobench_pbt.table import TrialTable
 from lobench_pbt.trial import State, StudyTrial
 
-__all__ = ["show_export", "show_replay", "show_status"]
+__all__ = ["ExportRecord", "StatusRecord", "TrialReplayRecord", "show_export", "show_replay", "show_status"]
+
+
+class TrialRecord(TypedDict):
+    id: int
+    generation: int
+    state: State
+    parents: list[int]
+    start_step: int
+    end_step: int
+    metrics: dict[str, float] | None
+    parameters: dict[str, Any]
+    worker: str
+    attempt: int
+    note: str
+    ended_as_number: Annotated[int | None, "1, 2, ... in the order in which trials ended."]
+    dominated: Annotated[Dominated | None, "Of several objectives: who beat it first, and when."]
+
+
+class StatusRecord(TypedDict):
+    """`lobench pbt status`: a study and its trials."""
+
+    study: str
+    is_stopped: bool
+    states: dict[str, int]
+    objectives: list[str]
+    best: Annotated[int | None, "Id of a trial; null where there are several objectives, which have no best one."]
+    front: Annotated[list[int], "Ids of the trials that no other beats: the best, or the Pareto front of several."]
+    trials: list[TrialRecord]
+
+
+class TrialReplayRecord(TypedDict):
+    """`lobench pbt replay TRIAL`: how a trial came to be, as segments of training."""
+
+    version: Literal[1]
+    study: str
+    trial: int
+    segments: list[dict[str, Any]]
+
+
+class MeasurementRecord(TypedDict):
+    attempt: int
+    step: int
+    seconds: float
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedTrial(StudyTrial):
+    """A row of the trial table with what was measured of it."""
+
+    measurements: list[MeasurementRecord]
+
+
+class ExportRecord(TypedDict):
+    """`lobench pbt export`: a study with all its trials and measurements."""
+
+    version: Literal[1]
+    study: dict[str, Any]
+    stopped: bool
+    trials: list[ExportedTrial]
+
 
 _EVERYTHING = 1 << 62
 
@@ -95,7 +157,7 @@ def _front_tables(study: Study, trials: list[StudyTrial], front: Front) -> dict[
 
 def _status(
     row: StudyRow, study: Study, trials: list[StudyTrial], states: Mapping[str, int], front: Front
-) -> dict[str, Any]:
+) -> StatusRecord:
     return {
         "study": row.name,
         "is_stopped": row.stopped,
@@ -107,7 +169,7 @@ def _status(
             {
                 "id": trial.id,
                 "generation": trial.generation,
-                "state": str(trial.state),
+                "state": trial.state,
                 "parents": list(trial.parent_ids),
                 "start_step": trial.start_step,
                 "end_step": trial.end_step,
@@ -117,7 +179,7 @@ def _status(
                 "attempt": trial.attempt,
                 "note": trial.reason,
                 "ended_as_number": trial.completed_seq,
-                "dominated": dataclasses.asdict(front.dominated[trial.id]) if trial.id in front.dominated else None,
+                "dominated": front.dominated.get(trial.id),
             }
             for trial in trials
         ],
@@ -178,16 +240,17 @@ def show_replay(store: Path, name: str, trial: int, *, from_step: int, to_step: 
             return found
 
         found = segments(find, trial, from_step=from_step, to_step=to_step)
-    emit("pbt.replay", {"version": 1, "study": row.name, "trial": trial, "segments": found})
+    emit("pbt.replay", TrialReplayRecord(version=1, study=row.name, trial=trial, segments=found))
 
 
 def show_export(store: Path, name: str) -> None:
     with _opened(store, name) as (row, table):
-        trials = [{**dataclasses.asdict(trial), "measurements": []} for trial in table.page(0, _EVERYTHING)]
-        for trial in trials:
-            trial["measurements"] = [
+        trials = []
+        for trial in table.page(0, _EVERYTHING):
+            measured: list[MeasurementRecord] = [
                 {"attempt": attempt, "step": step, "seconds": seconds, "metrics": metrics}
-                for attempt, step, seconds, metrics in table.measurements(trial["id"])
+                for attempt, step, seconds, metrics in table.measurements(trial.id)
             ]
-        document = {"version": 1, "study": json.loads(row.config), "stopped": row.stopped, "trials": trials}
-    emit("pbt.export", document)
+            trials.append(ExportedTrial(**dataclasses.asdict(trial), measurements=measured))
+    study = json.loads(row.config)
+    emit("pbt.export", ExportRecord(version=1, study=study, stopped=row.stopped, trials=trials))

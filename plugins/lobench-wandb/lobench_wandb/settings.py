@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, MutableMapping
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lobench.extend import PluginError, headline
+from lobench.extend import PluginError, environment_with, headline
 
-__all__ = ["WHERE", "checked_mode", "checked_project", "leave_service_of_others", "run_settings"]
+__all__ = ["WHERE", "checked_mode", "checked_project", "process_as_it_is", "run_settings"]
 
 WHERE = "sink 'wandb'"
 _OFFLINE = {"", "offline", "dryrun"}  # dryrun is W&B's former word
 _FORBIDDEN = "/\\#?%:"  # what W&B takes in no name of a project
+_TOLD = {"WANDB_ERROR_REPORTING": "false"}  # when W&B is imported and when its service starts: a watch phones nobody
 _FLUSH_SECONDS = 0.01  # W&B's own 15 s would be what a kill loses
 
 
@@ -22,9 +25,9 @@ def checked_mode(environment: Mapping[str, str]) -> str:
     Raises:
       PluginError: no such mode; nobody is logged in; wandb is not installed.
     """
-    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # before wandb is imported: a watch phones nobody
     try:
-        from wandb.sdk.lib import wbauth
+        with environment_with(_TOLD, as_defaults=True):
+            from wandb.sdk.lib import wbauth
     except ImportError as error:
         raise PluginError(
             "wandb is not installed", where=WHERE, got=headline(error), next_step="pip install wandb"
@@ -68,14 +71,22 @@ def checked_project(argument: str) -> tuple[str, str]:
     return entity, project
 
 
-def leave_service_of_others(environment: MutableMapping[str, str]) -> None:
-    """Has W&B start a process of its own, where it would take that of who started us.
+@contextlib.contextmanager
+def process_as_it_is() -> Iterator[None]:
+    """Has W&B begin a run and leave the process as it was: its hooks of the end are for runs of the user's.
 
-    That one outlives us, and keeps the files open that we began: who goes on with them would wait for its end.
+    Where it would take the service of who started us, it starts one of its own. That one outlives us, and keeps the
+    files open that we began: who goes on with them would wait for its end.
     """
-    token = environment.get("WANDB_SERVICE", "")  # VERSION-PID-...
-    if token and token.split("-")[1:2] != [str(os.getpid())]:
-        del environment["WANDB_SERVICE"]
+    hooks = sys.excepthook, sys.exit
+    given = os.environ.get("WANDB_SERVICE", "")  # VERSION-PID-...
+    with environment_with({**_TOLD, "WANDB_SERVICE": given}, as_defaults=True):
+        if given.split("-")[1:2] != [str(os.getpid())]:
+            del os.environ["WANDB_SERVICE"]
+        try:
+            yield
+        finally:
+            sys.excepthook, sys.exit = hooks
 
 
 def run_settings(*, suffix: str) -> Any:

@@ -30,7 +30,7 @@ from lobench.extend import (
     write_whole,
 )
 from lobench.hookspecs import Delivery, SinkContext
-from lobench_wandb.settings import WHERE, checked_mode, checked_project, leave_service_of_others, run_settings
+from lobench_wandb.settings import WHERE, checked_mode, checked_project, process_as_it_is, run_settings
 
 __all__ = ["WandbSink"]
 
@@ -55,7 +55,6 @@ class WandbSink:
 
     def __init__(self, context: SinkContext) -> None:
         self._context, self._mode = context, checked_mode(os.environ)
-        leave_service_of_others(os.environ)
         self._entity, self._project = checked_project(context.argument or os.environ.get("WANDB_PROJECT", "lobench"))
         self._folder = context.store / "wandb"
         self._runs: dict[str, _Run] = {}
@@ -152,7 +151,8 @@ class _Run:
 
         given = self._given | {"dir": str(self._folder.parent), "resume": "allow"}
         number = len(list(self._folder.glob(f"*-{self.id}-*")))
-        run = wandb.init(**given, settings=run_settings(suffix=str(number)))
+        with process_as_it_is():
+            run = wandb.init(**given, settings=run_settings(suffix=str(number)))
         self._file = Path(run.settings.sync_file)
         if self._folder.resolve() not in self._file.resolve().parents:  # W&B takes a temporary one without a word
             raise PluginError("W&B cannot write its folder", where=WHERE, got=str(self._folder))

@@ -142,6 +142,9 @@ def test_identity_moves_with_the_suite(suite: Path, tmp_path: Path) -> None:
         ("Case.num_gpus = 1.5", "Case.num_gpus; got 1.5; expected a share of one device, or a whole number"),
         ("Case.num_gpus = -1", "Case.num_gpus; got -1; expected a share of one device, or a whole number"),
         ("Case.eval_batches = -1", "Case.eval_batches; got -1; expected an integer >= 0"),
+        ("Case.primary_metric = 3", "Case.primary_metric; got 3; expected a name such as 'train/loss'"),
+        ("small/expect.margin = 'much'", "expect.margin; got 'much'; expected a number >= 0"),
+        ("expect.max_final_loss = True", "expect.max_final_loss; got True; expected a finite number"),
         ("Case.num_gpus = None", "Case.num_gpus; got None; expected a share of one device, or a whole number"),
     ],
 )

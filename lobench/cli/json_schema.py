@@ -1,0 +1,119 @@
+"""JSON Schemas of what commands print, made from the types of their records.
+
+A float may be NaN or infinite, which JSON lacks and `json_text` prints as null: its type is number or null, unless it
+is declared `Finite`. Descriptions are the texts of `Annotated`, and of dataclasses the lines below `Attributes:`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import re
+import types
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+__all__ = ["json_schema"]
+
+Schema = dict[str, Any]
+
+_PLAIN: dict[Any, Schema] = {
+    str: {"type": "string"},
+    Path: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": ["number", "null"]},
+    Any: {},
+    object: {},
+}
+
+
+def json_schema(name: str, printed: Any) -> Schema:
+    """Returns the schema (draft 2020-12) of a document.
+
+    Args:
+      name: Of the document; `run` is printed as "lobench/run/1".
+      printed: The type of its record, a TypedDict or a dataclass, or a list of such. Its title is the first line of
+        the type's docstring, or what `Annotated` says.
+    Raises:
+      TypeError: a type that stands for no JSON.
+    """
+    defs: dict[str, Schema] = {}
+    printed, *titles = get_args(printed) if get_origin(printed) is Annotated else (printed,)
+    is_list = get_origin(printed) is list
+    (record,) = get_args(printed) if is_list else (printed,)
+    found = [_record(one, defs, name) for one in _members(record)]
+    body = found[0] if len(found) == 1 else {"anyOf": found}
+    title = (titles or inspect.cleandoc(record.__doc__ or "").splitlines())[0]
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
+    named = {"$defs": defs} if defs else {}
+    return head | ({"type": "array", "items": body} if is_list else body) | named
+
+
+def _record(kind: Any, defs: dict[str, Schema], document: str = "") -> Schema:
+    fields = {"schema": {"const": f"lobench/{document}/1"}} if document else {}
+    hints, lines, optional = get_type_hints(kind, include_extras=True), _attributes(kind), set()
+    for name in [each.name for each in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else hints:
+        hint = hints[name]
+        if get_origin(hint) is NotRequired:
+            optional.add(name)
+            (hint,) = get_args(hint)
+        described = {"description": lines[name]} if name in lines else {}
+        fields[name] = described | _schema(hint, defs)
+    required = [name for name in fields if name not in optional]
+    return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+
+
+def _schema(kind: Any, defs: dict[str, Schema]) -> Schema:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        found = _schema(arguments[0], defs)
+        for said in arguments[1:]:
+            found = found | ({"description": said} if isinstance(said, str) else said)
+        return found
+    if origin in (Union, types.UnionType):
+        several = [_schema(one, defs) for one in arguments if one is not types.NoneType]
+        one = several[0] if len(several) == 1 else {"anyOf": several}
+        return _or_null(one) if types.NoneType in arguments else one
+    if origin is Literal:
+        values = [one.value if isinstance(one, enum.Enum) else one for one in arguments]
+        return {"const": values[0]} if len(values) == 1 else {"enum": values}
+    if kind in _PLAIN:
+        return dict(_PLAIN[kind])
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return {"enum": [one.value for one in kind]}
+    if is_typeddict(kind) or dataclasses.is_dataclass(kind):
+        defs[kind.__name__] = defs.get(kind.__name__) or _record(kind, defs)
+        return {"$ref": f"#/$defs/{kind.__name__}"}
+    holds = origin or kind
+    if isinstance(holds, type) and issubclass(holds, Mapping):
+        key, value = [_schema(one, defs) for one in arguments or (str, Any)]
+        names = {"propertyNames": key} if "enum" in key else {}
+        return {"type": "object", **names, **({"additionalProperties": value} if value else {})}
+    if isinstance(holds, type) and issubclass(holds, Collection) and arguments:
+        return {"type": "array", "items": _schema(arguments[0], defs)}
+    raise TypeError(f"{kind} is nothing that JSON has")
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+
+
+def _or_null(found: Schema) -> Schema:
+    if "enum" in found:
+        return {**found, "enum": [*found["enum"], None]}
+    if isinstance(found.get("type"), str):
+        return {**found, "type": [found["type"], "null"]}
+    return found if "null" in found.get("type", ()) else {"anyOf": [found, {"type": "null"}]}
+
+
+def _attributes(kind: Any) -> dict[str, str]:
+    """Returns the lines below `Attributes:` of a dataclass and its bases, by the names that they begin with."""
+    found: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        _, _, lines = inspect.cleandoc(each.__doc__ or "").partition("\nAttributes:\n")
+        for names, text in re.findall(r"^  (\w+(?:, \w+)*): ((?:.|\n(?=    ))+)", lines, re.MULTILINE):
+            found |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+    return found
