@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lobench.analysis.comparisons import gates
+from lobench.analysis.comparisons import gate_looks, gates
 from lobench.analysis.comparisons.gates import GateReport, GateResult, GateRules, Verdict, seeds_to_decide
 from lobench.analysis.stats.alpha_spending import Looks, nominal_levels
 from lobench.analysis.stats.paired_samples import Samples
@@ -164,3 +164,16 @@ def test_where_nothing_varies_pass_takes_as_many_seeds_as_show_that(size: int, v
 def test_the_mean_over_cases_of_which_none_varies_is_no_pass_either() -> None:
     report = gates.gate_cases({name: Samples.of([1.0] * 4, [1.0] * 4) for name in "ab"})
     assert report.verdict is report.overall.verdict is Verdict.INCONCLUSIVE and "too few seeds" in report.overall.note
+
+
+@pytest.mark.parametrize("size, verdict", [(4, "INCONCLUSIVE"), (35, "INCONCLUSIVE"), (36, "PASS")])
+def test_seeds_of_one_value_are_counted_against_the_cases_own_margin(size: int, verdict: str) -> None:
+    """An accuracy's scale is linear, with a margin of .02 where the rules have .05."""
+    samples = Samples.of([0.9] * size, [0.9] * size)
+    found = gate_looks.decide({"a": samples}, GateRules(), {"a": 0.02}).overall
+    assert found.verdict == verdict
+    if verdict != "PASS":
+        assert found.note == f"too few seeds: all {size} have one value; 36 are needed"
+    assert (found.upper < 0.02) == (verdict == "PASS"), "the bound is in the units of the harm"
+    mixed = gate_looks.decide({"a": samples, "b": samples}, GateRules(), {"a": 0.02}).overall
+    assert mixed.verdict is (Verdict.INCONCLUSIVE if size == 4 else Verdict.PASS), "the mean's margin is .035"

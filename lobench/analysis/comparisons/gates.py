@@ -238,6 +238,7 @@ class _Measured:
       difference: None where nothing can be said of those.
       counts: Of the seeds that diverged; of the mean, one for each case.
       is_one_value: Whether no seed of either side differs from another; of the mean, whether that is so of all cases.
+      raised: By how much the case's own margin is above that of the rules; of the mean, the cases' mean.
     """
 
     case: str
@@ -247,6 +248,7 @@ class _Measured:
     harm: float = math.nan
     counts: tuple[Counts, ...] = ()
     is_one_value: bool = False
+    raised: float = 0.0
     note: str = ""
 
 
@@ -260,6 +262,7 @@ def _measure(samples: Samples, case: str) -> _Measured:
         harm=0.0 - found.mean,
         counts=(counts_of(samples),) if samples.has_scale and len(samples) > 1 else (),
         is_one_value=samples.has_scale and samples.is_one_value,
+        raised=samples.raised,
         note=found.note.partition(":")[0] if not samples.has_scale else found.note,
     )
 
@@ -280,6 +283,7 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
         harm=0.0 - mean.estimate.mean,
         counts=counts,
         is_one_value=all(case.is_one_value for case, _ in usable),
+        raised=math.fsum(case.raised for case, _ in usable) / len(usable),
         note=f"without {counted(missing, 'case')} that cannot be measured" if missing else "",
     )
 
@@ -308,7 +312,8 @@ def _decide(found: _Measured, rules: GateRules) -> GateResult:
     # The harm is -(b - a): it lies above the margin where b - a lies below -margin.
     p_regressed = difference.below(-rules.margin) if difference else 1.0
     p_pass = difference.above(-rules.margin) if difference else 1.0
-    unseen = 1.0 - rules.margin / _UNSEEN_STEP  # the least share of seeds that are alike where the harm is the margin
+    # The least share of seeds that are alike where the harm is the case's margin.
+    unseen = 1.0 - (rules.margin + found.raised) / _UNSEEN_STEP
     if difference and found.is_one_value and 0 < unseen < 1:
         p_pass, needed = max(p_pass, unseen**found.num_converged), math.ceil(math.log(alpha) / math.log(unseen))
         if p_pass > alpha:
@@ -323,7 +328,7 @@ def _decide(found: _Measured, rules: GateRules) -> GateResult:
         p_regressed, p_pass = (looks.p_value(found.num_seeds, p) for p in (p_regressed, p_pass))
     low, high = difference.bounds(alpha) if difference else (math.nan, math.nan)
     if difference and found.is_one_value:
-        low = min(low, -_UNSEEN_STEP * (1.0 - alpha ** (1.0 / found.num_converged)))
+        low = min(low, found.raised - _UNSEEN_STEP * (1.0 - alpha ** (1.0 / found.num_converged)))
     return dataclasses.replace(
         result,
         lower=0.0 - high,

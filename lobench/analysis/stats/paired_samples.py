@@ -41,6 +41,7 @@ class Samples:
       step: q, in which the values were rounded; 0 where nothing says so.
       precision: What a float32 cannot tell apart, in the unit of these values; at least that of their own size.
       may_vary: Whether what these are made of varies where they do not: scores are clipped, differences cancel.
+      raised: What `shifted` has added to B.
     """
 
     a: tuple[float, ...] = ()
@@ -49,6 +50,7 @@ class Samples:
     step: float = 0.0
     precision: float = 0.0
     may_vary: bool = False
+    raised: float = 0.0
 
     @classmethod
     def of(cls, a: Sequence[float], b: Sequence[float], *, is_paired: bool = True) -> Samples:
@@ -87,7 +89,7 @@ class Samples:
 
     def shifted(self, shift: float) -> Samples:
         """Returns samples whose differences are larger by `shift`."""
-        return replace(self, b=tuple(value + shift for value in self.b))
+        return replace(self, b=tuple(value + shift for value in self.b), raised=self.raised + shift)
 
     def first(self, count: int) -> Samples:
         """Returns the first seeds of either side."""
@@ -111,7 +113,8 @@ class Samples:
     @property
     def is_one_value(self) -> bool:
         """Whether all converged seeds of both sides have one value, so that nothing shows in what steps it moves."""
-        values = (*self.converged().a, *self.converged().b)
+        kept = self.converged()
+        values = (*kept.a, *(value - self.raised for value in kept.b))
         least = max(_EQUAL * _size(values), 4 * self.precision)
         return len(values) > 0 and not self.may_vary and max(values) - min(values) <= least
 
