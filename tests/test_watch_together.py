@@ -132,4 +132,7 @@ def test_a_case_wider_than_the_workers_runs_alone_and_says_why(tmp_path: Path) -
     wide = ("--gin-param", "Case.num_cpus = 2")
     done = watch(run, suite, *ALL, "--together", "2", "--store", str(store), *wide)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert set(together(store).values()) == {"alone: this worker has another number of threads than its num_cpus = 2"}
+    why = "this worker has another number of threads than its num_cpus = 2"
+    assert set(together(store).values()) == {f"alone: {why}"}
+    for case in "ab":
+        assert done.stdout.count(f"{case}: computed alone: {why}\n") == 1, done.stdout

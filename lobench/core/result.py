@@ -9,7 +9,7 @@ import math
 import struct
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lobench.core.case import CaseInfo, SeedBlock
@@ -22,6 +22,7 @@ __all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "count_exploded",
 _MAGIC = b"LOB1"
 _SMALL_BYTES = 1 << 15  # so that 256 of them are 8 MiB
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode  # once: `json.dumps` makes one a call
+_ALONE = "alone: "
 _SELDOM = ("together", "optimizer", "imported")  # of a provenance: left out where it says nothing
 
 
@@ -86,6 +87,14 @@ class Provenance:
     together: str = ""
     optimizer: str = ""
     imported: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def alone_because(self) -> str:
+        """Why it was computed alone where it should have been together; "" of all others."""
+        return self.together.removeprefix(_ALONE) if self.together.startswith(_ALONE) else ""
+
+    def alone(self, why: str) -> Provenance:
+        return replace(self, together=f"{_ALONE}{why}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

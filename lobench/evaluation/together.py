@@ -58,8 +58,7 @@ class JobRunner:
     def _told(self, spec: CaseSpec, test: str, curves: Curves) -> Curves:
         if (spec, test) not in self._apart:
             return curves
-        made = dataclasses.replace(curves.provenance, together=f"alone: {self._apart[spec, test]}")
-        return dataclasses.replace(curves, provenance=made)
+        return dataclasses.replace(curves, provenance=curves.provenance.alone(self._apart[spec, test]))
 
     def _computed(
         self, spec: CaseSpec, test: str, job: Job, theta: ThetaLeaves, on_progress: Callable[[int], None] | None

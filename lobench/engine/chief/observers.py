@@ -20,6 +20,7 @@ class Observers:
 
     def __init__(self, manager: PluginManager, ledger: Ledger, progress: WatchProgress) -> None:
         self._manager, self._ledger, self._progress = manager, ledger, progress
+        self._alone: set[tuple[str, str]] = set()  # cases that were to be computed together, and why not
 
     def seen(self, subject: Subject) -> None:
         notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(subject=subject), self._error)
@@ -34,6 +35,10 @@ class Observers:
             message=action.message,
         )
         self._progress.finished(event, action.lease)
+        why = "" if curves is None else curves.provenance.alone_because
+        if why and (action.case.key, why) not in self._alone:
+            self._alone.add((action.case.key, why))
+            self._progress.say(f"{action.case.suite}/{action.case.name}: computed alone: {why}")
         notify(self._manager, "lobench_evaluation_finished", event, self._error)
 
     def finished(self, position: int, subject: Subject, left: planner.Left) -> None:
