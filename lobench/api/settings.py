@@ -155,6 +155,7 @@ class ImportSettings:
         "Seeds of one number have the same data and initial parameters in every file imported with this; "
         "otherwise seeds are labels, and comparisons take Welch's interval.",
     )
+    last_counts: bool = option(False, "Of a step that a run has twice the last value counts: a training was resumed.")
     replace: bool = option(False, "Take the place of what the store has of these files and curves.")
     targets: str = option("", "AlgoPerf's targets, JSON.", metavar="PATH")
 

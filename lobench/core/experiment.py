@@ -59,6 +59,7 @@ class Method:
       metrics: Of curves: what a file calls metrics, and what they are here, `val_loss=test/loss`.
       pattern, case_from, method_from, seed_from: Of curves: as the options of `lobench import`.
       paired_seeds: Of curves: their seeds are the same draws in all files that say so.
+      last_counts: Of curves: of a step that a run has twice the last value counts.
       until_step: Of curves: the step at which they end; None: at that of their case.
       label: What tables say; "": the name.
       bindings: gin lines of the method's scope that are bound over the cases, without the scope.
@@ -85,6 +86,7 @@ class Method:
     seed_from: Sequence[str] = ()
     paired_seeds: bool = False
     until_step: int | None = None
+    last_counts: bool = False
     label: str = ""
     bindings: tuple[str, ...] = ()
     trainer_bindings: tuple[str, ...] = ()
@@ -281,7 +283,7 @@ def is_fixed(selector: str, parameter: str, reached: Iterable[str], patterns: It
 
 def problem_of(name: str, value: Any) -> str:
     """Returns what a value of `Experiment` or `Method` should have been; "" where it is right."""
-    if name == "paired_seeds":
+    if name in ("paired_seeds", "last_counts"):
         return "" if isinstance(value, bool) else "True or False"
     if name in ("suites", "fixed", "metrics") or (name == "seed_from" and not isinstance(value, str)):
         is_right = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)

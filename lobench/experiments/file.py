@@ -46,7 +46,16 @@ from lobench.experiments.file_reach import Reach, suite_statements
 __all__ = ["ExperimentFile", "is_experiment", "read_experiment"]
 
 _OF_COMMANDS = ("checkpoints", "num_cpus", "num_gpus")
-_OF_CURVES = ("metrics", "pattern", "case_from", "method_from", "seed_from", "paired_seeds", "until_step")
+_OF_CURVES = (
+    "metrics",
+    "pattern",
+    "case_from",
+    "method_from",
+    "seed_from",
+    "paired_seeds",
+    "until_step",
+    "last_counts",
+)
 _METHOD_KEYS = (*METHOD_KINDS, "label", *_OF_COMMANDS, *_OF_CURVES, *SEARCH_KEYS)
 _EXPERIMENT_KEYS = tuple(field.name for field in fields(Experiment) if field.name != "methods")
 _REFERENCES = {"optimizer": "a reference such as @adam()", "search": "a call such as @random()"}

@@ -43,6 +43,7 @@ def read_curves(methods: Iterable[Method]) -> Iterator[ExperimentCurves]:
                 method_from=method.method_from,
                 seed_from=tuple([method.seed_from] if isinstance(method.seed_from, str) else method.seed_from),
                 paired_seeds=method.paired_seeds,
+                last_counts=method.last_counts,
                 until_step=(str(method.until_step),) if method.until_step is not None else (),
             )
             try:

@@ -94,6 +94,12 @@ def test_curves_that_end_before_their_case_are_refused_before_anything_runs(fold
         assert "tiny/a" not in done.stdout, "an evaluation ran"
     done = run(folder, "--gin-param", "torch/Method.until_step = 10")
     assert done.returncode == 0, done.stdout + done.stderr
+    with (folder / "logs" / "a.csv").open("a") as log:
+        log.write("theirs,a,0,10,train_loss,0.25\n")
+    twice = run(folder, "--check", "--gin-param", "torch/Method.until_step = 10")
+    assert twice.returncode == 2 and "a point is there twice" in twice.stderr and "Method.last_counts" in twice.stderr
+    resumed = ("--gin-param", "torch/Method.last_counts = True")
+    assert run(folder, "--check", "--gin-param", "torch/Method.until_step = 10", *resumed).returncode == 0
     said = "torch on tiny/a: its finals are those of step 10, those of what lobench trains are of step 20"
     assert said in done.stdout
 

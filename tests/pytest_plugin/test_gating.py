@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -206,6 +207,27 @@ def test_a_store_is_a_reference(runs: dict[str, Done]) -> None:
     done, same = runs["store"], runs["store, adaptive"]
     assert done.code == 1 and "REGRESSED" in done.out, done.out + done.err
     assert same.code == 0 and "5 passed" in same.out, same.out + same.err
+
+
+def test_a_bare_name_is_looked_up_in_the_store_that_the_session_writes_into(runs: dict[str, Done]) -> None:
+    by_store = runs["label"]
+    folder, store = by_store.folder.parents[1], by_store.folder.parents[1] / "beside"
+    shutil.copytree(folder / "experiment", store)
+
+    def gate(checkpoint: str, against: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-m", "pytest", "tiny", "-p", "no:cacheprovider", "--lobench-store", str(store)]
+        words += ["--lobench-checkpoint", f"run/{checkpoint}", "--lobench-against", against]
+        words += [f"--junitxml={folder / 'bare.xml'}"]
+        return subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder)
+
+    for name in ("Good one", "good"):
+        harmed = gate(HARMFUL, name)
+        assert harmed.returncode == 1, harmed.stdout + harmed.stderr
+        assert verdicts(folder / "bare.xml") == by_store.verdicts()
+    assert HARMFUL in {record["checkpoint"]["uri"].rsplit("/", 1)[-1] for record in results(store)}
+    unknown = gate(HARMFUL, "Good two")
+    assert unknown.returncode == 4 and "Good two" in unknown.stderr and "Good one" in unknown.stderr, unknown.stderr
+    assert len(unknown.stderr.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", ["file's name", "label", "scope", "text"])

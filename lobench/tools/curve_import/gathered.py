@@ -122,8 +122,8 @@ class Gathered:
         self.directions = said | given
         draws = {kind.draws for _, kind in read}
         self.draws = _COMMON if settings.paired_seeds else draws.pop() if len(draws) == 1 else ""
-        where = str(sources[0].path) if len(sources) == 1 else f"{sources[0].path} and {len(sources) - 1} more"
-        self.spill = Spill(where, last_counts=any(kind.last_counts for _, kind in read))
+        last_counts = settings.last_counts or any(kind.last_counts for _, kind in read)
+        self.spill = Spill(self._where_of, last_counts=last_counts)
         self.of_runs: dict[CurveRun, list[CurveFile]] = {}
         self._seen: set[str] = set()
 
@@ -145,6 +145,10 @@ class Gathered:
             got = ", ".join(sorted(self._seen or self._metrics_there())) or "none"
             raise UsageError("there is nothing to take", where=str(self.sources[0].path), got=got, expected=expected)
         return self
+
+    def _where_of(self, run: CurveRun) -> str:
+        paths = [str(source.path) for source in self.of_runs.get(run, self.sources)]
+        return " and ".join(paths) if len(paths) < 3 else f"{paths[0]} and {len(paths) - 1} more"
 
     def _metrics_there(self) -> set[str]:
         """Returns the metrics that the first file has, whatever was asked for; of a long one those of its beginning."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -33,11 +33,12 @@ class Spill:
     """Takes points in any order, gives them back run by run. A context manager: its files go with it.
 
     Args:
+      where_of: Says in which files a run's points are.
       last_counts: Of a step that a run has twice the last value counts; otherwise it is an error.
     """
 
-    def __init__(self, where: str, *, last_counts: bool) -> None:
-        self._where, self._last_counts = where, last_counts
+    def __init__(self, where_of: Callable[[CurveRun], str], *, last_counts: bool) -> None:
+        self._where_of, self._last_counts = where_of, last_counts
         self._folder = tempfile.TemporaryDirectory(prefix="lobench-import-")
         self._files: dict[int, IO[bytes]] = {}
         self._runs: dict[CurveRun, int] = {}
@@ -86,10 +87,9 @@ class Spill:
             return
         if (points.step < 0).any():
             at = int((points.step < 0).argmax())
-            run = f"{points.runs[points.run[at]]}, metric {points.metrics[points.metric[at]]!r}"
-            raise UsageError(
-                "a step is below 0", where=self._where, got=f"{run}: {points.step[at]}", expected="0 or more"
-            )
+            run = points.runs[points.run[at]]
+            got = f"{run}, metric {points.metrics[points.metric[at]]!r}: {points.step[at]}"
+            raise UsageError("a step is below 0", where=self._where_of(run), got=got, expected="0 or more")
         rows["run"], rows["metric"] = runs[points.run], metrics[points.metric]
         rows["step"], rows["value"], rows["line"] = points.step, points.value, points.line
         self.num_points += len(rows)
@@ -129,9 +129,10 @@ class Spill:
             metric = self.metrics[first["metric"]]
             raise UsageError(
                 "a point is there twice",
-                where=self._where + lines,
+                where=self._where_of(run) + lines,
                 got=f"{run}, metric {metric!r}, step {first['step']}: {first['value']:g} and {second['value']:g}",
-                next_step="is something else, a trial say, told apart by another column? --column seed=COLUMN",
+                next_step="--last-counts (Method.last_counts) takes the last one, as of a training that was resumed; "
+                "--column seed=COLUMN where another column tells them apart",
             )
         kept = rows[is_last]
         return Curve(steps=kept["step"].copy(), values=kept["value"].copy())

@@ -100,6 +100,25 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, rows: list, said: s
     assert said in refusal(write_csv(tmp_path / "a.csv", rows))
 
 
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+@pytest.mark.parametrize("again", [0.4, 0.5], ids=["resumed", "doubled"])
+def test_a_step_that_a_run_has_twice_is_refused_with_what_to_type(tmp_path: Path, kind: str, again: float) -> None:
+    names = ("method", "case", "seed", "step", "metric", "value")
+    rows = [("adam", "m", 0, 0, "loss", 1.5), ("adam", "m", 0, 1, "loss", 0.5), ("adam", "m", 0, 1, "loss", again)]
+    write_csv(tmp_path / "a-log.csv", [("adam", "m", 1, 0, "loss", 1.5), ("adam", "m", 1, 1, "loss", 0.25)], names)
+    file = tmp_path / f"log.{kind}"
+    if kind == "csv":
+        write_csv(file, rows, names)
+    else:
+        file.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows))
+    said = refusal(tmp_path / "*log*")
+    lines = "lines 3 and 4" if kind == "csv" else "lines 2 and 3"
+    point = f"method 'adam', case 'm', seed 0, metric 'loss', step 1: 0.5 and {again}"
+    assert f"{file}, {lines}: a point is there twice; got {point}; --last-counts" in said and "\n" not in said
+    found = taken(tmp_path / "*log*", last_counts=True)
+    assert {seed: points["loss"][-1][1] for (_, _, seed), points in found.items()} == pytest.approx({0: again, 1: 0.25})
+
+
 def test_what_is_no_table_at_all(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("")
     assert "the file is empty" in refusal(tmp_path / "empty.csv")
