@@ -243,7 +243,7 @@ def _curves_of_others(folder: Path) -> None:
     ]
     write_csv(folder / "curves.csv", [row for own in rows for row in own])
     (folder / "logs").mkdir()
-    torch = [("relu32", seed, 10 * place, loss) for seed in range(4) for place, loss in enumerate((2.3, 1.5, 1.0))]
+    torch = [("relu32", seed, 500 * place, loss) for seed in range(4) for place, loss in enumerate((2.3, 1.5, 1.0))]
     write_csv(folder / "logs/torch.csv", [("torch", *row[:3], "train_loss", row[3]) for row in torch])
 
 
