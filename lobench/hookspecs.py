@@ -364,7 +364,7 @@ class HookSpecs:
 
     @hookspec
     def lobench_report_sections(self) -> Iterable[Declaration]:
-        """Declares sections of the report: `factory(findings: Findings) -> list[Section]`, below the charts that ship.
+        """Declares sections of the report: `factory(summary: Summary) -> list[Section]`, below the charts that ship.
 
         `lobench.extend` has `Section`, `Figure`, `Chart` and `Series`. One that raises is named in its place, and the
         page has everything else.

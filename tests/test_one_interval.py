@@ -18,8 +18,8 @@ from stores import add
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lobench.analysis.comparisons.event_numbers import Group, numbers_of
-from lobench.analysis.comparisons.summary import Findings, findings_of
-from lobench.analysis.comparisons.viewer_index import Explored
+from lobench.analysis.comparisons.summary import Summary, summary_of
+from lobench.analysis.comparisons.viewer_index import ViewerIndex
 from lobench.analysis.tables.notebook import html_of_results
 from lobench.analysis.tables.table import TableSpec
 from lobench.analysis.tables.tabulate import tabulate
@@ -59,17 +59,17 @@ def test_every_place_that_shows_an_interval_shows_the_same_one(
         place = Path(folder) / "store"
         for method, found in store.items():
             add(place, 0, found, optimizer=method, directions=dict.fromkeys(METRICS[1:], "max"))
-        findings = findings_of(place, [])
-        check_values(findings, place)
-        check_scores(findings)
-        check_live_lines(findings)
+        summary = summary_of(place, [])
+        check_values(summary, place)
+        check_scores(summary)
+        check_live_lines(summary)
         check_event_files(place)
 
 
-def check_values(findings: Findings, place: Path) -> None:
+def check_values(summary: Summary, place: Path) -> None:
     """Seed means on a case: JSON, text, LaTeX and notebook of the table, TensorBoard, the page's explorer."""
     spec = TableSpec(metrics=METRICS)
-    table = tabulate(findings, spec)
+    table = tabulate(summary, spec)
     cells = {(one["metric"].removeprefix("s, "), one["method"], one["case"]): one for one in method_records(table)}
     written = {
         (number.name, event.subject.label, number.case): (number.value, number.lower, number.upper)
@@ -78,15 +78,15 @@ def check_values(findings: Findings, place: Path) -> None:
         for number in numbers_of(event)
         if number.group is Group.CASES
     }
-    explored = Explored(findings)
-    latex, text = latex_table(findings, spec), method_text(table)
+    viewer_index = ViewerIndex(summary)
+    latex, text = latex_table(summary, spec), method_text(table)
     for (metric, method, case), cell in cells.items():
         if case not in ("a", "b"):
             continue
         own = [math.nan if cell[key] is None else cell[key] for key in ("mean", "lower", "upper")]
         assert own == pytest.approx(written[metric, method, case], rel=1e-6, nan_ok=True), (metric, method, case)
-        places = findings.reading.labels.index(method), [info.name for info in findings.reading.cases].index(case)
-        assert own == pytest.approx(explored.finals[metric][places].tolist(), rel=1e-6, nan_ok=True)
+        places = summary.snapshot.labels.index(method), [info.name for info in summary.snapshot.cases].index(case)
+        assert own == pytest.approx(viewer_index.finals[metric][places].tolist(), rel=1e-6, nan_ok=True)
         if cell["diverged"]:
             continue
         printed = [f"{value:.3g}" for value in own]
@@ -94,12 +94,12 @@ def check_values(findings: Findings, place: Path) -> None:
         assert " ".join(printed) in flat(latex)
 
 
-def check_scores(findings: Findings) -> None:
+def check_scores(summary: Summary) -> None:
     """Mean scores: the table, the verdict's record, the page, the notebook."""
-    table = tabulate(findings)
+    table = tabulate(summary)
     shown = {one["method"]: one for one in method_records(table) if one["case"].startswith("mean score")}
-    page, notebook = render_page(findings), html_of_results(findings.reading, "")
-    for one in verdict_record(findings, [])["subjects"]:
+    page, notebook = render_page(summary), html_of_results(summary.snapshot, "")
+    for one in verdict_record(summary, [])["subjects"]:
         found = one["scores"]["train/loss"]
         if math.isnan(found.mean):
             continue
@@ -111,16 +111,16 @@ def check_scores(findings: Findings) -> None:
             assert all(part in notebook and part in page for part in printed), printed
 
 
-def check_live_lines(findings: Findings) -> None:
+def check_live_lines(summary: Summary) -> None:
     """What a run says of a method that is through: the number of the table, to the last digit."""
-    said, labels = io.StringIO(), findings.reading.labels
-    methods = Methods(lambda subject: [subject.label], lambda rows: findings.reading)
-    methods.plan({one.label: len(one.cells) for one in findings.reading.subjects}, findings.reading.rows)
+    said, labels = io.StringIO(), summary.snapshot.labels
+    methods = Methods(lambda subject: [subject.label], lambda rows: summary.snapshot)
+    methods.plan({one.label: len(one.cells) for one in summary.snapshot.subjects}, summary.snapshot.rows)
     progress = PlainMethods(said, methods)
     for state in methods.states(anew=True):
         progress.tell(state)
     for place, label in enumerate(labels):
-        found = findings.mean_score(place, "primary")
+        found = summary.mean_score(place, "primary")
         (line,) = (one for one in said.getvalue().splitlines() if one.startswith(f"{label}: "))
         assert (f", score {score_text(found)}" in line) if found.num_cases else "score" not in line, line
 

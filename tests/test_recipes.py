@@ -117,11 +117,11 @@ def lobench_report_sections():
     return [Declaration(name="ladder", factory=":ladder", summary="a ladder of methods")]
 
 
-def ladder(findings):
+def ladder(summary):
     from lobench.report.charts.sections import Figure, Section
     from lobench.report.charts.svg import Chart, Series
 
-    series = (Series(label="seeds", x=[0.0, 1.0], y=[0.0, float(len(findings.reading.subjects))], style="s1"),)
+    series = (Series(label="seeds", x=[0.0, 1.0], y=[0.0, float(len(summary.snapshot.subjects))], style="s1"),)
     chart = Chart(title="Ladder", description="", x_label="x", y_label="y", series=series)
     figures = (Figure(title="Ladder", chart=chart),)
     return [Section(id="ladder", title="A ladder of methods", note="", kind="small", figures=figures)]

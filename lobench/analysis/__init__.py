@@ -1,1 +1,1 @@
-"""Numbers from a store: one reading of it, statistics, scores, comparisons and tables as values."""
+"""Numbers from a store: one snapshot of it, statistics, scores, comparisons and tables as values."""

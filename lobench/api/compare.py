@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from etils import epath
 
 from lobench.analysis.comparisons.gates import GateRules
-from lobench.analysis.comparisons.method_comparison import Compared, compare_subjects
+from lobench.analysis.comparisons.method_comparison import MethodComparison, compare_subjects
 from lobench.analysis.comparisons.steps_to_target import CaseSteps, compare_steps, parse_target
 from lobench.analysis.scores.baseline_file import StaleBaseline
 from lobench.analysis.scores.scales import Scales
@@ -54,7 +54,7 @@ class Comparison:
       steps: Of each pair how many steps either takes to the target, case by case; () without one.
     """
 
-    pairs: tuple[Compared, ...]
+    pairs: tuple[MethodComparison, ...]
     scale: str
     steps: tuple[tuple[CaseSteps, ...], ...] = ()
 
@@ -170,11 +170,11 @@ def _evaluate(
     wanted = [_read(one, manager) for one in given]
     evaluate_into(store, given, suites, name="compare", progress=progress, **options)
     found: dict[str, Stored] = {}
-    reading = read_store(store)
+    snapshot = read_store(store)
     for name, subject in zip(names, _found(store, wanted), strict=True):
         if subject is None:
             raise LobenchError("it was not evaluated", where=name, next_step="see the lines above")
-        found[name] = Stored(subject=subject, reading=replace(reading, subjects=(subject,)))
+        found[name] = Stored(subject=subject, snapshot=replace(snapshot, subjects=(subject,)))
     return found
 
 

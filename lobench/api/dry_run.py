@@ -88,10 +88,10 @@ def collected(
         try:
             pool.start(0, 1)
             while time.monotonic() < deadline:
-                for heard in pool.wait(1.0):
-                    if isinstance(heard, WorkerExited):
-                        raise LobenchError(f"the worker that collects the suites {heard.message}")
-                    match FROM_WORKER.from_bytes(heard.message) if isinstance(heard, WorkerMessage) else None:
+                for event in pool.wait(1.0):
+                    if isinstance(event, WorkerExited):
+                        raise LobenchError(f"the worker that collects the suites {event.message}")
+                    match FROM_WORKER.from_bytes(event.message) if isinstance(event, WorkerMessage) else None:
                         case Ready():
                             for variant in labels:
                                 asked = Describe(variant=variant, is_traced=variant in traced, names=tuple(names))

@@ -14,7 +14,7 @@ from typing import Literal
 from lobench.analysis.comparisons.history import find_stores
 from lobench.analysis.store.methods import read_methods
 from lobench.analysis.store.names import called, one_called
-from lobench.analysis.store.snapshot import Reading, read_store
+from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import StoredSubject, last_subject
 from lobench.core.errors import CheckpointError, ConfigError, StoreError, UsageError, suggestion
 from lobench.core.subject import Given, GivenCheckpoint
@@ -41,11 +41,11 @@ class Stored:
     """A subject in a store, and all that is read beside it: the experiment's methods, or whoever the store holds."""
 
     subject: StoredSubject
-    reading: Reading
+    snapshot: Snapshot
 
     @property
     def store(self) -> Path:
-        return self.reading.store
+        return self.snapshot.store
 
     @property
     def given(self) -> Given:
@@ -234,18 +234,18 @@ def _labels_in(config: str) -> dict[str, str]:
 def _in_store(store: Path, name: str) -> Stored:
     """Returns a subject of a store by name: as a method of its experiment where it is one's, else whoever it is."""
     if name in ("", "last"):
-        reading = read_store(store)
-        if not reading.subjects:
+        snapshot = read_store(store)
+        if not snapshot.subjects:
             raise UsageError("the store holds no evaluation yet", where=str(store))
-        return Stored(subject=last_subject(reading.subjects), reading=reading)
-    reading = _reading_for(store, name)
-    if not reading.subjects:
+        return Stored(subject=last_subject(snapshot.subjects), snapshot=snapshot)
+    snapshot = _snapshot_for(store, name)
+    if not snapshot.subjects:
         raise UsageError("the store holds no evaluation yet", where=str(store))
-    place = one_called(reading, name)
-    return Stored(subject=reading.subjects[place], reading=reading)
+    place = one_called(snapshot, name)
+    return Stored(subject=snapshot.subjects[place], snapshot=snapshot)
 
 
-def _reading_for(store: Path, name: str) -> Reading:
+def _snapshot_for(store: Path, name: str) -> Snapshot:
     methods = read_methods(store)
     if not methods.methods or called(methods, name).is_exact:
         return methods
@@ -268,8 +268,8 @@ def _namesakes(text: str, given: Given, store: Path | None) -> list[Who]:
         return []  # who writes to it says what is wrong
     found = [who for who in sightings if who.label == text and not who.uri.endswith(text)]
     if has_scope:
-        reading = _reading_for(store, text)
-        found += [reading.subjects[place].who for place in called(reading, text).places]
+        snapshot = _snapshot_for(store, text)
+        found += [snapshot.subjects[place].who for place in called(snapshot, text).places]
     return [who for who in found if not _same(given, who)]
 
 
@@ -297,5 +297,5 @@ def _same(given: Given, who: Who) -> bool:
 
 def subjects_beside(stored: Sequence[Stored]) -> list[StoredSubject]:
     """Returns everyone whom the stores hold; two of them may be of one store."""
-    everyone = [(one.store.resolve(), subject) for one in stored for subject in one.reading.subjects]
+    everyone = [(one.store.resolve(), subject) for one in stored for subject in one.snapshot.subjects]
     return list({(store, one.checkpoint, one.optimizer_hashes): one for store, one in everyone}.values())

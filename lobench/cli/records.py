@@ -15,7 +15,7 @@ from lobench.core.subject import Kind, Subject
 from lobench.report.tables.method_table import MethodRecord
 
 if TYPE_CHECKING:
-    from lobench.analysis.comparisons.summary import Findings
+    from lobench.analysis.comparisons.summary import Summary
     from lobench.api.dry_run import Costs
     from lobench.api.engine_run import Watched
     from lobench.engine.chief.interfaces import Ending
@@ -179,45 +179,45 @@ def costs_record(costs: Costs) -> CostsRecord:
     }
 
 
-def verdict_record(findings: Findings, methods: list[MethodRecord]) -> ReportRecord:
+def verdict_record(summary: Summary, methods: list[MethodRecord]) -> ReportRecord:
     """Returns a report's verdict: scores of every subject, the change, what it says in words."""
     from lobench.analysis.scores.score_scale import SCORE_VERSION
     from lobench.report.tables.verdict import verdict_lines, warnings
 
-    reading, comparison = findings.reading, findings.change()
-    cases = findings.shown_cases(comparison)
+    snapshot, comparison = summary.snapshot, summary.change()
+    cases = summary.shown_cases(comparison)
     return {
-        "store": reading.store,
+        "store": snapshot.store,
         "score_version": SCORE_VERSION,
-        "scale": findings.scale_label,
-        "shown": reading.labels[findings.shown],
-        "subjects": [_scored(findings, place) for place in range(len(reading.subjects))],
+        "scale": summary.scale_label,
+        "shown": snapshot.labels[summary.shown],
+        "subjects": [_scored(summary, place) for place in range(len(snapshot.subjects))],
         "change": None
         if comparison is None
         else {
-            "against": reading.labels[findings.first],
+            "against": snapshot.labels[summary.first],
             "effect": comparison.verdict,
             "difference": comparison.overall,
             "p_value": comparison.p_value,
-            "cases": {reading.names[effect.case]: effect.verdict for effect in comparison.cases},
+            "cases": {snapshot.names[effect.case]: effect.verdict for effect in comparison.cases},
         },
-        "gates": [dict(detail) for kind, detail in reading.events if kind == "gate"],
-        "verdict": verdict_lines(findings, comparison, cases),
-        "notes": warnings(findings, cases),
+        "gates": [dict(detail) for kind, detail in snapshot.events if kind == "gate"],
+        "verdict": verdict_lines(summary, comparison, cases),
+        "notes": warnings(summary, cases),
         "methods": methods,
     }
 
 
-def _scored(findings: Findings, place: int) -> ScoredSubject:
-    subject, scores = findings.reading.subjects[place], {}
-    for metric in findings.metrics:
-        found = findings.mean_score(place, metric)
-        scores[findings.metric_label(metric)] = ScoreRecord(
+def _scored(summary: Summary, place: int) -> ScoredSubject:
+    subject, scores = summary.snapshot.subjects[place], {}
+    for metric in summary.metrics:
+        found = summary.mean_score(place, metric)
+        scores[summary.metric_label(metric)] = ScoreRecord(
             **dataclasses.asdict(found.interval), num_cases=found.num_cases, num_missing=found.num_missing
         )
     return {
         **_subject(subject.who),
-        "label": findings.reading.labels[place],
+        "label": summary.snapshot.labels[place],
         "scores": scores,
         "num_seeds": subject.num_seeds,
         "num_diverged": subject.num_diverged,

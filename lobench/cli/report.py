@@ -11,7 +11,7 @@ from lobench.cli.options import baseline_option
 from lobench.cli.output import emit_text, format_option, json_text
 
 if TYPE_CHECKING:
-    from lobench.analysis.comparisons.summary import Findings
+    from lobench.analysis.comparisons.summary import Summary
     from lobench.analysis.tables.table import TableSpec
 
 __all__ = ["report"]
@@ -69,7 +69,7 @@ def report(
     precision: int,
 ) -> None:
     """Write a report of a store: a web page in one file, its verdict as text, a LaTeX table, or a paper's figures."""
-    from lobench.analysis.comparisons.summary import Findings, findings_of
+    from lobench.analysis.comparisons.summary import Summary, summary_of
     from lobench.analysis.store.methods import narrowed, read_methods
     from lobench.analysis.tables.table import read_table
     from lobench.core.errors import UsageError
@@ -79,12 +79,12 @@ def report(
     if figure is not None and kind in ("text", "json", "latex"):
         raise UsageError(f"{kind} has no charts", next_step="give --format html, png or pdf, or leave --figure out")
     spec = read_table(table) if table is not None else None
-    findings = findings_of(store, baselines or None, reading=read_methods(store, experiment, every=every))
-    findings = Findings(narrowed(findings.reading, only), findings.scales)  # who is left out still makes the scale
+    summary = summary_of(store, baselines or None, snapshot=read_methods(store, experiment, every=every))
+    summary = Summary(narrowed(summary.snapshot, only), summary.scales)  # who is left out still makes the scale
     if output is None or kind in ("text", "json"):
         from lobench.cli.results_output import written
 
-        text = _verdict(findings, spec, kind, precision) + "\n"
+        text = _verdict(summary, spec, kind, precision) + "\n"
         if output is None:
             emit_text(text)
         else:
@@ -95,30 +95,30 @@ def report(
     if kind == "html":
         from lobench.report.page.page import write_page
 
-        write_page(findings, output, spec, figure)
+        write_page(summary, output, spec, figure)
     elif kind == "latex":
         from lobench.report.tables.latex import write_latex
 
-        write_latex(findings, output, precision=precision, spec=spec)
+        write_latex(summary, output, precision=precision, spec=spec)
     else:
         from lobench.analysis.tables.tabulate import renamed
         from lobench.report.charts.figures import write_figures
 
-        paths = write_figures(renamed(findings, spec) if spec else findings, output, kind, figure)
+        paths = write_figures(renamed(summary, spec) if spec else summary, output, kind, figure)
     for path in paths:
         click.echo(f"{path}: {path.stat().st_size / 1000:,.0f} kB")
 
 
-def _verdict(findings: Findings, spec: TableSpec | None, kind: str, digits: int) -> str:
+def _verdict(summary: Summary, spec: TableSpec | None, kind: str, digits: int) -> str:
     """Returns the verdict, and the table of methods where there are some, as text or as JSON."""
     from lobench.analysis.tables.tabulate import tabulate
     from lobench.cli.records import verdict_record
     from lobench.report.tables.method_table import method_records, method_text
     from lobench.report.tables.verdict import verdict_text
 
-    text = verdict_text(findings)
-    shows = spec is not None or findings.reading.lineup.shows_methods
-    table = tabulate(findings, spec, digits=digits) if shows else None
+    text = verdict_text(summary)
+    shows = spec is not None or summary.snapshot.groups.shows_methods
+    table = tabulate(summary, spec, digits=digits) if shows else None
     if kind == "json":
-        return json_text("report", verdict_record(findings, method_records(table) if table is not None else []))
+        return json_text("report", verdict_record(summary, method_records(table) if table is not None else []))
     return text if table is None else f"{text}\n\n{method_text(table)}"

@@ -17,7 +17,7 @@ from lobench.core.experiment import Experiment, session_blocks
 from lobench.core.search.search import SearchStrategy, Trial, TrialState, best_trial
 from lobench.core.search.space import Space, Value
 
-__all__ = ["FIRST_REPORT_SEED", "TrialCourse", "hopeless", "is_over", "report_bindings"]
+__all__ = ["FIRST_REPORT_SEED", "TrialHistory", "hopeless", "is_over", "report_bindings"]
 
 # Where the seeds begin that have chosen nothing: no session of an experiment is one of them, however many are added.
 FIRST_REPORT_SEED = 1_000_000
@@ -25,7 +25,7 @@ FIRST_REPORT_SEED = 1_000_000
 _CLOSE = 1e-9  # another machine may round the last digits of a fitness otherwise
 
 
-class TrialCourse:
+class TrialHistory:
     """One search from its first trial to its last.
 
     Args:

@@ -27,7 +27,7 @@ from lobench.experiments.existing import Held, NamedBlock, cases_of
 from lobench.experiments.file import ExperimentFile
 from lobench.experiments.imported_curves import ExperimentCurves
 from lobench.experiments.members import states_by_folder
-from lobench.experiments.method_index import Roster
+from lobench.experiments.method_index import MethodIndex
 from lobench.experiments.methods import blocks_of, given_method, looked_at
 from lobench.experiments.search.planned import PlannedSearch, known_of
 from lobench.plugins import PluginManager
@@ -302,7 +302,7 @@ class _Trainings:
         return sum(state not in _WITHOUT or self._settings.retry_errors for state in without)
 
     def _runs(self, method: Method) -> Sequence[CommandRun]:
-        return Roster(self._file, (method,), {}, {}, self._settings.store_folder).runs
+        return MethodIndex(self._file, (method,), {}, {}, self._settings.store_folder).runs
 
     def _of(self, run: CommandRun) -> list[Subject]:
         own = [one for one in self._sightings if one.has_theta and Path(one.uri).is_relative_to(run.folder)]

@@ -14,7 +14,7 @@ from lobench.core.planner import EvaluationId
 from lobench.core.program import IMPORTED
 from lobench.engine.store.imports import imported_files
 from lobench.engine.store.ledger import Ledger
-from lobench.tools.curve_import.gathered import Gathered, sources_of
+from lobench.tools.curve_import.gathered import CollectedCurves, sources_of
 from lobench.tools.curve_import.imports import Imported, import_into, refuse_unfit
 
 __all__ = ["ExperimentCurves", "read_curves"]
@@ -31,7 +31,7 @@ def read_curves(methods: Iterable[Method]) -> Iterator[ExperimentCurves]:
     Raises:
       LobenchError: a file cannot be read; it has several methods, and nothing says which.
     """
-    read: list[tuple[Method, ImportSettings, Gathered, str]] = []
+    read: list[tuple[Method, ImportSettings, CollectedCurves, str]] = []
     with contextlib.ExitStack() as stack:
         for method in methods:
             pattern, _, name = method.curves.partition("#")
@@ -47,17 +47,17 @@ def read_curves(methods: Iterable[Method]) -> Iterator[ExperimentCurves]:
                 until_step=(str(method.until_step),) if method.until_step is not None else (),
             )
             try:
-                gathered = stack.enter_context(Gathered(sources_of([pattern], ""), settings))
+                collected = stack.enter_context(CollectedCurves(sources_of([pattern], ""), settings))
             except LobenchError as error:
                 raise UsageError(f"method {method.name!r}: {error}") from error
-            read.append((method, settings, gathered, _named(method, name, gathered)))
+            read.append((method, settings, collected, _named(method, name, collected)))
         yield ExperimentCurves(read)
 
 
 class ExperimentCurves:
     """Curves that were read, each with its method, how it was read, and what its files call the method."""
 
-    def __init__(self, read: Sequence[tuple[Method, ImportSettings, Gathered, str]]) -> None:
+    def __init__(self, read: Sequence[tuple[Method, ImportSettings, CollectedCurves, str]]) -> None:
         self._read = read
 
     def check(self, cases: Sequence[CaseInfo]) -> None:
@@ -66,9 +66,9 @@ class ExperimentCurves:
         Raises:
           UsageError: they cannot.
         """
-        for method, settings, gathered, name in self._read:
+        for method, settings, collected, name in self._read:
             try:
-                refuse_unfit(gathered, settings, method=name, own_cases=cases, until_option=_UNTIL)
+                refuse_unfit(collected, settings, method=name, own_cases=cases, until_option=_UNTIL)
             except UsageError as error:
                 raise UsageError(f"method {method.name!r}: {error}") from error
 
@@ -81,11 +81,11 @@ class ExperimentCurves:
           say: Is told what is odd.
         """
         before = {file.file: file.sha256 for file in imported_files(ledger)}
-        for method, settings, gathered, name in self._read:
-            changed = any(before.get(str(one.path), one.sha256) != one.sha256 for one in gathered.sources)
+        for method, settings, collected, name in self._read:
+            changed = any(before.get(str(one.path), one.sha256) != one.sha256 for one in collected.sources)
             settings = replace(settings, replace=changed)
             found = import_into(
-                ledger, gathered, settings, own_cases=cases, names={name: method.name}, until_option=_UNTIL
+                ledger, collected, settings, own_cases=cases, names={name: method.name}, until_option=_UNTIL
             )
             members = _members(method, found, {case.identity for case in cases})
             ledger.add_memberships(form, members, programs=[IMPORTED.key])
@@ -95,9 +95,9 @@ class ExperimentCurves:
                 say(f"{method.name}: {note}")
 
 
-def _named(method: Method, name: str, gathered: Gathered) -> str:
+def _named(method: Method, name: str, collected: CollectedCurves) -> str:
     """Returns which method of the files an experiment's is."""
-    known = list(dict.fromkeys(run.method for run in gathered.spill.runs))
+    known = list(dict.fromkeys(run.method for run in collected.spill.runs))
     if name in known or (not name and len(known) == 1):
         return name or known[0]
     raise ConfigError(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lobench.analysis.store.methods import of_members
-from lobench.analysis.store.snapshot import Reading
+from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.case import CaseInfo
 from lobench.core.experiment import CommandState, SessionMember, members
 from lobench.core.planner import EvaluationId, Plan
@@ -21,7 +21,7 @@ from lobench.engine.store.provenance import versions_here
 from lobench.experiments.arrivals import Trials, search_runs
 from lobench.experiments.file import ExperimentFile
 from lobench.experiments.imported_curves import ExperimentCurves
-from lobench.experiments.method_index import Roster
+from lobench.experiments.method_index import MethodIndex
 from lobench.experiments.search.of_commands import CommandSearch
 from lobench.experiments.search.running import Place
 from lobench.hookspecs import CheckpointReader
@@ -53,9 +53,10 @@ class ExperimentRecord:
     """
 
     def __init__(
-        self, file: ExperimentFile, roster: Roster, *, retry_errors: bool, is_elsewhere: bool, num_slots: int
+        self, file: ExperimentFile, method_index: MethodIndex, *, retry_errors: bool, is_elsewhere: bool, num_slots: int
     ) -> None:
-        self._file, self._roster, self._retry_errors, self._num_slots = file, roster, retry_errors, num_slots
+        self._file, self._method_index = file, method_index
+        self._retry_errors, self._num_slots = retry_errors, num_slots
         self._expected = Expected(is_elsewhere=is_elsewhere).all()
         self._commands: CommandRuns | None = None
         self._ledger: Ledger | None = None
@@ -77,9 +78,13 @@ class ExperimentRecord:
         self.form = ledger.record_experiment(
             experiment.name, self._file.text, revision=revision, versions=versions_here()
         )
-        states = {run.id: state_of(run) for run in self._roster.runs}
+        states = {run.id: state_of(run) for run in self._method_index.runs}
         self._commands = commands = Trials(
-            self._roster.runs, readers, states=states, record=lambda row: ledger.set_trial(self.form, row), say=say
+            self._method_index.runs,
+            readers,
+            states=states,
+            record=lambda row: ledger.set_trial(self.form, row),
+            say=say,
         )
         commands.curves = self.curves
         place = Place(
@@ -91,10 +96,10 @@ class ExperimentRecord:
             is_retried=self._retry_errors,
         )
         make_commands = functools.partial(
-            CommandSearch, commands=commands, runs_of=self._roster.runs_of, state_of=state_of
+            CommandSearch, commands=commands, runs_of=self._method_index.runs_of, state_of=state_of
         )
-        planned = self._roster.planned_searches.values()
-        self._roster.searches = commands.searches = search_runs(
+        planned = self._method_index.planned_searches.values()
+        self._method_index.searches = commands.searches = search_runs(
             planned, self._file, place, self._num_slots, make_commands
         )
         for search in commands.searches:
@@ -138,21 +143,21 @@ class ExperimentRecord:
     def _num_expected(self, ending: Ending) -> int:
         """Returns how many evaluations the commands bring that have no checkpoint yet: of one checkpoint each."""
         cases = next(iter(ending.cases.values()), ())
-        begun = {(role.name, role.trial) for one in ending.subjects for role in self._roster.of(one)}
+        begun = {(role.name, role.trial) for one in ending.subjects for role in self._method_index.of(one)}
         states = self._commands.states if self._commands is not None else {}
         waiting = [
             run for run, state in states.items() if state not in _WITHOUT and (run.method, run.session) not in begun
         ]
         num_blocks = sum(len(case.blocks()) for case in cases)
-        return len(waiting) * num_blocks + sum(search.num_expected(cases) for search in self._roster.searches)
+        return len(waiting) * num_blocks + sum(search.num_expected(cases) for search in self._method_index.searches)
 
     def _members(self, ending: Ending) -> Iterator[SessionMember]:
         for subject in ending.subjects:
             cases = ending.cases.get(subject.variant.key, ())
-            for role in self._roster.of(subject):
+            for role in self._method_index.of(subject):
                 yield from members(role.name, subject.sha256, cases, role.sessions, trial=role.trial)
 
-    def reading(self, rows: Sequence[EvaluationRow]) -> Reading:
+    def snapshot(self, rows: Sequence[EvaluationRow]) -> Snapshot:
         """Returns evaluations by the methods that they are of, as tables of the store read them."""
         found = [
             Membership(
@@ -164,11 +169,11 @@ class ExperimentRecord:
             )
             for row in rows
             for subject in row.sightings
-            for role in self._roster.of(subject)
+            for role in self._method_index.of(subject)
             for seed in row.key.seed_block.seeds
             if role.sessions is None or seed in role.sessions
         ]
-        return of_members(Reading.of(self._roster.store, rows), self._file.text, found)
+        return of_members(Snapshot.of(self._method_index.store, rows), self._file.text, found)
 
     def plan(self, cases: Sequence[CaseInfo]) -> tuple[Mapping[str, int], Sequence[EvaluationRow]]:
         """Returns how many evaluations each method has on these cases, by its title, and which of them are there."""
@@ -185,4 +190,4 @@ class ExperimentRecord:
             and not (self._retry_errors and row.outcome in ERRORS)
             and seeds.get(row.key.case_identity, set()).issuperset(row.key.seed_block.seeds)
         ]
-        return self._roster.planned(cases), rows
+        return self._method_index.planned(cases), rows

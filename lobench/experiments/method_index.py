@@ -16,7 +16,7 @@ from lobench.experiments.file import ExperimentFile
 from lobench.experiments.search.planned import PlannedSearch
 from lobench.experiments.search.running import SearchRun
 
-__all__ = ["Role", "Roster"]
+__all__ = ["MethodIndex", "Role"]
 
 _HASHED = 8
 
@@ -37,7 +37,7 @@ class Role:
     sessions: range | None
 
 
-class Roster:
+class MethodIndex:
     """The methods of a run.
 
     Args:

@@ -22,7 +22,7 @@ from lobench.experiments.check import ExperimentPlan, MethodPlan, bind_waiting_c
 from lobench.experiments.file import ExperimentFile, read_experiment
 from lobench.experiments.imported_curves import read_curves
 from lobench.experiments.members import ExperimentRecord
-from lobench.experiments.method_index import Roster
+from lobench.experiments.method_index import MethodIndex
 from lobench.experiments.methods import blocks_of, chosen_methods, given_methods
 from lobench.experiments.search.planned import planned_searches
 from lobench.plugins import load_plugins
@@ -124,15 +124,17 @@ class ExperimentRun:
         is_search = any(method.search is not None for method in chosen)
         self._chosen = chosen
         self._searches = planned_searches(self._file, chosen, load_plugins()) if is_search else {}
-        self._roster = roster = Roster(self._file, chosen, self._given, self._searches, self._store)
+        self._method_index = method_index = MethodIndex(self._file, chosen, self._given, self._searches, self._store)
         self._record = ExperimentRecord(
             self._file,
-            roster,
+            method_index,
             retry_errors=settings.retry_errors,
             is_elsewhere=settings.executor not in HERE,
             num_slots=num_workers(settings.workers),
         )
-        self.methods = Methods(roster.titles, self._record.reading, self._record.plan, trials_of=roster.trial_texts)
+        self.methods = Methods(
+            method_index.titles, self._record.snapshot, self._record.plan, trials_of=method_index.trial_texts
+        )
 
     def check(self, progress: WatchProgress, *, is_offline: bool = False) -> ExperimentPlan:
         """Returns what is planned, once all that the run names is found and bound as it will be.
@@ -197,7 +199,7 @@ class ExperimentRun:
         name = f"{row.case.suite}/{row.case.name}"
         items = [
             f"{self._settings.experiment}::{name}[{role.name}-{seed}]"
-            for role in self._roster.of(subject)
+            for role in self._method_index.of(subject)
             if role.name in self._given
             for seed in row.key.seed_block.seeds
         ]

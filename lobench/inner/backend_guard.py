@@ -31,7 +31,7 @@ class BackendMaker:
     nproc: str | None
 
 
-class _Witness(logging.Filter):
+class _BackendGuard(logging.Filter):
     """Lets through what would have been logged without it."""
 
     def __init__(self) -> None:
@@ -47,21 +47,21 @@ class _Witness(logging.Filter):
         return record.levelno >= logger.getEffectiveLevel()
 
 
-_witness = _Witness()
+_guard = _BackendGuard()
 
 
 def watch_for_backend() -> None:
     """Begins to watch; what was made before stays unknown."""
     logger = logging.getLogger(_LOGGER)
-    if _witness not in logger.filters:
-        logger.addFilter(_witness)
+    if _guard not in logger.filters:
+        logger.addFilter(_guard)
         if logger.level == logging.NOTSET:
             logger.setLevel(_LEVEL)
 
 
 def backend_maker() -> BackendMaker | None:
     """Returns who made the backend first; None where nobody did since `watch_for_backend`."""
-    return _witness.maker
+    return _guard.maker
 
 
 def _asking() -> str:

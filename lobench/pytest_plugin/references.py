@@ -185,10 +185,10 @@ def find_reference(config: pytest.Config) -> GateReference:
 
 
 def _store_reference(path: Path) -> GateReference:
-    reading = read_store(path)
-    if not reading.subjects:
+    snapshot = read_store(path)
+    if not snapshot.subjects:
         raise StoreError("the store holds no evaluation to compare with", where=str(path))
-    return _reference_to(reading.subjects[reading.shown], path)
+    return _reference_to(snapshot.subjects[snapshot.shown], path)
 
 
 def _stored(text: str, store: str) -> StoredSubject | None:

@@ -6,33 +6,33 @@ from pathlib import Path
 
 from stores import add
 
-from lobench.analysis.comparisons.summary import findings_of
-from lobench.analysis.store.groups import Lineup, run_names
-from lobench.analysis.store.snapshot import Reading, read_store
+from lobench.analysis.comparisons.summary import summary_of
+from lobench.analysis.store.groups import MethodGroups, run_names
+from lobench.analysis.store.snapshot import Snapshot, read_store
 
 LOSS = {"a": {"train/loss": [1.0, 1.1]}}
 ADAM = "adam(); adam.learning_rate = 0.01"
 
 
-def lineup(store: Path) -> Lineup:
-    return read_store(store).lineup
+def groups(store: Path) -> MethodGroups:
+    return read_store(store).groups
 
 
-def labels(reading: Reading, places: list[int]) -> list[str]:
-    return [reading.labels[place] for place in places]
+def labels(snapshot: Snapshot, places: list[int]) -> list[str]:
+    return [snapshot.labels[place] for place in places]
 
 
 def test_a_run_has_its_checkpoints_and_an_optimizer_stands_alone(tmp_path: Path) -> None:
     for step in (0, 10, 20):
         add(tmp_path, step, LOSS)
     add(tmp_path, 0, LOSS, optimizer=ADAM)
-    reading = read_store(tmp_path)
-    assert [labels(reading, list(run)) for run in reading.lineup.runs] == [
+    snapshot = read_store(tmp_path)
+    assert [labels(snapshot, list(run)) for run in snapshot.groups.runs] == [
         ["outer step 0", "outer step 10", "outer step 20"]
     ]
-    assert labels(reading, list(reading.lineup.alone)) == [ADAM]
-    assert reading.lineup.shows_methods and not reading.lineup.is_one_run
-    assert labels(reading, reading.lineup.beside(reading.shown)) == ["outer step 20", "outer step 0", ADAM]
+    assert labels(snapshot, list(snapshot.groups.alone)) == [ADAM]
+    assert snapshot.groups.shows_methods and not snapshot.groups.is_one_run
+    assert labels(snapshot, snapshot.groups.beside(snapshot.shown)) == ["outer step 20", "outer step 0", ADAM]
 
 
 def test_the_headline_is_of_the_run_whatever_stands_beside_it(tmp_path: Path) -> None:
@@ -40,28 +40,28 @@ def test_the_headline_is_of_the_run_whatever_stands_beside_it(tmp_path: Path) ->
     for step in (10, 20):
         add(tmp_path, step, LOSS)
     add(tmp_path, 0, {**LOSS, "b": {"train/loss": [1.0, 1.1]}}, optimizer=ADAM)
-    findings = findings_of(tmp_path, [])
-    assert labels(findings.reading, [findings.first, findings.shown]) == ["outer step 10", "outer step 20"]
+    summary = summary_of(tmp_path, [])
+    assert labels(summary.snapshot, [summary.first, summary.shown]) == ["outer step 10", "outer step 20"]
 
 
 def test_checkpoints_of_several_optimizers_in_one_folder_are_no_run(tmp_path: Path) -> None:
     for step, name in enumerate(("dm.npz", "celo.msgpack", "mup_10.npz", "mup_20.npz")):
         add(tmp_path, step, LOSS, uri=f"shared/{name}")
-    assert (lineup(tmp_path).runs, lineup(tmp_path).alone) == (((2, 3),), (0, 1))
+    assert (groups(tmp_path).runs, groups(tmp_path).alone) == (((2, 3),), (0, 1))
 
 
 def test_two_runs_side_by_side_are_two_lines(tmp_path: Path) -> None:
     for run in ("one", "two"):
         for step in (1, 2, 3):
             add(tmp_path, step, LOSS, sha256=f"{run}{step}", uri=f"runs/{run}/theta_{step}.npz")
-    reading = read_store(tmp_path)
-    assert sorted(map(len, reading.lineup.runs)) == [3, 3] and not reading.lineup.alone
-    assert run_names(reading.subjects, reading.lineup.runs) == ["one", "two"]
+    snapshot = read_store(tmp_path)
+    assert sorted(map(len, snapshot.groups.runs)) == [3, 3] and not snapshot.groups.alone
+    assert run_names(snapshot.subjects, snapshot.groups.runs) == ["one", "two"]
 
 
 def test_of_two_checkpoints_at_one_step_the_later_one_is_of_the_run(tmp_path: Path) -> None:
     for step, sha256 in ((1, "a"), (2, "b"), (2, "c")):
         add(tmp_path, step, LOSS, sha256=sha256)
-    reading = read_store(tmp_path)
-    assert [reading.subjects[place].checkpoint.sha256 for place in reading.lineup.runs[0]] == ["a", "c"]
-    assert [reading.subjects[place].checkpoint.sha256 for place in reading.lineup.alone] == ["b"]
+    snapshot = read_store(tmp_path)
+    assert [snapshot.subjects[place].checkpoint.sha256 for place in snapshot.groups.runs[0]] == ["a", "c"]
+    assert [snapshot.subjects[place].checkpoint.sha256 for place in snapshot.groups.alone] == ["b"]

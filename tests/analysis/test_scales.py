@@ -11,7 +11,7 @@ import pytest
 from commands import Done, lobench
 from report_store import NASTY, make_baseline, make_store
 
-from lobench.analysis.comparisons.summary import findings_of
+from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.scores.baseline_file import Baseline, BaselineError
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.subjects import StoredSubject, subjects_of
@@ -49,12 +49,12 @@ def test_where_what_was_tuned_overfits_nothing_is_scored_on_test(tmp_path: Path)
     overfit = {"test/loss": (5.0,) * 5}
     cases = {n: dataclasses.replace(case, tuned={**case.tuned, **overfit}) for n, case in baseline.cases.items()}
     dataclasses.replace(baseline, cases=cases).save(path)
-    findings = findings_of(store, [suite])
-    tuned = [case for case in findings.reading.cases if case.identity in findings.scales.tuned]
-    assert len(tuned) == 2 and not any(findings.scales.scale(case, "test/loss").is_usable for case in tuned)
-    assert all(findings.scales.scale(case, "train/loss").is_usable for case in tuned)
-    found = findings.mean_score(0, "test/loss")
-    assert found.num_missing == 2 and not found.scores.keys() & findings.scales.tuned.keys()
+    summary = summary_of(store, [suite])
+    tuned = [case for case in summary.snapshot.cases if case.identity in summary.scales.tuned]
+    assert len(tuned) == 2 and not any(summary.scales.scale(case, "test/loss").is_usable for case in tuned)
+    assert all(summary.scales.scale(case, "train/loss").is_usable for case in tuned)
+    found = summary.mean_score(0, "test/loss")
+    assert found.num_missing == 2 and not found.scores.keys() & summary.scales.tuned.keys()
 
 
 def test_without_a_baseline_nothing_is_tuned(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from report_store import make_baseline
 from stores import add, case_info, curves
 
 from lobench.analysis.comparisons.gates import Verdict
-from lobench.analysis.comparisons.method_comparison import Compared, compare_subjects
-from lobench.analysis.comparisons.summary import findings_of, seeds_say
+from lobench.analysis.comparisons.method_comparison import MethodComparison, compare_subjects
+from lobench.analysis.comparisons.summary import seeds_say, summary_of
 from lobench.analysis.scores.baseline_file import Baseline
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import ScaleKind
@@ -25,7 +25,7 @@ from lobench.engine.store.ledger import Ledger
 from lobench.report.tables.comparison import comparison_records, comparison_text
 
 
-def compared(store: Path, **options: float) -> tuple[Compared, Scales]:
+def compared(store: Path, **options: float) -> tuple[MethodComparison, Scales]:
     ledger = Ledger.open(store, read_only=True)
     subjects = subjects_of(ledger.evaluations())
     ledger.close()
@@ -127,7 +127,7 @@ def test_tuned_adam_is_compared_by_pairs_of_seeds(tmp_path: Path) -> None:
     """Seeds differ by a factor of three and the subject is a tenth better on each: unpaired nothing would show."""
     tuned = (0.02, 0.03, 0.02, 0.01, 0.02)
     suite = with_baseline(tmp_path, [0.9 * value for value in tuned[:4]])
-    found = findings_of(tmp_path / "store", [suite]).against_tuned("primary")
+    found = summary_of(tmp_path / "store", [suite]).against_tuned("primary")
     assert found.num_cases == 1 and 0 < found.difference.lower <= found.difference.mean
     unit = math.fsum(math.log(2.0 / value) for value in tuned) / 5
     assert found.difference.mean == pytest.approx(-math.log(0.9) / unit, rel=1e-6)
@@ -136,7 +136,7 @@ def test_tuned_adam_is_compared_by_pairs_of_seeds(tmp_path: Path) -> None:
 
 
 def test_with_one_common_seed_tuned_adam_is_undecided(tmp_path: Path) -> None:
-    found = findings_of(tmp_path / "store", [with_baseline(tmp_path, [0.02])]).against_tuned("primary")
+    found = summary_of(tmp_path / "store", [with_baseline(tmp_path, [0.02])]).against_tuned("primary")
     assert (found.num_cases, found.num_undecided) == (0, 1)
 
 

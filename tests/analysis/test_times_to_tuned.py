@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from report_store import make_baseline, make_store
 
-from lobench.analysis.comparisons.summary import findings_of
+from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.scores.baseline_file import Baseline
 
 
@@ -28,6 +28,6 @@ def test_a_baseline_reaches_its_own_final_loss(tmp_path: Path, shift: float) -> 
         tuned = {**case.tuned, "train/loss": tuple(finals.astype(float).tolist())}
         cases[name] = dataclasses.replace(case, tuned=tuned, curves={**case.curves, "train/loss": curve})
     dataclasses.replace(baseline, cases=cases).save(path)
-    found = findings_of(store, [suite])
+    found = summary_of(store, [suite])
     own = found.times_to_tuned([0])[-1]
     assert own.tolist() == [next(iter(cases.values())).num_inner_steps] * len(own) and len(own)

@@ -13,7 +13,7 @@ from lobench.core.experiment import Experiment, Method, Search
 from lobench.core.search.iterated_grid import AutoIteratedGrid, IteratedGrid
 from lobench.core.search.search import Grid, Random, SearchStrategy, Trial
 from lobench.core.search.space import Kind, Parameter, Scale, Space
-from lobench.core.trials import FIRST_REPORT_SEED, TrialCourse, hopeless, is_over, report_bindings
+from lobench.core.trials import FIRST_REPORT_SEED, TrialHistory, hopeless, is_over, report_bindings
 
 RATE = Parameter(path="adam.rate", kind=Kind.REAL, low=1e-4, high=1.0, scale=Scale.LOG, num_values=5)
 DECAY = Parameter(path="adam.decay", kind=Kind.DISCRETE, values=(0.5, 0.9, 0.99))
@@ -29,11 +29,11 @@ def worth(trial: Trial) -> float | None:
 
 def course(
     strategy: SearchStrategy, num_trials: int | None, recorded: Sequence[Trial] = (), space: Space = SPACE
-) -> TrialCourse:
-    return TrialCourse(strategy, space, seed=7, width=2, num_trials=num_trials, recorded=recorded)
+) -> TrialHistory:
+    return TrialHistory(strategy, space, seed=7, width=2, num_trials=num_trials, recorded=recorded)
 
 
-def run(found: TrialCourse, most: int = 1000) -> tuple[Trial, ...]:
+def run(found: TrialHistory, most: int = 1000) -> tuple[Trial, ...]:
     """Ends trials one after another, `most` of them."""
     found.advance()
     while not found.is_over and most:

@@ -10,14 +10,14 @@ from chromium import opened
 from playwright.sync_api import Browser, Page
 from report_store import NASTY, make_baseline, make_store
 
-from lobench.analysis.comparisons.summary import findings_of
+from lobench.analysis.comparisons.summary import summary_of
 from lobench.report.page.page import write_page
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("page")
-    write_page(findings_of(make_store(folder), [make_baseline(folder)]), folder / "report.html")
+    write_page(summary_of(make_store(folder), [make_baseline(folder)]), folder / "report.html")
     return (folder / "report.html").as_uri()
 
 

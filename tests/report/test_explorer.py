@@ -12,18 +12,18 @@ from commands import lobench
 from report_store import make_store
 from stores import add
 
-from lobench.analysis.comparisons.summary import findings_of
-from lobench.analysis.comparisons.viewer_index import Explored
+from lobench.analysis.comparisons.summary import summary_of
+from lobench.analysis.comparisons.viewer_index import ViewerIndex
 from lobench.core.result import Outcome
 from lobench.report.page.explorer import explorer_curves, explorer_data
 
 
-def explored(store: Path) -> Explored:
-    return Explored(findings_of(store, []))
+def viewer_index(store: Path) -> ViewerIndex:
+    return ViewerIndex(summary_of(store, []))
 
 
 def test_final_values_are_those_of_results(tmp_path: Path) -> None:
-    found = explored(make_store(tmp_path))
+    found = viewer_index(make_store(tmp_path))
     data = explorer_data(found, served=True)
     records = json.loads(lobench("results", "--store", tmp_path / "store", "--format", "json").stdout)
     names, num_cases = [name for name, _ in data["metrics"]], len(data["cases"])
@@ -40,7 +40,7 @@ def test_final_values_are_those_of_results(tmp_path: Path) -> None:
 
 
 def test_curves_of_a_file_and_of_a_server_are_the_same(tmp_path: Path) -> None:
-    found = explored(make_store(tmp_path))
+    found = viewer_index(make_store(tmp_path))
     held, fetched = explorer_data(found, served=False)["curves"], explorer_curves(found, found.keys_of(3))
     assert len(fetched["of"]) == 6 and {key: held["of"][key] for key in fetched["of"]} == fetched["of"]
     grid, mean, *_ = held["of"]["3,1,1"]
@@ -52,7 +52,7 @@ def test_a_long_file_thins_its_curves_and_says_whose_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report_store, "STEPS", tuple(range(0, 2001, 10)))
-    found = explored(make_store(tmp_path, num_checkpoints=40, num_cases=25))
+    found = viewer_index(make_store(tmp_path, num_checkpoints=40, num_cases=25))
     data = explorer_data(found, served=False)
     assert len(json.dumps(data)) < 4_000_000
     held = [place for place, one in enumerate(data["subjects"]) if one["curves"]]
@@ -67,16 +67,16 @@ def test_a_long_file_thins_its_curves_and_says_whose_are_left_out(
 def test_keys_of_a_link_stay_when_the_store_grows(tmp_path: Path) -> None:
     for step in (1, 2):
         add(tmp_path, step, {"a": {"train/loss": [1.0 / step, 0.5]}})
-    before = [one["key"] for one in explorer_data(explored(tmp_path), served=True)["subjects"]]
+    before = [one["key"] for one in explorer_data(viewer_index(tmp_path), served=True)["subjects"]]
     add(tmp_path, 0, {"a": {"train/loss": [2.0, 2.0]}}, optimizer="adam()")
     add(tmp_path, 3, {"b": {"train/loss": [2.0, 2.0]}})
-    after = [one["key"] for one in explorer_data(explored(tmp_path), served=True)["subjects"]]
+    after = [one["key"] for one in explorer_data(viewer_index(tmp_path), served=True)["subjects"]]
     assert set(before) < set(after) and len(set(after)) == 4
 
 
 def test_a_case_without_curves_is_said_and_draws_nothing(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": {"train/loss": [1.0, math.nan]}, "b": Outcome.TIMEOUT})
-    data = explorer_data(explored(tmp_path), served=False)
+    data = explorer_data(viewer_index(tmp_path), served=False)
     assert data["finals"] == [[None, None, None] * 2]
     assert [data["texts"][place] for place in data["cells"][::3]] == [
         "seeds 0 to 1; seed 1 diverged at inner step 7", "no curves; timeout: it hung"
@@ -89,7 +89,7 @@ def test_the_best_of_a_run_has_all_cases_and_the_last_may_lack_some(tmp_path: Pa
         add(tmp_path, step, {"a": losses, "b": losses}, uri=f"/x/theta_{step}.npz")
     add(tmp_path, 4, {"a": {"train/loss": [0.1, 0.1]}}, uri="/x/theta_4.npz")
     add(tmp_path, 0, {"a": {"train/loss": [0.2, 0.2]}}, optimizer="adam()")
-    subjects = explorer_data(explored(tmp_path), served=False)["subjects"]
+    subjects = explorer_data(viewer_index(tmp_path), served=False)["subjects"]
     marks = {one["label"]: (one.get("best"), one.get("last"), one.get("run"), one.get("step")) for one in subjects}
     assert marks == {
         "adam()": (None, None, None, None),

@@ -21,7 +21,7 @@ from served import serve
 from stores import add
 from tiny import make_suite
 
-from lobench.analysis.comparisons.summary import findings_of
+from lobench.analysis.comparisons.summary import summary_of
 from lobench.report.charts.svg import number, rounded
 from lobench.report.page.page import write_page
 
@@ -31,7 +31,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("explorer")
     store = make_store(folder)
     add(store, 0, {"other": {"train/loss": [1.0, 1e-4]}}, optimizer="adam(); adam.learning_rate = 0.1")
-    write_page(findings_of(store, [make_baseline(folder)]), folder / "report.html")
+    write_page(summary_of(store, [make_baseline(folder)]), folder / "report.html")
     return (folder / "report.html").as_uri()
 
 
@@ -158,7 +158,7 @@ def test_the_commands_compute_the_same_bits_whatever_was_bound(chromium: Browser
     optimizer = "sgd(); sgd.learning_rate = 0.1"
     run = [sys.executable, "-m", "pytest", "-q", "tiny", "-k", "b", "--lobench-optimizer", optimizer, *first]
     subprocess.run(run, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
-    write_page(findings_of(tmp_path / "store", []), tmp_path / "report.html")
+    write_page(summary_of(tmp_path / "store", []), tmp_path / "report.html")
     with opened(chromium, (tmp_path / "report.html").as_uri(), 1280, "light") as page:
         details = page.locator("#explorer-charts details")
         details.locator("summary").press("Enter")

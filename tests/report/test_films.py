@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from report_store import NASTY, curves, film, make_store
 
-from lobench.analysis.comparisons.summary import findings_of
+from lobench.analysis.comparisons.summary import summary_of
 from lobench.core.result import Curves
 from lobench.report.charts.films import films, moving
 
@@ -43,7 +43,7 @@ def test_only_what_moves_is_animated_and_the_last_frame_stands() -> None:
 
 
 def test_a_page_has_a_film_of_each_case_and_subject_that_has_one(tmp_path: Path) -> None:
-    found = films(findings_of(make_store(tmp_path), []))
+    found = films(summary_of(make_store(tmp_path), []))
     assert 1 <= len(found) <= 12 and all(
         one.note == "Walk, seed 0, after the last step: 0.2 s of 3 frames." for one in found
     )

@@ -10,7 +10,7 @@ from report_store import make_baseline, make_store
 from stores import add, case_info
 
 from lobench.analysis.comparisons.best_group import bold_cells
-from lobench.analysis.comparisons.summary import findings_of
+from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell
 from lobench.core.metric import Direction
@@ -61,7 +61,7 @@ def test_what_diverged_or_is_missing_is_never_bold() -> None:
 
 
 def test_the_table_has_groups_rules_intervals_and_a_column_for_the_baseline(tmp_path: Path) -> None:
-    table = latex_table(findings_of(make_store(tmp_path), [make_baseline(tmp_path)]), precision=2)
+    table = latex_table(summary_of(make_store(tmp_path), [make_baseline(tmp_path)]), precision=2)
     note, comment, *lines = table.splitlines()
     assert comment.startswith("% lobench report") and note.startswith("% mean rank of 5 by the score")
     assert lines[0] == r"\begin{tabular}{lrrrrr}"
@@ -78,7 +78,7 @@ def test_the_table_has_groups_rules_intervals_and_a_column_for_the_baseline(tmp_
 
 
 def test_many_checkpoints_are_the_first_and_the_last(tmp_path: Path) -> None:
-    table = latex_table(findings_of(make_store(tmp_path, num_checkpoints=9), []))
+    table = latex_table(summary_of(make_store(tmp_path, num_checkpoints=9), []))
     assert r" & outer step 0 & outer step 8 \\" in table
 
 
@@ -86,7 +86,7 @@ def test_names_that_would_end_a_row_are_shown_in_one(tmp_path: Path) -> None:
     losses = {"train/loss": [1.0, 0.5]}
     for step, uri in ((1, "run/x\n\n\x1b[31m.npz"), (1, "run/y")):
         add(tmp_path, step, {"a\rb\n\nc\x07": losses}, uri=uri, sha256=uri)
-    table = latex_table(findings_of(tmp_path, []))
+    table = latex_table(summary_of(tmp_path, []))
     assert [line for line in table.splitlines() if not line] == [] and table[:-1].replace("\n", "").isprintable()
     assert r"a\textbackslash{}rb\textbackslash{}n\textbackslash{}nc\textbackslash{}x07 & $" in table
 

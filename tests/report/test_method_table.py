@@ -14,7 +14,7 @@ from commands import lobench
 from stores import add
 
 from lobench.analysis.comparisons.history import experiment_history
-from lobench.analysis.comparisons.summary import Findings, findings_of
+from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.analysis.stats.intervals import metric_mean, stratified_t_mean
 from lobench.analysis.store.methods import read_methods
 from lobench.analysis.tables.table import TableSpec, read_table
@@ -80,7 +80,7 @@ def rows_of(latex: str) -> list[str]:
 
 
 def test_nine_methods_on_six_cases_in_two_groups_are_all_there(store: Path, table: Path) -> None:
-    latex = latex_table(findings_of(store, []), read_table(table))
+    latex = latex_table(summary_of(store, []), read_table(table))
     rows = rows_of(latex)
     assert len(rows) == 18 and len({row.split(" & ")[0] for row in rows}) == 9
     assert all(row.count(" & ") == 8 for row in rows)  # six cases, the mean score and the mean rank
@@ -100,7 +100,7 @@ def test_the_table_compiles(store: Path, table: Path, tmp_path: Path) -> None:
         pytest.skip("pdflatex is not installed")
     store = shutil.copytree(store, tmp_path / "copy")
     add(store, 0, {"odd": {"train/loss": [1.0, np.nan]}}, optimizer="a<b>|%")
-    parts = [latex_table(findings_of(store, []), spec) for spec in (read_table(table), None)]
+    parts = [latex_table(summary_of(store, []), spec) for spec in (read_table(table), None)]
     page = "\n\n".join(parts)
     (tmp_path / "t.tex").write_text(
         f"\\documentclass{{article}}\n\\usepackage{{booktabs}}\n\\begin{{document}}\n{page}\n\\end{{document}}\n"
@@ -112,9 +112,9 @@ def test_the_table_compiles(store: Path, table: Path, tmp_path: Path) -> None:
 
 
 def test_width_turns_a_table_around_and_drops_nobody(store: Path, tmp_path: Path) -> None:
-    assert len(rows_of(latex_table(findings_of(store, [])))) == 9
+    assert len(rows_of(latex_table(summary_of(store, [])))) == 9
     few = make(tmp_path / "few", NAMES[:6])
-    header = next(line for line in latex_table(findings_of(few, [])).splitlines() if line.startswith(" & "))
+    header = next(line for line in latex_table(summary_of(few, [])).splitlines() if line.startswith(" & "))
     assert header.count("adam") == 12  # six texts, with their names in them twice
 
 
@@ -122,7 +122,7 @@ def test_width_turns_a_table_around_and_drops_nobody(store: Path, tmp_path: Path
 def test_bold_is_the_best_alone_or_what_is_told_apart_from_it_or_nothing(tmp_path: Path, bold: str, count: int) -> None:
     for name, values in {"a()": [0.1, 0.2, 0.3], "b()": [0.11, 0.19, 0.31], "c()": [1.0, 1.1, 1.2]}.items():
         add(tmp_path, 0, {"c": {"train/loss": values}}, optimizer=name)
-    latex = latex_table(findings_of(tmp_path, []), TableSpec(bold=bold))  # type: ignore[arg-type]
+    latex = latex_table(summary_of(tmp_path, []), TableSpec(bold=bold))  # type: ignore[arg-type]
     assert next(line for line in latex.splitlines() if "quad c" in line).count("mathbf") == count
 
 
@@ -157,7 +157,7 @@ def test_a_table_that_names_what_is_not_there_is_one_clear_line(
 ) -> None:
     (tmp_path / "t.gin").write_text(line + "\n")
     with pytest.raises(ConfigError) as error:
-        latex_table(findings_of(store, []), read_table(tmp_path / "t.gin"))
+        latex_table(summary_of(store, []), read_table(tmp_path / "t.gin"))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -184,9 +184,9 @@ def experiment(store: Path) -> Path:
 
 def test_an_experiments_methods_are_its_members_and_their_sessions(tmp_path: Path) -> None:
     store = experiment(make(tmp_path / "store", NAMES[:3], CASES[:2]))
-    reading = read_methods(store)
-    assert (reading.labels, reading.methods) == (("Adam", "b"), ("a", "b"))
-    assert [cell.seeds for subject in reading.subjects for cell in subject.cells.values()] == [(0, 1)] * 4
+    snapshot = read_methods(store)
+    assert (snapshot.labels, snapshot.methods) == (("Adam", "b"), ("a", "b"))
+    assert [cell.seeds for subject in snapshot.subjects for cell in subject.cells.values()] == [(0, 1)] * 4
     assert len(read_methods(store, every=True).subjects) == 3
     shown = lobench("results", "--store", store, "--by", "method")
     lines = shown.stdout.splitlines()
@@ -202,10 +202,10 @@ def test_an_experiments_methods_are_its_members_and_their_sessions(tmp_path: Pat
 def test_a_case_that_was_changed_between_two_runs_is_there_once_as_it_is_now(tmp_path: Path) -> None:
     store = tmp_path / "store"
     add(store, 0, {"case0": {"train/loss": [9.0] * 4}}, optimizer=NAMES[0], identities={"case0": "former"})
-    reading = read_methods(experiment(make(store, NAMES[:2], CASES[:2])))
-    assert [reading.name(place) for place in range(len(reading.cases))] == ["s/case0", "s/case1"]
-    assert reading.changed == (("s/case0", 1),) and "former" not in {case.identity for case in reading.cases}
-    assert {len(subject.cells) for subject in reading.subjects} == {2}
+    snapshot = read_methods(experiment(make(store, NAMES[:2], CASES[:2])))
+    assert [snapshot.name(place) for place in range(len(snapshot.cases))] == ["s/case0", "s/case1"]
+    assert snapshot.changed == (("s/case0", 1),) and "former" not in {case.identity for case in snapshot.cases}
+    assert {len(subject.cells) for subject in snapshot.subjects} == {2}
 
 
 def test_a_commands_sessions_are_meta_trainings_and_their_last_checkpoints(tmp_path: Path) -> None:
@@ -228,19 +228,19 @@ def test_a_commands_sessions_are_meta_trainings_and_their_last_checkpoints(tmp_p
     ]
     ledger.add_memberships(number, members, programs={row.key.program_version for row in rows})
     ledger.close()
-    reading = read_methods(tmp_path)
-    (subject,) = reading.subjects
+    snapshot = read_methods(tmp_path)
+    (subject,) = snapshot.subjects
     assert subject.cells["s/c"].final["train/loss"] == pytest.approx({0: 0.2, 1: 0.6})
-    assert (reading.labels, subject.cells["s/c"].seeds) == (("mine",), (0, 1))
+    assert (snapshot.labels, subject.cells["s/c"].seeds) == (("mine",), (0, 1))
 
 
 def test_what_methods_were_trained_with_stands_beside_tables_and_plots(tmp_path: Path) -> None:
     store = experiment(make(tmp_path / "store", NAMES[:3], CASES[:2]))
-    findings = findings_of(store, [], reading=read_methods(store))
-    assert f"\\emph{{Adam}}: {NAMES[0].replace('_', chr(92) + '_')}" in latex_table(findings)
-    page = render_page(findings)
+    summary = summary_of(store, [], snapshot=read_methods(store))
+    assert f"\\emph{{Adam}}: {NAMES[0].replace('_', chr(92) + '_')}" in latex_table(summary)
+    page = render_page(summary)
     assert page.count(NAMES[0]) >= 3 and 'id="h-methods"' in page and "Trained with: Adam" in page
-    assert isinstance(findings, Findings)
+    assert isinstance(summary, Summary)
 
 
 def test_a_mean_score_without_a_baseline_says_what_its_scale_is(tmp_path: Path) -> None:
@@ -257,19 +257,19 @@ def test_a_method_without_one_of_the_cases_wins_by_the_others_alone_and_the_tabl
         cases = {"easy": easy} if hard is None else {"easy": easy, "hard": hard}
         losses = {case: {"train/loss": [value, value * 1.01, value * 0.98]} for case, value in cases.items()}
         add(tmp_path / "store", 0, losses, optimizer=name)
-    found = tabulate(findings_of(tmp_path / "store", []))
+    found = tabulate(summary_of(tmp_path / "store", []))
     (means,) = (line for panel in found.panels for line in panel.lines if line.heading.label.startswith("mean score"))
     by_name = dict(zip([column.label for column in found.columns], means.entries, strict=True))
     assert by_name["good"].interval.mean > by_name["worse"].interval.mean > by_name["lucky"].interval.mean
     assert by_name["good"].is_bold and not by_name["lucky"].is_bold
     assert any("over the 1 of 2 cases that all methods have" in note and "not of lucky" in note for note in found.notes)
-    findings = findings_of(tmp_path / "store", [])
+    summary = summary_of(tmp_path / "store", [])
     said = "over the 1 of 2 cases that all methods have (s/hard: not of lucky)"
-    assert any(said in figure.note for figure in side_by_side(findings).figures), "the chart of the same means"
-    assert cards(findings, None)[0].note.endswith("the 1 of 2 cases that all methods have")
-    assert "(seeds of the 1 of 2 cases that all methods have (s/hard: not of lucky))" in render_page(findings)
-    assert all(one.score for one in findings.shown_cases(None)), "of its own on each case that it has"
-    assert len(findings.shown_cases(None)) == 2
+    assert any(said in figure.note for figure in side_by_side(summary).figures), "the chart of the same means"
+    assert cards(summary, None)[0].note.endswith("the 1 of 2 cases that all methods have")
+    assert "(seeds of the 1 of 2 cases that all methods have (s/hard: not of lucky))" in render_page(summary)
+    assert all(one.score for one in summary.shown_cases(None)), "of its own on each case that it has"
+    assert len(summary.shown_cases(None)) == 2
 
 
 def test_the_best_of_the_history_is_that_of_the_table_where_a_method_lacks_a_case(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_the_best_of_the_history_is_that_of_the_table_where_a_method_lacks_a_cas
     for name, losses in ((NAMES[0], {"easy": 0.5}), (NAMES[1], {"easy": 0.9, "hard": 0.1}), (NAMES[2], {"easy": 0.2})):
         add(store, 0, {case: {"train/loss": [one, 1.01 * one]} for case, one in losses.items()}, optimizer=name)
     experiment(store)
-    found = tabulate(findings_of(store, [], reading=read_methods(store)))
+    found = tabulate(summary_of(store, [], snapshot=read_methods(store)))
     (means,) = (line for panel in found.panels for line in panel.lines if line.heading.label.startswith("mean score"))
     by_name = {column.label: entry.interval.mean for column, entry in zip(found.columns, means.entries, strict=True)}
     (one,) = experiment_history([store])
@@ -292,7 +292,7 @@ def test_the_best_mean_that_is_printed_is_bold(tmp_path: Path, bold: str) -> Non
     """The other has the better seed, median and score, and one seed that spoils its mean."""
     for name, values in (("spoilt", [1e-9, 1e-9, 1e-9, 19e-9]), ("steady", [5.1e-9, 4.9e-9, 5.2e-9, 4.8e-9])):
         add(tmp_path, 0, {"c": {"train/loss": values}}, optimizer=name)
-    found = tabulate(findings_of(tmp_path, []), TableSpec(bold=bold))
+    found = tabulate(summary_of(tmp_path, []), TableSpec(bold=bold))
     cells = next(line for panel in found.panels for line in panel.lines if line.heading.label == "c").entries
     entries = dict(zip([column.label for column in found.columns], cells, strict=True))
     assert entries["steady"].interval.mean < entries["spoilt"].interval.mean and entries["steady"].is_bold

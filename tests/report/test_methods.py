@@ -10,10 +10,10 @@ from pathlib import Path
 from stores import case_info, curves
 
 from lobench.analysis.comparisons.event_numbers import row_of
-from lobench.analysis.comparisons.summary import Findings
+from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.methods import of_members
-from lobench.analysis.store.snapshot import Reading
+from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.planner import EvaluationId
@@ -40,7 +40,7 @@ def methods_of(subject: Subject) -> list[str]:
     return NAMES.get(subject.key, [])
 
 
-def reading_of(rows: Sequence[EvaluationRow], named: Callable[[Subject], list[str]] = methods_of) -> Reading:
+def snapshot_of(rows: Sequence[EvaluationRow], named: Callable[[Subject], list[str]] = methods_of) -> Snapshot:
     members = [
         Membership(
             method=name,
@@ -54,7 +54,7 @@ def reading_of(rows: Sequence[EvaluationRow], named: Callable[[Subject], list[st
         for name in named(who)
         for seed in row.key.seed_block.seeds
     ]
-    return of_members(Reading.of(Path(), rows), "", members)
+    return of_members(Snapshot.of(Path(), rows), "", members)
 
 
 def event(subject: Subject, name: str, value: float | None, start: int = 0) -> EvaluationFinished:
@@ -79,20 +79,20 @@ def test_the_score_of_a_method_that_is_through_is_that_of_the_table(tmp_path: Pa
     """It is over the cases that all who are through have; one that is under way takes none from them."""
     events = [event(ADAM, "a", 0.5), event(SGD, "a", 0.7), event(ADAM, "b", 0.5), event(SGD, "b", None)]
     clock, file = Clock(), io.StringIO()
-    methods = Methods(methods_of, reading_of, clock=clock)
+    methods = Methods(methods_of, snapshot_of, clock=clock)
     methods.plan({"adam": 2, "[b]tuned": 2, "sgd": 2})
     run(PlainMethods(file, methods, clock=clock), clock, events[:3])
     assert "over" not in next(one for one in methods.states(anew=True) if one.name == "adam").score
     run(PlainMethods(file, methods, clock=clock), clock, events[3:])
-    findings = Findings(reading := reading_of([row_of(one, 0.0) for one in events]), Scales.of(reading.subjects, None))
-    expected = {one: score_text(findings.mean_score(place, "primary")) for place, one in enumerate(reading.labels)}
+    summary = Summary(snapshot := snapshot_of([row_of(one, 0.0) for one in events]), Scales.of(snapshot.subjects, None))
+    expected = {one: score_text(summary.mean_score(place, "primary")) for place, one in enumerate(snapshot.labels)}
     states = {one.name: one.score for one in methods.states(anew=True)}
     assert states == {name: expected[name] for name in states} and "over 1 of 2 cases" in states["adam"]
 
 
 def test_lines_say_how_far_each_method_is_and_end_with_its_score() -> None:
     clock, file = Clock(), io.StringIO()
-    methods = Methods(methods_of, reading_of, clock=clock)
+    methods = Methods(methods_of, snapshot_of, clock=clock)
     earlier = row_of(event(SGD, "a", 1.0), 0.0)
     methods.plan({"adam": 2, "[b]tuned": 2, "sgd": 2}, [earlier])
     run(PlainMethods(file, methods, clock=clock), clock, [event(ADAM, "a", 0.5), event(ADAM, "b", 0.5)])
@@ -112,7 +112,7 @@ def test_lines_say_how_far_each_method_is_and_end_with_its_score() -> None:
 
 def test_the_same_evaluation_counts_once_and_other_subjects_do_not() -> None:
     clock = Clock()
-    methods = Methods(methods_of, reading_of, clock=clock)
+    methods = Methods(methods_of, snapshot_of, clock=clock)
     methods.plan({"sgd": 4})
     other = Subject.of_checkpoint(Checkpoint(uri="theta.npz", sha256="0" * 64, outer_step=1))
     run(PlainMethods(io.StringIO(), methods, clock=clock), clock, [event(SGD, "a", 1.0)] * 2 + [event(other, "a", 1.0)])
@@ -122,7 +122,7 @@ def test_the_same_evaluation_counts_once_and_other_subjects_do_not() -> None:
 
 def test_news_of_a_method_wait_ten_seconds() -> None:
     clock, file = Clock(), io.StringIO()
-    methods = Methods(methods_of, reading_of, clock=clock)
+    methods = Methods(methods_of, snapshot_of, clock=clock)
     methods.plan({"sgd": 9})
     run(PlainMethods(file, methods, clock=clock), clock, [event(SGD, name, 1.0) for name in "abcdef"])
     assert [line.split()[1] for line in file.getvalue().splitlines()] == ["1", "4"]  # after 4 s and 16 s
@@ -134,7 +134,7 @@ def test_a_terminal_has_a_table() -> None:
             return True
 
     file, clock = Terminal(), Clock()
-    methods = Methods(methods_of, reading_of, clock=clock)
+    methods = Methods(methods_of, snapshot_of, clock=clock)
     methods.plan({"adam": 2, "[b]tuned": 2, "sgd": 2})
     with make_method_progress(file, methods) as progress:
         one = event(ADAM, "a", 0.5)
@@ -155,7 +155,7 @@ def test_a_terminal_has_a_table() -> None:
 def test_a_method_is_compared_with_what_those_before_it_score_on_todays_scale() -> None:
     clock, file = Clock(), io.StringIO()
     named = lambda subject: ["adam"] if subject == ADAM else ["sgd"]  # noqa: E731
-    methods = Methods(named, lambda rows: reading_of(rows, named), clock=clock)
+    methods = Methods(named, lambda rows: snapshot_of(rows, named), clock=clock)
     methods.plan({"adam": 1, "sgd": 1})
     progress = PlainMethods(file, methods, clock=clock)
     run(progress, clock, [event(ADAM, "a", 0.5), event(SGD, "a", 0.001)])
@@ -169,7 +169,7 @@ def test_a_method_is_compared_with_what_those_before_it_score_on_todays_scale() 
 
 def test_one_evaluation_of_nobody_knows_how_many_is_one_evaluation() -> None:
     clock, file = Clock(), io.StringIO()
-    methods = Methods(methods_of, reading_of, clock=clock)
+    methods = Methods(methods_of, snapshot_of, clock=clock)
     methods.plan({"sgd": 0})  # of a command whose checkpoints are all evaluated
     run(PlainMethods(file, methods, clock=clock), clock, [event(SGD, "a", 1.0)])
     assert file.getvalue().startswith("sgd: 1 evaluation, score ")

@@ -11,7 +11,7 @@ import pytest
 from commands import lobench
 from stores import add
 
-from lobench.analysis.comparisons.summary import Findings, findings_of
+from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.result import Outcome
 from lobench.report.charts.charts import sections
@@ -50,12 +50,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def findings(store: Path) -> Findings:
-    return findings_of(store, [])
+def summary(store: Path) -> Summary:
+    return summary_of(store, [])
 
 
-def charts(findings: Findings, section: str) -> list[Chart]:
-    (found,) = (one for one in sections(findings) if one.id == section)
+def charts(summary: Summary, section: str) -> list[Chart]:
+    (found,) = (one for one in sections(summary) if one.id == section)
     return [figure.chart for figure in found.figures if isinstance(figure.chart, Chart)]
 
 
@@ -63,30 +63,30 @@ def called(chart: Chart) -> dict[str, Series]:
     return {one.label: one for one in chart.series}
 
 
-def test_the_line_along_the_run_has_the_runs_own_steps_and_none_of_a_failed_checkpoint(findings: Findings) -> None:
-    series = called(charts(findings, "outer")[0])
+def test_the_line_along_the_run_has_the_runs_own_steps_and_none_of_a_failed_checkpoint(summary: Summary) -> None:
+    series = called(charts(summary, "outer")[0])
     line = series["score on train/loss"]
     assert line.x == [10, FAILED, 30, 40]
     assert [math.isnan(value) for value in line.y] == [False, True, False, False]
     adam = series[ADAM]
     assert list(adam.x) == [10, 40] and adam.y[0] == adam.y[1], "a level line: it is at no outer step"
-    (section,) = (one for one in sections(findings) if one.id == "outer")
+    (section,) = (one for one in sections(summary) if one.id == "outer")
     assert section.figures[0].note == "1 of 4 checkpoints have no score, and no point."
 
 
-def test_optimizers_are_in_profiles_curves_and_the_table(findings: Findings) -> None:
+def test_optimizers_are_in_profiles_curves_and_the_table(summary: Summary) -> None:
     who = {"outer step 40", "outer step 10", ADAM, SGD}
-    assert set(called(charts(findings, "profiles")[0])) == who
-    assert {label.rpartition(", ")[0] for label in called(charts(findings, "curves")[0])} == who
-    assert {heading.label for heading in tabulate(findings).columns} >= who
-    ranked = charts(findings, "scores")[0]
-    best = {findings.mean_score(place, "primary").interval.mean: findings.reading.labels[place] for place in range(6)}
+    assert set(called(charts(summary, "profiles")[0])) == who
+    assert {label.rpartition(", ")[0] for label in called(charts(summary, "curves")[0])} == who
+    assert {heading.label for heading in tabulate(summary).columns} >= who
+    ranked = charts(summary, "scores")[0]
+    best = {summary.mean_score(place, "primary").interval.mean: summary.snapshot.labels[place] for place in range(6)}
     assert 'class="cross' not in ranked.svg(), "nothing diverged"
     assert ranked.y_names[-1] == best[max(value for value in best if not math.isnan(value))]
 
 
 def test_a_long_run_beside_optimizers_leaves_them_room(tmp_path: Path) -> None:
-    found = findings_of(make(tmp_path, tuple(range(10, 110, 10))), [])
+    found = summary_of(make(tmp_path, tuple(range(10, 110, 10))), [])
     table = tabulate(found)
     assert [heading.label for heading in table.columns] == [ADAM, SGD, "outer step 10", "outer step 100"]
     assert table.notes[0] == "each run's first and last of 10 checkpoints; Table.methods names others"
@@ -119,33 +119,33 @@ def test_a_checkpoint_that_failed_is_no_line_at_the_bottom_of_a_profile(tmp_path
                 program_version=PROGRAM_VERSION,
             )
             ledger.record_evaluation(key, case, Outcome.ERROR, curves=None, message="it hung")
-    found = findings_of(store, [suite])
+    found = summary_of(store, [suite])
     drawn = {label for chart in charts(found, "profiles") for label in called(chart)}
     assert "theta_9.npz" not in drawn and "outer step 9" not in drawn
 
 
-def test_errors_are_red_for_themselves_and_divergence_is_not(findings: Findings, tmp_path: Path) -> None:
-    found = {card.label: card for card in cards(findings, findings.change())}
+def test_errors_are_red_for_themselves_and_divergence_is_not(summary: Summary, tmp_path: Path) -> None:
+    found = {card.label: card for card in cards(summary, summary.change())}
     assert (found["Diverged or exploded seeds"].value, found["Diverged or exploded seeds"].kind) == ("0 of 40", "good")
     errors = found["Evaluations that did not pass"]
     assert (errors.value, errors.note, errors.kind) == ("2 of 12", "2 error", "bad")
     add(tmp_path, 1, {"a": {"train/loss": [1.0, math.nan]}})
-    last = cards(findings_of(tmp_path, []), None)[-1]
+    last = cards(summary_of(tmp_path, []), None)[-1]
     assert (last.label, last.value, last.kind) == ("Diverged or exploded seeds", "1 of 2", "bad")
 
 
-def test_one_number_is_the_same_in_page_text_table_latex_and_compare(store: Path, findings: Findings) -> None:
-    mean = findings.mean_score(findings.shown, "primary").interval
+def test_one_number_is_the_same_in_page_text_table_latex_and_compare(store: Path, summary: Summary) -> None:
+    mean = summary.mean_score(summary.shown, "primary").interval
     expected = f"{mean.mean:.3f}"
-    page, text = render_page(findings), verdict_text(findings)
+    page, text = render_page(summary), verdict_text(summary)
     assert f'<p class="value">{expected}</p>' in page
     assert f"Score on train/loss, outer step 40: {expected} (95% [{mean.lower:.3f}, {mean.upper:.3f}], 2 cases)" in text
-    table = method_text(tabulate(findings))
+    table = method_text(tabulate(summary))
     assert re.search(rf"mean score, train/loss .*{expected}", table)
-    assert expected in next(line for line in latex_table(findings).splitlines() if "mean score, train/loss" in line)
+    assert expected in next(line for line in latex_table(summary).splitlines() if "mean score, train/loss" in line)
     done = lobench("compare", "--store", store, "10", "40", "--format", "json")
     (pair,) = json.loads(done.stdout)
-    change = findings.change()
+    change = summary.change()
     assert change is not None
     difference = pair["metrics"]["train/loss"]["difference"]
     assert difference["mean"] == pytest.approx(change.overall.mean)
@@ -161,7 +161,7 @@ def test_an_optimizer_stands_at_no_outer_step(store: Path) -> None:
 
 
 def page_of(store: Path) -> str:
-    return render_page(findings_of(store, []))
+    return render_page(summary_of(store, []))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_what_is_wrong_with_many_baselines_is_said_once(tmp_path: Path) -> None:
     store, suite = make_store(tmp_path, num_cases=8), make_baseline(tmp_path, num_cases=8)
     (file,) = (suite / "baselines").iterdir()
     file.write_text(file.read_text().replace("problem of case", "what it was before "))
-    text = verdict_text(findings_of(store, [suite]))
+    text = verdict_text(summary_of(store, [suite]))
     notes = [line for line in text.splitlines() if "stale" in line]
     assert notes == [
         "Note: the baseline tuned adam is stale: the case changed since it was made (7 cases: digits/case0, "

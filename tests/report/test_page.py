@@ -15,7 +15,7 @@ from commands import lobench
 from report_store import NASTY, make_baseline, make_store
 from stores import add
 
-from lobench.analysis.comparisons.summary import findings_of
+from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.stats.speedup import Form, Speedup
 from lobench.core.errors import StoreError
 from lobench.engine.store.ledger import Ledger
@@ -67,7 +67,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(store: Path) -> Page:
-    return Page(render_page(findings_of(store, [make_baseline(store.parent)])))
+    return Page(render_page(summary_of(store, [make_baseline(store.parent)])))
 
 
 def test_it_loads_nothing_and_has_three_scripts_of_its_own(page: Page) -> None:
@@ -95,9 +95,9 @@ def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:
     suite = make_baseline(tmp_path)
     path = suite / "baselines" / "adam-velo.json"
     record = json.loads(path.read_text())
-    findings = findings_of(store, [suite])
-    assert record["cases"] and findings.scales.tuned
-    words = Page(render_page(findings_of(make_store(tmp_path, num_checkpoints=40), [suite]))).words
+    summary = summary_of(store, [suite])
+    assert record["cases"] and summary.scales.tuned
+    words = Page(render_page(summary_of(make_store(tmp_path, num_checkpoints=40), [suite]))).words
     assert "The speed-up over the best single setting is censored on 1 of 2 cases, more than a tenth" in words
     assert ">= 10x" in words
     text = lobench("report", "--store", tmp_path / "store", "--baseline", suite, "--format", "text").stdout
@@ -125,7 +125,7 @@ def test_a_median_of_bounds_is_a_bound(found: list[tuple[float, bool]], says: st
 
 def test_the_verdict_in_a_terminal_is_that_of_the_page(store: Path, tmp_path: Path) -> None:
     suite = make_baseline(tmp_path)
-    words = Page(render_page(findings_of(store, [suite]))).words
+    words = Page(render_page(summary_of(store, [suite]))).words
     text = lobench("report", "--store", store, "--baseline", suite, "--format", "text").stdout
     train, test = (
         next(line for line in text.splitlines() if line.startswith(f"Score on {name}, outer step 3: "))
@@ -148,7 +148,7 @@ def test_the_verdict_in_a_terminal_is_that_of_the_page(store: Path, tmp_path: Pa
 def test_checkpoints_that_their_step_does_not_tell_apart_go_by_name(tmp_path: Path) -> None:
     for name in ("dm.npz", "celo.msgpack"):
         add(tmp_path, 0, {"a": {"train/loss": [1.0, 0.5]}}, sha256=name, uri=f"shared/{name}")
-    assert findings_of(tmp_path, []).reading.openings == ("dm.npz", "celo.msgpack")
+    assert summary_of(tmp_path, []).snapshot.openings == ("dm.npz", "celo.msgpack")
 
 
 def test_every_number_of_the_table_is_one_of_results(store: Path, page: Page) -> None:
@@ -169,7 +169,7 @@ def test_every_number_of_the_table_is_one_of_results(store: Path, page: Page) ->
 
 
 def test_without_a_baseline_the_scale_is_the_stores_own(store: Path) -> None:
-    words = Page(render_page(findings_of(store, []))).words
+    words = Page(render_page(summary_of(store, []))).words
     assert "1 is the best mean that is stored, on each case (no baseline found)" in words
     assert "No baseline was found" in words and "speed-up" not in words
 
@@ -178,10 +178,10 @@ def test_where_nobody_trained_there_is_no_score(tmp_path: Path) -> None:
     """Untrained is 2: a scale from there to the best of those above would give the worst the highest score."""
     add(tmp_path, 1, {"a": {"train/loss": [3.0, 3.1, 3.2]}})
     add(tmp_path, 2, {"a": {"train/loss": [2.5, 2.4, 2.6]}})
-    findings, change = findings_of(tmp_path, []), findings_of(tmp_path, []).change()
-    assert math.isnan(findings.mean_score(0, "primary").interval.mean)
+    summary, change = summary_of(tmp_path, []), summary_of(tmp_path, []).change()
+    assert math.isnan(summary.mean_score(0, "primary").interval.mean)
     assert change is not None and change.num_undecidable == 1 and math.isnan(change.overall.mean)
-    words = Page(render_page(findings)).words
+    words = Page(render_page(summary)).words
     assert "0 cases (without a score: 1)" in words and "one seed a case" not in words
     assert "0 better, 0 worse, 1 undecided" in words and "no score: the case has no scale" in words
 
@@ -192,14 +192,14 @@ def test_cases_of_one_name_are_told_apart_and_keep_both_of_their_comparisons(tmp
         for identity, first in (("one", 1.0), ("two", 0.1)):
             finals = [first * step, first * step + 0.01, first * step]
             add(tmp_path, step, {"a": {"train/loss": finals}}, identities={"a": identity}, test=f"test_{identity}")
-    findings = findings_of(tmp_path, [])
-    reading = findings.reading
-    names = [reading.name(case) for case in range(len(reading.cases))]
-    assert names == ["s/a (test_s.py::test_one[a])", "s/a (test_s.py::test_two[a])"] and reading.changed == ()
-    assert r"a (test\_s.py::test\_one[a])" in latex_table(findings)
-    change = findings.change()
+    summary = summary_of(tmp_path, [])
+    snapshot = summary.snapshot
+    names = [snapshot.name(case) for case in range(len(snapshot.cases))]
+    assert names == ["s/a (test_s.py::test_one[a])", "s/a (test_s.py::test_two[a])"] and snapshot.changed == ()
+    assert r"a (test\_s.py::test\_one[a])" in latex_table(summary)
+    change = summary.change()
     assert change is not None and len(change.cases) == 2
-    effects = [found.effect for found in findings.shown_cases(change)]
+    effects = [found.effect for found in summary.shown_cases(change)]
     assert len({effect.paired.mean for effect in effects if effect}) == 2
 
 
@@ -207,7 +207,7 @@ def test_a_metric_that_only_some_seeds_have_is_theirs(tmp_path: Path) -> None:
     identities = {"a": "one"}
     add(tmp_path, 1, {"a": {"train/loss": [1.0, 1.1], "test/other": [1.0, 2.0]}}, identities=identities)
     add(tmp_path, 1, {"a": {"train/loss": [1.0, 1.1]}}, start=2, identities=identities)
-    cell = findings_of(tmp_path, []).reading.cell(0, 0)
+    cell = summary_of(tmp_path, []).snapshot.cell(0, 0)
     assert cell is not None and cell.seeds == (0, 1, 2, 3)
     assert [sorted(cell.final[name]) for name in ("train/loss", "test/other")] == [[0, 1, 2, 3], [0, 1]]
 
@@ -215,7 +215,7 @@ def test_a_metric_that_only_some_seeds_have_is_theirs(tmp_path: Path) -> None:
 def test_the_later_evaluation_of_a_seed_counts_whatever_the_versions_are_called(tmp_path: Path) -> None:
     for version, final in (("9", 1.0), ("10", 0.5)):
         add(tmp_path, 1, {"a": {"train/loss": [final]}}, program_version=version)
-    cell = findings_of(tmp_path, []).reading.cell(0, 0)
+    cell = summary_of(tmp_path, []).snapshot.cell(0, 0)
     assert cell is not None and cell.final["train/loss"] == {0: 0.5}
 
 
@@ -223,21 +223,21 @@ def test_of_a_changed_case_the_last_form_is_shown_and_counted_once(tmp_path: Pat
     losses = {"train/loss": [1.0, 0.5], "test/loss": [1.0, 0.6]}
     for step in (1, 2):
         add(tmp_path, step, {"a": losses, "b": losses}, identities={"a": "before", "b": "b"})
-    assert findings_of(tmp_path, []).reading.changed == ()
+    assert summary_of(tmp_path, []).snapshot.changed == ()
     add(tmp_path, 2, {"a": {"train/loss": [0.2, 0.3]}}, identities={"a": "after"})
-    findings = findings_of(tmp_path, [])
-    assert [(case.name, case.identity) for case in findings.reading.cases] == [("a", "after"), ("b", "b")]
-    assert findings.mean_score(findings.shown, "primary").num_cases == 2
-    words = Page(render_page(findings)).words
+    summary = summary_of(tmp_path, [])
+    assert [(case.name, case.identity) for case in summary.snapshot.cases] == [("a", "after"), ("b", "b")]
+    assert summary.mean_score(summary.shown, "primary").num_cases == 2
+    words = Page(render_page(summary)).words
     note = "s/a was changed: 2 evaluations of it as it was before are in no number and no chart here"
     assert note in words and note in lobench("report", "--store", tmp_path, "--format", "text").stdout
-    assert len(findings.reading.rows) == 5, "the table of evaluations has them"
+    assert len(summary.snapshot.rows) == 5, "the table of evaluations has them"
 
 
 def test_one_seed_says_why_nothing_is_decided(tmp_path: Path) -> None:
     for step in (1, 2):
         add(tmp_path, step, {"a": {"train/loss": [1.0 / step]}})
-    words = Page(render_page(findings_of(tmp_path, []))).words
+    words = Page(render_page(summary_of(tmp_path, []))).words
     assert "no interval: one seed a case, 1 case" in words and "undecidable below n = 2" in words
     assert "= nan" not in words and "95% (no" not in words
 
@@ -245,9 +245,9 @@ def test_one_seed_says_why_nothing_is_decided(tmp_path: Path) -> None:
 def test_a_baseline_that_fits_no_case_was_found_all_the_same(tmp_path: Path) -> None:
     suite = make_baseline(tmp_path)
     add(tmp_path / "other", 1, {"a": {"train/loss": [1.0, 0.5]}})
-    findings = findings_of(tmp_path / "other", [suite])
-    assert warnings(findings, []) == [str(problem) for problem in findings.scales.problems]
-    assert len(findings.scales.problems) == 1 and findings.scale_label.endswith("(no baseline fits)")
+    summary = summary_of(tmp_path / "other", [suite])
+    assert warnings(summary, []) == [str(problem) for problem in summary.scales.problems]
+    assert len(summary.scales.problems) == 1 and summary.scale_label.endswith("(no baseline fits)")
 
 
 def test_a_gate_of_the_store_is_a_headline(tmp_path: Path) -> None:
@@ -257,19 +257,19 @@ def test_a_gate_of_the_store_is_a_headline(tmp_path: Path) -> None:
         "gate", against=NASTY, verdict="REGRESSED", margin=0.02, alpha=0.05, cases=[{"verdict": "PASS"}], overall={}
     )
     ledger.close()
-    words = Page(render_page(findings_of(store, []))).words
+    words = Page(render_page(summary_of(store, []))).words
     assert f"Gate against {NASTY}" in words and "REGRESSED" in words and "1 PASS; margin 0.02" in words
 
 
 def test_one_checkpoint_and_one_seed_make_a_page_too(tmp_path: Path) -> None:
-    words = Page(render_page(findings_of(make_store(tmp_path, num_checkpoints=1, num_cases=2), []))).words
+    words = Page(render_page(summary_of(make_store(tmp_path, num_checkpoints=1, num_cases=2), []))).words
     assert "Against" not in words and "Along the run" not in words
 
 
 def test_an_empty_store_and_no_store_are_clear_lines(tmp_path: Path) -> None:
     Ledger.open(tmp_path / "empty").close()
     with pytest.raises(StoreError, match="no evaluation yet"):
-        render_page(findings_of(tmp_path / "empty", []))
+        render_page(summary_of(tmp_path / "empty", []))
     done = lobench("report", "--store", tmp_path / "none", "--output", "x.html", cwd=tmp_path)
     assert done.returncode == 2 and "there is no result store here" in done.stderr, done.stderr
 
@@ -277,7 +277,7 @@ def test_an_empty_store_and_no_store_are_clear_lines(tmp_path: Path) -> None:
 def test_a_page_that_cannot_be_written_is_a_clear_line(store: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot write the report"):
-        write_page(findings_of(store, []), tmp_path / "file" / "x.html")
+        write_page(summary_of(store, []), tmp_path / "file" / "x.html")
 
 
 @pytest.mark.parametrize("kind", ["html", "latex", "png", "pdf"])
@@ -295,7 +295,7 @@ def test_the_command_writes_each_format(store: Path, tmp_path: Path, kind: str) 
 
 def test_roles_have_scores_of_their_own_and_a_suite_chooses_its_headline(tmp_path: Path) -> None:
     store = make_store(tmp_path, num_cases=4, roles=("meta_train", "meta_test", "meta_test"), headline="speedup")
-    found = findings_of(store, [make_baseline(tmp_path, num_cases=4)])
+    found = summary_of(store, [make_baseline(tmp_path, num_cases=4)])
     lines = verdict_text(found).splitlines()
     line = next(line for line in lines if "by the role of cases" in line)
     assert "meta_train, in distribution (1 case)" in line and "meta_test, out of distribution (2 cases)" in line

@@ -11,7 +11,7 @@ import pytest
 from commands import lobench
 from report_store import SEEDS, case_info, make_store
 
-from lobench.analysis.store.search_history import StoppedTrials, courses_of
+from lobench.analysis.store.search_history import StoppedTrials, histories_of
 from lobench.core.case import SeedBlock
 from lobench.core.experiment import SessionMember
 from lobench.core.planner import EvaluationId
@@ -30,7 +30,7 @@ def row(number: int, fitness: float | None, /, method: str = "adam", state: str 
 
 
 def course(*rows: TrialRow) -> StoppedTrials:
-    (found,) = courses_of(rows, {"adam": "Adam"})
+    (found,) = histories_of(rows, {"adam": "Adam"})
     return found
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stores import add
 
-from lobench.analysis.comparisons.summary import findings_of
+from lobench.analysis.comparisons.summary import summary_of
 from lobench.report.page.page import render_page
 
 LOSSES = {"train/loss": (1.0, 1.0), "train/loss_task_1": (0.5, 0.7), "train/loss_task_2": (1.5, 1.3)}
@@ -20,7 +20,7 @@ def of_methods(store: Path, *weighers: bool, single: bool = True) -> str:
         cases = {"two": LOSSES | WEIGHTS if weighs else LOSSES}
         cases |= {"one": {"train/loss": (1.0, 1.0)}} if single else {}
         add(store, 0, cases, optimizer=f"method{index}()", sha256=f"{index:064d}")
-    return render_page(findings_of(store, []))
+    return render_page(summary_of(store, []))
 
 
 def section(page: str) -> str:
@@ -50,5 +50,5 @@ def test_many_methods_have_styles_of_their_own_and_what_is_more_is_not_drawn(tmp
 
 def test_tasks_with_one_loss_have_no_panels(tmp_path: Path) -> None:
     add(tmp_path, 0, {"one": {"train/loss": (1.0, math.nan)}}, optimizer="adam()", sha256="0" * 64)
-    page = render_page(findings_of(tmp_path, []))
+    page = render_page(summary_of(tmp_path, []))
     assert section(page) == "" and "Loss by loss" not in page

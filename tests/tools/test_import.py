@@ -300,8 +300,8 @@ def test_a_merged_store_tells_no_sink_of_imports(tmp_path: Path) -> None:
 def test_a_gate_in_pytest_refuses_seeds_that_are_not_its_own(tmp_path: Path) -> None:
     rows = [("torch", "relu32", seed, step, "train_loss", 2) for seed in (0, 1) for step in (0, 10)]
     import_curves(write_csv(tmp_path / "a.csv", rows), store=tmp_path / "s")
-    reading = read_store(tmp_path / "s")
-    assert reading.subjects[reading.shown].who.is_imported
+    snapshot = read_store(tmp_path / "s")
+    assert snapshot.subjects[snapshot.shown].who.is_imported
     with pytest.raises(UsageError, match="seeds of imported curves are not this session's"):
         _store_reference(tmp_path / "s")
 

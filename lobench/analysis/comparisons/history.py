@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lobench.analysis.comparisons.summary import Findings
+from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.store.methods import of_members
-from lobench.analysis.store.snapshot import Reading, read_store
+from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import headline_metrics
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.json_numbers import Finite
@@ -74,7 +74,7 @@ def find_stores(folder: Path) -> list[Path]:
 
 def history(stores: Iterable[Path]) -> list[RunSummary]:
     """Returns the runs of some stores, the latest last."""
-    runs: list[tuple[str, Reading]] = []
+    runs: list[tuple[str, Snapshot]] = []
     for store in stores:
         whole = read_store(store)
         groups: dict[str, list[EvaluationRow]] = {}
@@ -87,9 +87,9 @@ def history(stores: Iterable[Path]) -> list[RunSummary]:
             runs.append((revision, whole))
         else:
             positions = {subject.who: place for place, subject in enumerate(whole.subjects)}
-            runs += [(name, Reading.of(store, rows, positions=positions)) for name, rows in groups.items()]
-    scales = Scales.of([subject for _, reading in runs for subject in reading.subjects], None)
-    found = [_run_summary(revision, reading, scales) for revision, reading in runs]
+            runs += [(name, Snapshot.of(store, rows, positions=positions)) for name, rows in groups.items()]
+    scales = Scales.of([subject for _, snapshot in runs for subject in snapshot.subjects], None)
+    found = [_run_summary(revision, snapshot, scales) for revision, snapshot in runs]
     return sorted(found, key=lambda run: (run.last, str(run.store)))
 
 
@@ -98,8 +98,8 @@ def _revision(row: EvaluationRow) -> str:
     return str(origin["git_revision"][:12]) + ("+" if origin["git_dirty"] else "")
 
 
-def _run_summary(revision: str, reading: Reading, scales: Scales) -> RunSummary:
-    last = reading.subjects[reading.shown]
+def _run_summary(revision: str, snapshot: Snapshot, scales: Scales) -> RunSummary:
+    last = snapshot.subjects[snapshot.shown]
     metrics = [metric for _, metric in headline_metrics([last])]
     unscored = [
         cell
@@ -107,15 +107,15 @@ def _run_summary(revision: str, reading: Reading, scales: Scales) -> RunSummary:
         if cell.sources
         and not all(scales.scale(cell.case, metric or cell.case.primary_metric).is_usable for metric in metrics)
     ]
-    cases = [case.identity for case in reading.cases]
-    found = {label: mean_score(last, metric, scales, cases) for label, metric in headline_metrics(reading.subjects)}
+    cases = [case.identity for case in snapshot.cases]
+    found = {label: mean_score(last, metric, scales, cases) for label, metric in headline_metrics(snapshot.subjects)}
     return RunSummary(
-        store=reading.store,
-        first=min(row.recorded_at for row in reading.rows),
-        last=max(row.recorded_at for row in reading.rows),
+        store=snapshot.store,
+        first=min(row.recorded_at for row in snapshot.rows),
+        last=max(row.recorded_at for row in snapshot.rows),
         git_revision=revision,
-        num_checkpoints=len({row.key.checkpoint_sha256 for row in reading.rows}),
-        num_evaluations=len(reading.rows),
+        num_checkpoints=len({row.key.checkpoint_sha256 for row in snapshot.rows}),
+        num_evaluations=len(snapshot.rows),
         last_checkpoint=last.label,
         scores={label: one.interval for label, one in found.items() if one.num_cases},
         scale=scales.describe(_ADVICE),
@@ -166,7 +166,7 @@ class ExperimentSummary:
 
 def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
     """Returns every form of every experiment of some stores, the one that was run last at the end."""
-    found: list[tuple[ExperimentRow, Reading]] = []
+    found: list[tuple[ExperimentRow, Snapshot]] = []
     for store in stores:
         with Ledger.open(store, read_only=True) as ledger:
             forms = [row for row in ledger.experiments() if row.config]
@@ -174,21 +174,21 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
         if held:
             whole = read_store(store)
             found += [(row, of_members(whole, row.config, members, trials)) for row, members, trials in held]
-    scales = Scales.of([subject for _, reading in found for subject in reading.subjects], None)
+    scales = Scales.of([subject for _, snapshot in found for subject in snapshot.subjects], None)
     return sorted(
-        (_experiment_summary(row, reading, scales) for row, reading in found), key=lambda one: (one.last, one.id)
+        (_experiment_summary(row, snapshot, scales) for row, snapshot in found), key=lambda one: (one.last, one.id)
     )
 
 
-def _experiment_summary(experiment: ExperimentRow, reading: Reading, scales: Scales) -> ExperimentSummary:
-    findings = Findings(reading, scales)
-    label, metric = headline_metrics(reading.subjects)[0] if reading.subjects else ("", None)
-    means = [findings.mean_score(place, metric or "primary").interval for place in range(len(reading.subjects))]
+def _experiment_summary(experiment: ExperimentRow, snapshot: Snapshot, scales: Scales) -> ExperimentSummary:
+    summary = Summary(snapshot, scales)
+    label, metric = headline_metrics(snapshot.subjects)[0] if snapshot.subjects else ("", None)
+    means = [summary.mean_score(place, metric or "primary").interval for place in range(len(snapshot.subjects))]
     known = [place for place, mean in enumerate(means) if not math.isnan(mean.mean)]
     best = max(known, key=lambda place: means[place].mean, default=None)
     revision = experiment.revision
     return ExperimentSummary(
-        store=reading.store,
+        store=snapshot.store,
         id=experiment.id,
         name=experiment.name,
         first=experiment.created_at,
@@ -196,11 +196,11 @@ def _experiment_summary(experiment: ExperimentRow, reading: Reading, scales: Sca
         git_revision=revision.commit[:12] + "+" * revision.is_dirty,
         patch_bytes=len(revision.patch or b""),
         note=revision.note,
-        methods=reading.labels,
-        num_evaluations=len(reading.rows),
-        best=reading.labels[best] if best is not None else "",
+        methods=snapshot.labels,
+        num_evaluations=len(snapshot.rows),
+        best=snapshot.labels[best] if best is not None else "",
         score=means[best] if best is not None else None,
-        over=findings.over_which_cases(metric or "primary") if best is not None else "",
+        over=summary.over_which_cases(metric or "primary") if best is not None else "",
         metric=label,
         scale=scales.describe(_ADVICE),
     )

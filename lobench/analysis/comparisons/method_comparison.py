@@ -31,7 +31,7 @@ from lobench.core.errors import UsageError
 from lobench.core.metric import UnknownDirection
 from lobench.core.wording import counted
 
-__all__ = ["APART", "Compared", "MetricEffect", "compare_subjects"]
+__all__ = ["APART", "MethodComparison", "MetricEffect", "compare_subjects"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class MetricEffect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class MethodComparison:
     """What is to be said of B against A.
 
     Attributes:
@@ -97,7 +97,7 @@ def compare_subjects(
     rules: GateRules | None = None,
     scales: Scales | None = None,
     margin: float | None = None,
-) -> list[Compared]:
+) -> list[MethodComparison]:
     """Compares every subject but the first with the first.
 
     Args:
@@ -123,7 +123,7 @@ def _compared(
     rules: GateRules,
     scales: Scales,
     margin: float | None,
-) -> Compared:
+) -> MethodComparison:
     changed = _changed(first, other)
     if not first.cells.keys() & other.cells.keys():
         raise UsageError(
@@ -143,7 +143,7 @@ def _compared(
         )
     cases = {identity: cell.case for side in (first, other) for identity, cell in side.cells.items()}
     exploded_a, exploded_b = (scales.num_exploded(*side.cells.values()) for side in (first, other))
-    return Compared(
+    return MethodComparison(
         a=first,
         b=other,
         effects=tuple(effect for effect in effects if effect),

@@ -19,7 +19,7 @@ from lobench.analysis.stats.comparison import CaseEffect, Effect, PairComparison
 from lobench.analysis.stats.intervals import Interval, stratified_t_mean
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.speedup import BaselineCurve, Form, Speedup, speedup
-from lobench.analysis.store.snapshot import Reading, read_store
+from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import Cell, StoredSubject, headline_metrics, place_of
 from lobench.core.case import HEADLINES, ROLES, CaseInfo
 from lobench.core.result import mean_of
@@ -28,12 +28,12 @@ from lobench.core.wording import counted
 __all__ = [
     "AgainstTuned",
     "CaseFinding",
-    "Findings",
+    "Summary",
     "differences",
-    "findings_of",
     "improvement",
     "is_changed",
     "seeds_say",
+    "summary_of",
 ]
 
 
@@ -98,7 +98,7 @@ class CaseFinding:
     """One subject on one case.
 
     Attributes:
-      case: Its place in the reading.
+      case: Its place in the snapshot.
       final: By metric, the seed mean of the final value.
       score: By metric of the headline, with Student's interval over the seeds.
       best_single, envelope: Speed-up over the tuned baseline; None without one.
@@ -141,10 +141,10 @@ class AgainstTuned:
         return len(self.comparison.cases) - self.num_undecided if self.comparison else 0
 
 
-class Findings:
+class Summary:
     """What is to be said of one store: the subject of its headlines, beside its first one and tuned baselines.
 
-    Subjects and cases go by their places in the reading; the metric `primary` is each case's own.
+    Subjects and cases go by their places in the snapshot; the metric `primary` is each case's own.
 
     Args:
       compared: Subjects that are set side by side: their mean scores are over the cases that all of them have, so that
@@ -152,17 +152,17 @@ class Findings:
         takes no case from the others.
     """
 
-    def __init__(self, reading: Reading, scales: Scales, compared: Collection[int] | None = None) -> None:
-        self.reading, self.scales = reading, scales
-        self.compared = frozenset(() if reading.lineup.runs else range(len(reading.subjects)))
+    def __init__(self, snapshot: Snapshot, scales: Scales, compared: Collection[int] | None = None) -> None:
+        self.snapshot, self.scales = snapshot, scales
+        self.compared = frozenset(() if snapshot.groups.runs else range(len(snapshot.subjects)))
         self.compared = self.compared if compared is None else frozenset(compared)
         self._means: dict[tuple[int, str], MeanScore] = {}
         self._common: dict[str, frozenset[str]] = {}
-        self.shown = reading.shown if reading.subjects else 0
+        self.shown = snapshot.shown if snapshot.subjects else 0
         # Of the run that it is of, where it is of one: an optimizer beside the run is no first checkpoint of it.
-        self.first = next(iter(reading.lineup.run_of(self.shown)), 0)
-        labels = [label for label, _ in headline_metrics(reading.subjects)] if reading.subjects else []
-        primary = {case.primary_metric for case in reading.cases}
+        self.first = next(iter(snapshot.groups.run_of(self.shown)), 0)
+        labels = [label for label, _ in headline_metrics(snapshot.subjects)] if snapshot.subjects else []
+        primary = {case.primary_metric for case in snapshot.cases}
         # Train and test side by side; a case whose primary metric is another one has that as its train column.
         has_test = "test/loss" in labels and primary != {"test/loss"}
         self.metrics = ("primary", *(("test/loss",) if has_test else ()))
@@ -180,14 +180,14 @@ class Findings:
         return f"0 is untrained, 1 is {self.scales.one}{none}"
 
     def metric_of(self, case: int, metric: str) -> str:
-        return self.reading.cases[case].primary_metric if metric == "primary" else metric
+        return self.snapshot.cases[case].primary_metric if metric == "primary" else metric
 
     def metric_label(self, metric: str) -> str:
-        names = sorted({self.metric_of(case, metric) for case in range(len(self.reading.cases))})
+        names = sorted({self.metric_of(case, metric) for case in range(len(self.snapshot.cases))})
         return names[0] if len(names) == 1 else "primary metric"
 
     def baseline(self, case: int) -> BaselineCase | None:
-        return self.scales.tuned.get(self.reading.cases[case].identity)
+        return self.scales.tuned.get(self.snapshot.cases[case].identity)
 
     def mean_score(self, subject: int, metric: str) -> MeanScore:
         found = self._own_mean(subject, metric)
@@ -196,8 +196,8 @@ class Findings:
     def _own_mean(self, subject: int, metric: str) -> MeanScore:
         key = (subject, metric)
         if key not in self._means:
-            cases = [case.identity for case in self.reading.cases]
-            self._means[key] = mean_score(self.reading.subjects[subject], _asked(metric), self.scales, cases)
+            cases = [case.identity for case in self.snapshot.cases]
+            self._means[key] = mean_score(self.snapshot.subjects[subject], _asked(metric), self.scales, cases)
         return self._means[key]
 
     def common_cases(self, metric: str) -> frozenset[str]:
@@ -212,10 +212,10 @@ class Findings:
         own = {place: self._own_mean(place, metric).scores for place in sorted(self.compared)}
         own = {place: scores for place, scores in own.items() if scores}
         return {
-            self.reading.names[case.identity]: [
-                self.reading.labels[place] for place, scores in own.items() if case.identity not in scores
+            self.snapshot.names[case.identity]: [
+                self.snapshot.labels[place] for place, scores in own.items() if case.identity not in scores
             ]
-            for case in self.reading.cases
+            for case in self.snapshot.cases
             if case.identity not in self.common_cases(metric) and any(case.identity in one for one in own.values())
         }
 
@@ -226,12 +226,12 @@ class Findings:
             len(self.common_cases(metric)),
             "; ".join(f"{case}: not of {', '.join(labels)}" for case, labels in sorted(missing.items())),
         )
-        text = f"the {common} of {counted(len(self.reading.cases), 'case')} that all methods have"
+        text = f"the {common} of {counted(len(self.snapshot.cases), 'case')} that all methods have"
         return (f"{text} ({who})" if names else text) if missing else ""
 
     def scores_by_role(self, metric: str) -> dict[str, tuple[Interval, int]]:
         """Returns the shown subject's mean score and number of cases for each role that its suites declare."""
-        cells, found = self.reading.subjects[self.shown].cells, dict[str, list[list[float]]]()
+        cells, found = self.snapshot.subjects[self.shown].cells, dict[str, list[list[float]]]()
         for identity, scores in self.mean_score(self.shown, metric).scores.items():
             if role := cells[identity].case.role:
                 found.setdefault(role, []).append(list(scores.values()))
@@ -240,7 +240,7 @@ class Findings:
     @property
     def headline(self) -> str:
         """What reports begin with: what all suites say, "score" where they differ."""
-        said = {case.headline for case in self.reading.cases}
+        said = {case.headline for case in self.snapshot.cases}
         return said.pop() if len(said) == 1 else HEADLINES[0]
 
     def speedups(self) -> tuple[Interval, int, int]:
@@ -252,8 +252,8 @@ class Findings:
         """
         found: list[list[float]] = []
         num_censored = 0
-        for place in range(len(self.reading.cases)):
-            cell, baseline = self.reading.cell(self.shown, place), self.baseline(place)
+        for place in range(len(self.snapshot.cases)):
+            cell, baseline = self.snapshot.cell(self.shown, place), self.baseline(place)
             if cell is None or baseline is None or "train/loss" not in cell.final:
                 continue
             each = [_over_envelope(final, baseline) for final in cell.final["train/loss"].values()]
@@ -277,7 +277,7 @@ class Findings:
     def tuned_scores(self, metric: str) -> dict[str, dict[int, float]]:
         """Returns the scores of the tuned baseline's own seeds, by the identity of the case."""
         found = {}
-        for place, info in enumerate(self.reading.cases):
+        for place, info in enumerate(self.snapshot.cases):
             baseline, name = self.baseline(place), self.metric_of(place, metric)
             if baseline is not None and name in baseline.tuned:
                 tuned = dict(zip(baseline.seeds, baseline.tuned[name], strict=True))
@@ -287,7 +287,7 @@ class Findings:
     def against_tuned(self, metric: str) -> AgainstTuned:
         """Compares the shown subject with the seeds that the baselines were tuned with."""
         found: dict[str, Samples] = {}
-        for identity, cell in self.reading.subjects[self.shown].cells.items():
+        for identity, cell in self.snapshot.subjects[self.shown].cells.items():
             name = _asked(metric) or cell.case.primary_metric
             tuned = self.tuned_cell(cell.case, name)
             if tuned is not None and name in cell.final:
@@ -296,7 +296,7 @@ class Findings:
 
     def comparison(self, before: int, after: int, metric: str, *, alpha: float = 0.05) -> PairComparison | None:
         """Compares two subjects, paired by seed; None where they share no case."""
-        sides = [self.reading.subjects[place] for place in (before, after)]
+        sides = [self.snapshot.subjects[place] for place in (before, after)]
         if not sides[0].cells.keys() & sides[1].cells.keys():
             return None
         found = differences(sides[0], sides[1], _asked(metric), self.scales)
@@ -304,7 +304,7 @@ class Findings:
 
     def improvement(self) -> Interval:
         """Returns the chance that a seed of the shown subject ends better than one of the first."""
-        first, shown = (self.reading.subjects[place] for place in (self.first, self.shown))
+        first, shown = (self.snapshot.subjects[place] for place in (self.first, self.shown))
         return improvement(first, shown, None, self.scales)
 
     def change(self) -> PairComparison | None:
@@ -313,16 +313,16 @@ class Findings:
 
     def shown_cases(self, comparison: PairComparison | None) -> list[CaseFinding]:
         """Returns what the shown subject did on each case that it gave curves on."""
-        places = range(len(self.reading.cases))
+        places = range(len(self.snapshot.cases))
         return [found for case in places if (found := self.case(self.shown, case, comparison)) is not None]
 
     def case(self, subject: int, case: int, comparison: PairComparison | None) -> CaseFinding | None:
         """Returns what a subject did on a case; None where it gave no curve."""
-        cell = self.reading.cell(subject, case)
+        cell = self.snapshot.cell(subject, case)
         if cell is None or not cell.seeds:
             return None
         means = {metric: self._own_mean(subject, metric).scores for metric in self.metrics}
-        identity = self.reading.cases[case].identity
+        identity = self.snapshot.cases[case].identity
         effects = {effect.case: effect for effect in comparison.cases} if comparison else {}
         single, envelope = _speedups(cell, self.baseline(case))
         names = [self.metric_of(case, metric) for metric in self.metrics]
@@ -348,14 +348,14 @@ class Findings:
         The last row is the baseline's own; infinite where never reached. Cases without a baseline have no column.
         """
         rows: list[list[float]] = [[] for _ in range(len(subjects) + 1)]
-        for case in range(len(self.reading.cases)):
+        for case in range(len(self.snapshot.cases)):
             baseline = self.baseline(case)
             if baseline is None:
                 continue
             target = baseline.tuned_mean("train/loss")
             target += 1e-5 * abs(target) + 1e-30  # means of float32 curves: met where it is equal but for rounding
             for row, subject in zip(rows, subjects, strict=False):
-                cell = self.reading.cell(subject, case)
+                cell = self.snapshot.cell(subject, case)
                 if cell is None or "train/loss" not in cell.final:
                     row.append(math.inf)
                     continue
@@ -364,17 +364,17 @@ class Findings:
         return np.asarray(rows, np.float64)
 
 
-def findings_of(store: Path, baselines: Sequence[Path] | None = None, *, reading: Reading | None = None) -> Findings:
+def summary_of(store: Path, baselines: Sequence[Path] | None = None, *, snapshot: Snapshot | None = None) -> Summary:
     """Reads a store, which may be in use, and the baselines that fit its cases.
 
     Args:
       baselines: As of `Scales.of`.
-      reading: What was read of it, where not all that it holds.
+      snapshot: What was read of it, where not all that it holds.
     Raises:
       StoreError: there is no store. BaselineError: a file cannot be read.
     """
-    reading = reading or read_store(store)
-    return Findings(reading, Scales.of(reading.subjects, baselines))
+    snapshot = snapshot or read_store(store)
+    return Summary(snapshot, Scales.of(snapshot.subjects, baselines))
 
 
 def _asked(metric: str) -> str | None:

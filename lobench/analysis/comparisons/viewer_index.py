@@ -9,20 +9,20 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.comparisons.summary import Findings
+from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.stats.bands import bands
-from lobench.analysis.store.snapshot import Reading
+from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.metric import Direction, direction_of
 from lobench.drawing.wide import evenly
 
-__all__ = ["Curve", "CurveKey", "Explored", "curves_of"]
+__all__ = ["Curve", "CurveKey", "ViewerIndex", "curves_of"]
 
 CurveKey: TypeAlias = tuple[int, int, str]  # the places of subject and case, and the metric's name
 Curve: TypeAlias = tuple[tuple[int, ...], NDArray[np.float64]]  # inner steps; BAND at each: float64[6, num_steps]
 
 
-class Explored:
-    """The same reading as everything else on a page, by cells and metrics.
+class ViewerIndex:
+    """The same snapshot as everything else on a page, by cells and metrics.
 
     Attributes:
       metrics: The cases' primary ones first, then the others by name; those of single batches are not among them.
@@ -34,19 +34,19 @@ class Explored:
         where none has a score.
     """
 
-    def __init__(self, findings: Findings) -> None:
-        self.findings, self.reading = findings, findings.reading
-        known = {name for subject in self.reading.subjects for name in subject.metrics()}
-        first = dict.fromkeys(case.primary_metric for case in self.reading.cases)
+    def __init__(self, summary: Summary) -> None:
+        self.summary, self.snapshot = summary, summary.snapshot
+        known = {name for subject in self.snapshot.subjects for name in subject.metrics()}
+        first = dict.fromkeys(case.primary_metric for case in self.snapshot.cases)
         self.metrics = tuple(dict.fromkeys([*(name for name in first if name in known), *sorted(known)]))
-        self.directions = {name: _direction(self.reading, name) for name in self.metrics}
-        self.finals = {name: _finals(self.reading, name, self.directions[name]) for name in self.metrics}
-        self.runs = self.reading.lineup.runs
-        self.best = tuple(_best(findings, run) for run in self.runs)
+        self.directions = {name: _direction(self.snapshot, name) for name in self.metrics}
+        self.finals = {name: _finals(self.snapshot, name, self.directions[name]) for name in self.metrics}
+        self.runs = self.snapshot.groups.runs
+        self.best = tuple(_best(summary, run) for run in self.runs)
 
     def keys_of(self, place: int) -> list[CurveKey]:
         """Returns the curves that a subject may have."""
-        cells = ((case, self.reading.cell(place, case)) for case in range(len(self.reading.cases)))
+        cells = ((case, self.snapshot.cell(place, case)) for case in range(len(self.snapshot.cases)))
         return [
             (place, case, metric)
             for case, cell in cells
@@ -57,15 +57,15 @@ class Explored:
 
     def by_interest(self) -> list[int]:
         """Returns the subjects' places: shown and first, best and last of each run, those between ever more finely."""
-        found = [self.findings.shown, self.findings.first]
+        found = [self.summary.shown, self.summary.first]
         ends = ((run[-1], best, run[0]) for run, best in zip(self.runs, self.best, strict=True))
         found += [place for places in ends for place in places if place is not None]
-        found += _ever_finer(len(self.reading.subjects))
+        found += _ever_finer(len(self.snapshot.subjects))
         return list(dict.fromkeys(found))
 
 
-def _best(findings: Findings, run: Sequence[int]) -> int | None:
-    means = {place: findings.mean_score(place, "primary") for place in run}
+def _best(summary: Summary, run: Sequence[int]) -> int | None:
+    means = {place: summary.mean_score(place, "primary") for place in run}
     scored = {place: one for place, one in means.items() if not math.isnan(one.interval.mean)}
     most = max((one.num_cases for one in scored.values()), default=0)
     whole = {place: one.interval.mean for place, one in scored.items() if one.num_cases == most}
@@ -80,21 +80,21 @@ def _ever_finer(count: int) -> Iterator[int]:
         width //= 2
 
 
-def _direction(reading: Reading, metric: str) -> Direction | None:
+def _direction(snapshot: Snapshot, metric: str) -> Direction | None:
     declared = {
         name: way
-        for subject in reading.subjects
+        for subject in snapshot.subjects
         for cell in subject.cells.values()
         for name, way in cell.directions.items()
     }
     return direction_of(metric, declared)
 
 
-def _finals(reading: Reading, metric: str, direction: Direction | None) -> NDArray[np.float64]:
-    found = np.full((len(reading.subjects), len(reading.cases), 3), np.nan)
+def _finals(snapshot: Snapshot, metric: str, direction: Direction | None) -> NDArray[np.float64]:
+    found = np.full((len(snapshot.subjects), len(snapshot.cases), 3), np.nan)
     groups: dict[int, list[tuple[int, int, list[float]]]] = {}
-    for place, subject in enumerate(reading.subjects):
-        for case, info in enumerate(reading.cases):
+    for place, subject in enumerate(snapshot.subjects):
+        for case, info in enumerate(snapshot.cases):
             cell = subject.cells.get(info.identity)
             if cell is not None and (values := list(cell.finals(metric).values())):
                 groups.setdefault(len(values), []).append((place, case, values))
@@ -105,17 +105,17 @@ def _finals(reading: Reading, metric: str, direction: Direction | None) -> NDArr
     return found
 
 
-def curves_of(explored: Explored, keys: Iterable[CurveKey], most_points: int) -> dict[CurveKey, Curve]:
+def curves_of(viewer_index: ViewerIndex, keys: Iterable[CurveKey], most_points: int) -> dict[CurveKey, Curve]:
     """Returns what the seeds say together along the training, of those keys that have curves.
 
     Args:
       most_points: Of a longer curve so many are kept, evenly spaced, the first and the last among them.
     """
-    reading, found = explored.reading, dict[CurveKey, Curve]()
+    snapshot, found = viewer_index.snapshot, dict[CurveKey, Curve]()
     groups: dict[tuple[str, tuple[int, ...], int], list[tuple[CurveKey, NDArray[np.float64]]]] = {}
     for key in keys:
         subject, case, metric = key
-        cell = reading.cell(subject, case)
+        cell = snapshot.cell(subject, case)
         if cell is None or not any(metric in curves.metrics for curves, _ in cell.sources.values()):
             continue
         steps, rows = cell.steps, cell.curves_of_seeds(metric)
@@ -123,6 +123,6 @@ def curves_of(explored: Explored, keys: Iterable[CurveKey], most_points: int) ->
         shape = (metric, tuple(steps[kept].tolist()), len(rows))
         groups.setdefault(shape, []).append((key, rows[:, kept]))
     for (metric, grid, _), members in groups.items():
-        values = bands(np.stack([rows for _, rows in members]), metric, explored.directions[metric])
+        values = bands(np.stack([rows for _, rows in members]), metric, viewer_index.directions[metric])
         found |= {key: (grid, one) for (key, _), one in zip(members, values, strict=True)}
     return found

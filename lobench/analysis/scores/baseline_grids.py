@@ -11,7 +11,7 @@ from pathlib import Path
 from lobench.core.errors import ConfigError
 from lobench.core.search.search import SearchStrategy, search_seed
 from lobench.core.search.space import Space
-from lobench.core.trials import TrialCourse
+from lobench.core.trials import TrialHistory
 from lobench.core.wording import one_line_of
 
 __all__ = [
@@ -77,7 +77,7 @@ class BaselineSearch:
 
     def tried(self, run: Run) -> BaselineGrid:
         """Has wave after wave trained, and returns all their points."""
-        course = TrialCourse(
+        course = TrialHistory(
             self.strategy, self.space, seed=search_seed(0, self.name), width=_WAVE, num_trials=self.num_trials
         )
         while new := course.advance():

@@ -1,1 +1,1 @@
-"""One reading of a store: its snapshot, subjects, methods, searches."""
+"""One snapshot of a store: its subjects, methods, searches."""

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from lobench.analysis.store.subjects import StoredSubject
 from lobench.core.subject import Subject as Who
 
-__all__ = ["Lineup", "are_by_step", "lineup_of", "run_names"]
+__all__ = ["MethodGroups", "are_by_step", "groups_of", "run_names"]
 
 _NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lineup:
+class MethodGroups:
     """The subjects of a store, by their places.
 
     A line joins the checkpoints of one run, and nothing else: an optimizer without theta, an imported method and a
@@ -65,7 +65,7 @@ class Lineup:
         return list(dict.fromkeys([shown, *own[:1], *others]))
 
 
-def lineup_of(subjects: Sequence[StoredSubject], *, are_methods: bool = False) -> Lineup:
+def groups_of(subjects: Sequence[StoredSubject], *, are_methods: bool = False) -> MethodGroups:
     """Tells runs from methods.
 
     Two checkpoints are of one run where a watch says so; else where they lie in one folder under names that differ by
@@ -84,7 +84,7 @@ def lineup_of(subjects: Sequence[StoredSubject], *, are_methods: bool = False) -
     runs = [run for run in runs if len(run) > 1]
     members = {place for run in runs for place in run}
     alone = tuple(place for place in range(len(subjects)) if place not in members)
-    return Lineup(runs=tuple(runs), alone=alone)
+    return MethodGroups(runs=tuple(runs), alone=alone)
 
 
 def _run_of(who: Who) -> tuple[object, ...]:

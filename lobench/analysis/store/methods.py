@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from lobench.analysis.store.names import names_of, one_called
 from lobench.analysis.store.search_history import best_trials, chosen_by_search, num_infeasible
-from lobench.analysis.store.snapshot import Reading, case_names, read_store
+from lobench.analysis.store.snapshot import Snapshot, case_names, read_store
 from lobench.analysis.store.subjects import Cell, StoredSubject, place_of, subject_of
 from lobench.core.case import CaseInfo
 from lobench.core.errors import ConfigError, UsageError, suggestion
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-def read_methods(store: Path, experiment: str | None = None, *, every: bool = False) -> Reading:
+def read_methods(store: Path, experiment: str | None = None, *, every: bool = False) -> Snapshot:
     """Reads a store by methods.
 
     Args:
@@ -44,15 +44,15 @@ def read_methods(store: Path, experiment: str | None = None, *, every: bool = Fa
     Raises:
       StoreError: there is no store. UsageError: it holds no such experiment.
     """
-    reading = read_store(store)
+    snapshot = read_store(store)
     if every:
-        return reading
+        return snapshot
     with Ledger.open(store, read_only=True) as ledger:
         known = [row for row in ledger.experiments() if row.config]
         row = _asked(store, known, experiment)
         members = ledger.memberships(row.id) if row is not None else []
         trials = ledger.trials(row.id) if row is not None else []
-    return reading if row is None else of_members(reading, row.config, members, trials)
+    return snapshot if row is None else of_members(snapshot, row.config, members, trials)
 
 
 def _asked(store: Path, known: Sequence[ExperimentRow], name: str | None) -> ExperimentRow | None:
@@ -71,16 +71,16 @@ class _Part(NamedTuple):
 
 
 def of_members(
-    reading: Reading, config: str, members: Sequence[Membership], trials: Sequence[TrialRow] = ()
-) -> Reading:
-    """Returns a store's reading by the methods of an experiment that it holds.
+    snapshot: Snapshot, config: str, members: Sequence[Membership], trials: Sequence[TrialRow] = ()
+) -> Snapshot:
+    """Returns a store's snapshot by the methods of an experiment that it holds.
 
     Args:
       config: Of the experiment.
       members: Of the experiment.
       trials: Of its searches: the best of each is its method, on the seeds that chose nothing where it has some.
     """
-    rows = {_key(row): row for row in reading.rows}
+    rows = {_key(row): row for row in snapshot.rows}
     said = _bindings_of_methods(config)
     groups: dict[tuple[str, int | str], dict[int, list[_Part]]] = {}
     held = [
@@ -123,7 +123,7 @@ def of_members(
     ordered = tuple(sorted(cases.values(), key=lambda case: (case.suite, case.name, case.identity)))
     labels = tuple(subject.label for subject in subjects)
     return dataclasses.replace(
-        reading,
+        snapshot,
         subjects=tuple(subjects),
         cases=ordered,
         rows=tuple({id(row): row for row in used}.values()),
@@ -276,12 +276,12 @@ def _of_sessions(cells: Mapping[int, Cell]) -> Cell:
     )
 
 
-def hyperparameters(reading: Reading, place: int) -> str:
+def hyperparameters(snapshot: Snapshot, place: int) -> str:
     """Returns the bindings that a subject was trained with and its label does not say; "" where there are none.
 
     A search without one feasible trial has found none.
     """
-    subject, search = reading.subjects[place], reading.search(place)
+    subject, search = snapshot.subjects[place], snapshot.search(place)
     if search is not None and search.num_infeasible:
         return f"none of {counted(search.num_infeasible, 'trial')} is feasible, and no values are the best"
     who = subject.who
@@ -291,62 +291,62 @@ def hyperparameters(reading: Reading, place: int) -> str:
     return "" if own == subject.label else own
 
 
-def pick_methods(reading: Reading, methods: Sequence[str], names: Mapping[str, str] | None = None) -> Reading:
+def pick_methods(snapshot: Snapshot, methods: Sequence[str], names: Mapping[str, str] | None = None) -> Snapshot:
     """Returns the methods that a table names, in its order, all names as it says them.
 
     Raises:
       ConfigError: it names a method, or a case, that is not there.
     """
-    places = [place_of_method(reading, "methods", name) for name in methods] or range(len(reading.subjects))
-    titles = {_renamed(reading, name): title for name, title in (names or {}).items()}
-    labels = tuple(titles.get(place, reading.labels[place]) for place in places)
+    places = [place_of_method(snapshot, "methods", name) for name in methods] or range(len(snapshot.subjects))
+    titles = {_renamed(snapshot, name): title for name, title in (names or {}).items()}
+    labels = tuple(titles.get(place, snapshot.labels[place]) for place in places)
     return dataclasses.replace(
-        reading,
-        subjects=tuple(reading.subjects[place] for place in places),
+        snapshot,
+        subjects=tuple(snapshot.subjects[place] for place in places),
         labels=labels,
-        openings=labels if titles else tuple(reading.openings[place] for place in places),
-        methods=tuple(names_of(reading, place)[0] for place in places) if methods or reading.methods else (),
-        searched=tuple(reading.search(place) for place in places),
-        names={identity: titles.get(identity, name) for identity, name in reading.names.items()},
+        openings=labels if titles else tuple(snapshot.openings[place] for place in places),
+        methods=tuple(names_of(snapshot, place)[0] for place in places) if methods or snapshot.methods else (),
+        searched=tuple(snapshot.search(place) for place in places),
+        names={identity: titles.get(identity, name) for identity, name in snapshot.names.items()},
     )
 
 
-def narrowed(reading: Reading, names: Sequence[str]) -> Reading:
+def narrowed(snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
     """Returns the subjects that are named, in this order; of no name all.
 
     Raises:
       UsageError: nothing has a name, or several have.
     """
     if not names:
-        return reading
-    own = [names_of(reading, one_called(reading, name))[0] for name in names]
-    return pick_methods(reading, tuple(dict.fromkeys(own)))
+        return snapshot
+    own = [names_of(snapshot, one_called(snapshot, name))[0] for name in names]
+    return pick_methods(snapshot, tuple(dict.fromkeys(own)))
 
 
-def _renamed(reading: Reading, name: str) -> int | str:
+def _renamed(snapshot: Snapshot, name: str) -> int | str:
     """Returns what `Table.names` calls: a method by place, a case by identity, else what it says (a metric)."""
-    for place in range(len(reading.subjects)):
-        if name in names_of(reading, place):
+    for place in range(len(snapshot.subjects)):
+        if name in names_of(snapshot, place):
             return place
-    return next((case.identity for case in reading.cases if name in _case_names(reading, case.identity)), name)
+    return next((case.identity for case in snapshot.cases if name in _case_names(snapshot, case.identity)), name)
 
 
-def check_named(reading: Reading, name: str) -> None:
+def check_named(snapshot: Snapshot, name: str) -> None:
     """Raises ConfigError where `Table.names` renames what is neither a method nor a case."""
-    if isinstance(found := _renamed(reading, name), str) and found == name and place_of_case(reading, name) is None:
-        place_of_method(reading, "names", name)
+    if isinstance(found := _renamed(snapshot, name), str) and found == name and place_of_case(snapshot, name) is None:
+        place_of_method(snapshot, "names", name)
 
 
-def place_of_method(reading: Reading, key: str, name: str) -> int:
+def place_of_method(snapshot: Snapshot, key: str, name: str) -> int:
     """Returns the place of a method that `Table.KEY` names, by its scope, its label or its text.
 
     Raises:
       ConfigError: there is none.
     """
-    for place in range(len(reading.subjects)):
-        if name in names_of(reading, place):
+    for place in range(len(snapshot.subjects)):
+        if name in names_of(snapshot, place):
             return place
-    raise unknown_name(key, name, [names_of(reading, place)[0] for place in range(len(reading.subjects))])
+    raise unknown_name(key, name, [names_of(snapshot, place)[0] for place in range(len(snapshot.subjects))])
 
 
 def unknown_name(key: str, name: str, known: Sequence[str]) -> ConfigError:
@@ -355,12 +355,12 @@ def unknown_name(key: str, name: str, known: Sequence[str]) -> ConfigError:
     return ConfigError(f"Table.{key}: there is no {name!r}", expected=expected, next_step=suggestion(name, known))
 
 
-def place_of_case(reading: Reading, name: str) -> int | None:
+def place_of_case(snapshot: Snapshot, name: str) -> int | None:
     """Returns the place of a case by its name, with or without the suite's; None where there is none."""
-    found = (place for place, case in enumerate(reading.cases) if name in _case_names(reading, case.identity))
+    found = (place for place, case in enumerate(snapshot.cases) if name in _case_names(snapshot, case.identity))
     return next(found, None)
 
 
-def _case_names(reading: Reading, identity: str) -> tuple[str, ...]:
-    case = next(case for case in reading.cases if case.identity == identity)
-    return reading.names[identity], f"{case.suite}/{case.name}", case.name
+def _case_names(snapshot: Snapshot, identity: str) -> tuple[str, ...]:
+    case = next(case for case in snapshot.cases if case.identity == identity)
+    return snapshot.names[identity], f"{case.suite}/{case.name}", case.name

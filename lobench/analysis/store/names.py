@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lobench.analysis.store.snapshot import Reading
+from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.errors import ConfigError, UsageError, suggestion
 from lobench.core.subject import Subject as Who
 from lobench.core.subject import optimizer_bindings
@@ -19,38 +19,38 @@ _MOST_KNOWN = 8  # names that an error says
 
 
 class Called(NamedTuple):
-    """What a text means in a reading: places of subjects, and whether they are called so, or nearly."""
+    """What a text means in a snapshot: places of subjects, and whether they are called so, or nearly."""
 
     places: tuple[int, ...]
     is_exact: bool
 
 
-def names_of(reading: Reading, place: int) -> list[str]:
+def names_of(snapshot: Snapshot, place: int) -> list[str]:
     """Returns what a subject is called: its scope in an experiment, its labels, its text or path."""
-    subject = reading.subjects[place]
-    own = [reading.methods[place]] if reading.methods else []
-    labels = [reading.labels[place], reading.openings[place], subject.label, subject.who.label, subject.who.name]
+    subject = snapshot.subjects[place]
+    own = [snapshot.methods[place]] if snapshot.methods else []
+    labels = [snapshot.labels[place], snapshot.openings[place], subject.label, subject.who.label, subject.who.name]
     return [name for name in dict.fromkeys([*own, *labels, subject.who.uri]) if name]
 
 
-def called(reading: Reading, text: str) -> Called:
+def called(snapshot: Snapshot, text: str) -> Called:
     """Returns the subjects that a text names.
 
     That are those of which it is a scope, a label, the whole path or the gin text. Where there is none it may be an
     outer step, the start of a sha256, or the end of a path. A number is an outer step first, where there are
     checkpoints and no methods: `run/7` at outer step 0 is not the checkpoint 7.
     """
-    every = range(len(reading.subjects))
-    if text.isdecimal() and not reading.methods:
-        whos = [reading.subjects[place].who for place in every]
+    every = range(len(snapshot.subjects))
+    if text.isdecimal() and not snapshot.methods:
+        whos = [snapshot.subjects[place].who for place in every]
         if steps := [place for place in every if whos[place].has_theta and whos[place].outer_step == int(text)]:
             return Called(tuple(steps), is_exact=False)
-    exact = [place for place in every if text in names_of(reading, place)]
-    exact = exact or [place for place in every if _is_text_or_path(reading.subjects[place].who, text)]
+    exact = [place for place in every if text in names_of(snapshot, place)]
+    exact = exact or [place for place in every if _is_text_or_path(snapshot.subjects[place].who, text)]
     if exact:
         return Called(tuple(exact), is_exact=True)
-    near = [place for place in every if _is_near(reading.subjects[place].who, text)]
-    ends = [place for place in near if reading.subjects[place].who.uri.endswith(f"/{text}")]
+    near = [place for place in every if _is_near(snapshot.subjects[place].who, text)]
+    ends = [place for place in near if snapshot.subjects[place].who.uri.endswith(f"/{text}")]
     return Called(tuple(ends or near), is_exact=False)
 
 
@@ -59,7 +59,7 @@ def is_called(who: Who, text: str) -> bool:
     return text in (who.label, who.name, who.uri) or _is_text_or_path(who, text) or _is_near(who, text)
 
 
-def one_called(reading: Reading, text: str) -> int:
+def one_called(snapshot: Snapshot, text: str) -> int:
     """Returns the place of the one subject that a text names.
 
     The same theta at several outer steps, with the same bindings, is one: the last of them.
@@ -67,35 +67,35 @@ def one_called(reading: Reading, text: str) -> int:
     Raises:
       UsageError: there is none, or several; it says which there are, and what tells them apart.
     """
-    places = called(reading, text).places
+    places = called(snapshot, text).places
     if not places:
-        every = [names_of(reading, place) for place in range(len(reading.subjects))]
+        every = [names_of(snapshot, place) for place in range(len(snapshot.subjects))]
         known = list(dict.fromkeys(names[0] for names in every))
         raise UsageError(
             f"nothing here is called {text!r}",
-            where=str(reading.store),
+            where=str(snapshot.store),
             expected=f"one of {', '.join(map(repr, known[-_MOST_KNOWN:]))}" + " ..." * (len(known) > _MOST_KNOWN),
             next_step=suggestion(text, [name for names in every for name in names]),
         )
-    subjects = [reading.subjects[place] for place in places]
+    subjects = [snapshot.subjects[place] for place in places]
     if len({(one.who.sha256, one.optimizer_hashes) for one in subjects}) > 1:
-        told = [_told_apart(reading, place) for place in places]
+        told = [_told_apart(snapshot, place) for place in places]
         raise UsageError(
             f"several are called {text!r}",
-            where=str(reading.store),
+            where=str(snapshot.store),
             got=", ".join(
-                f"{name!r} ({reading.subjects[place].who.uri})" for name, place in zip(told, places, strict=True)
+                f"{name!r} ({snapshot.subjects[place].who.uri})" for name, place in zip(told, places, strict=True)
             ),
             next_step=f"say {' or '.join(map(repr, told))}",
         )
     return places[-1]
 
 
-def _told_apart(reading: Reading, place: int) -> str:
+def _told_apart(snapshot: Snapshot, place: int) -> str:
     """Returns a name that this subject alone has; of subjects of one theta with other bindings its label."""
-    sha256 = reading.subjects[place].who.sha256
-    found = (name for name in [*names_of(reading, place), sha256[:12]] if called(reading, name).places == (place,))
-    return next(found, reading.labels[place])
+    sha256 = snapshot.subjects[place].who.sha256
+    found = (name for name in [*names_of(snapshot, place), sha256[:12]] if called(snapshot, name).places == (place,))
+    return next(found, snapshot.labels[place])
 
 
 def _is_text_or_path(who: Who, text: str) -> bool:

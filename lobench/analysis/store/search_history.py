@@ -19,8 +19,8 @@ __all__ = [
     "StoppedTrials",
     "best_trials",
     "chosen_by_search",
-    "courses_of",
     "edges_of",
+    "histories_of",
     "num_infeasible",
     "trial_of",
 ]
@@ -132,7 +132,7 @@ class StoppedTrials:
         return sum(math.isnan(value) for value in self.fitness.values)
 
 
-def courses_of(trials: Sequence[TrialRow], labels: Mapping[str, str]) -> list[StoppedTrials]:
+def histories_of(trials: Sequence[TrialRow], labels: Mapping[str, str]) -> list[StoppedTrials]:
     """Returns the searches among the trials of an experiment, in the order in which they come.
 
     Args:

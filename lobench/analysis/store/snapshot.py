@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.analysis.store.groups import Lineup, lineup_of
+from lobench.analysis.store.groups import MethodGroups, groups_of
 from lobench.analysis.store.subjects import (
     Cell,
     StoredSubject,
@@ -22,7 +22,7 @@ from lobench.core.subject import Subject as Who
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
-__all__ = ["Reading", "Searched", "case_names", "read_store"]
+__all__ = ["Searched", "Snapshot", "case_names", "read_store"]
 
 _BY_STEP = ("outer step ", "generation ")  # how a label begins that is no name
 
@@ -42,7 +42,7 @@ class Searched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Snapshot:
     """What a store, or a part of one, holds.
 
     Attributes:
@@ -80,7 +80,7 @@ class Reading:
         *,
         positions: Mapping[Who, int] | None = None,
         events: Sequence[tuple[str, Mapping[str, object]]] = (),
-    ) -> Reading:
+    ) -> Snapshot:
         """Reads rows of a store.
 
         Args:
@@ -114,9 +114,9 @@ class Reading:
         return next(place for place, subject in enumerate(self.subjects) if subject is last)
 
     @property
-    def lineup(self) -> Lineup:
+    def groups(self) -> MethodGroups:
         """Which subjects are the course of a run, and which stand alone."""
-        return lineup_of(self.subjects, are_methods=bool(self.methods))
+        return groups_of(self.subjects, are_methods=bool(self.methods))
 
     def cell(self, subject: int, case: int) -> Cell | None:
         """Returns one subject on one case, both by place; None where it was not evaluated."""
@@ -174,7 +174,7 @@ def case_names(cases: Sequence[CaseInfo]) -> dict[str, str]:
     return {identity: f"{name} ({identity[:8]})" if counts[name] > 1 else name for identity, name in names.items()}
 
 
-def read_store(store: Path) -> Reading:
+def read_store(store: Path) -> Snapshot:
     """Reads a store, which may be in use.
 
     Raises:
@@ -182,4 +182,4 @@ def read_store(store: Path) -> Reading:
     """
     with Ledger.open(store, read_only=True) as ledger:
         positions = {who: place for place, who in ledger.sightings().items()}
-        return Reading.of(store, tuple(ledger.evaluations()), positions=positions, events=tuple(ledger.events()))
+        return Snapshot.of(store, tuple(ledger.evaluations()), positions=positions, events=tuple(ledger.events()))

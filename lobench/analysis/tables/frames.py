@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.analysis.store.names import is_called
-from lobench.analysis.store.snapshot import Reading
+from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError, UsageError, suggestion
@@ -76,8 +76,8 @@ class StoredResults:
         self.store, self.rows = store, rows
         self._positions = positions  # in which order the subjects were seen
 
-    def _reading(self) -> Reading:
-        return Reading.of(self.store, self.rows, positions=self._positions)
+    def _snapshot(self) -> Snapshot:
+        return Snapshot.of(self.store, self.rows, positions=self._positions)
 
     def evaluations(self) -> pd.DataFrame:
         """Returns a row for each evaluation and sighting of its checkpoint, those without curves too.
@@ -163,13 +163,13 @@ class StoredResults:
 
         if metric is not None:
             self._require(metric)
-        return plot_results(self._reading(), metric, case, ax)
+        return plot_results(self._snapshot(), metric, case, ax)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the table of methods and cases, as `lobench results --by method` has it."""
         from lobench.analysis.tables.notebook import html_of_results
 
-        return html_of_results(self._reading(), repr(self))
+        return html_of_results(self._snapshot(), repr(self))
 
     def curves(
         self, metric: str, *, case: str | None = None, outer_step: int | None = None, checkpoint: str | None = None

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.comparisons.summary import Findings
+from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.store.snapshot import Reading
+from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.tables.table import cell_text
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.errors import UsageError
@@ -25,16 +25,16 @@ _MOST_BUNDLES = 9
 _MOST_ROWS = 40
 
 
-def html_of_results(reading: Reading, head: str) -> str:
+def html_of_results(snapshot: Snapshot, head: str) -> str:
     """Returns the numbers of a store as HTML.
 
     Args:
       head: What stands above.
     """
-    if not reading.rows:
+    if not snapshot.rows:
         return paragraph(head)
-    findings = Findings(reading, Scales.of(reading.subjects, None))
-    found = tabulate(findings)
+    summary = Summary(snapshot, Scales.of(snapshot.subjects, None))
+    found = tabulate(summary)
     parts: list[str] = [paragraph(head)]
     for panel in found.panels:
         header = [panel.title or "mean score", *(heading.label for heading in found.columns)]
@@ -45,28 +45,30 @@ def html_of_results(reading: Reading, head: str) -> str:
         parts.append(table(header, [[*line, *[""] * (len(header) - len(line))] for line in lines]))
         if len(panel.lines) > _MOST_ROWS:
             parts.append(paragraph(f"the first {_MOST_ROWS} of {len(panel.lines)} rows"))
-    return "".join([*parts, *map(paragraph, [f"Scores: {findings.scale_label}.", *found.footnotes()])])
+    return "".join([*parts, *map(paragraph, [f"Scores: {summary.scale_label}.", *found.footnotes()])])
 
 
-def plot_results(reading: Reading, metric: str | None, case: str | None, ax: Axes | None) -> Axes | NDArray[np.object_]:
+def plot_results(
+    snapshot: Snapshot, metric: str | None, case: str | None, ax: Axes | None
+) -> Axes | NDArray[np.object_]:
     """Draws what `StoredResults.plot` says."""
-    cases = [place for place, info in enumerate(reading.cases) if case is None or case in info.names]
+    cases = [place for place, info in enumerate(snapshot.cases) if case is None or case in info.names]
     if not cases:
-        known = ", ".join(sorted(reading.names.values())) or "none: the store holds no evaluation yet"
-        raise UsageError(f"no case {case!r}", where=str(reading.store), expected=f"one of {known}")
+        known = ", ".join(sorted(snapshot.names.values())) or "none: the store holds no evaluation yet"
+        raise UsageError(f"no case {case!r}", where=str(snapshot.store), expected=f"one of {known}")
     if ax is not None and len(cases) > 1:
         raise UsageError("several cases do not fit into one pair of axes", got=f"{len(cases)} cases", expected="case=")
-    places = reading.lineup.beside(reading.shown)[:_MOST_BUNDLES]
+    places = snapshot.groups.beside(snapshot.shown)[:_MOST_BUNDLES]
     axes = [ax] if ax is not None else new_axes(len(cases))
     for one, place in zip(axes, cases, strict=True):
-        name = metric or reading.cases[place].primary_metric
-        bundles = [bundle for subject in places if (bundle := _bundle(reading, subject, place, name)) is not None]
-        draw_bundles(one, bundles, title=reading.name(place), x_label="inner step", y_label=name)
+        name = metric or snapshot.cases[place].primary_metric
+        bundles = [bundle for subject in places if (bundle := _bundle(snapshot, subject, place, name)) is not None]
+        draw_bundles(one, bundles, title=snapshot.name(place), x_label="inner step", y_label=name)
     return axes[0] if len(axes) == 1 else np.asarray(axes)
 
 
-def _bundle(reading: Reading, subject: int, case: int, metric: str) -> Bundle | None:
-    cell = reading.cell(subject, case)
+def _bundle(snapshot: Snapshot, subject: int, case: int, metric: str) -> Bundle | None:
+    cell = snapshot.cell(subject, case)
     if cell is None or metric not in cell.final:
         return None
-    return Bundle(label=reading.labels[subject], steps=cell.steps, values=cell.curves_of_seeds(metric))
+    return Bundle(label=snapshot.labels[subject], steps=cell.steps, values=cell.curves_of_seeds(metric))

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from lobench.analysis.comparisons.best_group import bold_cells, bold_means
-from lobench.analysis.comparisons.summary import Findings, findings_of
+from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.stats.intervals import Interval, metric_mean
 from lobench.analysis.stats.location import Method
@@ -27,8 +27,8 @@ from lobench.analysis.store.methods import (
     read_methods,
     unknown_name,
 )
-from lobench.analysis.store.search_history import courses_of, edges_of
-from lobench.analysis.store.snapshot import Reading
+from lobench.analysis.store.search_history import edges_of, histories_of
+from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.analysis.tables.table import Entry, Heading, Line, Panel, TableSpec, Tabulated
 from lobench.core.errors import StoreError
@@ -59,11 +59,11 @@ def tabulate_store(
     Raises:
       StoreError: there is no store, or nothing in it. UsageError: no such experiment.
     """
-    found = findings_of(store, reading=read_methods(store, experiment, every=every))
+    found = summary_of(store, snapshot=read_methods(store, experiment, every=every))
     return tabulate(found, spec or TableSpec(rows="method"))
 
 
-def tabulate(findings: Findings, spec: TableSpec | None = None, *, digits: int = 3) -> Tabulated:
+def tabulate(summary: Summary, spec: TableSpec | None = None, *, digits: int = 3) -> Tabulated:
     """Returns the table of a store.
 
     Every method that was evaluated is in it. Checkpoints of a run are a course: where there are more than six subjects,
@@ -74,89 +74,89 @@ def tabulate(findings: Findings, spec: TableSpec | None = None, *, digits: int =
     Raises:
       StoreError: the store holds no evaluation. ConfigError: the table names what is not there.
     """
-    if not findings.reading.rows:
-        raise StoreError("the store holds no evaluation yet", where=str(findings.reading.store))
-    return _Maker(findings, spec or TableSpec(), digits).table()
+    if not summary.snapshot.rows:
+        raise StoreError("the store holds no evaluation yet", where=str(summary.snapshot.store))
+    return _Maker(summary, spec or TableSpec(), digits).table()
 
 
-def renamed(findings: Findings, spec: TableSpec) -> Findings:
-    """Returns findings of the methods that a table names, by its names: figures take the same.
+def renamed(summary: Summary, spec: TableSpec) -> Summary:
+    """Returns the summary of the methods that a table names, by its names: figures take the same.
 
     Raises:
       ConfigError: the table names what is not there.
     """
-    return Findings(pick_methods(findings.reading, spec.methods, spec.names), findings.scales)
+    return Summary(pick_methods(summary.snapshot, spec.methods, spec.names), summary.scales)
 
 
 class _Maker:
     """Lays out one table: the methods by place, the tuned baseline after them."""
 
-    def __init__(self, findings: Findings, spec: TableSpec, digits: int) -> None:
-        baseline = findings.baseline_label
+    def __init__(self, summary: Summary, spec: TableSpec, digits: int) -> None:
+        baseline = summary.baseline_label
         self._has_baseline = bool(baseline) and (not spec.methods or baseline in spec.methods)
         spec = dataclasses.replace(spec, methods=[name for name in spec.methods if name != baseline])
         self._spec, self._digits = spec, digits
-        self._notes = [f"no bold of {name}: {how_to_declare(name)}" for name in findings.scales.undeclared()]
-        method_groups, case_groups = _groups(findings, spec)
-        reading = pick_methods(findings.reading, spec.methods, spec.names)
-        places = list(range(len(reading.subjects)))
-        lineup = findings.reading.lineup
-        if not spec.methods and lineup.runs and len(places) > _MOST_COLUMNS:
-            places = lineup.ends(findings.shown)
-            self._notes += _left_out(reading, places)
-        self._whole = findings.reading
-        self._findings = Findings(reading, findings.scales)
-        titles = [reading.labels[place] for place in places]
+        self._notes = [f"no bold of {name}: {how_to_declare(name)}" for name in summary.scales.undeclared()]
+        method_groups, case_groups = _groups(summary, spec)
+        snapshot = pick_methods(summary.snapshot, spec.methods, spec.names)
+        places = list(range(len(snapshot.subjects)))
+        groups = summary.snapshot.groups
+        if not spec.methods and groups.runs and len(places) > _MOST_COLUMNS:
+            places = groups.ends(summary.shown)
+            self._notes += _left_out(snapshot, places)
+        self._whole = summary.snapshot
+        self._summary = Summary(snapshot, summary.scales)
+        titles = [snapshot.labels[place] for place in places]
         titles += [spec.names.get(baseline, baseline)] if self._has_baseline else []
         self._methods = _ordered([*places, *([-1] if self._has_baseline else [])], titles, method_groups)
         self._cases = _ordered(
-            list(range(len(reading.cases))),
-            [self._case_title(case) for case in range(len(reading.cases))],
+            list(range(len(snapshot.cases))),
+            [self._case_title(case) for case in range(len(snapshot.cases))],
             case_groups or self._suites(),
         )
         self._metrics, self._tests = self._asked(), set[Method]()
-        searches = [reading.search(place) for place, _ in self._methods if place >= 0]
+        searches = [snapshot.search(place) for place, _ in self._methods if place >= 0]
         self._notes += [SEARCHED_NOTE] if any(one and not one.num_infeasible for one in searches) else []
-        labels = dict(zip(reading.methods, reading.labels, strict=False))
+        labels = dict(zip(snapshot.methods, snapshot.labels, strict=False))
         self._notes += [
-            f"{course.label}: {line}" for course in courses_of(reading.trials, labels) for line in edges_of(course)
+            f"{course.label}: {line}" for course in histories_of(snapshot.trials, labels) for line in edges_of(course)
         ]
 
     def _asked(self) -> list[str]:
-        known = {name for subject in self._findings.reading.subjects for name in subject.metrics()}
+        known = {name for subject in self._summary.snapshot.subjects for name in subject.metrics()}
         for key in ("metrics", "precision", "interval"):
             for name in getattr(self._spec, key):
                 if name != "primary" and name not in known:
                     raise unknown_name(key, name, sorted(known))
         for name in self._spec.names:
-            if name not in known | {"primary", "primary metric", self._findings.baseline_label}:
+            if name not in known | {"primary", "primary metric", self._summary.baseline_label}:
                 check_named(self._whole, name)
-        return list(self._spec.metrics) or list(self._findings.metrics)
+        return list(self._spec.metrics) or list(self._summary.metrics)
 
     def _suites(self) -> dict[str, list[int]]:
         """Returns the cases by suite, where there are several."""
         found: dict[str, list[int]] = {}
-        for place, case in enumerate(self._findings.reading.cases):
+        for place, case in enumerate(self._summary.snapshot.cases):
             found.setdefault(case.suite, []).append(place)
         return found if len(found) > 1 else {}
 
     def _case_title(self, case: int) -> str:
-        reading = self._findings.reading
-        return reading.name(case).removeprefix(f"{reading.cases[case].suite}/")
+        snapshot = self._summary.snapshot
+        return snapshot.name(case).removeprefix(f"{snapshot.cases[case].suite}/")
 
     def _title(self, metric: str) -> str:
-        label = self._findings.metric_label(metric)
+        label = self._summary.metric_label(metric)
         return self._spec.names.get(label, label)
 
     def table(self) -> Tabulated:
-        reading = self._findings.reading
+        snapshot = self._summary.snapshot
         rows = self._spec.rows or ("case" if len(self._methods) <= _MOST_COLUMNS else "method")
         columns = [heading for _, heading in (self._methods if rows == "case" else self._cases)]
         panels = self._panels_of_cases() if rows == "case" else self._panels_of_methods()
         most = max((len(line.entries) for panel in panels for line in panel.lines), default=0)
         more = [Heading(label=label) for label in ("mean score", "mean rank")] if rows == "method" else []
         shown = sorted(place for place, _ in self._methods if place >= 0)
-        legend = [(reading.labels[place], hyperparameters(reading, place)) for place in shown]
+        legend = [(snapshot.labels[place], hyperparameters(snapshot, place)) for place in shown]
         return Tabulated(
             rows=rows,
             columns=(*columns, *more[: most - len(columns)]),
@@ -177,12 +177,12 @@ class _Maker:
 
     def _panels_of_cases(self) -> list[Panel]:
         """A panel for each suite and metric, and one of the mean scores."""
-        reading, panels = self._findings.reading, []
-        for suite in sorted({case.suite for case in reading.cases}):
+        snapshot, panels = self._summary.snapshot, []
+        for suite in sorted({case.suite for case in snapshot.cases}):
             for metric in self._metrics:
                 lines = []
                 for case, heading in self._cases:
-                    entries = self._entries(case, metric) if reading.cases[case].suite == suite else ()
+                    entries = self._entries(case, metric) if snapshot.cases[case].suite == suite else ()
                     if any(entry is not None for entry in entries):
                         group = "" if heading.group == suite else heading.group
                         lines.append(Line(heading=Heading(label=heading.label, group=group), entries=tuple(entries)))
@@ -210,12 +210,12 @@ class _Maker:
         return panels
 
     def _digits_of(self, metric: str) -> int:
-        names = {self._findings.metric_of(case, metric) for case, _ in self._cases}
+        names = {self._summary.metric_of(case, metric) for case, _ in self._cases}
         return max((self._spec.precision.get(name, self._digits) for name in names), default=self._digits)
 
     def _entries(self, case: int, metric: str) -> list[Entry | None]:
         """Returns one case's cells, by method."""
-        name = self._findings.metric_of(case, metric)
+        name = self._summary.metric_of(case, metric)
         cells = [self._cell(place, case, name) for place, _ in self._methods]
         columns = [cell.finals(name) if cell is not None else {} for cell in cells]
         bold = self._bold(name, cells)
@@ -227,7 +227,7 @@ class _Maker:
 
     def _with_search(self, entry: Entry | None, place: int, mean: Callable[[StoredSubject], float]) -> Entry | None:
         """Returns a cell with what its search had found, by the seeds that chose it."""
-        search = self._findings.reading.search(place) if place >= 0 else None
+        search = self._summary.snapshot.search(place) if place >= 0 else None
         if entry is None or search is None:
             return entry
         if not search.is_fresh:
@@ -235,14 +235,14 @@ class _Maker:
         return dataclasses.replace(entry, searched=mean(search.subject))
 
     def _mean_of(self, subject: StoredSubject, case: int, metric: str) -> float:
-        cell = subject.cells.get(self._findings.reading.cases[case].identity)
+        cell = subject.cells.get(self._summary.snapshot.cases[case].identity)
         column = cell.finals(metric) if cell is not None else {}
         return mean_of(list(column.values())) if column else math.nan
 
     def _cell(self, place: int, case: int, metric: str) -> Cell | None:
         if place < 0:
-            return self._findings.tuned_cell(self._findings.reading.cases[case], metric)
-        return self._findings.reading.cell(place, case)
+            return self._summary.tuned_cell(self._summary.snapshot.cases[case], metric)
+        return self._summary.snapshot.cell(place, case)
 
     def _entry(self, column: Mapping[int, float], metric: str, *, is_bold: bool) -> Entry | None:
         if not column:
@@ -258,7 +258,7 @@ class _Maker:
         """Returns the columns of the best mean that is printed, and what no test says is worse."""
         if self._spec.bold == "none":
             return frozenset()
-        found = bold_cells(cells, metric, self._findings.scales, alone=self._spec.bold == "best")
+        found = bold_cells(cells, metric, self._summary.scales, alone=self._spec.bold == "best")
         self._tests |= found.tests
         return found.places
 
@@ -292,24 +292,24 @@ class _Maker:
     def _scores(self, place: int, metric: str) -> Mapping[str, Mapping[int, float]]:
         """Returns the scores of a method, or of the tuned baseline's own seeds, by case and seed."""
         if place < 0:
-            return self._findings.tuned_scores(metric)
-        search = self._findings.reading.search(place)
-        return {} if search and not search.is_fresh else self._findings.mean_score(place, metric).scores
+            return self._summary.tuned_scores(metric)
+        search = self._summary.snapshot.search(place)
+        return {} if search and not search.is_fresh else self._summary.mean_score(place, metric).scores
 
     def _means(self, metric: str) -> list[Entry | None]:
         """Returns each method's mean score, the tuned baseline's being 1; nothing where no case has a scale."""
         places = [place for place, _ in self._methods if place >= 0]
-        found = {place: self._findings.mean_score(place, metric).interval for place in places}
+        found = {place: self._summary.mean_score(place, metric).interval for place in places}
         self._note_left_out(metric)
         if all(math.isnan(one.mean) for one in found.values()):
             return []
         # Elsewhere, in the history say, others set the scale too.
         note = "mean score: 0 is untrained, 1 the best mean of all methods here, on each case (no baseline found)"
-        if not self._findings.scales.tuned and note not in self._notes:
+        if not self._summary.scales.tuned and note not in self._notes:
             self._notes.append(note)
         bold: set[int] = set()
         if self._spec.bold == "indistinct":
-            indistinct = bold_means(self._findings, places, metric)
+            indistinct = bold_means(self._summary, places, metric)
             self._tests |= indistinct.tests
             bold = {places[index] for index in indistinct.places}
         elif self._spec.bold == "best":
@@ -327,29 +327,29 @@ class _Maker:
         ]
 
     def _mean_of_search(self, subject: StoredSubject, metric: str) -> float:
-        found = mean_score(subject, None if metric == "primary" else metric, self._findings.scales)
-        return found.over(self._findings.common_cases(metric)).interval.mean
+        found = mean_score(subject, None if metric == "primary" else metric, self._summary.scales)
+        return found.over(self._summary.common_cases(metric)).interval.mean
 
     def _note_left_out(self, metric: str) -> None:
         """Says which cases are in no mean score and no rank, since a method lacks them."""
-        if which := self._findings.over_which_cases(metric):
+        if which := self._summary.over_which_cases(metric):
             note = f"mean scores are over {which}"
             self._notes += [note] if note not in self._notes else []
             return
-        labels = self._findings.reading.labels
-        found = {place: self._findings.mean_score(place, metric).num_cases for place, _ in self._methods if place >= 0}
+        labels = self._summary.snapshot.labels
+        found = {place: self._summary.mean_score(place, metric).num_cases for place, _ in self._methods if place >= 0}
         fewer = [f"{labels[place]} {few}" for place, few in found.items() if 0 < few < max(found.values())]
         note = f"mean scores over fewer than {max(found.values())} cases, never bold: {', '.join(fewer)}"
         self._notes += [note] if fewer and note not in self._notes else []
 
 
-def _left_out(reading: Reading, shown: Sequence[int]) -> list[str]:
+def _left_out(snapshot: Snapshot, shown: Sequence[int]) -> list[str]:
     """Returns what is to be said of the checkpoints of runs that a table leaves out."""
-    if len(shown) == len(reading.subjects):
+    if len(shown) == len(snapshot.subjects):
         return []
-    count = sum(subject.who.has_theta for subject in reading.subjects)
-    is_one_run = reading.lineup.is_one_run
-    who = " and ".join(reading.labels[place] for place in shown) if is_one_run else "each run's first and last"
+    count = sum(subject.who.has_theta for subject in snapshot.subjects)
+    is_one_run = snapshot.groups.is_one_run
+    who = " and ".join(snapshot.labels[place] for place in shown) if is_one_run else "each run's first and last"
     return [f"{who} of {counted(count, 'checkpoint')}; Table.methods names others"]
 
 
@@ -362,22 +362,22 @@ def _ordered(places: Sequence[int], titles: Sequence[str], groups: dict[str, lis
     return [(place, Heading(label=title[place], group=group)) for place, group in found]
 
 
-def _groups(findings: Findings, spec: TableSpec) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+def _groups(summary: Summary, spec: TableSpec) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
     """Returns the groups of methods and those of cases, by place in what is shown.
 
     Raises:
       ConfigError: a member is neither a method nor a case, or a group has both.
     """
-    reading = pick_methods(findings.reading, spec.methods)
+    snapshot = pick_methods(summary.snapshot, spec.methods)
     of_methods: dict[str, list[int]] = {}
     of_cases: dict[str, list[int]] = {}
     for group, members in spec.groups.items():
-        cases = [place_of_case(reading, name) for name in members]
+        cases = [place_of_case(snapshot, name) for name in members]
         if members and all(place is not None for place in cases):
             of_cases[group] = [place for place in cases if place is not None]
             continue
         find: Callable[[str], int] = lambda name: (  # noqa: E731
-            -1 if name == findings.baseline_label else place_of_method(reading, "groups", name)
+            -1 if name == summary.baseline_label else place_of_method(snapshot, "groups", name)
         )
         of_methods[group] = [find(name) for name in members]
     return of_methods, of_cases

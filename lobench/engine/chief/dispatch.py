@@ -14,10 +14,10 @@ from lobench.engine.chief.subjects import Subjects
 from lobench.engine.chief.worker_link import WatchWorkers, finished_of
 from lobench.engine.workers.protocol import Job, JobResult
 
-__all__ = ["Errands"]
+__all__ = ["Dispatch"]
 
 
-class Errands:
+class Dispatch:
     """Sends workers jobs. A job of an optimizer without theta names no file."""
 
     def __init__(self, subjects: Subjects, spool: Spool, workers: WatchWorkers, progress: WatchProgress) -> None:

@@ -38,7 +38,7 @@ class Journal:
         self._ledger, self._options, self._subjects = ledger, options, subjects
         self._expected = Expected(is_elsewhere=options.elsewhere, together=options.together)
         self.programs = ledger.accepted_programs(self._expected.all())
-        self._gathered: list[Decision] = []
+        self._collected: list[Decision] = []
         self._states = state_folder(ledger.store)
         sweep_states(self._states, ledger.connection)
         self._log: DecisionLog | None = None
@@ -58,13 +58,13 @@ class Journal:
 
     def gather(self, decision: Decision) -> None:
         """Takes one. While more are gathered for, others arrive; the slower the disk is, the longer is worth it."""
-        self._gathered.append(decision)
+        self._collected.append(decision)
         if self.commit_at == math.inf:
             self.commit_at = time.monotonic() + min(2 * self._commit_seconds, _GATHER_SECONDS)
 
     def commit(self) -> Sequence[Decision]:
         """Writes what was gathered, and returns it: it may be acted on now."""
-        decisions, self._gathered, self.commit_at = self._gathered, [], math.inf
+        decisions, self._collected, self.commit_at = self._collected, [], math.inf
         if decisions:
             started = time.monotonic()
             with self._ledger.transaction():

@@ -21,7 +21,7 @@ from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.chief.arrivals import Arriving
 from lobench.engine.chief.case_cache import KnownCases
 from lobench.engine.chief.commands import CommandRuns
-from lobench.engine.chief.dispatch import Errands
+from lobench.engine.chief.dispatch import Dispatch
 from lobench.engine.chief.interfaces import ERRORS, Arrivals, Ending, WatchOptions, WatchProgress
 from lobench.engine.chief.journal import Journal
 from lobench.engine.chief.observers import Observers
@@ -112,7 +112,7 @@ class Chief:
             max_core_seconds=math.inf if hours is None else hours * 3600,
             say=progress.say,
         )
-        self._errands = Errands(self._subjects, spool, self._workers, progress)
+        self._dispatch = Dispatch(self._subjects, spool, self._workers, progress)
         self._known, self._variants = known, Variants(known, options.cases)
         self._own_events: list[planner.Event] = []  # what the chief found out while it acted
         self._sighted: list[tuple[int, Subject]] = []
@@ -306,7 +306,7 @@ class Chief:
             case (_, Step(lease=lease, step=step)):
                 self._progress.step(lease, step)
             case (worker, JobResult() as result):
-                return [self._errands.returned(worker, result, now)]
+                return [self._dispatch.returned(worker, result, now)]
             case WorkerExited(worker=worker, message=why, lost=lost):
                 return [(planner.WorkerDied(worker, now, why, lost), None)]
             case ExecutorCapacity(machines=machines, limit=limit):
@@ -370,7 +370,7 @@ class Chief:
             case planner.KillWorker(worker, _):
                 self._workers.kill(worker)
             case planner.Lease():
-                if (ended := self._errands.lease(action)) is not None:
+                if (ended := self._dispatch.lease(action)) is not None:
                     self._own_events.append(ended)
             case planner.LeaseCommand() | planner.CommandEnded():
                 self._arrivals.act(action, self._workers)

@@ -104,26 +104,26 @@ class WatchWorkers:
             return ()
         told: list[Told] = []
         ended: set[int] = set()
-        for heard in self._executor.wait(timeout):
-            if not (isinstance(heard, WorkerMessage | WorkerExited) and heard.worker in ended):
-                told += self._take(heard, ended)
+        for event in self._executor.wait(timeout):
+            if not (isinstance(event, WorkerMessage | WorkerExited) and event.worker in ended):
+                told += self._take(event, ended)
         return told
 
-    def _take(self, heard: ExecutorEvent, ended: set[int]) -> Sequence[Told]:
+    def _take(self, event: ExecutorEvent, ended: set[int]) -> Sequence[Told]:
         """Returns what is told by it; who says what is no message of a worker's is ended."""
-        if isinstance(heard, WorkerMessage):
+        if isinstance(event, WorkerMessage):
             try:
-                message = protocol.FROM_WORKER.from_bytes(heard.message)
+                message = protocol.FROM_WORKER.from_bytes(event.message)
             except ValueError as error:
                 assert self._executor is not None
-                self._executor.kill(heard.worker)
-                heard = WorkerExited(worker=heard.worker, message=f"said what its chief does not understand: {error}")
+                self._executor.kill(event.worker)
+                event = WorkerExited(worker=event.worker, message=f"said what its chief does not understand: {error}")
             else:
-                return self._hear(heard.worker, message)
-        if isinstance(heard, WorkerExited):
-            ended.add(heard.worker)
-            self._forget(heard.worker)
-        return [heard]
+                return self._hear(event.worker, message)
+        if isinstance(event, WorkerExited):
+            ended.add(event.worker)
+            self._forget(event.worker)
+        return [event]
 
     def _hear(self, worker: int, message: protocol.FromWorker) -> Sequence[Told]:
         match message:

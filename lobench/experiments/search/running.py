@@ -18,7 +18,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.experiment import Experiment, Method
 from lobench.core.search.search import Trial, TrialState
 from lobench.core.subject import Given, Subject, Variant
-from lobench.core.trials import TrialCourse, is_over, report_bindings
+from lobench.core.trials import TrialHistory, is_over, report_bindings
 from lobench.core.wording import counted
 from lobench.engine.chief.interfaces import ERRORS
 from lobench.engine.store.experiments import TrialRow
@@ -68,7 +68,7 @@ class SearchRun(ABC):
 
     def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, *, width: int) -> None:
         self.planned, self._place = planned, place
-        self.course = TrialCourse(
+        self.course = TrialHistory(
             planned.strategy,
             planned.space,
             seed=planned.seed,

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from lobench.analysis.comparisons.summary import Findings
+from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.stats.profiles import ratio_profile, score_profile, time_ratios
 from lobench.analysis.store.methods import hyperparameters
-from lobench.analysis.store.search_history import courses_of
+from lobench.analysis.store.search_history import histories_of
 from lobench.core.errors import LobenchError, StoreError
 from lobench.core.wording import counted
 from lobench.plugins import Registered, load_plugins
@@ -28,7 +28,7 @@ _MOST_CURVES = len(STYLES)  # in a case's small chart
 _MOST_WITH_TEST = 3
 
 
-def sections(findings: Findings, figure: str | None = None) -> list[Section]:
+def sections(summary: Summary, figure: str | None = None) -> list[Section]:
     """Returns the charts of a store, section by section.
 
     Args:
@@ -36,62 +36,62 @@ def sections(findings: Findings, figure: str | None = None) -> list[Section]:
     Raises:
       StoreError: there is nothing of the figure that is asked for.
     """
-    found = [one for one in _all(findings) if figure in (None, one.id.partition("-")[0])]
+    found = [one for one in _all(summary) if figure in (None, one.id.partition("-")[0])]
     if figure and not found:
-        where, known = str(findings.reading.store), dict.fromkeys(one.id.partition("-")[0] for one in _all(findings))
+        where, known = str(summary.snapshot.store), dict.fromkeys(one.id.partition("-")[0] for one in _all(summary))
         next_step = "a search is a method with `Method.search`" if figure == "search" else ""
         raise StoreError(f"nothing to draw of {figure!r}", where=where, expected=", ".join(known), next_step=next_step)
     return found
 
 
-def _all(findings: Findings) -> list[Section]:
-    lineup = findings.reading.lineup
-    every = range(len(findings.reading.subjects))
-    drawn = [place for place, _, _ in _drawn(findings)]
+def _all(summary: Summary) -> list[Section]:
+    groups = summary.snapshot.groups
+    every = range(len(summary.snapshot.subjects))
+    drawn = [place for place, _, _ in _drawn(summary)]
     found = [
-        (along_runs(findings), [*(place for run in lineup.runs for place in run), *lineup.alone]),
-        (side_by_side(findings), lineup.ends(findings.shown)),
-        (_profiles(findings), drawn),
-        (_cases(findings), drawn),
-        (accuracy_section(findings), every),
-        (task_panels(findings.reading, sorted(lineup.beside(findings.shown))), drawn),
+        (along_runs(summary), [*(place for run in groups.runs for place in run), *groups.alone]),
+        (side_by_side(summary), groups.ends(summary.shown)),
+        (_profiles(summary), drawn),
+        (_cases(summary), drawn),
+        (accuracy_section(summary), every),
+        (task_panels(summary.snapshot, sorted(groups.beside(summary.shown))), drawn),
     ]
-    sections = [replace(one, trained_with=_trained_with(findings, places)) for one, places in found if one is not None]
-    labels = dict(zip(findings.reading.methods, findings.reading.labels, strict=False))
+    sections = [replace(one, trained_with=_trained_with(summary, places)) for one, places in found if one is not None]
+    labels = dict(zip(summary.snapshot.methods, summary.snapshot.labels, strict=False))
     declared = load_plugins().declarations("lobench_report_sections")
-    added = [section for name, one in declared.items() for section in _of_plugin(name, one, findings)]
-    searches = [search_section(course) for course in courses_of(findings.reading.trials, labels)]
+    added = [section for name, one in declared.items() for section in _of_plugin(name, one, summary)]
+    searches = [search_section(course) for course in histories_of(summary.snapshot.trials, labels)]
     return [*sections, *(one for one in searches if one is not None), *added]
 
 
-def _of_plugin(name: str, declared: Registered, findings: Findings) -> list[Section]:
+def _of_plugin(name: str, declared: Registered, summary: Summary) -> list[Section]:
     """Returns a plugin's sections; what it raises is a section that says so, so that the rest is there."""
     try:
-        return list(declared.make(findings, where="a report"))
+        return list(declared.make(summary, where="a report"))
     except LobenchError as error:
         note = f"The plugin {declared.plugin} drew nothing: {error}"
         return [Section(id=name, title=name, note=note, kind="small", figures=())]
 
 
-def _trained_with(findings: Findings, places: Sequence[int]) -> str:
-    reading = findings.reading
-    found = [(reading.labels[place], hyperparameters(reading, place)) for place in sorted(places)]
+def _trained_with(summary: Summary, places: Sequence[int]) -> str:
+    snapshot = summary.snapshot
+    found = [(snapshot.labels[place], hyperparameters(snapshot, place)) for place in sorted(places)]
     return "; ".join(f"{label}: {text}" for label, text in found if text)
 
 
-def _profiles(findings: Findings) -> Section:
-    drawn = _drawn(findings)
+def _profiles(summary: Summary) -> Section:
+    drawn = _drawn(summary)
     taus = np.linspace(-1, 2, 121)
     figures = []
-    for metric in findings.metrics:
+    for metric in summary.metrics:
         series = [
             Series(label=label, x=taus.tolist(), y=score_profile(scores, taus).tolist(), style=style, steps=True)
             for place, label, style in drawn
-            if (scores := [list(found.values()) for found in findings.mean_score(place, metric).scores.values()])
+            if (scores := [list(found.values()) for found in summary.mean_score(place, metric).scores.values()])
         ]
         if series:
-            name = findings.metric_label(metric)
-            which = f"of {findings.over_which_cases(metric) or 'all cases'}"
+            name = summary.metric_label(metric)
+            which = f"of {summary.over_which_cases(metric) or 'all cases'}"
             figures.append(
                 Figure(
                     title=f"Score profile, {name}",
@@ -106,33 +106,33 @@ def _profiles(findings: Findings) -> Section:
                     note=f"Share of runs (seeds {which}) with a score above tau; higher is better.",
                 )
             )
-    if findings.baseline_label:
-        figures.append(_ratio_profile(findings, drawn))
+    if summary.baseline_label:
+        figures.append(_ratio_profile(summary, drawn))
     note = "Score profiles ask how often a score is reached, ratio profiles how many times longer than the fastest "
-    note += "it took." + _left_out(findings, drawn)
+    note += "it took." + _left_out(summary, drawn)
     return Section(id="profiles", title="Profiles", note=note, kind="wide", figures=tuple(figures))
 
 
-def _drawn(findings: Findings) -> list[tuple[int, str, str]]:
+def _drawn(summary: Summary) -> list[tuple[int, str, str]]:
     """Returns place, label and style of whom charts show: the shown subject, the first of its run, other methods."""
-    labels, places = findings.reading.labels, findings.reading.lineup.beside(findings.shown)
+    labels, places = summary.snapshot.labels, summary.snapshot.groups.beside(summary.shown)
     return [(place, labels[place], style) for place, style in zip(places, _MORE_STYLES, strict=False)]
 
 
-def _left_out(findings: Findings, drawn: Sequence[tuple[int, str, str]]) -> str:
-    count = len(findings.reading.lineup.beside(findings.shown))
+def _left_out(summary: Summary, drawn: Sequence[tuple[int, str, str]]) -> str:
+    count = len(summary.snapshot.groups.beside(summary.shown))
     return f" The first {len(drawn)} of {count} methods are drawn." if len(drawn) < count else ""
 
 
-def _ratio_profile(findings: Findings, drawn: Sequence[tuple[int, str, str]]) -> Figure:
-    subjects = findings.reading.subjects
+def _ratio_profile(summary: Summary, drawn: Sequence[tuple[int, str, str]]) -> Figure:
+    subjects = summary.snapshot.subjects
     # Of whom there is no curve there is no line: one at 0 would say that it was trained, and failed everywhere.
     known = [one for one in drawn if subjects[one[0]].num_seeds]
-    times = findings.times_to_tuned([place for place, _, _ in known])
+    times = summary.times_to_tuned([place for place, _, _ in known])
     taus = np.geomspace(1, 20, 100)
     rows = ratio_profile(time_ratios(times), taus)
-    names = [*((label, style) for _, label, style in known), (findings.baseline_label, "s3 dashed")]
-    shown = findings.reading.openings[findings.shown]
+    names = [*((label, style) for _, label, style in known), (summary.baseline_label, "s3 dashed")]
+    shown = summary.snapshot.openings[summary.shown]
     never = f"{shown} never reached it on {int(np.isinf(times[0]).sum())} of {counted(times.shape[1], 'case')}."
     return Figure(
         title="Ratio profile",
@@ -153,19 +153,19 @@ def _ratio_profile(findings: Findings, drawn: Sequence[tuple[int, str, str]]) ->
     )
 
 
-def _cases(findings: Findings) -> Section:
-    reading, drawn = findings.reading, _drawn(findings)[:_MOST_CURVES]
+def _cases(summary: Summary) -> Section:
+    snapshot, drawn = summary.snapshot, _drawn(summary)[:_MOST_CURVES]
     figures = tuple(
-        figure for case in range(len(reading.cases)) if (figure := _case(findings, case, drawn)) is not None
+        figure for case in range(len(snapshot.cases)) if (figure := _case(summary, case, drawn)) is not None
     )
     who = [label for _, label, _ in drawn]
-    against = f", against {findings.baseline_label}" if findings.baseline_label else ""
+    against = f", against {summary.baseline_label}" if summary.baseline_label else ""
     dashes = "; dashed: test" if _has_test(drawn) else ""
     return Section(
         id="curves",
         title="Inner training",
         note=f"Seed means of {', '.join(who[:-1])}{' and ' * (len(who) > 1)}{who[-1]}{against}{dashes}. A cross marks "
-        f"where a seed diverged: a mean has no value from there on.{_left_out(findings, drawn)}",
+        f"where a seed diverged: a mean has no value from there on.{_left_out(summary, drawn)}",
         kind="small",
         figures=figures,
     )
@@ -176,14 +176,14 @@ def _has_test(drawn: Sequence[tuple[int, str, str]]) -> bool:
     return len(drawn) <= _MOST_WITH_TEST
 
 
-def _case(findings: Findings, case: int, drawn: Sequence[tuple[int, str, str]]) -> Figure | None:
+def _case(summary: Summary, case: int, drawn: Sequence[tuple[int, str, str]]) -> Figure | None:
     """Returns the curves of a case; None where nobody who is drawn gave one."""
-    reading = findings.reading
-    metric = reading.cases[case].primary_metric
+    snapshot = summary.snapshot
+    metric = snapshot.cases[case].primary_metric
     test = "test/loss" if metric.endswith("/loss") and metric != "test/loss" and _has_test(drawn) else ""
     series = []
     for place, label, style in drawn:
-        cell = reading.cell(place, case)
+        cell = snapshot.cell(place, case)
         if cell is None or metric not in cell.final:
             continue
         for name, kind in ((metric, style), (test, f"{style} dashed")):
@@ -193,17 +193,17 @@ def _case(findings: Findings, case: int, drawn: Sequence[tuple[int, str, str]]) 
                 series.append(Series(label=f"{label}, {split}", x=cell.steps.tolist(), y=y, style=kind))
     if not series:
         return None
-    baseline = findings.baseline(case)
+    baseline = summary.baseline(case)
     if baseline is not None:
         own = baseline.curve_steps <= baseline.num_inner_steps
         for name, kind in ((metric, "s3"), (test, "s3 dashed")):
             if name in baseline.curves:
-                label = f"{findings.baseline_label}, {name.partition('/')[0]}"
+                label = f"{summary.baseline_label}, {name.partition('/')[0]}"
                 x, y = baseline.curve_steps[own].tolist(), baseline.curves[name][own].tolist()
                 series.append(Series(label=label, x=x, y=y, style=kind))
     log = is_wide(series)
     return Figure(
-        title=reading.name(case),
-        chart=inner_chart(reading.name(case), metric, series, log_y=log),
+        title=snapshot.name(case),
+        chart=inner_chart(snapshot.name(case), metric, series, log_y=log),
         note=f"{metric}{', log scale' if log else ''}.",
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lobench.analysis.comparisons.summary import Findings
+from lobench.analysis.comparisons.summary import Summary
 from lobench.core.errors import LobenchError, StoreError
 from lobench.core.wording import one_line_of
 from lobench.drawing.axes import plain
@@ -32,7 +32,7 @@ _INCHES_OF_A_LETTER, _INCHES_OF_A_LINE = 0.06, 0.1
 _PER_PAGE = 12
 
 
-def write_figures(findings: Findings, folder: Path, kind: str, figure: str | None = None) -> list[Path]:
+def write_figures(summary: Summary, folder: Path, kind: str, figure: str | None = None) -> list[Path]:
     """Writes a file for each section of the page (several where there are many cases) and returns them.
 
     Args:
@@ -41,8 +41,8 @@ def write_figures(findings: Findings, folder: Path, kind: str, figure: str | Non
     Raises:
       StoreError: nothing to draw, or the folder cannot be written. LobenchError: matplotlib is not installed.
     """
-    if not findings.reading.rows:
-        raise StoreError("the store holds no evaluation yet", where=str(findings.reading.store))
+    if not summary.snapshot.rows:
+        raise StoreError("the store holds no evaluation yet", where=str(summary.snapshot.store))
     try:
         import matplotlib as mpl
     except ImportError as error:
@@ -52,7 +52,7 @@ def write_figures(findings: Findings, folder: Path, kind: str, figure: str | Non
         folder.mkdir(parents=True, exist_ok=True)
         # Type 3 fonts, matplotlib's default, are refused by many publishers.
         with mpl.rc_context({"pdf.fonttype": 42, "font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
-            return [path for section in sections(findings, figure) for path in _write(section, folder, kind)]
+            return [path for section in sections(summary, figure) for path in _write(section, folder, kind)]
 
 
 def _write(section: Section, folder: Path, kind: str) -> list[Path]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup, escape
 
-from lobench.analysis.comparisons.summary import Findings
+from lobench.analysis.comparisons.summary import Summary
 from lobench.core.film import Film
 
 __all__ = ["FilmFigure", "films", "moving"]
@@ -26,18 +26,18 @@ class FilmFigure:
     note: str
 
 
-def films(findings: Findings) -> list[FilmFigure]:
+def films(summary: Summary) -> list[FilmFigure]:
     """Returns a film of each case and subject that has one, the first seed's, case by case; twelve at most."""
-    reading = findings.reading
+    snapshot = summary.snapshot
     found: list[FilmFigure] = []
-    for case in range(len(reading.cases)):
-        for place in range(len(reading.subjects)):
-            cell = reading.cell(place, case)
+    for case in range(len(snapshot.cases)):
+        for place in range(len(snapshot.subjects)):
+            cell = snapshot.cell(place, case)
             curves = [curves for curves, _ in cell.sources.values()] if cell is not None else []
             film = next((one.film for one in curves if one.film is not None), None)
             if film is None or len(found) == _MOST:
                 continue
-            title = f"{reading.name(case)}: {reading.openings[place]}"
+            title = f"{snapshot.name(case)}: {snapshot.openings[place]}"
             frames = np.asarray(film.frames)
             seconds = film.scene.frame_seconds * (len(frames) - 1)
             note = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from lobench.analysis.comparisons.summary import Findings
+from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.tables.accuracy_matrix import accuracy_matrix
 from lobench.report.charts.sections import Figure, Section
 
@@ -94,14 +94,14 @@ def share(value: float) -> str:
     return f"{value:.2f}".removeprefix("0")
 
 
-def accuracy_section(findings: Findings) -> Section | None:
+def accuracy_section(summary: Summary) -> Section | None:
     """Returns what each method still knows of each stream of tasks; None where no case is one."""
-    reading = findings.reading
+    snapshot = summary.snapshot
     figures = [
         figure
-        for case in range(len(reading.cases))
-        for place in range(len(reading.subjects))
-        if (figure := _figure(findings, place, case)) is not None
+        for case in range(len(snapshot.cases))
+        for place in range(len(snapshot.subjects))
+        if (figure := _figure(summary, place, case)) is not None
     ]
     note = (
         "Row i is after training on task i, column j the accuracy on task j; seed means. "
@@ -113,14 +113,14 @@ def accuracy_section(findings: Findings) -> Section | None:
     return Section(id="matrix", title="Accuracy by task", note=note, kind="small", figures=shown) if shown else None
 
 
-def _figure(findings: Findings, place: int, case: int) -> Figure | None:
-    reading = findings.reading
-    cell = reading.cell(place, case)
+def _figure(summary: Summary, place: int, case: int) -> Figure | None:
+    snapshot = summary.snapshot
+    cell = snapshot.cell(place, case)
     found = accuracy_matrix(cell) if cell is not None and cell.sources else None
     if found is None:
         return None
     split, values = found
-    title = f"{reading.name(case)}, {reading.labels[place]}"
+    title = f"{snapshot.name(case)}, {snapshot.labels[place]}"
     return Figure(
         title=title,
         chart=HeatMap(

@@ -14,7 +14,7 @@ from lobench.report.charts.sections import Figure, Section
 from lobench.report.charts.svg import STYLES, Chart, Series, number
 
 if TYPE_CHECKING:
-    from lobench.analysis.comparisons.summary import Findings
+    from lobench.analysis.comparisons.summary import Summary
 
 __all__ = ["along_runs", "side_by_side"]
 
@@ -23,25 +23,25 @@ _MOST_DOTS = 60
 _MOST_ROWS = 40
 
 
-def along_runs(findings: Findings) -> Section | None:
+def along_runs(summary: Summary) -> Section | None:
     """Returns the score of each run by outer step; None where no run has two checkpoints."""
-    runs = findings.reading.lineup.runs
+    runs = summary.snapshot.groups.runs
     if not runs:
         return None
     drawn = [[run[at] for at in evenly(len(run), max(_MAX_POINTS // len(runs), 2))] for run in runs]
-    note = f"Mean over cases and seeds, 95% interval (stratified t); {findings.scale_label}."
+    note = f"Mean over cases and seeds, 95% interval (stratified t); {summary.scale_label}."
     if (few := sum(map(len, drawn))) < (every := sum(map(len, runs))):
         note += f" {few} of {every} checkpoints are drawn, evenly spaced; the table has all."
-    figures = tuple(_along(findings, metric, drawn) for metric in findings.metrics)
+    figures = tuple(_along(summary, metric, drawn) for metric in summary.metrics)
     return Section(id="outer", title="Along the run", note=note, kind="wide", figures=figures)
 
 
-def _along(findings: Findings, metric: str, runs: Sequence[Sequence[int]]) -> Figure:
-    subjects, label = findings.reading.subjects, findings.metric_label(metric)
+def _along(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> Figure:
+    subjects, label = summary.snapshot.subjects, summary.metric_label(metric)
     by_step = are_by_step(subjects, runs)
     series = [
-        _course(findings, metric, run, by_step, name, style, has_band=len(runs) <= len(STYLES))
-        for run, (name, style) in zip(runs, _names_and_styles(findings, metric, runs), strict=True)
+        _course(summary, metric, run, by_step, name, style, has_band=len(runs) <= len(STYLES))
+        for run, (name, style) in zip(runs, _names_and_styles(summary, metric, runs), strict=True)
     ]
     if sum(map(len, runs)) > _MOST_DOTS:
         series = [replace(one, dots=False) for one in series]
@@ -49,7 +49,7 @@ def _along(findings: Findings, metric: str, runs: Sequence[Sequence[int]]) -> Fi
     means = [value for one in series for value in one.y if math.isfinite(value)]
     said = f"From {number(means[0])} to {number(means[-1])} over" if means else "No score of"
     taken = {one.style for one in series} | {"s1", "s2"}
-    levels = _levels(findings, metric, ends, [style for style in STYLES if style not in taken])
+    levels = _levels(summary, metric, ends, [style for style in STYLES if style not in taken])
     chart = Chart(
         title=f"Score on {label} by outer step",
         description=f"{said} {counted(sum(map(len, runs)), 'checkpoint')}.",
@@ -57,25 +57,25 @@ def _along(findings: Findings, metric: str, runs: Sequence[Sequence[int]]) -> Fi
         y_label="score",
         series=(*series, *levels, Series(label="1 on the scale", x=ends, y=[1.0, 1.0], style="s3 dashed")),
     )
-    return Figure(chart=chart, note=_lacking(findings, metric, [place for run in runs for place in run]))
+    return Figure(chart=chart, note=_lacking(summary, metric, [place for run in runs for place in run]))
 
 
-def _names_and_styles(findings: Findings, metric: str, runs: Sequence[Sequence[int]]) -> list[tuple[str, str]]:
+def _names_and_styles(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> list[tuple[str, str]]:
     """Returns what each run's line is called and how it is drawn; of very many runs all are alike."""
     if len(runs) == 1:
-        return [(f"score on {findings.metric_label(metric)}", "s1" if metric == "primary" else "s2")]
+        return [(f"score on {summary.metric_label(metric)}", "s1" if metric == "primary" else "s2")]
     if len(runs) > len(STYLES):
         return [("" if index else f"{counted(len(runs), 'run')}", "s1 faint") for index in range(len(runs))]
-    return list(zip(run_names(findings.reading.subjects, runs), STYLES, strict=False))
+    return list(zip(run_names(summary.snapshot.subjects, runs), STYLES, strict=False))
 
 
 def _course(
-    findings: Findings, metric: str, run: Sequence[int], by_step: bool, name: str, style: str, *, has_band: bool
+    summary: Summary, metric: str, run: Sequence[int], by_step: bool, name: str, style: str, *, has_band: bool
 ) -> Series:
-    found = [findings.mean_score(place, metric).interval for place in run]
+    found = [summary.mean_score(place, metric).interval for place in run]
     return Series(
         label=name,
-        x=[float(findings.reading.subjects[place].who.outer_step if by_step else at) for at, place in enumerate(run)],
+        x=[float(summary.snapshot.subjects[place].who.outer_step if by_step else at) for at, place in enumerate(run)],
         y=[one.mean for one in found],
         lower=[one.lower for one in found] if has_band else None,
         upper=[one.upper for one in found] if has_band else None,
@@ -84,24 +84,24 @@ def _course(
     )
 
 
-def _levels(findings: Findings, metric: str, ends: Sequence[float], styles: Sequence[str]) -> list[Series]:
+def _levels(summary: Summary, metric: str, ends: Sequence[float], styles: Sequence[str]) -> list[Series]:
     """Returns the methods that stand alone as level lines, as far as there are styles: they are at no outer step."""
-    reading = findings.reading
-    places = [place for place in reading.lineup.alone if _is_scored(findings, place, metric)]
+    snapshot = summary.snapshot
+    places = [place for place in snapshot.groups.alone if _is_scored(summary, place, metric)]
     return [
-        Series(label=reading.labels[place], x=ends, y=[mean, mean], style=f"{style} dashed")
+        Series(label=snapshot.labels[place], x=ends, y=[mean, mean], style=f"{style} dashed")
         for place, style in zip(places, styles, strict=False)
-        for mean in [findings.mean_score(place, metric).interval.mean]
+        for mean in [summary.mean_score(place, metric).interval.mean]
     ]
 
 
-def _is_scored(findings: Findings, place: int, metric: str) -> bool:
-    return not math.isnan(findings.mean_score(place, metric).interval.mean)
+def _is_scored(summary: Summary, place: int, metric: str) -> bool:
+    return not math.isnan(summary.mean_score(place, metric).interval.mean)
 
 
-def _lacking(findings: Findings, metric: str, places: Iterable[int]) -> str:
+def _lacking(summary: Summary, metric: str, places: Iterable[int]) -> str:
     """Returns what is to be said of checkpoints that lack cases, or have no point."""
-    found = [findings.mean_score(place, metric) for place in places]
+    found = [summary.mean_score(place, metric) for place in places]
     none = sum(math.isnan(one.interval.mean) for one in found)
     partial = sum(one.num_missing > 0 for one in found) - none
     parts = [f"{partial} of {len(found)} points are means over fewer than all cases."] if partial else []
@@ -109,31 +109,31 @@ def _lacking(findings: Findings, metric: str, places: Iterable[int]) -> str:
     return " ".join(parts)
 
 
-def side_by_side(findings: Findings) -> Section | None:
+def side_by_side(summary: Summary) -> Section | None:
     """Returns the mean score of each method, the best one on top; None where there are no two methods.
 
     Of a run its first and its last checkpoint stand for it.
     """
-    reading = findings.reading
-    if not reading.lineup.shows_methods:
+    snapshot = summary.snapshot
+    if not snapshot.groups.shows_methods:
         return None
-    figures = [figure for metric in findings.metrics if (figure := _ranked(findings, metric)) is not None]
-    note = f"Mean over cases and seeds, 95% interval (stratified t); {findings.scale_label}."
+    figures = [figure for metric in summary.metrics if (figure := _ranked(summary, metric)) is not None]
+    note = f"Mean over cases and seeds, 95% interval (stratified t); {summary.scale_label}."
     if not figures:
         return None
     return Section(id="scores", title="Side by side", note=note, kind="wide", figures=tuple(figures))
 
 
-def _ranked(findings: Findings, metric: str) -> Figure | None:
-    reading, label = findings.reading, findings.metric_label(metric)
-    places = reading.lineup.ends(findings.shown)
-    scored = [place for place in places if _is_scored(findings, place, metric)]
+def _ranked(summary: Summary, metric: str) -> Figure | None:
+    snapshot, label = summary.snapshot, summary.metric_label(metric)
+    places = snapshot.groups.ends(summary.shown)
+    scored = [place for place in places if _is_scored(summary, place, metric)]
     if not scored:
         return None
-    scored = sorted(scored, key=lambda place: findings.mean_score(place, metric).interval.mean)[-_MOST_ROWS:]
-    found = [findings.mean_score(place, metric).interval for place in scored]
+    scored = sorted(scored, key=lambda place: summary.mean_score(place, metric).interval.mean)[-_MOST_ROWS:]
+    found = [summary.mean_score(place, metric).interval for place in scored]
     rows = [float(row) for row in range(len(scored))]
-    names = tuple(reading.labels[place] for place in scored)
+    names = tuple(snapshot.labels[place] for place in scored)
     points = Series(label="mean score", x=[one.mean for one in found], y=rows, style="s1", dots=True, line=False)
     bars = Series(
         label="95% interval",
@@ -141,8 +141,8 @@ def _ranked(findings: Findings, metric: str) -> Figure | None:
         y=[y for row in rows for y in (row, row, row)][:-1],
         style="s1",
     )
-    notes = [_lacking_methods(findings, metric, places)]
-    if len(scored) < (known := sum(_is_scored(findings, place, metric) for place in places)):
+    notes = [_lacking_methods(summary, metric, places)]
+    if len(scored) < (known := sum(_is_scored(summary, place, metric) for place in places)):
         notes.append(f"The best {len(scored)} of {known} are drawn; the table has all.")
     return Figure(
         title=f"Score on {label}",
@@ -159,15 +159,15 @@ def _ranked(findings: Findings, metric: str) -> Figure | None:
     )
 
 
-def _lacking_methods(findings: Findings, metric: str, places: Sequence[int]) -> str:
-    labels, means = findings.reading.labels, {place: findings.mean_score(place, metric) for place in places}
+def _lacking_methods(summary: Summary, metric: str, places: Sequence[int]) -> str:
+    labels, means = summary.snapshot.labels, {place: summary.mean_score(place, metric) for place in places}
     none = [labels[place] for place in places if math.isnan(means[place].interval.mean)]
     partial = [
         f"{labels[place]} ({one.num_cases} of {one.num_cases + one.num_missing})"
         for place, one in means.items()
         if one.num_missing and one.num_cases
     ]
-    if which := findings.over_which_cases(metric):
+    if which := summary.over_which_cases(metric):
         parts = [f"Means are over {which}."]
     else:
         parts = [f"Over fewer than all cases: {', '.join(partial)}."] if partial and len(partial) < len(places) else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from lobench.analysis.store.snapshot import Reading
+from lobench.analysis.store.snapshot import Snapshot
 from lobench.report.charts.sections import Figure, Section
 from lobench.report.charts.svg import Series, inner_chart, is_wide
 
@@ -16,21 +16,21 @@ _COLOURS = 8
 _NUM_STYLES = 2 * _COLOURS  # solid, then dashed
 
 
-def task_panels(reading: Reading, places: Sequence[int]) -> Section | None:
+def task_panels(snapshot: Snapshot, places: Sequence[int]) -> Section | None:
     """Returns the panels of all cases whose tasks have several losses; None where there is none.
 
     Args:
       places: Of the subjects that are drawn, as far as there are styles.
     """
     figures, num_asked, places = [], len(places), places[:_NUM_STYLES]
-    for case, info in enumerate(reading.cases):
+    for case, info in enumerate(snapshot.cases):
         split = info.primary_metric.partition("/")[0]
-        names = {name for place in places if (cell := reading.cell(place, case)) for name in cell.final}
+        names = {name for place in places if (cell := snapshot.cell(place, case)) for name in cell.final}
         found = {(kind == "weight", int(index)): f"{kind}_task_{index}" for kind, index in _panels(names)}
         for (is_weight, _), name in sorted(found.items()):
             metric = f"train/{name}" if is_weight else f"{split}/{name}"
             if metric in names:
-                figures.append(_panel(reading, places, case, metric))
+                figures.append(_panel(snapshot, places, case, metric))
     if not figures:
         return None
     note = "Seed means; a task's loss is the mean of its losses. Where an optimizer weighs them, its weights follow."
@@ -51,17 +51,17 @@ def _panels(names: set[str]) -> list[tuple[str, str]]:
     return [(match[1], match[2]) for match in matches if match is not None]
 
 
-def _panel(reading: Reading, places: Sequence[int], case: int, metric: str) -> Figure:
+def _panel(snapshot: Snapshot, places: Sequence[int], case: int, metric: str) -> Figure:
     series = []
     for order, place in enumerate(places):
-        cell = reading.cell(place, case)
+        cell = snapshot.cell(place, case)
         if cell is None or metric not in cell.final:
             continue
         style = f"s{order % _COLOURS + 1}{' dashed' if order >= _COLOURS else ''}"
         x, y = cell.steps.tolist(), cell.curve(metric).tolist()
-        series.append(Series(label=reading.labels[place], x=x, y=y, style=style))
+        series.append(Series(label=snapshot.labels[place], x=x, y=y, style=style))
     is_log = is_wide(series) and "/loss_" in metric  # weights share a sum, and are compared on one scale
-    name = reading.name(case)
+    name = snapshot.name(case)
     return Figure(
         title=f"{name}: {metric}",
         chart=inner_chart(name, metric, series, log_y=is_log),

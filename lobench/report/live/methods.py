@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
 from lobench.analysis.comparisons.event_numbers import row_of
-from lobench.analysis.comparisons.summary import Findings
+from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.scores.mean_scores import MeanScore
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.store.snapshot import Reading
+from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.case import CaseInfo
 from lobench.core.planner import Left
 from lobench.core.subject import Subject
@@ -70,7 +70,7 @@ class Methods:
 
     Args:
       methods_of: Names of the methods that a subject is of; none: it is not counted.
-      reading_of: Returns evaluations by the methods that they are of, as a table of the store reads them; the score of
+      snapshot_of: Returns evaluations by the methods that they are of, as a table of the store reads them; the score of
         a method that is not in it is not told.
       plan_of: What `plan` is told once the cases are known; without it somebody else tells it.
       trials_of: Says how far the searches are, by the name of their method.
@@ -79,13 +79,13 @@ class Methods:
     def __init__(
         self,
         methods_of: Callable[[Subject], Iterable[str]],
-        reading_of: Callable[[Sequence[EvaluationRow]], Reading] | None = None,
+        snapshot_of: Callable[[Sequence[EvaluationRow]], Snapshot] | None = None,
         plan_of: Callable[[Sequence[CaseInfo]], _Planned] | None = None,
         *,
         trials_of: Callable[[], Mapping[str, str]] = dict,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._methods_of, self._reading_of, self._clock = methods_of, reading_of, clock
+        self._methods_of, self._snapshot_of, self._clock = methods_of, snapshot_of, clock
         self._plan_of, self._trials_of = plan_of, trials_of
         self._planned: dict[str, int] = {}
         self._rows: dict[tuple[str, str, Any], EvaluationRow] = {}  # by theta, case and block: each counts once
@@ -162,12 +162,12 @@ class Methods:
         now = self._clock()
         if len(self._rows) == self._scored_rows or (now < self._scored_until and not anew):
             return
-        if self._reading_of is not None:
-            reading = self._reading_of(list(self._rows.values()))
+        if self._snapshot_of is not None:
+            snapshot = self._snapshot_of(list(self._rows.values()))
             # One that is under way takes no case from the others: it has yet to come to it.
-            through = [place for place, name in enumerate(reading.labels) if self._is_through(name)]
-            findings = Findings(reading, Scales.of(reading.subjects, None), through)
-            self._scores = {name: findings.mean_score(place, "primary") for place, name in enumerate(reading.labels)}
+            through = [place for place, name in enumerate(snapshot.labels) if self._is_through(name)]
+            summary = Summary(snapshot, Scales.of(snapshot.subjects, None), through)
+            self._scores = {name: summary.mean_score(place, "primary") for place, name in enumerate(snapshot.labels)}
         self._scored_rows = len(self._rows)
         self._scored_until = self._clock() + (self._clock() - now) / _SHARE
 

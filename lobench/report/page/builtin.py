@@ -86,11 +86,11 @@ class ReportSink:
 
 def _write(store: str, page: str, *suites: str) -> None:
     os.nice(_NICENESS)
-    from lobench.analysis.comparisons.summary import findings_of  # imports pandas
+    from lobench.analysis.comparisons.summary import summary_of  # imports pandas
     from lobench.report.page.page import write_page
 
     try:
-        write_page(findings_of(Path(store), tuple(map(Path, suites)) or None), Path(page))
+        write_page(summary_of(Path(store), tuple(map(Path, suites)) or None), Path(page))
     except LobenchError as error:
         sys.exit(str(error))
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.comparisons.viewer_index import Curve, CurveKey, Explored, curves_of
+from lobench.analysis.comparisons.viewer_index import Curve, CurveKey, ViewerIndex, curves_of
 from lobench.analysis.store.groups import are_by_step, run_names
 from lobench.analysis.store.rerun_command import seeds_arguments, shown_by, trained_by, with_subject
-from lobench.analysis.store.snapshot import Reading
+from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.store.subjects import Cell
 from lobench.core.case import SeedBlock
 from lobench.core.wording import counted, one_line
@@ -26,7 +26,7 @@ _MOST_POINTS = 240  # of a curve that is fetched
 _HASHED = 8  # hex digits
 
 
-def explorer_data(explored: Explored, *, served: bool) -> dict[str, Any]:
+def explorer_data(viewer_index: ViewerIndex, *, served: bool) -> dict[str, Any]:
     """Returns subjects, cases, metrics, final values, and of a file the curves as far as they fit.
 
     Lists are as short as they can be, and texts that many cells share are there once: ten thousand evaluations are
@@ -35,29 +35,29 @@ def explorer_data(explored: Explored, *, served: bool) -> dict[str, Any]:
     Args:
       served: Whether a server gives the curves when they are picked.
     """
-    reading, texts = explored.reading, _Texts()
-    keys = [] if served else _embedded(explored)
-    found = curves_of(explored, keys, _num_points(explored, keys)) if keys else {}
+    snapshot, texts = viewer_index.snapshot, _Texts()
+    keys = [] if served else _embedded(viewer_index)
+    found = curves_of(viewer_index, keys, _num_points(viewer_index, keys)) if keys else {}
     held = {subject for subject, *_ in found}
-    marks, metrics = _marks(explored), {name: place for place, name in enumerate(explored.metrics)}
+    marks, metrics = _marks(viewer_index), {name: place for place, name in enumerate(viewer_index.metrics)}
     return {
         "served": served,
-        "metrics": [[name, str(explored.directions[name] or "")] for name in explored.metrics],
-        "runs": [_shown(name) for name in run_names(reading.subjects, explored.runs)],
-        "course": "outer step" if are_by_step(reading.subjects, explored.runs) else "checkpoint, in order",
+        "metrics": [[name, str(viewer_index.directions[name] or "")] for name in viewer_index.metrics],
+        "runs": [_shown(name) for name in run_names(snapshot.subjects, viewer_index.runs)],
+        "course": "outer step" if are_by_step(snapshot.subjects, viewer_index.runs) else "checkpoint, in order",
         "subjects": [
             {
                 "key": key,
-                "label": _shown(reading.labels[place]),
+                "label": _shown(snapshot.labels[place]),
                 "with": _shown(with_subject(subject.who)),
                 "curves": served or place in held,
                 **marks.get(place, {}),
             }
-            for place, (key, subject) in enumerate(zip(_keys(reading), reading.subjects, strict=True))
+            for place, (key, subject) in enumerate(zip(_keys(snapshot), snapshot.subjects, strict=True))
         ],
         "cases": [
             {
-                "name": _shown(reading.name(place)),
+                "name": _shown(snapshot.name(place)),
                 "primary": metrics.get(case.primary_metric, -1),
                 "about": f"{counted(case.num_inner_steps, 'inner step')}; headline {case.primary_metric}"
                 + (f"; {case.role}" if case.role else ""),
@@ -65,28 +65,28 @@ def explorer_data(explored: Explored, *, served: bool) -> dict[str, Any]:
                 "train": _shown(trained_by(case)),
                 "show": _shown(shown_by(case)),
             }
-            for place, case in enumerate(reading.cases)
+            for place, case in enumerate(snapshot.cases)
         ],
-        "cells": [number for row in reading.subjects for case in reading.cases
+        "cells": [number for row in snapshot.subjects for case in snapshot.cases
                   for number in _cell(row.cells.get(case.identity), texts)],
         "texts": texts.known,
-        "finals": [_numbers(explored.finals[name]) for name in explored.metrics],
-        "curves": _packed(explored, found),
+        "finals": [_numbers(viewer_index.finals[name]) for name in viewer_index.metrics],
+        "curves": _packed(viewer_index, found),
     }  # fmt: skip
 
 
-def explorer_curves(explored: Explored, keys: Iterable[CurveKey]) -> dict[str, Any]:
+def explorer_curves(viewer_index: ViewerIndex, keys: Iterable[CurveKey]) -> dict[str, Any]:
     """Returns curves that somebody has picked, as `explorer_data` has them."""
-    return _packed(explored, curves_of(explored, keys, _MOST_POINTS))
+    return _packed(viewer_index, curves_of(viewer_index, keys, _MOST_POINTS))
 
 
-def _packed(explored: Explored, found: dict[CurveKey, Curve]) -> dict[str, Any]:
+def _packed(viewer_index: ViewerIndex, found: dict[CurveKey, Curve]) -> dict[str, Any]:
     """Returns the curves by `subject,case,metric`: the place of its inner steps among `grids`, and one list a number.
 
     Of a single seed that is the mean alone.
     """
     grids: dict[tuple[int, ...], int] = {}
-    metrics = {name: place for place, name in enumerate(explored.metrics)}
+    metrics = {name: place for place, name in enumerate(viewer_index.metrics)}
     packed = {}
     for (subject, case, metric), (steps, values) in found.items():
         kept = values if np.isfinite(values[1]).any() else values[:1]
@@ -131,12 +131,12 @@ def _cell(cell: Cell | None, texts: _Texts) -> tuple[int, int, int]:
     return texts.place(about), texts.place(origin.bindings), texts.place(arguments)
 
 
-def _keys(reading: Reading) -> list[str]:
+def _keys(snapshot: Snapshot) -> list[str]:
     """Returns what names each subject in a link, whatever else the store holds by then."""
-    if reading.methods:
-        return list(reading.methods)
+    if snapshot.methods:
+        return list(snapshot.methods)
     found, seen = [], dict[str, int]()
-    for subject in reading.subjects:
+    for subject in snapshot.subjects:
         who = subject.who
         place = f"@{who.outer_step}" if who.has_theta else ""
         key = "-".join(filter(None, (who.sha256[:_HASHED], who.variant.key[:4]))) + place
@@ -145,13 +145,13 @@ def _keys(reading: Reading) -> list[str]:
     return found
 
 
-def _marks(explored: Explored) -> dict[int, dict[str, Any]]:
+def _marks(viewer_index: ViewerIndex) -> dict[int, dict[str, Any]]:
     """Returns which run a subject is of, at which outer step, and whether it is the best or the last one there."""
     found: dict[int, dict[str, Any]] = {}
-    by_step = are_by_step(explored.reading.subjects, explored.runs)
-    for number, (run, best) in enumerate(zip(explored.runs, explored.best, strict=True)):
+    by_step = are_by_step(viewer_index.snapshot.subjects, viewer_index.runs)
+    for number, (run, best) in enumerate(zip(viewer_index.runs, viewer_index.best, strict=True)):
         for order, place in enumerate(run):
-            step = explored.reading.subjects[place].who.outer_step if by_step else order
+            step = viewer_index.snapshot.subjects[place].who.outer_step if by_step else order
             found[place] = {"run": number, "step": step}
         found[run[-1]]["last"] = True
         if best is not None:
@@ -159,25 +159,25 @@ def _marks(explored: Explored) -> dict[int, dict[str, Any]]:
     return found
 
 
-def _num_points(explored: Explored, keys: Sequence[CurveKey]) -> int:
+def _num_points(viewer_index: ViewerIndex, keys: Sequence[CurveKey]) -> int:
     """Returns how many points each of these curves may have."""
-    return next((most for most in _POINTS if _size(explored, keys, most) <= _MOST_NUMBERS), _POINTS[-1])
+    return next((most for most in _POINTS if _size(viewer_index, keys, most) <= _MOST_NUMBERS), _POINTS[-1])
 
 
-def _size(explored: Explored, keys: Sequence[CurveKey], most_points: int) -> int:
-    cells = (explored.reading.cell(subject, case) for subject, case, _ in keys)
+def _size(viewer_index: ViewerIndex, keys: Sequence[CurveKey], most_points: int) -> int:
+    cells = (viewer_index.snapshot.cell(subject, case) for subject, case, _ in keys)
     return sum(
         min(len(cell.steps), most_points) * (1 if len(cell.sources) == 1 else 6) for cell in cells if cell is not None
     )
 
 
-def _embedded(explored: Explored) -> list[CurveKey]:
+def _embedded(viewer_index: ViewerIndex) -> list[CurveKey]:
     """Returns the curves that a file holds: those of the most interesting subjects, until it would be too long."""
     found: list[CurveKey] = []
     numbers = 0
-    for place in explored.by_interest():
-        keys = explored.keys_of(place)
-        numbers += _size(explored, keys, _POINTS[-1])
+    for place in viewer_index.by_interest():
+        keys = viewer_index.keys_of(place)
+        numbers += _size(viewer_index, keys, _POINTS[-1])
         if found and numbers > _MOST_NUMBERS:
             break
         found += keys

@@ -13,11 +13,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from lobench.analysis.comparisons.summary import CaseFinding, Findings
-from lobench.analysis.comparisons.viewer_index import Explored
+from lobench.analysis.comparisons.summary import CaseFinding, Summary
+from lobench.analysis.comparisons.viewer_index import ViewerIndex
 from lobench.analysis.stats.comparison import PairComparison
 from lobench.analysis.stats.speedup import Speedup
-from lobench.analysis.store.snapshot import Reading
+from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.tables.table import TableSpec
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.errors import StoreError
@@ -49,15 +49,15 @@ class _Cell:
     kind: str = ""
 
 
-def write_page(findings: Findings, output: Path, spec: TableSpec | None = None, figure: str | None = None) -> None:
+def write_page(summary: Summary, output: Path, spec: TableSpec | None = None, figure: str | None = None) -> None:
     """Writes the page, whole or not at all: it may be open in a browser."""
-    text = render_page(findings, spec, figure)
+    text = render_page(summary, spec, figure)
     with one_line_of(OSError, StoreError, "cannot write the report", where=output):
         write_whole(output, text)
 
 
 def render_page(
-    findings: Findings, spec: TableSpec | None = None, figure: str | None = None, *, version: str = ""
+    summary: Summary, spec: TableSpec | None = None, figure: str | None = None, *, version: str = ""
 ) -> str:
     """Returns the page as text.
 
@@ -68,29 +68,29 @@ def render_page(
     Raises:
       StoreError: the store holds no evaluation.
     """
-    reading = findings.reading
-    if not reading.rows:
-        raise StoreError("the store holds no evaluation yet", where=str(reading.store))
-    comparison = findings.change()
-    cases = findings.shown_cases(comparison)
+    snapshot = summary.snapshot
+    if not snapshot.rows:
+        raise StoreError("the store holds no evaluation yet", where=str(snapshot.store))
+    comparison = summary.change()
+    cases = summary.shown_cases(comparison)
     context: dict[str, Any] = {
-        "subtitle": subtitle(reading),
+        "subtitle": subtitle(snapshot),
         "version": version,
-        "explorer": _explorer(findings, version) if figure is None else "",
-        "cards": cards(findings, comparison),
-        "verdict_lines": verdict_lines(findings, comparison, cases),
-        "warnings": warnings(findings, cases),
-        "chart_sections": sections(findings, figure),
-        "films": films(findings) if figure is None else [],
-        "cases_note": _cases_note(findings, comparison),
-        **_case_table(findings, cases),
-        **_methods(findings, spec),
-        "troubles": _troubles(reading),
-        "command": f"lobench results --store {shlex.quote(str(reading.store))} --format json",
-        "data": _json(_evaluations(reading.rows)),
-        **_provenance(findings),
+        "explorer": _explorer(summary, version) if figure is None else "",
+        "cards": cards(summary, comparison),
+        "verdict_lines": verdict_lines(summary, comparison, cases),
+        "warnings": warnings(summary, cases),
+        "chart_sections": sections(summary, figure),
+        "films": films(summary) if figure is None else [],
+        "cases_note": _cases_note(summary, comparison),
+        **_case_table(summary, cases),
+        **_methods(summary, spec),
+        "troubles": _troubles(snapshot),
+        "command": f"lobench results --store {shlex.quote(str(snapshot.store))} --format json",
+        "data": _json(_evaluations(snapshot.rows)),
+        **_provenance(summary),
     }
-    return rendered("page.html", title=title(reading), served=bool(version), script="page.js", **context)
+    return rendered("page.html", title=title(snapshot), served=bool(version), script="page.js", **context)
 
 
 def waiting_page(store: Path) -> str:
@@ -98,17 +98,17 @@ def waiting_page(store: Path) -> str:
     return rendered("waiting.html", title="lobench: waiting for results", served=True, store=str(store))
 
 
-def _explorer(findings: Findings, version: str) -> Markup | str:
+def _explorer(summary: Summary, version: str) -> Markup | str:
     """Returns the explorer's data; of a served page, which fetches them, no more than that there are some."""
-    return version or _json(explorer_data(Explored(findings), served=False))
+    return version or _json(explorer_data(ViewerIndex(summary), served=False))
 
 
-def _methods(findings: Findings, spec: TableSpec | None) -> dict[str, Any]:
+def _methods(summary: Summary, spec: TableSpec | None) -> dict[str, Any]:
     """Returns the table of methods; nothing of it for the checkpoints of one run, unless a table is asked for."""
-    reading = findings.reading
-    if spec is None and not reading.lineup.shows_methods:
+    snapshot = summary.snapshot
+    if spec is None and not snapshot.groups.shows_methods:
         return {"method_panels": [], "method_legend": (), "method_bold": "", "method_notes": ()}
-    found = tabulate(findings, spec or TableSpec(rows="method"))
+    found = tabulate(summary, spec or TableSpec(rows="method"))
     return {
         "method_panels": method_panels(found),
         "method_legend": found.legend,
@@ -117,41 +117,41 @@ def _methods(findings: Findings, spec: TableSpec | None) -> dict[str, Any]:
     }
 
 
-def _cases_note(findings: Findings, comparison: PairComparison | None) -> str:
-    reading = findings.reading
-    parts = [f"{reading.openings[findings.shown]}: seed means of the final values."]
-    if findings.baseline_label:
+def _cases_note(summary: Summary, comparison: PairComparison | None) -> str:
+    snapshot = summary.snapshot
+    parts = [f"{snapshot.openings[summary.shown]}: seed means of the final values."]
+    if summary.baseline_label:
         parts.append(
-            f"Speed-up over {findings.baseline_label}: its steps to this loss over ours; against the best single "
+            f"Speed-up over {summary.baseline_label}: its steps to this loss over ours; against the best single "
             "setting, and against the envelope of all of them, a per-step oracle (smoothed over about 20 evaluations: "
             "on short budgets it lags, and the speed-up over it is flattering). A speed-up with >= is censored."
         )
     if comparison is not None:
-        parts.append(f"Change: difference of the score to {reading.labels[findings.first]}, paired by seed.")
+        parts.append(f"Change: difference of the score to {snapshot.labels[summary.first]}, paired by seed.")
     return " ".join(parts)
 
 
-def _case_table(findings: Findings, cases: Sequence[CaseFinding]) -> dict[str, Any]:
-    has_baseline = bool(findings.baseline_label)
+def _case_table(summary: Summary, cases: Sequence[CaseFinding]) -> dict[str, Any]:
+    has_baseline = bool(summary.baseline_label)
     has_effect = any(case.effect is not None for case in cases)
     names = ["case"]
-    for metric in findings.metrics:
-        label = findings.metric_label(metric)
+    for metric in summary.metrics:
+        label = summary.metric_label(metric)
         names += [label, *(["tuned"] if has_baseline else []), f"score on {label}"]
     names += ["speed-up", "speed-up, envelope"] if has_baseline else []
     names += ["change", "verdict"] if has_effect else []
     names += ["diverged", "exploded", "seeds"]
     columns = [{"name": name, "kind": "" if name in ("case", "verdict") else "num"} for name in names]
-    rows = [_case_row(findings, case, has_baseline=has_baseline, has_effect=has_effect) for case in cases]
+    rows = [_case_row(summary, case, has_baseline=has_baseline, has_effect=has_effect) for case in cases]
     return {"case_columns": columns, "case_rows": rows}
 
 
-def _case_row(findings: Findings, found: CaseFinding, *, has_baseline: bool, has_effect: bool) -> list[_Cell]:
-    reading = findings.reading
-    row = [_Cell(text=reading.name(found.case))]
-    baseline = findings.baseline(found.case)
-    for metric in findings.metrics:
-        name = findings.metric_of(found.case, metric)
+def _case_row(summary: Summary, found: CaseFinding, *, has_baseline: bool, has_effect: bool) -> list[_Cell]:
+    snapshot = summary.snapshot
+    row = [_Cell(text=snapshot.name(found.case))]
+    baseline = summary.baseline(found.case)
+    for metric in summary.metrics:
+        name = summary.metric_of(found.case, metric)
         row.append(_number_cell(found.final[name]) if name in found.final else _Cell(text="-"))
         if has_baseline:
             known = baseline is not None and name in baseline.tuned
@@ -193,21 +193,21 @@ def _value(value: float) -> str:
     return f"{value:.6g}" if math.isfinite(value) else ""
 
 
-def _troubles(reading: Reading) -> list[str]:
+def _troubles(snapshot: Snapshot) -> list[str]:
     lines = []
-    for place, case in itertools.product(range(len(reading.subjects)), range(len(reading.cases))):
-        cell = reading.cell(place, case)
+    for place, case in itertools.product(range(len(snapshot.subjects)), range(len(snapshot.cases))):
+        cell = snapshot.cell(place, case)
         if cell is None or not (cell.diverged_at or cell.troubles):
             continue
         diverged = [f"seed {seed} at inner step {step}" for seed, step in cell.diverged_at.items()]
-        where = f"{reading.labels[place]}, {reading.name(case)}"
+        where = f"{snapshot.labels[place]}, {snapshot.name(case)}"
         if diverged:
             of_all = f"{len(diverged)} of {counted(len(cell.seeds), 'seed')} diverged"
             lines.append(f"{where}: {of_all}: {', '.join(diverged)}")
         lines += [f"{where}: {outcome}: {message}" for outcome, message in cell.troubles]
-    if several := describe_programs({row.program for row in reading.rows}):
+    if several := describe_programs({row.program for row in snapshot.rows}):
         lines.insert(0, several)
-    skipped = sum(int(str(detail.get("count", 1))) for kind, detail in reading.events if kind == "skipped")
+    skipped = sum(int(str(detail.get("count", 1))) for kind, detail in snapshot.events if kind == "skipped")
     if skipped:
         lines.append(f"skipped: {counted(skipped, 'checkpoint')}, as --checkpoints says: newer ones waited")
     more = len(lines) - _MAX_TROUBLES
@@ -275,18 +275,18 @@ def _json(value: Any) -> Markup:
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
-def _provenance(findings: Findings) -> dict[str, Any]:
-    reading, baseline = findings.reading, findings.scales.baseline
-    found = [(row.case, row.curves.provenance) for row in reading.rows if row.curves is not None]
+def _provenance(summary: Summary) -> dict[str, Any]:
+    snapshot, baseline = summary.snapshot, summary.scales.baseline
+    found = [(row.case, row.curves.provenance) for row in snapshot.rows if row.curves is not None]
     revisions = {one.git_revision + (" (with local changes)" if one.git_dirty else "") for _, one in found}
     versions = {f"{name} {version}" for _, one in found for name, version in one.versions.items()}
     pairs = [
-        ("store", str(reading.store)),
+        ("store", str(snapshot.store)),
         ("git revision of the suite", ", ".join(sorted(filter(None, revisions))) or "not in git"),
         ("versions", ", ".join(sorted(versions))),
         ("devices", ", ".join(sorted(filter(None, {one.device for _, one in found})))),
         ("hosts", ", ".join(sorted(filter(None, {one.host for _, one in found})))),
-        ("inner program", "; ".join(sorted({str(row.program) for row in reading.rows}))),
+        ("inner program", "; ".join(sorted({str(row.program) for row in snapshot.rows}))),
     ]
     if origins := sorted(
         {f"{origin['file']} ({origin['sha256'][:12]})" for _, one in found if (origin := one.imported)}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, NotRequired, TypeAlias, TypedDict
 
 from lobench.analysis.comparisons.gates import GateResult, Verdict
-from lobench.analysis.comparisons.method_comparison import APART, Compared, MetricEffect
+from lobench.analysis.comparisons.method_comparison import APART, MethodComparison, MetricEffect
 from lobench.analysis.comparisons.steps_to_target import CaseSteps, StepsToTarget
 from lobench.analysis.comparisons.summary import seeds_say
 from lobench.analysis.scores.score_scale import SCORE_VERSION
@@ -106,7 +106,7 @@ ComparisonRecords: TypeAlias = list[ComparisonRecord]
 _SIGNED = "+.3f"
 
 
-def comparison_text(found: Sequence[Compared], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()) -> str:
+def comparison_text(found: Sequence[MethodComparison], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()) -> str:
     """Returns the headline of every pair, their cases, and what follows from it; `scale` says what 0 and 1 are."""
     texts = [
         "\n\n".join([_pair(pair, scale), *([_steps_text(pair, own)] if own else [])])
@@ -115,14 +115,14 @@ def comparison_text(found: Sequence[Compared], *, scale: str, steps: Sequence[Se
     return "\n\n".join(texts)
 
 
-def _pair(found: Compared, scale: str) -> str:
+def _pair(found: MethodComparison, scale: str) -> str:
     tables = [text_table(_headlines(found)), *(text_table(_cases(found, effect)) for effect in found.effects)]
     return "\n\n".join(
         ["\n".join(map(one_line, _head(found, scale))), *tables, "\n".join(map(one_line, _ending(found)))]
     )
 
 
-def comparison_html(found: Sequence[Compared], *, scale: str) -> str:
+def comparison_html(found: Sequence[MethodComparison], *, scale: str) -> str:
     """Returns what `comparison_text` says, for a notebook: the cases in the primary metric alone."""
     parts = []
     for pair in found:
@@ -132,7 +132,7 @@ def comparison_html(found: Sequence[Compared], *, scale: str) -> str:
     return "".join(parts)
 
 
-def plot_comparison(found: Sequence[Compared], ax: Axes | None = None) -> Axes:
+def plot_comparison(found: Sequence[MethodComparison], ax: Axes | None = None) -> Axes:
     """Draws the differences of the score, case by case and their mean on top, each pair in a colour.
 
     Args:
@@ -157,7 +157,7 @@ def plot_comparison(found: Sequence[Compared], ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _head(found: Compared, scale: str) -> list[str]:
+def _head(found: MethodComparison, scale: str) -> list[str]:
     return [
         f"{found.b.label}{_origin(found.b)} against {found.a.label}{_origin(found.a)}",
         f"{counted(len(found.primary.comparison.cases), 'case')}, {_seeds(found.primary)}; {_counts(found)}",
@@ -165,14 +165,14 @@ def _head(found: Compared, scale: str) -> list[str]:
     ]
 
 
-def _headlines(found: Compared) -> list[list[str]]:
+def _headlines(found: MethodComparison) -> list[list[str]]:
     """Returns the table of the metrics, its header first."""
     level, margins = 100 * (1 - found.primary.comparison.alpha), _margins(found.primary)
     header = ["", f"difference [{level:g}%]", "p", "effect", "P(better) [95%]", f"gate, {margins}"]
     return [header, *map(_headline, found.effects)]
 
 
-def _ending(found: Compared) -> list[str]:
+def _ending(found: MethodComparison) -> list[str]:
     notes = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
     return [*notes, _sentence(found)]
 
@@ -196,7 +196,7 @@ def _origin(subject: StoredSubject) -> str:
     return f" (git {revisions})" if revisions else ""
 
 
-def _counts(found: Compared) -> str:
+def _counts(found: MethodComparison) -> str:
     parts = [f"diverged: {found.a.num_diverged} of the first, {found.b.num_diverged} of the second"]
     parts.append("exploded: {} of the first, {} of the second".format(*found.num_exploded))
     if found.a.num_lost or found.b.num_lost:
@@ -220,7 +220,7 @@ def _headline(effect: MetricEffect) -> list[str]:
     ]
 
 
-def _cases(found: Compared, effect: MetricEffect) -> list[list[str]]:
+def _cases(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
     """Returns the table of the cases, its header first."""
     has_values = found.a.who.is_imported or found.b.who.is_imported  # whose readers know losses, and no scores
     header = [f"{effect.metric} by case", _short(found.a.label), _short(found.b.label)]
@@ -267,7 +267,7 @@ def _gate(verdict: Verdict, found: GateResult) -> str:
     return str(verdict)
 
 
-def _sentence(found: Compared) -> str:
+def _sentence(found: MethodComparison) -> str:
     a, b = found.a.label, found.b.label
     parts = []
     for effect in found.effects:
@@ -294,7 +294,7 @@ def _short(label: str, most: int = 24) -> str:
 
 
 def comparison_records(
-    found: Sequence[Compared], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()
+    found: Sequence[MethodComparison], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()
 ) -> ComparisonRecords:
     """Returns every pair with every number."""
     records = [_record(compared, scale) for compared in found]
@@ -303,7 +303,7 @@ def comparison_records(
     return records
 
 
-def _record(found: Compared, scale: str) -> ComparisonRecord:
+def _record(found: MethodComparison, scale: str) -> ComparisonRecord:
     return {
         "score_version": SCORE_VERSION,
         "a": _subject(found.a, found.num_exploded[0]),
@@ -316,7 +316,7 @@ def _record(found: Compared, scale: str) -> ComparisonRecord:
     }
 
 
-def _metric(found: Compared, effect: MetricEffect) -> ComparedMetric:
+def _metric(found: MethodComparison, effect: MetricEffect) -> ComparedMetric:
     gates = {row.case: row for row in effect.gate.cases}
     return {
         "difference": effect.comparison.overall,
@@ -359,7 +359,7 @@ def _subject(subject: StoredSubject, num_exploded: int) -> ComparedSubject:
     }
 
 
-def _steps_text(pair: Compared, found: Sequence[CaseSteps]) -> str:
+def _steps_text(pair: MethodComparison, found: Sequence[CaseSteps]) -> str:
     """Returns a table: mean steps of either where all its seeds got there, else the median, and the difference."""
     header = ["steps to the target", pair.a.label, pair.b.label, "B - A", "p", "note"]
     rows = []
@@ -385,7 +385,7 @@ def _steps(value: float, horizon: int) -> str:
     return f"> {horizon:,}" if math.isinf(value) else f"{value:,.5g}"
 
 
-def _steps_record(pair: Compared, found: Sequence[CaseSteps]) -> dict[str, StepsRecord]:
+def _steps_record(pair: MethodComparison, found: Sequence[CaseSteps]) -> dict[str, StepsRecord]:
     """Returns the same by case; a seed that never got there is infinite, which is printed as null."""
     return {
         pair.name(one.case): {

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from lobench.analysis.comparisons.summary import Findings
+from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.tables.table import Entry, Heading, Panel, TableSpec
 from lobench.analysis.tables.tabulate import SEARCHED_NOTE, tabulate
 from lobench.core.errors import StoreError
@@ -26,19 +26,19 @@ _ESCAPES = {
 }
 
 
-def write_latex(findings: Findings, output: Path, *, precision: int, spec: TableSpec | None = None) -> None:
+def write_latex(summary: Summary, output: Path, *, precision: int, spec: TableSpec | None = None) -> None:
     """Writes the table.
 
     Raises:
       StoreError: nothing to show, or the file cannot be written.
     """
-    text = latex_table(findings, spec, precision=precision)
+    text = latex_table(summary, spec, precision=precision)
     with one_line_of(OSError, StoreError, "cannot write the table", where=output):
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text, encoding="utf-8")
 
 
-def latex_table(findings: Findings, spec: TableSpec | None = None, *, precision: int = 3) -> str:
+def latex_table(summary: Summary, spec: TableSpec | None = None, *, precision: int = 3) -> str:
     """Returns a table of methods and cases, as `analysis.tabulate` lays it out, the tuned baseline beside the methods.
 
     A cell is the seed mean with its 95% interval, of which few are symmetric.
@@ -50,7 +50,7 @@ def latex_table(findings: Findings, spec: TableSpec | None = None, *, precision:
     Raises:
       StoreError: the store holds no evaluation. ConfigError: the file names what is not there.
     """
-    found = tabulate(findings, spec, digits=precision)
+    found = tabulate(summary, spec, digits=precision)
     bold = f"bold: {found.bold}" if found.bold else "nothing is bold"
     width = 1 + len(found.columns)
     lines = [

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from lobench.analysis.comparisons.summary import CaseFinding, Findings, seeds_say
+from lobench.analysis.comparisons.summary import CaseFinding, Summary, seeds_say
 from lobench.analysis.scores.mean_scores import MeanScore
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.comparison import Effect, MeanDifference, PairComparison
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.speedup import Speedup
-from lobench.analysis.store.snapshot import Reading
+from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.errors import StoreError
 from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
@@ -55,37 +55,37 @@ class Card:
     kind: str = ""
 
 
-def title(reading: Reading) -> str:
+def title(snapshot: Snapshot) -> str:
     """Returns what a report is about."""
-    return "lobench: " + ", ".join(sorted({case.suite for case in reading.cases}))
+    return "lobench: " + ", ".join(sorted({case.suite for case in snapshot.cases}))
 
 
-def subtitle(reading: Reading) -> str:
+def subtitle(snapshot: Snapshot) -> str:
     """Returns how much a report is about, and from when and where."""
-    last = max(row.recorded_at for row in reading.rows)
+    last = max(row.recorded_at for row in snapshot.rows)
     when = datetime.fromtimestamp(last, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    counts = ((len(reading.cases), "case"), (len(reading.rows), "evaluation"))
-    subjects = subjects_in_words(subject.who for subject in reading.subjects)
+    counts = ((len(snapshot.cases), "case"), (len(snapshot.rows), "evaluation"))
+    subjects = subjects_in_words(subject.who for subject in snapshot.subjects)
     shown = ", ".join([subjects, *(counted(count, name) for count, name in counts)])
-    return f"{shown}; last result {when}; store {reading.store}"
+    return f"{shown}; last result {when}; store {snapshot.store}"
 
 
-def verdict_text(findings: Findings) -> str:
+def verdict_text(summary: Summary) -> str:
     """Returns the verdict of the page as text, for a terminal.
 
     Raises:
       StoreError: the store holds no evaluation.
     """
-    reading = findings.reading
-    if not reading.rows:
-        raise StoreError("the store holds no evaluation yet", where=str(reading.store))
-    comparison = findings.change()
-    cases = findings.shown_cases(comparison)
+    snapshot = summary.snapshot
+    if not snapshot.rows:
+        raise StoreError("the store holds no evaluation yet", where=str(snapshot.store))
+    comparison = summary.change()
+    cases = summary.shown_cases(comparison)
     parts = [
-        [title(reading), subtitle(reading)],
-        [f"{card.label}: {card.value} ({card.note})" for card in cards(findings, comparison)],
-        verdict_lines(findings, comparison, cases),
-        [f"Note: {line}" for line in warnings(findings, cases)],
+        [title(snapshot), subtitle(snapshot)],
+        [f"{card.label}: {card.value} ({card.note})" for card in cards(summary, comparison)],
+        verdict_lines(summary, comparison, cases),
+        [f"Note: {line}" for line in warnings(summary, cases)],
     ]
     return "\n\n".join("\n".join(map(one_line, lines)) for lines in parts if lines)
 
@@ -110,32 +110,32 @@ def score_text(found: MeanScore) -> str:
     return interval_text(found.interval) + over
 
 
-def cards(findings: Findings, comparison: PairComparison | None) -> list[Card]:
+def cards(summary: Summary, comparison: PairComparison | None) -> list[Card]:
     """Returns the headline numbers: train and test side by side, the change, a gate's verdict, what diverged."""
-    found = _speedup_cards(findings) if findings.headline == "speedup" and findings.baseline_label else []
-    found += [_score_card(findings, metric) for metric in findings.metrics]
+    found = _speedup_cards(summary) if summary.headline == "speedup" and summary.baseline_label else []
+    found += [_score_card(summary, metric) for metric in summary.metrics]
     if comparison is not None:
         why = "; ".join(dict.fromkeys(filter(None, (effect.paired.note for effect in comparison.cases))))
         p_value = p_cell(comparison.p_value)
         numbers = f"difference {interval_text(comparison.overall)}, p {'' if p_value[0] == '<' else '= '}{p_value}"
         found.append(
             Card(
-                label=f"Against {findings.reading.labels[findings.first]}",
+                label=f"Against {summary.snapshot.labels[summary.first]}",
                 value=str(comparison.verdict),
                 note=why if math.isnan(comparison.p_value) else numbers,
                 kind={"better": "good", "worse": "bad"}.get(str(comparison.verdict), ""),
             )
         )
-    gates = [detail for kind, detail in findings.reading.events if kind == "gate"]
+    gates = [detail for kind, detail in summary.snapshot.events if kind == "gate"]
     if gates:
         found.append(_gate_card(gates[-1]))
-    return [*found, *_trouble_cards(findings)]
+    return [*found, *_trouble_cards(summary)]
 
 
-def _score_card(findings: Findings, metric: str) -> Card:
-    found, name = findings.mean_score(findings.shown, metric), findings.metric_label(metric)
+def _score_card(summary: Summary, metric: str) -> Card:
+    found, name = summary.mean_score(summary.shown, metric), summary.metric_label(metric)
     over = counted(found.num_cases, "case")
-    if findings.shown in findings.compared and (which := findings.over_which_cases(metric, names=False)):
+    if summary.shown in summary.compared and (which := summary.over_which_cases(metric, names=False)):
         over = which
     elif found.num_missing:
         over += f" (without a score: {found.num_missing})"
@@ -143,28 +143,28 @@ def _score_card(findings: Findings, metric: str) -> Card:
     if bounds:
         bounds = bounds.strip("()") + ", " if math.isnan(found.interval.lower) else f"95% {bounds}, "
     return Card(
-        label=f"Score on {name}, {findings.reading.labels[findings.shown]}",
+        label=f"Score on {name}, {summary.snapshot.labels[summary.shown]}",
         value="n/a" if math.isnan(found.interval.mean) else f"{found.interval.mean:.3f}",
         note=bounds + over,
     )
 
 
-def _speedup_cards(findings: Findings) -> list[Card]:
+def _speedup_cards(summary: Summary) -> list[Card]:
     """VeLO's headline, and the interquartile mean of the score."""
-    label = findings.reading.labels[findings.shown]
-    speedups, num_cases, num_censored = findings.speedups()
+    label = summary.snapshot.labels[summary.shown]
+    speedups, num_cases, num_censored = summary.speedups()
     bounds = f"; bounds: {counted(num_censored, 'seed')}" if num_censored else ""
-    middle = findings.interquartile_mean(findings.shown, "primary")
+    middle = summary.interquartile_mean(summary.shown, "primary")
     return [
         Card(
-            label=f"Speed-up over the envelope of {findings.baseline_label}, {label}",
+            label=f"Speed-up over the envelope of {summary.baseline_label}, {label}",
             value=f"{number(speedups.mean)}x" if num_cases else "n/a",
             note=f"{_bounds(speedups)}interquartile mean of {counted(num_cases, 'case')} and their seeds{bounds}",
         ),
         Card(
             label=f"Interquartile mean of the score, {label}",
             value="n/a" if math.isnan(middle.mean) else f"{middle.mean:.3f}",
-            note=f"{_bounds(middle)}{findings.metric_label('primary')}",
+            note=f"{_bounds(middle)}{summary.metric_label('primary')}",
         ),
     ]
 
@@ -186,12 +186,12 @@ def _gate_card(event: Mapping[str, Any]) -> Card:
     )
 
 
-def _trouble_cards(findings: Findings) -> list[Card]:
+def _trouble_cards(summary: Summary) -> list[Card]:
     """What diverged or exploded; and, where there are some, evaluations that did not pass: each is red for its own."""
-    reading = findings.reading
-    diverged = sum(subject.num_diverged for subject in reading.subjects)
-    exploded = findings.scales.num_exploded(*(cell for one in reading.subjects for cell in one.cells.values()))
-    seeds = sum(subject.num_seeds for subject in reading.subjects)
+    snapshot = summary.snapshot
+    diverged = sum(subject.num_diverged for subject in snapshot.subjects)
+    exploded = summary.scales.num_exploded(*(cell for one in snapshot.subjects for cell in one.cells.values()))
+    seeds = sum(subject.num_seeds for subject in snapshot.subjects)
     found = [
         Card(
             label="Diverged or exploded seeds",
@@ -200,9 +200,9 @@ def _trouble_cards(findings: Findings) -> list[Card]:
             kind="bad" if diverged or exploded else "good" if seeds else "",
         )
     ]
-    outcomes = Counter(row.outcome for row in reading.rows)
+    outcomes = Counter(row.outcome for row in snapshot.rows)
     passed = outcomes.pop(Outcome.PASSED, 0)
-    return [*found, _outcomes_card(outcomes, len(reading.rows))] if passed < len(reading.rows) else found
+    return [*found, _outcomes_card(outcomes, len(snapshot.rows))] if passed < len(snapshot.rows) else found
 
 
 def _outcomes_card(outcomes: Mapping[Outcome, int], count: int) -> Card:
@@ -214,13 +214,13 @@ def _outcomes_card(outcomes: Mapping[Outcome, int], count: int) -> Card:
     )
 
 
-def verdict_lines(findings: Findings, comparison: PairComparison | None, cases: Sequence[CaseFinding]) -> list[str]:
+def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Sequence[CaseFinding]) -> list[str]:
     """Returns what the headline numbers mean, a sentence each."""
-    reading = findings.reading
-    shown = reading.openings[findings.shown]
-    lines = [f"On the scale {findings.scale_label}; clipped to [-1, 2], a diverged seed counts as -1."]
-    for metric in findings.metrics:
-        found, name, label = findings.against_tuned(metric), findings.metric_label(metric), findings.baseline_label
+    snapshot = summary.snapshot
+    shown = snapshot.openings[summary.shown]
+    lines = [f"On the scale {summary.scale_label}; clipped to [-1, 2], a diverged seed counts as -1."]
+    for metric in summary.metrics:
+        found, name, label = summary.against_tuned(metric), summary.metric_label(metric), summary.baseline_label
         if not label or not (found.num_cases or found.num_undecided):
             continue
         gap = found.difference
@@ -228,21 +228,19 @@ def verdict_lines(findings: Findings, comparison: PairComparison | None, cases: 
         text = f"{shown} is {side} {label} on {name}: difference on common seeds {interval_text(gap)}"
         few = f"; undecided on {counted(found.num_undecided, 'case')}: fewer than two common seeds, or no scale"
         lines.append(text + (few if found.num_undecided else "") + ".")
-    for metric in findings.metrics:
-        roles = findings.scores_by_role(metric).items()
+    for metric in summary.metrics:
+        roles = summary.scores_by_role(metric).items()
         parts = [f"{_ROLES[role]} ({counted(count, 'case')}) {interval_text(mean)}" for role, (mean, count) in roles]
         if parts:
-            lines.append(
-                f"{shown}'s score on {findings.metric_label(metric)} by the role of cases: {'; '.join(parts)}."
-            )
-    for metric in findings.metrics:
-        middle = findings.interquartile_mean(findings.shown, metric)
+            lines.append(f"{shown}'s score on {summary.metric_label(metric)} by the role of cases: {'; '.join(parts)}.")
+    for metric in summary.metrics:
+        middle = summary.interquartile_mean(summary.shown, metric)
         if not math.isnan(middle.lower):
             lines.append(
-                f"The interquartile mean over its runs on {findings.metric_label(metric)}: {interval_text(middle)}."
+                f"The interquartile mean over its runs on {summary.metric_label(metric)}: {interval_text(middle)}."
             )
     if comparison is not None:
-        before = reading.labels[findings.first]
+        before = snapshot.labels[summary.first]
         verdicts = Counter(str(effect.verdict) for effect in comparison.cases)
         lines.append(
             f"Against {before}, case by case (Holm, level {comparison.alpha:g}): {verdicts['better']} better, "
@@ -250,15 +248,15 @@ def verdict_lines(findings: Findings, comparison: PairComparison | None, cases: 
             + (f", {verdicts['mixed']} better in one and worse in the other" if verdicts["mixed"] else "")
             + "."
         )
-        if (count := len(reading.lineup.run_of(findings.shown))) > 2:
+        if (count := len(snapshot.groups.run_of(summary.shown))) > 2:
             lines.append(f"It is one of {count} checkpoints of its run: {MANY_LOOKS}.")
-        if says := seeds_say(comparison, findings.improvement()):
+        if says := seeds_say(comparison, summary.improvement()):
             words = {"better": "better on the score", "worse": "worse on the score"}
             head = words.get(str(comparison.verdict), "no difference of the score is shown")
             lines.append(f"Against {before}: {head}; {says}.")
-    if findings.baseline_label:
+    if summary.baseline_label:
         spans = [f"over {form} {_span(found)}" for form, found in _speedups(cases) if found]
-        lines.append(f"{shown}'s speed-up over {findings.baseline_label}: {'; '.join(spans) or 'on no case'}.")
+        lines.append(f"{shown}'s speed-up over {summary.baseline_label}: {'; '.join(spans) or 'on no case'}.")
     return lines
 
 
@@ -287,21 +285,21 @@ def _span(found: Sequence[Speedup]) -> str:
     return middle + censored + (f", diverged on {diverged}" if diverged else "")
 
 
-def warnings(findings: Findings, cases: Sequence[CaseFinding]) -> list[str]:
+def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
     """Returns what limits the numbers: stale or missing baselines, censored speed-ups, cases without results."""
-    reading = findings.reading
+    snapshot = summary.snapshot
     lines = [
         f"{name} was changed: {count} evaluation{'s' * (count != 1)} of it as it was before are in no number and no "
         "chart here, and in the table of evaluations."
-        for name, count in reading.changed
+        for name, count in snapshot.changed
     ]
-    lines += findings.scales.problem_lines()
-    lines += [f"No score on {name}, and no bold: {how_to_declare(name)}." for name in findings.scales.undeclared()]
-    lines += findings.scales.notes()
+    lines += summary.scales.problem_lines()
+    lines += [f"No score on {name}, and no bold: {how_to_declare(name)}." for name in summary.scales.undeclared()]
+    lines += summary.scales.notes()
     for form, found in _speedups(cases):
         censored = sum(one.censored for one in found)
         if censored > _MANY_CENSORED * len(found):
-            tuned = findings.scales.tuned.values()
+            tuned = summary.scales.tuned.values()
             factor = max(baseline.horizon_factor for baseline in tuned)
             is_all = all(one.ends_with_budget for one in tuned)  # nothing is trained beyond it
             further = "" if is_all else "; a larger --horizon-factor would measure them"
@@ -310,10 +308,10 @@ def warnings(findings: Findings, cases: Sequence[CaseFinding]) -> list[str]:
                 f"baseline, run for {factor} times the budget, never was as low. Those numbers are lower "
                 f"bounds{further}."
             )
-    places = range(len(reading.cases))
-    missing = [reading.name(case) for case in places if reading.cell(findings.shown, case) is None]
+    places = range(len(snapshot.cases))
+    missing = [snapshot.name(case) for case in places if snapshot.cell(summary.shown, case) is None]
     if missing:
-        lines.append(f"{reading.labels[findings.shown]} was not evaluated on {', '.join(missing)}.")
-    if findings.scales.baseline is None:
+        lines.append(f"{snapshot.labels[summary.shown]} was not evaluated on {', '.join(missing)}.")
+    if summary.scales.baseline is None:
         lines.append("No baseline was found; `lobench baseline SUITE` makes one, and --baseline SUITE names it.")
     return lines

@@ -121,10 +121,10 @@ def ranked_run(store: Path, suites: Sequence[str], metric: str) -> tuple[str | N
     Raises:
       UsageError: nobody has the metric. UnknownDirection: nobody declares which way it is better.
     """
-    reading = read_store(store)
-    subjects = [subject for subject in reading.subjects if subject.who.has_theta]
+    snapshot = read_store(store)
+    subjects = [subject for subject in snapshot.subjects if subject.who.has_theta]
     found = _metric(metric, subjects, store)
-    scales = Scales.of(reading.subjects, [Path(suite) for suite in suites])
+    scales = Scales.of(snapshot.subjects, [Path(suite) for suite in suites])
     for name in scales.undeclared(found):
         raise UnknownDirection(name, where=str(store))
     return found, scales, rank(subjects, found, scales)

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, TypedDict
 
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import SCORE_VERSION
-from lobench.analysis.store.snapshot import Reading
+from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.store.subjects import Cell
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
@@ -195,8 +195,8 @@ def probed(
       UnknownDirection: nobody declares which way the metric is better.
       LobenchError: several cases have the name; nobody has the metric; no checkpoint was ever better than untrained.
     """
-    reading = Reading.of(store, rows)
-    cases = [case for case in reading.cases if names & {*case.names}]
+    snapshot = Snapshot.of(store, rows)
+    cases = [case for case in snapshot.cases if names & {*case.names}]
     if len(cases) > 1:
         raise LobenchError(
             f"several cases are called {min(names, key=len)}",
@@ -214,9 +214,9 @@ def probed(
     places: dict[str, list[int]] = {}
     for place, checkpoint in enumerate(checkpoints):
         places.setdefault(checkpoint.sha256, []).append(place)
-    scales = Scales.of(reading.subjects, suites)
+    scales = Scales.of(snapshot.subjects, suites)
     cells: dict[str, Cell] = {}
-    for subject in reading.subjects:
+    for subject in snapshot.subjects:
         if not subject.is_optimizer and optimizer in subject.optimizer_hashes and case.identity in subject.cells:
             cells[subject.checkpoint.sha256] = subject.cells[case.identity]
     measured = metric or case.primary_metric

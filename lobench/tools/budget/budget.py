@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from lobench.analysis.comparisons.summary import findings_of
+from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.stats.expected_best import expected_best
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.store.methods import read_methods
-from lobench.analysis.store.search_history import courses_of, edges_of
+from lobench.analysis.store.search_history import edges_of, histories_of
 from lobench.core.errors import StoreError
 
 __all__ = ["Budgets", "Lead", "SearchBudget", "budgets_of"]
@@ -73,15 +73,15 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
     Raises:
       StoreError: there is no store, or no trial of a search has a fitness. UsageError: no such experiment.
     """
-    reading = read_methods(store, experiment)
-    findings = findings_of(store, reading=reading)
-    labels = dict(zip(reading.methods, reading.labels, strict=False))
+    snapshot = read_methods(store, experiment)
+    summary = summary_of(store, snapshot=snapshot)
+    labels = dict(zip(snapshot.methods, snapshot.labels, strict=False))
     found = []
-    for course in courses_of(reading.trials, labels):
+    for course in histories_of(snapshot.trials, labels):
         if not course.numbers or course.best[-1] is None:
             continue
-        place = reading.methods.index(course.method) if course.method in reading.methods else None
-        search = reading.search(place) if place is not None else None
+        place = snapshot.methods.index(course.method) if course.method in snapshot.methods else None
+        search = snapshot.search(place) if place is not None else None
         is_fresh = search is not None and search.is_fresh
         found.append(
             SearchBudget(
@@ -89,7 +89,7 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
                 num_failed=course.num_failed,
                 parameters=tuple(axis.path for axis in course.parameters),
                 expected_best=tuple(expected_best(course.fitness.values)),
-                fresh=findings.mean_score(place, "primary").interval if is_fresh and place is not None else Interval(),
+                fresh=summary.mean_score(place, "primary").interval if is_fresh and place is not None else Interval(),
                 edges=tuple(edges_of(course)),
             )
         )

@@ -17,7 +17,7 @@ from lobench.tools.curve_import.formats.kinds import kind_of, kinds, sha256_of
 from lobench.tools.curve_import.points import Asked, CurveRun, Points, metric_name
 from lobench.tools.curve_import.spill import Spill
 
-__all__ = ["UNSAID", "CurveFile", "Gathered", "sources_of"]
+__all__ = ["UNSAID", "CollectedCurves", "CurveFile", "sources_of"]
 
 _LOOKED_AT = 200  # parts of a file
 UNSAID = "task"  # the case of what says none
@@ -87,7 +87,7 @@ def _check_roles(source: CurveFile, columns: Mapping[str, str], settings: Import
             )
 
 
-class Gathered:
+class CollectedCurves:
     """The points of all sources, and what their files say beside them. A context manager: they lie on disk."""
 
     def __init__(self, sources: Sequence[CurveFile], settings: ImportSettings) -> None:
@@ -127,7 +127,7 @@ class Gathered:
         self.of_runs: dict[CurveRun, list[CurveFile]] = {}
         self._seen: set[str] = set()
 
-    def __enter__(self) -> Gathered:
+    def __enter__(self) -> CollectedCurves:
         try:
             for source in self.sources:
                 for points in kinds()[source.kind].read(source.path, self.asked, self.notes):

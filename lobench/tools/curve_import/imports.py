@@ -32,7 +32,7 @@ from lobench.engine.store.imports import (
 )
 from lobench.engine.store.ledger import Ledger
 from lobench.tools.curve_import.evaluations import SUITE, OwnCases, curves_of, new_case, seeds_of
-from lobench.tools.curve_import.gathered import UNSAID, CurveFile, Gathered, sources_of
+from lobench.tools.curve_import.gathered import UNSAID, CollectedCurves, CurveFile, sources_of
 from lobench.tools.curve_import.points import CurveRun
 
 __all__ = ["ImportRecord", "Imported", "import_curves", "import_into", "refuse_unfit"]
@@ -120,12 +120,12 @@ def import_curves(
     sources = sources_of(files, settings.kind)
     with (
         _removed_if_new(folder),
-        Gathered(sources, settings) as gathered,
+        CollectedCurves(sources, settings) as collected,
         Ledger.open(folder, name="import") as ledger,
     ):
-        for note in gathered.notes:
+        for note in collected.notes:
             say(note)
-        return import_into(ledger, gathered, settings)
+        return import_into(ledger, collected, settings)
 
 
 @contextlib.contextmanager
@@ -142,7 +142,7 @@ def _removed_if_new(store: Path) -> Iterator[None]:
 
 def import_into(
     ledger: Ledger,
-    gathered: Gathered,
+    collected: CollectedCurves,
     settings: ImportSettings,
     *,
     own_cases: Sequence[CaseInfo] = (),
@@ -158,10 +158,10 @@ def import_into(
     Raises:
       UsageError: see `import_curves`.
     """
-    spill, notes = gathered.spill, list(gathered.notes)
-    files = [_file(source, settings) for source in gathered.sources]
+    spill, notes = collected.spill, list(collected.notes)
+    files = [_file(source, settings) for source in collected.sources]
     before = imported_files(ledger)
-    cases = _cases(ledger, gathered, own_cases, notes)
+    cases = _cases(ledger, collected, own_cases, notes)
     until = _until(settings.until_step, spill.runs)
     called = {run.method: run.method if names is None else names.get(run.method, "") for run in spill.runs}
     written = _Written()
@@ -174,7 +174,7 @@ def import_into(
             sight(ledger, Subject.of_imported(name))
         seeds = seeds_of(
             spill.runs,
-            are_draws=bool(gathered.draws),
+            are_draws=bool(collected.draws),
             known=lambda run: run_seeds(ledger, Subject.of_imported(called[run.method]), cases[run.case][0]),
         )
         for run, metrics in spill.curves():
@@ -187,8 +187,8 @@ def import_into(
                 case,
                 seed=seeds[run],
                 until=until.get(run.method, case.num_inner_steps if is_own else None),
-                provenance=_provenance(gathered.of_runs[run], gathered.draws),
-                directions=gathered.directions,
+                provenance=_provenance(collected.of_runs[run], collected.draws),
+                directions=collected.directions,
                 until_option=until_option,
             )
             if is_own and curves.eval_steps[-1] != case.num_inner_steps:
@@ -203,7 +203,7 @@ def import_into(
                 record_file(ledger, file, num_new=written.added.new)
     return Imported(
         store=ledger.store,
-        kinds=tuple(dict.fromkeys(source.kind for source in gathered.sources)),
+        kinds=tuple(dict.fromkeys(source.kind for source in collected.sources)),
         methods=tuple(dict.fromkeys(method for method, _ in written.ends)),
         cases=tuple(dict.fromkeys(case for _, case in written.ends)),
         num_points=spill.num_points,
@@ -216,16 +216,21 @@ def import_into(
 
 
 def refuse_unfit(
-    gathered: Gathered, settings: ImportSettings, *, method: str, own_cases: Sequence[CaseInfo], until_option: str
+    collected: CollectedCurves,
+    settings: ImportSettings,
+    *,
+    method: str,
+    own_cases: Sequence[CaseInfo],
+    until_option: str,
 ) -> None:
     """Looks, before anything is trained, at whether a method's curves can stand beside what lobench trains.
 
     Raises:
       UsageError: as `import_into` would.
     """
-    until, own = _until(settings.until_step, gathered.spill.runs), OwnCases(cases=own_cases)
-    for run, metrics in gathered.spill.curves():
-        case = _trained(run.case, gathered, own, own_cases)
+    until, own = _until(settings.until_step, collected.spill.runs), OwnCases(cases=own_cases)
+    for run, metrics in collected.spill.curves():
+        case = _trained(run.case, collected, own, own_cases)
         if run.method == method and case is not None:
             curves_of(
                 run,
@@ -233,8 +238,8 @@ def refuse_unfit(
                 case,
                 seed=0,
                 until=until.get(run.method, case.num_inner_steps),
-                provenance=_provenance(gathered.of_runs[run], gathered.draws),
-                directions=gathered.directions,
+                provenance=_provenance(collected.of_runs[run], collected.draws),
+                directions=collected.directions,
                 until_option=until_option,
             )
 
@@ -303,32 +308,32 @@ def _until(texts: Sequence[str], runs: Sequence[CurveRun]) -> dict[str, int]:
 
 
 def _cases(
-    ledger: Ledger, gathered: Gathered, own_cases: Sequence[CaseInfo], notes: list[str]
+    ledger: Ledger, collected: CollectedCurves, own_cases: Sequence[CaseInfo], notes: list[str]
 ) -> dict[str, tuple[CaseInfo, bool]]:
     """Returns the case of each name that the files have, and whether it is one that lobench trains."""
     stored = known_cases(ledger)
     own = OwnCases(cases=[*(case for case, is_imported in stored if not is_imported), *own_cases])
     imported = {f"{case.suite}/{case.name}": case for case, is_imported in stored if is_imported}
     found: dict[str, tuple[CaseInfo, bool]] = {}
-    for name in dict.fromkeys(run.case for run in gathered.spill.runs):
-        hinted = gathered.cases.get(name)
-        if (known := _trained(name, gathered, own, own_cases)) is not None:
+    for name in dict.fromkeys(run.case for run in collected.spill.runs):
+        hinted = collected.cases.get(name)
+        if (known := _trained(name, collected, own, own_cases)) is not None:
             if hinted is None:
                 notes.append(f"case {name!r} is {known.suite}/{known.name}, which lobench trains")
             found[name] = (dataclasses.replace(known, optimizer_hash=""), hinted is None)
             continue
         case = (
-            hinted or imported.get(name) or imported.get(f"{SUITE}/{name}") or new_case(name, _primary(name, gathered))
+            hinted or imported.get(name) or imported.get(f"{SUITE}/{name}") or new_case(name, _primary(name, collected))
         )
-        last = max(case.num_inner_steps, gathered.spill.last_step(name))
+        last = max(case.num_inner_steps, collected.spill.last_step(name))
         found[name] = (dataclasses.replace(case, num_inner_steps=last), False)
-        _check_direction(case, gathered)
+        _check_direction(case, collected)
     return found
 
 
-def _trained(name: str, gathered: Gathered, own: OwnCases, own_cases: Sequence[CaseInfo]) -> CaseInfo | None:
+def _trained(name: str, collected: CollectedCurves, own: OwnCases, own_cases: Sequence[CaseInfo]) -> CaseInfo | None:
     """Returns the case of files that lobench trains, by its name there; None where it is none of these."""
-    hinted = gathered.cases.get(name)
+    hinted = collected.cases.get(name)
     if hinted is not None:
         return next((case for case in own.cases if case.identity == hinted.identity), None)
     # Where an experiment has one case, a file need not say which it is.
@@ -336,25 +341,25 @@ def _trained(name: str, gathered: Gathered, own: OwnCases, own_cases: Sequence[C
     return own.named(name) or only
 
 
-def _primary(case: str, gathered: Gathered) -> str:
+def _primary(case: str, collected: CollectedCurves) -> str:
     """Returns the primary metric of a new case: the first that was asked for, or the only one."""
-    there = gathered.spill.metrics_of(case)
-    asked = [name for name in gathered.asked.metrics.values() if name in there]
+    there = collected.spill.metrics_of(case)
+    asked = [name for name in collected.asked.metrics.values() if name in there]
     if not asked and len(there) > 1:
         raise UsageError(
             f"case {case!r} has several metrics, and none is said to be the primary one",
-            where=str(gathered.sources[0].path),
+            where=str(collected.sources[0].path),
             got=", ".join(there),
             next_step=f"--metric {there[0]} takes that; the first one of several is the primary one",
         )
     return (asked or list(there))[0]
 
 
-def _check_direction(case: CaseInfo, gathered: Gathered) -> None:
-    if direction_of(case.primary_metric, gathered.directions) is None:
+def _check_direction(case: CaseInfo, collected: CollectedCurves) -> None:
+    if direction_of(case.primary_metric, collected.directions) is None:
         name = case.primary_metric
         raise UsageError(
             f"nobody has said which way {name} is better",
-            where=str(gathered.sources[0].path),
+            where=str(collected.sources[0].path),
             next_step=f"--maximize {name}, or --minimize {name}",
         )

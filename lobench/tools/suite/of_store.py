@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lobench.analysis.comparisons.summary import Findings, findings_of
+from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.analysis.scores.baseline_file import Baseline, find_baselines
 from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.scores.scales import seed_scores
@@ -38,24 +38,24 @@ def worth_of_store(
     Raises:
       StoreError: there is no store, or too little in it. UsageError: no such experiment.
     """
-    findings = findings_of(store, baselines or None, reading=read_methods(store, experiment, every=every))
-    reading = findings.reading
-    own = {place: mean_score(subject, None, findings.scales).scores for place, subject in enumerate(reading.subjects)}
+    summary = summary_of(store, baselines or None, snapshot=read_methods(store, experiment, every=every))
+    snapshot = summary.snapshot
+    own = {place: mean_score(subject, None, summary.scales).scores for place, subject in enumerate(snapshot.subjects)}
     known = set().union(*own.values())
-    scored = [case for case, info in enumerate(reading.cases) if info.identity in known]
-    left_out = {reading.name(case): "has no scale" for case in range(len(reading.cases)) if case not in scored}
+    scored = [case for case, info in enumerate(snapshot.cases) if info.identity in known]
+    left_out = {snapshot.name(case): "has no scale" for case in range(len(snapshot.cases)) if case not in scored}
     places = []
     for place, scores in own.items():
-        missing = [reading.name(case) for case in scored if reading.cases[case].identity not in scores]
+        missing = [snapshot.name(case) for case in scored if snapshot.cases[case].identity not in scores]
         if missing:
-            left_out[reading.labels[place]] = f"has no score on {', '.join(missing)}"
+            left_out[snapshot.labels[place]] = f"has no score on {', '.join(missing)}"
         else:
             places.append(place)
     return suite_worth(
-        [[own[place][reading.cases[case].identity] for case in scored] for place in places],
-        methods=[reading.labels[place] for place in places],
-        cases=[reading.name(case) for case in scored],
-        seconds=[_seconds(findings, places, case) for case in scored],
+        [[own[place][snapshot.cases[case].identity] for case in scored] for place in places],
+        methods=[snapshot.labels[place] for place in places],
+        cases=[snapshot.name(case) for case in scored],
+        seconds=[_seconds(summary, places, case) for case in scored],
         keep=keep,
         difference=difference,
         left_out=left_out,
@@ -109,11 +109,11 @@ def baseline_scores(suite: Path) -> tuple[list[list[dict[int, float]]], list[str
     return scores, [file.stem for file in files], [name.partition(":")[2] or name for name in cases]
 
 
-def _seconds(findings: Findings, places: Sequence[int], case: int) -> float:
+def _seconds(summary: Summary, places: Sequence[int], case: int) -> float:
     """Returns the seconds that one seed takes, without compiling: the median over methods; NaN of imports."""
     found = []
     for place in places:
-        cell = findings.reading.cell(place, case)
+        cell = summary.snapshot.cell(place, case)
         curves = {id(one): one for one, _ in cell.sources.values()}.values() if cell is not None else ()
         if num_seeds := sum(len(one.seeds) for one in curves):
             found.append(sum(one.wall_seconds for one in curves) / num_seeds)

@@ -18,10 +18,10 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lobench.analysis.comparisons.viewer_index import CurveKey, Explored
+from lobench.analysis.comparisons.viewer_index import CurveKey, ViewerIndex
 from lobench.report.page.explorer import explorer_curves
 from lobench.report.page.templates import page_part
-from lobench.tools.viewer.page_cache import Viewed
+from lobench.tools.viewer.page_cache import PageCache
 
 __all__ = ["make_app"]
 
@@ -39,7 +39,7 @@ _HEADERS = {
 }
 
 
-def make_app(viewed: Viewed, *, hosts: frozenset[str], token: str, cookie: str) -> ASGIApp:
+def make_app(page_cache: PageCache, *, hosts: frozenset[str], token: str, cookie: str) -> ASGIApp:
     """Returns what a server runs.
 
     Args:
@@ -48,40 +48,40 @@ def make_app(viewed: Viewed, *, hosts: frozenset[str], token: str, cookie: str) 
       cookie: The name of the one that holds it.
     """
     routes = [
-        Route("/", lambda request: _page(viewed, request)),
-        Route("/data.json", lambda request: _data(viewed, request)),
-        Route("/curves.json", lambda request: _curves(viewed, request)),
+        Route("/", lambda request: _page(page_cache, request)),
+        Route("/data.json", lambda request: _data(page_cache, request)),
+        Route("/curves.json", lambda request: _curves(page_cache, request)),
         *(Route(f"/{name}", _part(name, kind)) for name, kind in _PARTS.items()),
     ]
     app = Starlette(routes=routes, middleware=[Middleware(GZipMiddleware, minimum_size=2000, compresslevel=1)])
     return _Guard(app, hosts=hosts, token=token, cookie=cookie)
 
 
-def _page(viewed: Viewed, request: Request) -> Response:
-    page, _ = viewed.look()
+def _page(page_cache: PageCache, request: Request) -> Response:
+    page, _ = page_cache.look()
     return _tagged(request, page.html, "text/html")
 
 
-def _data(viewed: Viewed, request: Request) -> Response:
+def _data(page_cache: PageCache, request: Request) -> Response:
     """What the page asks for every two seconds: nearly always the answer is that nothing is new."""
-    page, problem = viewed.look()
+    page, problem = page_cache.look()
     head = json.dumps({"version": page.version, "problem": problem})
     return _tagged(request, f'{head[:-1]}, "explorer": {page.data}}}'.encode(), "application/json")
 
 
-def _curves(viewed: Viewed, request: Request) -> Response:
-    page, _ = viewed.look()
-    if page.explored is None or request.query_params.get("version") != page.version:
+def _curves(page_cache: PageCache, request: Request) -> Response:
+    page, _ = page_cache.look()
+    if page.viewer_index is None or request.query_params.get("version") != page.version:
         return PlainTextResponse("there are newer results: fetch data.json", HTTPStatus.CONFLICT)
     try:
-        keys = [_key(text, page.explored) for text in request.query_params.get("keys", "").split(";") if text]
+        keys = [_key(text, page.viewer_index) for text in request.query_params.get("keys", "").split(";") if text]
     except (ValueError, IndexError):
         return PlainTextResponse("keys: SUBJECT,CASE,METRIC;..., by their places", HTTPStatus.BAD_REQUEST)
-    body = json.dumps(explorer_curves(page.explored, keys[:_MOST_KEYS]), allow_nan=False, separators=(",", ":"))
+    body = json.dumps(explorer_curves(page.viewer_index, keys[:_MOST_KEYS]), allow_nan=False, separators=(",", ":"))
     return Response(body, media_type="application/json")
 
 
-def _key(text: str, explored: Explored) -> CurveKey:
+def _key(text: str, viewer_index: ViewerIndex) -> CurveKey:
     """Reads `3,0,1`.
 
     Raises:
@@ -90,10 +90,10 @@ def _key(text: str, explored: Explored) -> CurveKey:
     subject, case, metric = map(int, text.split(","))
     if min(subject, case, metric) < 0:
         raise IndexError(text)
-    reading = explored.reading
-    if subject >= len(reading.subjects) or case >= len(reading.cases):
+    snapshot = viewer_index.snapshot
+    if subject >= len(snapshot.subjects) or case >= len(snapshot.cases):
         raise IndexError(text)
-    return subject, case, explored.metrics[metric]
+    return subject, case, viewer_index.metrics[metric]
 
 
 def _part(name: str, kind: str) -> Callable[[Request], Response]:

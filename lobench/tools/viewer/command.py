@@ -47,7 +47,7 @@ def view(store: Path, opens: bool, kind: str, **options: object) -> None:
     """
     from lobench.core.wording import one_line
     from lobench.tools.viewer.server import Served
-    from lobench.tools.viewer.server import view as viewed
+    from lobench.tools.viewer.server import view as page_cache
 
     def on_ready(served: Served) -> None:
         click.echo(f"{one_line(str(store))}: {served.address}  (Ctrl-C ends it)")
@@ -56,4 +56,4 @@ def view(store: Path, opens: bool, kind: str, **options: object) -> None:
         if opens:
             click.launch(served.address)
 
-    viewed(store, on_ready=on_ready, **options)  # type: ignore[arg-type]  # checked by click
+    page_cache(store, on_ready=on_ready, **options)  # type: ignore[arg-type]  # checked by click

@@ -9,15 +9,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.analysis.comparisons.summary import findings_of
-from lobench.analysis.comparisons.viewer_index import Explored
+from lobench.analysis.comparisons.summary import summary_of
+from lobench.analysis.comparisons.viewer_index import ViewerIndex
 from lobench.analysis.store.methods import read_methods
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.wording import headline
 from lobench.report.page.explorer import explorer_data
 from lobench.report.page.page import render_page, waiting_page
 
-__all__ = ["Page", "Viewed"]
+__all__ = ["Page", "PageCache"]
 
 _PAUSE = 1.0  # times as long as a page took to make, it is not made again: half a core at most
 _UNSAID = "unsaid"  # the version, in a page that nobody has seen
@@ -28,17 +28,17 @@ class Page:
     """A store as it was at one time; `version` is of its content, so that a rewrite of the same is not new.
 
     Attributes:
-      explored: None while the store holds no evaluation.
+      viewer_index: None while the store holds no evaluation.
       data: What the explorer fetches.
     """
 
     version: str
     html: bytes
-    explored: Explored | None
+    viewer_index: ViewerIndex | None
     data: str
 
 
-class Viewed:
+class PageCache:
     """A store and its page. The page is made anew when somebody looks and the store has changed, once at a time.
 
     Raises:
@@ -110,13 +110,13 @@ class Viewed:
             self._stamp, self._next_at = stamp, time.monotonic() + _PAUSE * took
 
     def _read(self) -> Page:
-        reading = read_methods(self._store, self._experiment, every=self._every)
-        if not reading.rows:
-            return Page(version="", html=waiting_page(self._store).encode(), explored=None, data="null")
-        findings = findings_of(self._store, self._baselines or None, reading=reading)
-        explored = Explored(findings)
-        data = json.dumps(explorer_data(explored, served=True), allow_nan=False, separators=(",", ":"))
-        draft = render_page(findings, version=_UNSAID)
+        snapshot = read_methods(self._store, self._experiment, every=self._every)
+        if not snapshot.rows:
+            return Page(version="", html=waiting_page(self._store).encode(), viewer_index=None, data="null")
+        summary = summary_of(self._store, self._baselines or None, snapshot=snapshot)
+        viewer_index = ViewerIndex(summary)
+        data = json.dumps(explorer_data(viewer_index, served=True), allow_nan=False, separators=(",", ":"))
+        draft = render_page(summary, version=_UNSAID)
         version = hashlib.sha256(f"{data}\0{draft}".encode()).hexdigest()[:16]
         html = draft.replace(f'data-version="{_UNSAID}"', f'data-version="{version}"', 1)
-        return Page(version=version, html=html.encode(), explored=explored, data=data)
+        return Page(version=version, html=html.encode(), viewer_index=viewer_index, data=data)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.wording import cause
-from lobench.tools.viewer.page_cache import Viewed
+from lobench.tools.viewer.page_cache import PageCache
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -69,14 +69,14 @@ def view(
     except ImportError as error:
         missing = "the viewer needs starlette and uvicorn"
         raise LobenchError(missing, got=str(error), next_step="pip install 'lobench[view]'") from error
-    viewed = Viewed(Path(store), tuple(map(Path, baselines)), experiment=experiment, every=every)
+    page_cache = PageCache(Path(store), tuple(map(Path, baselines)), experiment=experiment, every=every)
     with _listening(host, port) as listener:
         found_port = listener.getsockname()[1]
         is_loopback = ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
         needed = token or ("" if is_loopback else secrets.token_urlsafe(24))
-        viewed.look()  # so that the page opens at once
+        page_cache.look()  # so that the page opens at once
         app: ASGIApp = make_app(
-            viewed, hosts=_hosts(host, is_loopback=is_loopback), token=needed, cookie=f"lobench_view_{found_port}"
+            page_cache, hosts=_hosts(host, is_loopback=is_loopback), token=needed, cookie=f"lobench_view_{found_port}"
         )
         server = uvicorn.Server(
             uvicorn.Config(

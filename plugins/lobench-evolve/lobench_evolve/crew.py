@@ -138,8 +138,8 @@ class Crew:
     def _listen(self) -> list[tuple[int, bytes]]:
         """Hears workers once; returns results by the number of their job."""
         results: list[tuple[int, bytes]] = []
-        for heard in self._executor.wait(_POLL_SECONDS):
-            match heard:
+        for event in self._executor.wait(_POLL_SECONDS):
+            match event:
                 case Notice(message=line):
                     self._say(line)
                 case WorkerMessage(worker=number, message=data) if number in self._known:

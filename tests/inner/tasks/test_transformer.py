@@ -23,12 +23,12 @@ def logits_by_hand(params, symbols):
         queries, keys, values = np.split(
             np.stack([norm(row, f"_a{layer}") for row in x]) @ p[f"w_qkv{layer}"], 3, axis=1
         )
-        gathered = np.zeros_like(x)
+        collected = np.zeros_like(x)
         for row in range(len(x)):
             for head in (slice(0, 4), slice(4, 8)):
                 weights = np.exp(keys[: row + 1, head] @ queries[row, head] / 2)
-                gathered[row, head] = weights / weights.sum() @ values[: row + 1, head]
-        x = x + gathered @ p[f"w_mix{layer}"]
+                collected[row, head] = weights / weights.sum() @ values[: row + 1, head]
+        x = x + collected @ p[f"w_mix{layer}"]
         up = np.stack([norm(row, f"_b{layer}") for row in x]) @ p[f"w_up{layer}"] + p[f"b_up{layer}"]
         x = x + up * 0.5 * (1 + erf(up / np.sqrt(2))) @ p[f"w_down{layer}"] + p[f"b_down{layer}"]
     return np.stack([norm(row, "") for row in x]) @ p["w_out"]
