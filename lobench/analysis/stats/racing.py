@@ -1,0 +1,134 @@
+"""Anytime-valid evidence of a race: which methods are worse than another one, on paired seeds, at any number of looks.
+
+Two parts, since a seed that diverged has no value: how much better one is on seeds where both converge, and how often
+either diverges where the other does not.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaln
+
+__all__ = ["LEAST_SEEDS", "PairSums", "log_threshold", "losers"]
+
+LEAST_SEEDS = 3  # with fewer nothing is decided
+# Variance of a normal prior of the standardised mean. 4 is for means of two deviations: gaps that few seeds show.
+_PRIOR = 4.0
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairSums:
+    """What pairs of methods have shown on common seeds; those of further seeds are added.
+
+    Attributes:
+      seeds: Common seeds: float64[...].
+      converged: Those with a case on which both converge.
+      total, squares: Sum, and sum of squares with the rounding's, over these seeds, of how much `a` is better than `b`,
+        mean over the cases.
+      lost_by_a, lost_by_b: Seeds and cases on which one diverges and the other does not.
+    """
+
+    seeds: Floats
+    converged: Floats
+    total: Floats
+    squares: Floats
+    lost_by_a: Floats
+    lost_by_b: Floats
+
+    @classmethod
+    def of(cls, a: Floats, b: Floats, steps: Floats | float = 0.0) -> PairSums:
+        """Returns the sums of two sides, which broadcast.
+
+        Args:
+          a, b: Scores, higher is better: float64[..., num_cases, num_seeds]. -inf where a seed diverged, NaN where it
+            says nothing.
+          steps: In which the scores of a case are rounded: float64[..., num_cases]. A difference of two roundings has
+            a variance of a sixth of the square.
+        """
+        ok_a, ok_b = np.isfinite(a), np.isfinite(b)
+        both = ok_a & ok_b
+        cases = both.sum(axis=-2)  # of a seed
+        # Of seeds without a case the quotient is 0, as their share in every sum.
+        per_seed = np.where(both, np.where(ok_a, a, 0.0) - np.where(ok_b, b, 0.0), 0.0).sum(axis=-2)
+        per_seed = per_seed / np.maximum(cases, 1)
+        rounding = (both * (np.asarray(steps, np.float64)[..., None] ** 2 / 6)).sum(axis=-2) / np.maximum(cases, 1) ** 2
+        down_a, down_b = np.isneginf(a), np.isneginf(b)
+        return cls(
+            seeds=(both | down_a | down_b).any(axis=-2).sum(axis=-1).astype(np.float64),
+            converged=(cases > 0).sum(axis=-1).astype(np.float64),
+            total=per_seed.sum(axis=-1),
+            squares=(per_seed**2 + rounding).sum(axis=-1),
+            lost_by_a=(down_a & ok_b).sum(axis=(-2, -1)).astype(np.float64),
+            lost_by_b=(down_b & ok_a).sum(axis=(-2, -1)).astype(np.float64),
+        )
+
+    def __add__(self, more: PairSums) -> PairSums:
+        return PairSums(**{name: getattr(self, name) + getattr(more, name) for name in PairSums.__slots__})
+
+    @property
+    def mean(self) -> Floats:
+        """How much `a` is better than `b`; NaN without a common seed."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(self.total / self.converged)
+
+    def half_width(self, log_level: float) -> Floats:
+        """Returns what the mean is known within, at every look at once; infinite for few seeds.
+
+        A mean beyond it is one against which the t Bayes factor with a normal prior of the standardised mean, one-sided
+        (log 2), is above the level. That is an e-process whatever the scale.
+
+        Source: Wang and Ramdas 2023, arXiv 2310.03722; solved for the mean.
+        """
+        n = np.maximum(self.converged, 1.0)
+        spread = np.maximum(self.squares - self.total**2 / n, 0.0)
+        prior = n * _PRIOR
+        # log E = -1/2 log(1 + n g) - n/2 log(1 - n g / (1 + n g) r), r the share of the squares that the mean explains.
+        level = 2 / n * (log_level - math.log(2) + np.log1p(prior) / 2)
+        share = -np.expm1(-level) * (1 + prior) / prior
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = np.sqrt(spread / n * share / (1 - share))
+        return np.where((share < 1) & (self.seeds >= LEAST_SEEDS) & (self.converged > 1), found, np.inf)
+
+    def log_evidence_of_divergence(self) -> Floats:
+        """Returns the log evidence that `b` diverges more often than `a`, where it has so far; elsewhere -infinity.
+
+        The beta-binomial Bayes factor against 1/2, with Jeffreys's prior.
+        """
+        a, b = self.lost_by_b, self.lost_by_a
+        found = betaln(a + 0.5, b + 0.5) - betaln(0.5, 0.5) + (a + b) * math.log(2)
+        return np.where((a > b) & (self.seeds >= LEAST_SEEDS), found, -np.inf)
+
+
+def log_threshold(num_methods: int, alpha: float) -> float:
+    """Returns the log evidence that one method needs against another: a union over pairs, directions and parts.
+
+    No method is then thrown out for one that is not better in at least 1 - alpha of races, whenever they stop. Of a
+    pair the means count twice, once for each direction, and the divergences once: they carry no log 2.
+    """
+    return math.log(max(3 * math.comb(num_methods, 2), 1) / alpha)
+
+
+def losers(sums: PairSums, log_level: float, racing: Bools | None = None) -> tuple[Bools, Bools]:
+    """Returns whom a look throws out: bool[..., num_methods], and by whom: bool[..., num_methods, num_methods].
+
+    Two of whom each is shown to be worse in one of the two parts are a trade-off, and neither throws out the other.
+
+    Args:
+      sums: Of all pairs; [..., j, i] has j as `a` and i as `b`.
+      racing: Who is in the race: bool[..., num_methods]; None: all.
+    """
+    beats = (sums.mean > sums.half_width(log_level)) | (sums.log_evidence_of_divergence() > log_level)
+    beats &= ~np.swapaxes(beats, -1, -2)
+    if racing is not None:
+        beats &= racing[..., :, None] & racing[..., None, :]
+    out: Bools = np.asarray(beats.any(axis=-2))
+    is_left = ~out if racing is None else racing & ~out
+    out &= is_left.any(axis=-1, keepdims=True)  # a circle over both parts decides nothing
+    return out, beats

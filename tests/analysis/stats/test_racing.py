@@ -1,0 +1,86 @@
+"""Evidence of a race: against the formula written out, at a known level, and where it says nothing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lobench.analysis.stats.racing import PairSums, log_threshold, losers
+
+
+def pairs(values: np.ndarray, steps: float = 0.0) -> PairSums:
+    """Sums of all pairs of methods: values[method, case, seed]."""
+    return PairSums.of(values[:, None], values[None], np.full(values.shape[1], steps))
+
+
+def log_evidence(y: np.ndarray) -> float:
+    """The one-sided t Bayes factor as it is published, with a prior of variance 4."""
+    n, g, total, squares = len(y), 4.0, y.sum(), (y**2).sum()
+    if total <= 0:
+        return -math.inf
+    rest = squares - n**2 * g / (1 + n * g) * (total / n) ** 2
+    return -math.log(1 + n * g) / 2 + n / 2 * (math.log(squares) - math.log(rest)) + math.log(2)
+
+
+@given(st.integers(0, 1000), st.integers(3, 40), st.floats(-0.5, 2), st.floats(1, 8))
+def test_the_mean_is_beyond_its_bound_where_the_evidence_is_above_the_level(
+    seed: int, num_seeds: int, mean: float, level: float
+) -> None:
+    y = np.random.default_rng(seed).normal(mean, 1, num_seeds)
+    sums = PairSums.of(y[None], np.zeros((1, num_seeds)))
+    assert bool(sums.mean > sums.half_width(level)) == (log_evidence(y) > level)
+
+
+def test_seeds_that_are_added_say_what_they_say_together() -> None:
+    values = np.random.default_rng(0).normal(size=(3, 2, 12))
+    values[1, 0, 4] = -np.inf
+    whole, parts = pairs(values), pairs(values[..., :5]) + pairs(values[..., 5:])
+    for name in PairSums.__slots__:
+        np.testing.assert_allclose(getattr(whole, name), getattr(parts, name), atol=1e-12)
+
+
+def test_a_clear_loser_is_out_and_the_unit_of_the_scores_does_not_matter() -> None:
+    rng = np.random.default_rng(1)
+    values = np.stack([rng.normal(gap, 0.1, (2, 8)) for gap in (0.5, 0.45, 0.0)])
+    level = log_threshold(3, 0.05)
+    for unit in (1e-6, 1.0, 1e6):
+        out, beats = losers(pairs(values * unit), level)
+        assert out.tolist() == [False, False, True] and beats[0, 2] and not beats[2].any()
+
+
+def test_nothing_is_decided_on_two_seeds_nor_on_equal_values() -> None:
+    level = log_threshold(2, 0.05)
+    assert not losers(pairs(np.array([[[1.0, 1.1]], [[0.0, 0.1]]])), level)[0].any()
+    assert not losers(pairs(np.zeros((2, 3, 50))), level)[0].any()
+    diverged = np.stack([np.zeros((9, 2)), np.full((9, 2), -np.inf)])
+    assert not losers(pairs(diverged), level)[0].any()
+
+
+def test_differences_below_the_rounding_decide_nothing() -> None:
+    values = np.stack([np.full((1, 8), 0.02), np.zeros((1, 8))])
+    level = log_threshold(2, 0.05)
+    assert losers(pairs(values), level)[0].tolist() == [False, True]
+    assert not losers(pairs(values, steps=0.1), level)[0].any()
+
+
+def test_who_diverges_more_is_out_unless_it_is_better_where_it_converges() -> None:
+    rng, level = np.random.default_rng(2), log_threshold(2, 0.05)
+    steady, wild = rng.normal(0, 0.1, (3, 8)), rng.normal(0, 0.1, (3, 8))
+    wild[:2, 2:] = -np.inf
+    assert losers(pairs(np.stack([steady, wild])), level)[0].tolist() == [False, True]
+    out, beats = losers(pairs(np.stack([steady, wild + 1.0])), level)
+    assert not out.any() and not beats.any()
+
+
+@pytest.mark.parametrize("num_methods", [2, 5])
+def test_the_best_of_equals_stays_in_most_races_though_each_seed_is_looked_at(num_methods: int) -> None:
+    values = np.random.default_rng(3).normal(size=(400, num_methods, 2, 30))
+    level, thrown = log_threshold(num_methods, 0.05), np.zeros(400, bool)
+    for end in range(3, 31):
+        part = values[..., :end]
+        thrown |= losers(PairSums.of(part[:, :, None], part[:, None]), level)[0][:, 0]
+    assert thrown.mean() <= 0.05
