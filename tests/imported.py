@@ -5,8 +5,12 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from lobench import open_results
 
@@ -38,3 +42,11 @@ def held(store: Path) -> dict[tuple[str, str, int], dict[str, list[tuple[int, fl
                 name: list(zip(row.curves.eval_steps, own, strict=True)) for name, own in sorted(values.items())
             }
     return found
+
+
+def wandb_for(patched: pytest.MonkeyPatch) -> Any:
+    """Returns W&B's package, whose hooks of this process go with the patch; skips where there is none."""
+    patched.setenv("WANDB_ERROR_REPORTING", "false")
+    patched.setattr(sys, "excepthook", sys.excepthook)
+    patched.setattr(sys, "exit", sys.exit)
+    return pytest.importorskip("wandb")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import Done, lobench
-from imported import HEADER, held, write_csv
+from imported import HEADER, held, wandb_for, write_csv
 from tiny import make_suite
 
 EXPERIMENT = """
@@ -136,8 +136,7 @@ def by_mlflow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def by_wandb(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-    wandb = pytest.importorskip("wandb")
+    wandb = wandb_for(monkeypatch)
     settings = wandb.Settings(
         silent=True, console="off", x_disable_stats=True, x_disable_meta=True, reinit="create_new"
     )

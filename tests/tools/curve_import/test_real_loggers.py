@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from imported import held
+from imported import held, wandb_for
 
 from lobench.core.errors import UsageError
 from lobench.tools.curve_import.formats.kinds import kind_of
@@ -109,8 +109,7 @@ def wandb_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Offline runs: two seeds of adam, one of which was resumed in a second file, and what is no number."""
     folder = tmp_path_factory.mktemp("wb")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("WANDB_ERROR_REPORTING", "false")
-        wandb = pytest.importorskip("wandb")
+        wandb = wandb_for(patched)
 
         def log(id: str, seed: int, steps: list[int], suffix: str) -> None:
             settings = wandb.Settings(
@@ -263,8 +262,7 @@ def test_two_problems_of_mlflows_are_no_seeds_of_one_method(tmp_path: Path, monk
 
 
 def test_two_problems_of_wandbs_are_no_seeds_of_one_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-    wandb = pytest.importorskip("wandb")
+    wandb = wandb_for(monkeypatch)
     settings = wandb.Settings(
         silent=True, console="off", x_disable_stats=True, x_disable_meta=True, reinit="create_new"
     )
