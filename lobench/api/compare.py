@@ -38,7 +38,7 @@ from lobench.report.tables.comparison import comparison_html, plot_comparison
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Comparison", "compare"]
+__all__ = ["Comparison", "compare", "named_subjects"]
 
 
 # The scale of a comparison of curves without common seeds and starts.
@@ -164,10 +164,8 @@ def _evaluate(
     The store keeps what other calls evaluated, and what lay at the same paths before: of each subject counts what lies
     there now, on today's cases, and nobody beside it.
     """
-    manager = plugins_of(suites, progress)
-    readers = load_readers(manager, allow_pickle=False)
-    given = [_given(name, readers, store) for name in names]
-    wanted = [_read(one, manager) for one in given]
+    named = named_subjects(names, store, suites, progress)
+    given, wanted = [one for one, _ in named], [who for _, who in named]
     evaluate_into(store, given, suites, name="compare", progress=progress, **options)
     found: dict[str, Stored] = {}
     snapshot = read_store(store)
@@ -176,6 +174,20 @@ def _evaluate(
             raise LobenchError("it was not evaluated", where=name, next_step="see the lines above")
         found[name] = Stored(subject=subject, snapshot=replace(snapshot, subjects=(subject,)))
     return found
+
+
+def named_subjects(
+    names: Sequence[str], store: Path, suites: Sequence[str], progress: WatchProgress
+) -> list[tuple[Given, Who]]:
+    """Returns what texts name, perhaps in a store, and what the store will call it.
+
+    Raises:
+      LobenchError: one of them is neither checkpoint nor optimizer, or cannot be read.
+    """
+    manager = plugins_of(suites, progress)
+    readers = load_readers(manager, allow_pickle=False)
+    given = [_given(name, readers, store) for name in names]
+    return [(one, _read(one, manager)) for one in given]
 
 
 def _found(store: Path, wanted: Sequence[Who]) -> list[StoredSubject | None]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln
 
-__all__ = ["LEAST_SEEDS", "PairSums", "log_threshold", "losers"]
+__all__ = ["LEAST_SEEDS", "PairSums", "least_seeds", "log_threshold", "losers"]
 
 LEAST_SEEDS = 3  # with fewer nothing is decided
 # Variance of a normal prior of the standardised mean. 4 is for means of two deviations: gaps that few seeds show.
@@ -132,3 +132,11 @@ def losers(sums: PairSums, log_level: float, racing: Bools | None = None) -> tup
     is_left = ~out if racing is None else racing & ~out
     out &= is_left.any(axis=-1, keepdims=True)  # a circle over both parts decides nothing
     return out, beats
+
+
+def least_seeds(num_methods: int, alpha: float) -> int:
+    """Returns the seeds with which a mean can be beyond its bound at all, however clear it is."""
+    level, count = log_threshold(num_methods, alpha), LEAST_SEEDS
+    while np.isinf(PairSums.of(np.ones((1, count)), np.zeros((1, count))).half_width(level)):
+        count += 1
+    return count

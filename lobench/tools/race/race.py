@@ -1,0 +1,134 @@
+"""A race: rounds of paired seed blocks, each of the methods that are still in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lobench.analysis.stats.racing import least_seeds
+from lobench.api.compare import named_subjects
+from lobench.api.evaluate import evaluate_into
+from lobench.api.settings import texts
+from lobench.core.errors import LobenchError, UsageError
+from lobench.core.subject import Subject
+from lobench.core.wording import counted
+from lobench.engine.chief.interfaces import WatchProgress
+from lobench.engine.config.shipped import find_suite
+from lobench.engine.store.ledger import Ledger
+from lobench.report.live.notebook_progress import default_progress
+from lobench.tools.race.course import Course, Entrant, RaceRules, course_of
+
+__all__ = ["race"]
+
+
+def race(
+    *methods: str | Path,
+    suites: str | Path | Sequence[str | Path],
+    seeds: int = 24,
+    block: int = 2,
+    margin: float = 0.0,
+    alpha: float = 0.05,
+    store: str | Path | None = None,
+    baselines: str | Path | Sequence[str | Path] = (),
+    gin_params: Sequence[str] = (),
+    progress: WatchProgress | None = None,
+    **options: Any,
+) -> Course:
+    """Finds the best of several methods, and trains those no longer that are shown to be worse.
+
+    A round trains one more seed block of each method that is in. What the store holds is not repeated: the same call
+    goes on from there, with the same decisions; with more seeds it goes further.
+
+    Args:
+      methods: Checkpoints, optimizers (`adam(); adam.learning_rate = 0.01`), or names in `store`.
+      seeds: Of each case, for a method that stays in to the end; a multiple of `block`.
+      block: Seeds of a round.
+      margin: It ends where no method that is left can be better than the leader by more than this; 0: it does not.
+      alpha: Chance that any method is thrown out for one that is not better, over the whole race.
+      store: Where evaluations go (default: .lobench/race/SUITE).
+      baselines: Suites, or files of baselines, that say what 1 on the scale is (default: the suites').
+      gin_params: Bound over everything else.
+      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
+      options: Of `WatchSettings`: workers, executor, gin_files.
+    Raises:
+      LobenchError: usage; an evaluation that cannot start, or gave no result; no case has a scale.
+      KeyboardInterrupt: Ctrl-C; the same call goes on from there.
+    """
+    names, places = texts(methods), tuple(str(find_suite(suite)) for suite in texts(suites))
+    _check(names, places, seeds, block)
+    folder = Path(store) if store else Path(".lobench") / "race" / Path(places[0]).resolve().stem
+    progress = progress or default_progress()
+    found = named_subjects(names, folder, places, progress)
+    wanted = [who for _, who in found]
+    twice = {who.label for who in wanted if wanted.count(who) > 1}
+    if twice:
+        raise UsageError("a method races once", got=", ".join(sorted(twice)), expected="different methods")
+    given = [Path(path) for path in texts(baselines)]
+    rules = RaceRules(
+        block=block,
+        rounds=seeds // block,
+        alpha=alpha,
+        margin=margin,
+        places=tuple(given or [Path(suite) for suite in places]),
+    )
+
+    def evaluate(who: Sequence[int], rounds: int) -> None:
+        progress.say(f"{counted(rounds * block, 'seed')} a case of {counted(len(who), 'method')}")
+        evaluate_into(
+            folder,
+            [found[place][0] for place in who],
+            places,
+            name="race",
+            progress=progress,
+            gin_params=(*gin_params, f"Case.block_sizes = ({', '.join([str(block)] * rounds)},)"),
+            **options,
+        )
+
+    # Before so many seeds nothing can be decided: their rounds are one.
+    first = min(math.ceil(least_seeds(len(names), alpha) / block), rules.rounds)
+    evaluate(range(len(names)), first)
+    labels = names if len({who.label for who in wanted}) < len(wanted) else tuple(who.label for who in wanted)
+    course = course_of(_entrants(folder, wanted, labels), rules)
+    while course.ending is None:
+        wanted_round = max(course.looks + 1, first)
+        evaluate(course.racing, wanted_round)
+        course = course_of(_entrants(folder, wanted, labels), rules)
+        if course.ending is None and course.looks < wanted_round:
+            raise LobenchError(
+                "a round is not whole, and nothing can be decided by a part of it",
+                where=str(folder),
+                got=_few(course.missing),
+                next_step="see the lines above; the same command tries again",
+            )
+    return course
+
+
+def _check(names: Sequence[str], places: Sequence[str], seeds: int, block: int) -> None:
+    if len(names) < 2:
+        raise UsageError("a race takes two methods or more", got=", ".join(map(repr, names)))
+    if not places:
+        raise UsageError("a race needs a suite", next_step="--suite quick, say")
+    if block < 1 or seeds < block or seeds % block:
+        raise UsageError("seeds come in whole blocks", got=f"{seeds} seeds in blocks of {block}")
+
+
+def _few(lines: Sequence[str], most: int = 3) -> str:
+    more = f"; and {len(lines) - most} more" if len(lines) > most else ""
+    return "; ".join(lines[:most]) + more
+
+
+def _entrants(store: Path, wanted: Sequence[Subject], labels: Sequence[str]) -> list[Entrant]:
+    """Returns the methods with what their store holds of them on today's cases."""
+    found = []
+    with Ledger.open(store, read_only=True) as ledger:
+        rows = list(ledger.evaluations())
+        for who, label in zip(wanted, labels, strict=True):
+            known = ledger.described(who.variant.key)
+            cases = {case.key: case for case in (known.cases if known is not None else ())}
+            own = [row for row in rows if row.key.checkpoint_sha256 == who.sha256 and row.case.key in cases]
+            own = [replace(row, subjects=(who,)) for row in own]
+            found.append(Entrant(who=who, label=label, rows=tuple(own), cases=tuple(cases.values())))
+    return found

@@ -1,0 +1,127 @@
+"""Output of `lobench race`: text and a JSON record."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypedDict
+
+from lobench.analysis.stats.intervals import Interval
+from lobench.core.json_numbers import finite_or_none
+from lobench.core.wording import counted, one_line
+from lobench.report.tables.text import interval_cell, text_table
+from lobench.tools.race.course import Course, Ending
+
+__all__ = ["RaceRecord", "race_record", "race_text"]
+
+
+class GapRecord(TypedDict):
+    mean: float
+    lower: float
+    upper: float
+
+
+class RacedRecord(TypedDict):
+    method: str
+    out_at: Annotated[int | None, "The look at which it was thrown out."]
+    against: Annotated[str | None, "Who threw it out; of a method that is in, the leader."]
+    gap: Annotated[GapRecord | None, "Its score less the other's, with bounds that hold at all looks at once."]
+    diverged: Annotated[int, "Seeds and cases on which it diverged and the other did not."]
+    other_diverged: int
+    inner_steps: Annotated[int, "Of its trainings until it left."]
+
+
+class RaceRecord(TypedDict):
+    """`lobench race`: which methods are shown to be worse than another, at which look, and what that saved."""
+
+    leader: str
+    left: Annotated[list[str], "Methods of which nothing shows that they are worse."]
+    ending: Ending
+    looks: int
+    alpha: float
+    methods: list[RacedRecord]
+    inner_steps: int
+    inner_steps_without_a_race: int
+    scale: str
+
+
+def race_record(course: Course, alpha: float) -> RaceRecord:
+    """Returns what `--format json` prints."""
+    assert course.leader is not None and course.ending is not None
+    methods = []
+    for place, (label, out_at, standing) in enumerate(zip(course.labels, course.out_at, course.standings, strict=True)):
+        gap = standing.gap if standing is not None else None
+        diverged = standing.diverged if standing is not None else (0, 0)
+        methods.append(
+            RacedRecord(
+                method=label,
+                out_at=out_at,
+                against=course.labels[standing.against] if standing is not None else None,
+                gap=GapRecord(mean=gap.mean, lower=gap.lower, upper=gap.upper) if gap is not None else None,
+                diverged=diverged[0],
+                other_diverged=diverged[1],
+                inner_steps=course.steps[place],
+            )
+        )
+    return finite_or_none(
+        RaceRecord(
+            leader=course.labels[course.leader],
+            left=[course.labels[place] for place in course.racing],
+            ending=course.ending,
+            looks=course.looks,
+            alpha=alpha,
+            methods=methods,
+            inner_steps=sum(course.steps),
+            inner_steps_without_a_race=course.all_steps * len(course.labels),
+            scale=course.scale,
+        )
+    )
+
+
+def race_text(course: Course, alpha: float, margin: float) -> str:
+    """Returns a row for each method, those who stayed longest first, and what follows."""
+    rows = [["method", "out at", "against", "score against it", "diverged", "inner steps"]]
+    for place in _order(course):
+        standing, out_at = course.standings[place], course.out_at[place]
+        rows.append(
+            [
+                course.labels[place],
+                f"look {out_at}" if out_at is not None else "in",
+                course.labels[standing.against] if standing is not None else "leads",
+                interval_cell(_bounds(standing.gap)) if standing is not None else "",
+                "{} : {}".format(*standing.diverged) if standing is not None and any(standing.diverged) else "",
+                f"{course.steps[place]:,}",
+            ]
+        )
+    return "\n".join([text_table(rows, left={0, 1, 2}), "", *map(one_line, _lines(course, alpha, margin))])
+
+
+def _order(course: Course) -> list[int]:
+    def key(place: int) -> tuple[float, float]:
+        out_at, standing = course.out_at[place], course.standings[place]
+        return -(out_at or course.looks + 1), -(standing.gap.mean if standing is not None else float("inf"))
+
+    return sorted(range(len(course.labels)), key=key)
+
+
+def _bounds(gap: Interval) -> Interval:
+    return gap if gap.upper < float("inf") else Interval(mean=gap.mean)
+
+
+def _lines(course: Course, alpha: float, margin: float) -> list[str]:
+    assert course.leader is not None
+    left, leader = len(course.racing), course.labels[course.leader]
+    done, whole = sum(course.steps), course.all_steps * len(course.labels)
+    after = f"after {counted(course.looks, 'look')}"
+    if course.ending == "one left":
+        said = f"{leader} is best, {after}"
+    elif course.ending == "within the margin":
+        said = f"{leader} leads {after}, and none of the {left} that are in can be better by {margin:g}"
+    else:
+        said = f"{counted(left, 'method')} are in {after}, and nothing shows which is best; {leader} leads"
+        said += ": more --seeds tell them apart, or --margin ends it where they are close"
+    return [
+        said,
+        f"{done:,} inner steps of {whole:,}, {whole / done:.1f}x fewer than all methods on all seeds",
+        f"scores against the method that threw one out, or against the leader, with bounds that hold at all looks at "
+        f"once; that anybody is thrown out for one that is no better has a chance of {alpha:g} at most",
+        *course.scale.splitlines(),
+    ]

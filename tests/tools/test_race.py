@@ -1,0 +1,136 @@
+"""`lobench race`: what leaves when, from what the ledger holds alone, through kills and beside other evaluations."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Done, lobench
+from tiny import KILLED_CHIEF, PATIENCE, make_suite
+
+from lobench.analysis.store.snapshot import read_store
+
+NOISY = """
+@configurable
+class Noisy(Bowl):
+    def loss(self, params, key, data):
+        return jnp.sum((params - 0.5 * jax.random.normal(key, params.shape)) ** 2)
+"""
+SUITE = """
+import tiny_tasks
+Case.num_inner_steps = 20
+Case.eval_every = 10
+Case.num_seeds = 1
+a/Case.task = @Noisy()
+b/Case.task = @Noisy()
+b/Noisy.dim = 5
+"""
+METHODS = [f"sgd(); sgd.learning_rate = {rate}" for rate in (0.1, 0.09, 0.03, 0.0003)]
+OPTIONS = ("--seeds", "12", "--workers", "1", "--executor", "inline", "--format", "json")
+
+
+def noisy_suite(folder: Path) -> Path:
+    suite = make_suite(folder, gin=SUITE)
+    with (suite / "tiny_tasks.py").open("a") as file:
+        file.write(NOISY)
+    return suite
+
+
+def race(folder: Path, *options: str, methods: list[str] = METHODS) -> Done:
+    return lobench("race", *methods, "--suite", "tiny", *(options or OPTIONS), cwd=folder)
+
+
+def bits(store: Path) -> dict[Any, bytes | None]:
+    """What a store holds by evaluation: the values of its curves."""
+    return {
+        (row.key.checkpoint_sha256, row.key.case_identity, row.key.seed_block): b"".join(
+            values.tobytes() for _, values in sorted(row.curves.metrics.items())
+        )
+        if row.curves is not None
+        else None
+        for row in read_store(store).rows
+    }
+
+
+@pytest.fixture(scope="module")
+def raced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("raced")
+    noisy_suite(folder)
+    done = race(folder)
+    assert done.returncode == 0, done.stderr
+    return folder, json.loads(done.stdout)
+
+
+def test_who_is_worse_leaves_and_is_trained_no_more(raced: tuple[Path, dict[str, Any]]) -> None:
+    folder, record = raced
+    by_name = {one["method"]: one for one in record["methods"]}
+    slowest = by_name[METHODS[3]]
+    assert slowest["out_at"] in (3, 4, 5) and slowest["gap"]["upper"] < 0
+    assert slowest["inner_steps"] == 2 * 20 * 2 * slowest["out_at"]
+    assert record["leader"] in METHODS[:2] and METHODS[3] not in record["left"]
+    assert record["inner_steps"] == sum(one["inner_steps"] for one in record["methods"])
+    assert record["inner_steps"] < record["inner_steps_without_a_race"] == 4 * 2 * 20 * 12
+    trained = [row for row in read_store(folder / ".lobench" / "race" / "tiny").rows for _ in row.key.seed_block.seeds]
+    assert sum(row.case.num_inner_steps for row in trained) == record["inner_steps"]
+
+
+def test_a_race_that_is_killed_again_and_again_decides_the_same_on_the_same_bits(
+    tmp_path: Path, raced: tuple[Path, dict[str, Any]]
+) -> None:
+    noisy_suite(tmp_path)
+    for commits, after in ((6, 0), (15, 1), (26, 0), (9, 1)):
+        killing = [sys.executable, "-c", KILLED_CHIEF, str(commits), str(after), "race", *METHODS]
+        killed = subprocess.run(
+            [*killing, "--suite", "tiny", *OPTIONS], capture_output=True, timeout=PATIENCE, check=False, cwd=tmp_path
+        )
+        assert killed.returncode == -9, killed.stderr
+    done = race(tmp_path)
+    assert json.loads(done.stdout) == raced[1], done.stderr
+    store = Path(".lobench") / "race" / "tiny"
+    assert bits(tmp_path / store) == bits(raced[0] / store)
+
+
+def test_what_else_is_stored_and_what_came_later_decides_nothing(
+    tmp_path: Path, raced: tuple[Path, dict[str, Any]]
+) -> None:
+    suite = noisy_suite(tmp_path)
+    store = tmp_path / ".lobench" / "race" / "tiny"
+    sizes = "Case.block_sizes = (2, 2, 2, 2, 2, 2)"
+    more = [METHODS[3], METHODS[1], "sgd(); sgd.learning_rate = 0.15"]
+    options = ("--store", store, "--gin-param", sizes, "--workers", "1")
+    assert lobench("compare", *more, "--suite", suite, *options, cwd=tmp_path).returncode in (0, 1)
+    assert json.loads(race(tmp_path).stdout) == raced[1]
+
+
+def test_a_second_call_trains_nothing_and_more_seeds_keep_what_was_decided(
+    raced: tuple[Path, dict[str, Any]],
+) -> None:
+    folder, record = raced
+    store = folder / ".lobench" / "race" / "tiny"
+    before = len(read_store(store).rows)
+    again = race(folder)
+    assert json.loads(again.stdout) == record and len(read_store(store).rows) == before
+    longer = json.loads(race(folder, "--seeds", "14", *OPTIONS[2:]).stdout)
+    for one, other in zip(record["methods"], longer["methods"], strict=True):
+        assert one["out_at"] is None or one == other
+
+
+def test_the_table_says_who_left_when_and_behind_whom_and_a_margin_ends_a_race(
+    raced: tuple[Path, dict[str, Any]],
+) -> None:
+    plain = OPTIONS[:-2]
+    assert "none of the 4 that are in can be better by 2" in race(raced[0], "--margin", "2", *plain).stdout
+    said = race(raced[0], *plain).stdout
+    assert "look 4" in said and "leads" in said and "nothing shows which is best" in said
+    assert "fewer than all methods on all seeds" in said and "the best mean of the first round" in said
+
+
+def test_what_cannot_race_says_so(raced: tuple[Path, dict[str, Any]]) -> None:
+    folder = raced[0]
+    assert "a race takes two methods or more" in race(folder, methods=METHODS[:1]).stderr
+    assert "a method races once" in race(folder, methods=[METHODS[0], METHODS[0]]).stderr
+    assert "seeds come in whole blocks; got 5 seeds in blocks of 2" in race(folder, "--seeds", "5").stderr
