@@ -29,6 +29,14 @@ a/Case.task = @Noisy()
 b/Case.task = @Noisy()
 b/Noisy.dim = 5
 """
+CLIFF = """
+@configurable
+class Cliff(Noisy):
+    def init(self, key):
+        return 0.1 * super().init(key)
+    def loss(self, params, key, data):
+        return jnp.where(jnp.sum(params**2) > 0.9, jnp.nan, super().loss(params, key, data))
+"""
 METHODS = [f"sgd(); sgd.learning_rate = {rate}" for rate in (0.1, 0.09, 0.03, 0.0003)]
 OPTIONS = ("--seeds", "12", "--workers", "1", "--executor", "inline", "--format", "json")
 
@@ -36,7 +44,7 @@ OPTIONS = ("--seeds", "12", "--workers", "1", "--executor", "inline", "--format"
 def noisy_suite(folder: Path) -> Path:
     suite = make_suite(folder, gin=SUITE)
     with (suite / "tiny_tasks.py").open("a") as file:
-        file.write(NOISY)
+        file.write(NOISY + CLIFF)
     return suite
 
 
@@ -127,6 +135,18 @@ def test_the_table_says_who_left_when_and_behind_whom_and_a_margin_ends_a_race(
     said = race(raced[0], *plain).stdout
     assert "look 4" in said and "leads" in said and "nothing shows which is best" in said
     assert "fewer than all methods on all seeds" in said and "the best mean of the first round" in said
+
+
+def test_seeds_that_diverge_are_counted_apart_and_leave_the_bounds_of_the_others(tmp_path: Path) -> None:
+    suite = noisy_suite(tmp_path)
+    with (suite / "tiny.gin").open("a") as file:
+        file.write("b/Case.task = @Cliff()\n")
+    rates = [f"sgd(); sgd.learning_rate = {rate}" for rate in (0.05, 0.5)]
+    record = json.loads(race(tmp_path, "--seeds", "16", *OPTIONS[2:], methods=rates).stdout)
+    worse = record["methods"][1]
+    assert record["ending"] == "one left" and record["left"] == rates[:1]
+    assert worse["diverged"] > 0 == worse["other_diverged"]
+    assert worse["gap"]["lower"] < worse["gap"]["mean"] < worse["gap"]["upper"] < 3, "of the seeds that converge"
 
 
 def test_what_cannot_race_says_so(raced: tuple[Path, dict[str, Any]]) -> None:

@@ -230,7 +230,7 @@ def _pairs(subjects: Sequence[StoredSubject], num_seeds: int, scales: Scales) ->
             seeds = [seed - case.first_seed for seed in common]
             sides[0, j, i, place, seeds] = sides[1, i, j, place, seeds] = samples.a
             sides[1, j, i, place, seeds] = sides[0, i, j, place, seeds] = samples.b
-            steps[j, i, place] = steps[i, j, place] = math.sqrt(12 * samples.floor)
+            steps[j, i, place] = steps[i, j, place] = math.sqrt(12 * samples.converged().floor)
     return PairSums.of(sides[0], sides[1], steps)
 
 
