@@ -22,8 +22,8 @@ Each folder, the sentence that its `__init__.py` says of it, its files, and what
 the code. [architecture.md](architecture.md) follows a value through the folders, and
 [contributing.md](contributing.md) says which files a change needs.
 
-Much that people add needs no file of lobench's: a task, an optimizer, a sink, a metric or a reader of checkpoints may
-stand in a plugin ([plugins.md](plugins.md)). What ships with lobench has its place here."""
+Much that people add needs no file of lobench's: a task, an optimizer, a sink, a metric, a figure, a command, a reader
+of checkpoints or of files of curves may stand in a plugin ([plugins.md](plugins.md)). What ships with lobench has its place here."""
 
 
 def map_page() -> str:

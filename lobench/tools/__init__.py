@@ -1,1 +1,1 @@
-"""Tools: one folder a feature, from its command to its page; no folder outside knows one."""
+"""Tools: a folder for each new command, which its `__init__.py` declares (`COMMANDS`); no folder outside knows it."""

@@ -1,1 +1,1 @@
-"""File formats of curves: one reader each (W&B, TensorBoard, MLflow, csv, parquet, ...)."""
+"""File formats of curves, a reader each. A new one is a file `builtin_NAME.py` here, which is found by itself."""

@@ -1,4 +1,4 @@
-"""File kinds and their detection, by content or by name."""
+"""File kinds that ship, those that are declared, and their detection by content or by name."""
 
 from __future__ import annotations
 
