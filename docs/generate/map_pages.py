@@ -23,7 +23,8 @@ the code. [architecture.md](architecture.md) follows a value through the folders
 [contributing.md](contributing.md) says which files a change needs.
 
 Much that people add needs no file of lobench's: a task, an optimizer, a sink, a metric, a figure, a command, a reader
-of checkpoints or of files of curves may stand in a plugin ([plugins.md](plugins.md)). What ships with lobench has its place here."""
+of checkpoints or of files of curves may stand in a plugin ([plugins.md](plugins.md)). What ships with lobench has its
+place here."""
 
 
 def map_page() -> str:
