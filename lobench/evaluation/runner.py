@@ -30,7 +30,7 @@ from lobench.evaluation.request import DeadlinePassed, ThetaLeaves, WrongThreads
 from lobench.inner.adapters import as_learned_optimizer
 from lobench.inner.backend import claim_backend, device_description, foreign_maker
 from lobench.inner.theta import match_theta
-from lobench.inner.training.input_checks import refuse_unmet
+from lobench.inner.training.input_checks import refuse_missing_inputs
 
 __all__ = ["BlockRunner", "claim_for", "wrong_threads"]
 
@@ -92,7 +92,7 @@ class BlockRunner:
             flags = {name: os.environ.get(name) for name in _FLAGS}
             bound = bind_case(spec, dataclasses.replace(self._layers, own_bindings=own_bindings), test=test)
             bound.require_optimizer()
-            refuse_unmet(bound.case, f"{spec.path}: case {spec.name!r}")
+            refuse_missing_inputs(bound.case, f"{spec.path}: case {spec.name!r}")
             if own_bindings and bound.info.identity != self.bind(spec, test).info.identity:
                 raise ConfigError(
                     "the checkpoint's own bindings change the case, not its optimizer alone",

@@ -68,7 +68,7 @@ class ExecutorContract:
         finally:
             executor.close()
 
-    def heard(self, executor: Executor, kind: type[_M]) -> tuple[int, _M]:
+    def received(self, executor: Executor, kind: type[_M]) -> tuple[int, _M]:
         """Returns the first message of a kind and who said it; any other end of a worker is a failure."""
         deadline = time.monotonic() + self.patience_seconds
         while time.monotonic() < deadline:
@@ -76,11 +76,11 @@ class ExecutorContract:
                 if isinstance(message, kind):
                     return worker, message
                 assert isinstance(message, protocol.Ready | protocol.Progress | protocol.JobResult), message
-        raise AssertionError(f"not heard within {self.patience_seconds:g} s")
+        raise AssertionError(f"not received within {self.patience_seconds:g} s")
 
     def start(self, executor: Executor, worker: int) -> None:
         executor.start(worker, 1)
-        assert self.heard(executor, protocol.Ready)[0] == worker
+        assert self.received(executor, protocol.Ready)[0] == worker
 
     def job(self, executor: Executor, worker: int, lease: int, name: str, folder: Path) -> tuple[protocol.Job, bytes]:
         """Sends a job with two files; returns it, and the payload of its result."""
@@ -116,7 +116,7 @@ class ExecutorContract:
             self.start(executor, 0)
             variant = Variant(bindings=("of the variant",))
             executor.send(0, protocol.Describe(variant=variant).to_bytes())
-            worker, described = self.heard(executor, protocol.Described)
+            worker, described = self.received(executor, protocol.Described)
             assert (worker, described.variant_key) == (0, variant.key)
             assert described.cases == (case_named("of the variant"), case_named("of the layers"))
 
@@ -125,7 +125,7 @@ class ExecutorContract:
             self.start(executor, 0)
             for lease in (3, 4):
                 job, payload = self.job(executor, 0, lease, "good", tmp_path)
-                found = self.heard(executor, protocol.JobResult)
+                found = self.received(executor, protocol.JobResult)
                 assert found == (0, protocol.JobResult(lease=job.lease, outcome=Outcome.PASSED, payload=payload))
 
     def test_messages_reach_a_worker_in_the_order_in_which_they_were_sent(self, tmp_path: Path) -> None:
@@ -158,13 +158,13 @@ class ExecutorContract:
         with self.running(tmp_path) as executor:
             self.start(executor, 0)
             self.job(executor, 0, 1, "die", tmp_path)
-            worker, died = self.heard(executor, WorkerExited)
+            worker, died = self.received(executor, WorkerExited)
             assert worker == 0 and died.message and not died.lost
             self.job(executor, 0, 2, "good", tmp_path)
             executor.kill(0)
             self.start(executor, 1)
             self.job(executor, 1, 3, "good", tmp_path)
-            worker, result = self.heard(executor, protocol.JobResult)
+            worker, result = self.received(executor, protocol.JobResult)
             assert (worker, result.lease) == (1, 3)
 
     def test_a_killed_worker_ends_at_once_and_is_not_heard_of_again(self, tmp_path: Path) -> None:
@@ -199,12 +199,12 @@ def _pid_file(folder: Path) -> Path:
     return folder / "pid"
 
 
-def _of_workers(heard: Sequence[ExecutorEvent]) -> list[tuple[int, protocol.FromWorker | WorkerExited]]:
+def _of_workers(received: Sequence[ExecutorEvent]) -> list[tuple[int, protocol.FromWorker | WorkerExited]]:
     """Reads what workers say, and what is said for them; leaves out what an executor says for itself."""
-    assert all(isinstance(one, WorkerMessage | WorkerExited | Notice | ExecutorCapacity) for one in heard), heard
+    assert all(isinstance(one, WorkerMessage | WorkerExited | Notice | ExecutorCapacity) for one in received), received
     return [
         (one.worker, protocol.FROM_WORKER.from_bytes(one.message) if isinstance(one, WorkerMessage) else one)
-        for one in heard
+        for one in received
         if isinstance(one, WorkerMessage | WorkerExited)
     ]
 

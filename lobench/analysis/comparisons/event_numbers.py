@@ -103,9 +103,9 @@ def numbers_of(event: EvaluationFinished | CheckpointFinished, suites: Sequence[
     for evaluation in event.evaluations:
         by_case.setdefault(evaluation.case.key, []).append(evaluation)
     names = sorted({evaluation.case.suite for evaluation in event.evaluations})
-    troubles = [number for name in names for number in _troubles(name, event.evaluations)]
+    warnings = [number for name in names for number in _warnings(name, event.evaluations)]
     cases = [number for of_case in by_case.values() for number in _of_case(of_case)]
-    return [*_scores(event, suites, names), *_passed(event), *cases, *troubles]
+    return [*_scores(event, suites, names), *_passed(event), *cases, *warnings]
 
 
 def run_label(store: Path, delivery: Delivery) -> str:
@@ -169,7 +169,7 @@ def _diverged(evaluations: Sequence[EvaluationFinished], suite: str, case: str =
     return [_count(name, count, suite, case) for name, count in counts.items()]
 
 
-def _troubles(suite: str, evaluations: Iterable[EvaluationFinished]) -> list[Number]:
+def _warnings(suite: str, evaluations: Iterable[EvaluationFinished]) -> list[Number]:
     own = [evaluation for evaluation in evaluations if evaluation.case.suite == suite]
     outcomes = Counter({Outcome.PASSED: 0, Outcome.FAILED: 0})
     outcomes.update(evaluation.outcome for evaluation in own)

@@ -142,7 +142,7 @@ def histories_of(trials: Sequence[TrialRow], labels: Mapping[str, str]) -> list[
     for trial in trials:
         if trial.parameters:
             found.setdefault(trial.method, []).append(trial)
-    return [_course(method, labels.get(method, method), rows) for method, rows in found.items()]
+    return [_history(method, labels.get(method, method), rows) for method, rows in found.items()]
 
 
 def edges_of(history: StoppedTrials) -> list[str]:
@@ -160,7 +160,7 @@ def edges_of(history: StoppedTrials) -> list[str]:
     return lines
 
 
-def _course(method: str, label: str, rows: Sequence[TrialRow]) -> StoppedTrials:
+def _history(method: str, label: str, rows: Sequence[TrialRow]) -> StoppedTrials:
     ended = sorted((row for row in rows if row.state not in ("waiting", "running")), key=lambda row: row.number)
     trials = [dataclasses.replace(trial_of(row), number=place) for place, row in enumerate(ended)]
     best: list[int | None] = []

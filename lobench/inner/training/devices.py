@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lobench.core.case import Case
 
-__all__ = ["num_parts", "place", "spread"]
+__all__ = ["num_parts", "place", "shard"]
 
 Axes = Any  # a prefix of a structure: where its leaves have their axis of lanes or thetas, None where they have none
 _PARTS = "parts"
@@ -26,7 +26,7 @@ def num_parts(case: Case, width: int) -> int:
     return next(count for count in range(most, 0, -1) if width % count == 0)
 
 
-def spread(function: Callable[..., Any], parts: int, arguments: Axes, results: Axes) -> Callable[..., Any]:
+def shard(function: Callable[..., Any], parts: int, arguments: Axes, results: Axes) -> Callable[..., Any]:
     """Returns `function` computed in parts; what has no axis each part has whole.
 
     Args:

@@ -15,10 +15,10 @@ from lobench.inner.extra_inputs.task_side import facts_of
 from lobench.inner.task import TaskFamily
 from lobench.inner.training.streams import key_of
 
-__all__ = ["refuse_unmet"]
+__all__ = ["refuse_missing_inputs"]
 
 
-def refuse_unmet(case: Case, where: str) -> None:
+def refuse_missing_inputs(case: Case, where: str) -> None:
     """Looks at what the optimizers of a case want, and begins with what the task says, which they may not take.
 
     What a learned optimizer wants, this one says by an attribute `wants` of its own; one that only what its `opt_fn`

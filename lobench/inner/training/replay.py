@@ -131,10 +131,10 @@ class ReplayedProgram(TrainingProgram):
 
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
         with contextlib.closing(feed):
-            course = self._course(theta, settings, 0, lanes, feed, end, None, _Steps)
-            assert isinstance(course, _Steps)
-            course.watch, course.state_of = watch, state_of
-            course.run(None, None)
-        assert course.carry is not None
-        trained = Trained(course.carry, 0.0, 0.0, 0.0, 0, course.end)
-        return self._curves(course.carry, trained, block, theta, settings)
+            loop = self._training_loop(theta, settings, 0, lanes, feed, end, None, _Steps)
+            assert isinstance(loop, _Steps)
+            loop.watch, loop.state_of = watch, state_of
+            loop.run(None, None)
+        assert loop.carry is not None
+        trained = Trained(loop.carry, 0.0, 0.0, 0.0, 0, loop.end)
+        return self._curves(loop.carry, trained, block, theta, settings)

@@ -27,7 +27,7 @@ from lobench.inner.task import ArrayDataset, Task, TaskFamily
 from lobench.inner.training.arguments import Given, SettingValues
 from lobench.inner.training.checkpointing import Saves
 from lobench.inner.training.compile_cache import Compiled, Found, ProgramLayout
-from lobench.inner.training.devices import num_parts, spread
+from lobench.inner.training.devices import num_parts, shard
 from lobench.inner.training.loop import TrainingLoop
 from lobench.inner.training.parallel_sessions import num_lanes, with_copies
 from lobench.inner.training.phases import LaterPhase, PhasePlace
@@ -192,16 +192,16 @@ class TrainingProgram:
         theta = jax.tree.map(jnp.asarray, theta)
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._case, says_positions=saves is not None)
         with contextlib.closing(feed):
-            course = self._course(theta, settings, num_thetas, self._lanes(block), feed, end, saves)
-            course.resume()
-            if not course.run(on_progress, should_stop):
+            loop = self._training_loop(theta, settings, num_thetas, self._lanes(block), feed, end, saves)
+            loop.resume()
+            if not loop.run(on_progress, should_stop):
                 return None
-        assert course.carry is not None
+        assert loop.carry is not None
         share = max(num_thetas, 1)
-        compiled, wall, used = course.compile_seconds, course.wall_seconds, course.cpu_seconds
-        return Trained(course.carry, compiled / share, wall / share, used / share, course.resumed_at, course.end)
+        compiled, wall, used = loop.compile_seconds, loop.wall_seconds, loop.cpu_seconds
+        return Trained(loop.carry, compiled / share, wall / share, used / share, loop.resumed_at, loop.end)
 
-    def _course(
+    def _training_loop(
         self,
         theta: Theta,
         settings: Sequence[float],
@@ -210,13 +210,13 @@ class TrainingProgram:
         feed: Feed,
         end: int | None,
         saves: Saves | None,
-        course: type[TrainingLoop] = TrainingLoop,
+        loop: type[TrainingLoop] = TrainingLoop,
     ) -> TrainingLoop:
         arguments = (lanes, self._arrays, feed.eval_batches)
         traced_with = (*arguments, feed.example_chunk)
         values = self._by_phase(settings)
         constants = self._constants(theta, values)
-        return course(
+        return loop(
             self._case,
             self._recorder,
             feed,
@@ -291,7 +291,7 @@ class TrainingProgram:
         axes = (*_axes(num_thetas), *(None for _ in place))
         shape = self._shape(phase, [*constants[:phase], given], arguments, num_thetas)
         parts = num_parts(self._case, num_thetas or arguments[0].seed.size)
-        advance = spread(_mapped(self._phases[phase].advance, num_thetas, axes), parts, axes, axes[5])
+        advance = shard(_mapped(self._phases[phase].advance, num_thetas, axes), parts, axes, axes[5])
         traced = jax.jit(advance, donate_argnums=5).trace(given, *arguments, shape, 0, 1, *place)
         return traced, ProgramLayout(shape, parts, axes[:4])
 
@@ -303,7 +303,7 @@ class TrainingProgram:
             taken = (axes[0], axes[1], axes[5], *(None for _ in self._place(phase)))
             parts = num_parts(self._case, num_thetas or lanes.seed.size)
             entered = _mapped(self._phases[phase].enter, num_thetas, taken)
-            self._enters[key] = jax.jit(spread(entered, parts, taken, axes[5]))
+            self._enters[key] = jax.jit(shard(entered, parts, taken, axes[5]))
         return self._enters[key]
 
     def _shape(self, phase: int, given: Sequence[Given], arguments: tuple[Any, ...], num_thetas: int) -> Carry:

@@ -40,7 +40,7 @@ def _along(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> Figu
     subjects, label = summary.snapshot.subjects, summary.metric_label(metric)
     by_step = are_by_step(subjects, runs)
     series = [
-        _course(summary, metric, run, by_step, name, style, has_band=len(runs) <= len(STYLES))
+        _curve(summary, metric, run, by_step, name, style, has_band=len(runs) <= len(STYLES))
         for run, (name, style) in zip(runs, _names_and_styles(summary, metric, runs), strict=True)
     ]
     if sum(map(len, runs)) > _MOST_DOTS:
@@ -69,7 +69,7 @@ def _names_and_styles(summary: Summary, metric: str, runs: Sequence[Sequence[int
     return list(zip(run_names(summary.snapshot.subjects, runs), STYLES, strict=False))
 
 
-def _course(
+def _curve(
     summary: Summary, metric: str, run: Sequence[int], by_step: bool, name: str, style: str, *, has_band: bool
 ) -> Series:
     found = [summary.mean_score(place, metric).interval for place in run]

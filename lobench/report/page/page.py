@@ -85,7 +85,7 @@ def render_page(
         "cases_note": _cases_note(summary, comparison),
         **_case_table(summary, cases),
         **_methods(summary, spec),
-        "troubles": _troubles(snapshot),
+        "troubles": _warnings(snapshot),
         "command": f"lobench results --store {shlex.quote(str(snapshot.store))} --format json",
         "data": _json(_evaluations(snapshot.rows)),
         **_provenance(summary),
@@ -193,7 +193,7 @@ def _value(value: float) -> str:
     return f"{value:.6g}" if math.isfinite(value) else ""
 
 
-def _troubles(snapshot: Snapshot) -> list[str]:
+def _warnings(snapshot: Snapshot) -> list[str]:
     lines = []
     for place, case in itertools.product(range(len(snapshot.subjects)), range(len(snapshot.cases))):
         cell = snapshot.cell(place, case)

@@ -129,7 +129,7 @@ def cards(summary: Summary, comparison: PairComparison | None) -> list[Card]:
     gates = [detail for kind, detail in summary.snapshot.events if kind == "gate"]
     if gates:
         found.append(_gate_card(gates[-1]))
-    return [*found, *_trouble_cards(summary)]
+    return [*found, *_warning_cards(summary)]
 
 
 def _score_card(summary: Summary, metric: str) -> Card:
@@ -186,7 +186,7 @@ def _gate_card(event: Mapping[str, Any]) -> Card:
     )
 
 
-def _trouble_cards(summary: Summary) -> list[Card]:
+def _warning_cards(summary: Summary) -> list[Card]:
     """What diverged or exploded; and, where there are some, evaluations that did not pass: each is red for its own."""
     snapshot = summary.snapshot
     diverged = sum(subject.num_diverged for subject in snapshot.subjects)

@@ -191,7 +191,7 @@ class _Search:
         while wanted := scan(seen.probes, len(self.checkpoints), closed)[: self._num_left]:
             seen = self._look_at(wanted, seen, closed)
         while True:
-            _refuse_hopeless(seen)
+            _refuse_undecidable(seen)
             belief = believe(seen.probes, len(self.checkpoints))
             status = self._status(belief)
             count = min(self.at_once, self._num_left)
@@ -252,7 +252,7 @@ def _free_block(seen: Probed, place: int, first: SeedBlock) -> SeedBlock:
     return SeedBlock(start=max(block.start + block.size for block in used), size=size)
 
 
-def _refuse_hopeless(seen: Probed) -> None:
+def _refuse_undecidable(seen: Probed) -> None:
     """Raises LobenchError where there is nothing to compare, or no checkpoint was ever good."""
     where = "" if seen.case is None else f"{seen.case.suite}/{seen.case.name}"
     if len({probe.place for probe in seen.probes}) < 2:
