@@ -110,7 +110,7 @@ def evolved(method: str, rounds: int, seed: int, inner: float, outer: float, bud
     config = EXAMPLE / ("goals_es.gin" if method == "es" else "goals.gin")
     with tempfile.TemporaryDirectory() as folder:
         experiment = plan(config, folder=Path(folder) / "run", scopes=(), seed=seed, gin_params=params)
-        run_experiment(experiment, Machines(executor="inline"), num_workers=1, say=lambda line: None)
+        run_experiment(experiment, Machines(executor="inline"), num_workers=1, log=lambda line: None)
         for path in sorted((Path(folder) / "run" / "checkpoints").glob("*.npz")):
             with np.load(path) as file:
                 done = int(file["outer_step"]) + (method == "ga")  # the elite of a generation has cost the whole of it

@@ -117,7 +117,7 @@ def runs(folder: Path) -> None:
     for width in (1, 16):
         params = [f"Evolve.members_per_program = {width}", f"Evolve.num_generations = {GENERATIONS + 1}"]
         planned = experiment(folder / f"run{width}", *params, "Evolve.checkpoint_every = 1000")
-        closed = run_experiment(planned, Machines(executor="local"), num_workers=1, say=lambda line: None)
+        closed = run_experiment(planned, Machines(executor="local"), num_workers=1, log=lambda line: None)
         rates.append(2 * planned.es.num_pairs / min(generation.seconds for generation in closed[1:-1]))
         print(f"a run with {width:2} in a program: {rates[-1]:6.1f} members a second, x {rates[-1] / rates[0]:.2f}")
 
@@ -125,7 +125,7 @@ def runs(folder: Path) -> None:
 def crew_of(planned: Evolution, num_workers: int) -> tuple[Crew, Counted]:
     local = load_plugins().find("lobench_executors", "local", kind="executor").load()
     counted = Counted(local(worker_config(planned, Machines(executor="local"))))
-    crew = Crew(counted, num_workers=num_workers, num_cpus=1, timeout_seconds=600, say=print)
+    crew = Crew(counted, num_workers=num_workers, num_cpus=1, timeout_seconds=600, log=print)
     crew.start()
     return crew, counted
 

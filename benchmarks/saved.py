@@ -61,7 +61,7 @@ def _rounds(quick: bool, *, is_against_none: bool) -> Rounds:
         nonlocal num_bytes
         with tempfile.TemporaryDirectory() as folder:
             states = BlockStates(
-                folder=Path(folder), prefixes=["p"], block=block, owner="o", program="", where="", say=print
+                folder=Path(folder), prefixes=["p"], block=block, owner="o", program="", where="", log=print
             )
             saves.clear()
             seconds = seconds_of(lambda: program.run(theta, block, saves=states))

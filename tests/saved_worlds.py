@@ -187,7 +187,7 @@ def states_in(folder: Path, case: Case, said: list[str] | None = None, **values:
         "program": "ours",
         "where": "s/c",
     }
-    return values.pop("kind", BlockStates)(**{**given, "say": lines.append, **values})
+    return values.pop("kind", BlockStates)(**{**given, "log": lines.append, **values})
 
 
 def bits(curves: Curves | None) -> dict[str, bytes]:

@@ -134,7 +134,7 @@ def compare(
     if given and stale is not None:
         raise stale
     pairs = compare_subjects(
-        _told_apart([one.subject for one in chosen], names),
+        _distinguished([one.subject for one in chosen], names),
         metrics=tuple(metrics),
         rules=GateRules(alpha=alpha, max_diverged=max_diverged),
         margin=margin,
@@ -148,7 +148,7 @@ def compare(
     return Comparison(pairs=tuple(pairs), scale=_OF_FINALS if are_of_finals else scales.describe(), steps=tuple(steps))
 
 
-def _told_apart(subjects: Sequence[StoredSubject], texts: Sequence[str]) -> list[StoredSubject]:
+def _distinguished(subjects: Sequence[StoredSubject], texts: Sequence[str]) -> list[StoredSubject]:
     """Names subjects as they were given where their own labels are the same: one checkpoint in two stores, say."""
     labels = [subject.label for subject in subjects]
     if len(set(labels)) == len(labels):

@@ -24,11 +24,11 @@ from lobench.engine.workers.pool import WorkerConfig
 from lobench.hookspecs import CheckpointReader, CheckpointSource, Executor, ResultSink, SinkContext, SourceContext
 from lobench.plugins import CASE_WORKER, PluginManager, load_plugins
 
-__all__ = ["Named", "make_deliverer", "named_in", "plugins_of", "worker_config"]
+__all__ = ["WatchComponents", "components_of", "make_deliverer", "plugins_of", "worker_config"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class WatchComponents:
     """What the plugins have for a watch."""
 
     manager: PluginManager
@@ -38,7 +38,7 @@ class Named:
     make_executor: Callable[[WorkerConfig, Connection], Executor]
 
 
-def named_in(settings: WatchSettings, progress: WatchProgress) -> Named:
+def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComponents:
     """Returns what a watch names.
 
     Raises:
@@ -46,13 +46,13 @@ def named_in(settings: WatchSettings, progress: WatchProgress) -> Named:
     """
     manager = plugins_of(settings.suites, progress)
     for broken in manager.broken:
-        progress.say(f"plugin {broken}; going on")
+        progress.log(f"plugin {broken}; going on")
     manager.declarations("lobench_metrics")  # workers compute them; two of one name are an error before they start
     policy, _, argument = settings.checkpoints.partition(":")
     make_policy = manager.find("lobench_admission_policies", policy, kind="admission policy").make
     make_source = manager.find("lobench_checkpoint_sources", settings.source, kind="source").load()
     readers = load_readers(manager, allow_pickle=settings.allow_pickle)
-    return Named(
+    return WatchComponents(
         manager=manager,
         readers=readers,
         make_source=partial(make_source, SourceContext(location=settings.location, readers=readers)),
@@ -89,18 +89,18 @@ def make_deliverer(
     context = SinkContext(store=store.absolute(), name=settings.called, suites=suites)
     sinks = {address: _sink(address, manager, context) for address in settings.sinks}
 
-    def say(then: str, sink: str, error: BaseException) -> None:
-        progress.say(f"sink {sink!r}: {headline(error)}; {then}")
+    def log(then: str, sink: str, error: BaseException) -> None:
+        progress.log(f"sink {sink!r}: {headline(error)}; {then}")
 
-    def say_unwritten(sink: str, what: str) -> None:
-        progress.say(f"sink {sink!r}: {what}; all numbers are in the ledger: `lobench results --store {store}`")
+    def log_unwritten(sink: str, what: str) -> None:
+        progress.log(f"sink {sink!r}: {what}; all numbers are in the ledger: `lobench results --store {store}`")
 
     return Deliverer(
         ledger,
         sinks,
-        partial(say, "trying again"),
-        on_close_error=partial(say, "while it was closed"),
-        on_unwritten=say_unwritten,
+        partial(log, "trying again"),
+        on_close_error=partial(log, "while it was closed"),
+        on_unwritten=log_unwritten,
     )
 
 
@@ -135,7 +135,7 @@ def plugins_of(suites: Iterable[str], progress: WatchProgress) -> PluginManager:
             with exits_raise():
                 spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:  # noqa: BLE001  (a plugin boundary; the workers report it too)
-            progress.say(f"{file} does not import: {headline(error)}; its hooks do not take part")
+            progress.log(f"{file} does not import: {headline(error)}; its hooks do not take part")
             continue
         manager.register_conftest(module)
     return manager

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from lobench.api.components import Named, make_deliverer, named_in, worker_config
+from lobench.api.components import WatchComponents, components_of, make_deliverer, worker_config
 from lobench.api.settings import WatchSettings, num_cores, num_workers
 from lobench.api.utilisation import Measuring
 from lobench.core.errors import CheckpointError
@@ -38,7 +38,7 @@ class Guest(Protocol):
     """Is there from the opening of the ledger to its closing."""
 
     def begin(
-        self, ledger: Ledger, readers: Mapping[str, CheckpointReader], say: Callable[[str], None]
+        self, ledger: Ledger, readers: Mapping[str, CheckpointReader], log: Callable[[str], None]
     ) -> Arrivals: ...
 
     def end(self, ledger: Ledger, ending: Ending) -> None: ...
@@ -91,7 +91,7 @@ def run_rounds(
             settings = settings.found()
             if num_rounds:
                 forget_modules(settings.suites)
-            named = named_in(settings, progress)
+            named = components_of(settings, progress)
             source = named.make_source() if has_source else None
             if not num_rounds:
                 before_first()
@@ -131,7 +131,7 @@ def _options(settings: WatchSettings, core_seconds: float, num_rounds: int) -> W
 def _run_round(
     settings: WatchSettings,
     store: Path,
-    named: Named,
+    named: WatchComponents,
     source: CheckpointSource | None,
     given: Sequence[Given],
     progress: WatchProgress,
@@ -140,14 +140,14 @@ def _run_round(
     suite = SuiteFiles(settings.suites, settings.gin_files, settings.location)
     config = partial(worker_config, settings, named.manager, store)
     with (
-        Ledger.open(store, name=settings.called, on_problem=progress.say) as ledger,
+        Ledger.open(store, name=settings.called, on_problem=progress.log) as ledger,
         contextlib.closing(make_deliverer(settings, named.manager, ledger, store, progress)) as deliverer,
         _told(progress, ledger, settings.suites),
     ):
         what = f"watching {settings.location}" if source is not None else f"evaluating {counted(len(given), 'subject')}"
         what = f"running {settings.called}" if guest is not None else what
-        progress.say(f"{what}; results: {store}")
-        arrivals = guest.begin(ledger, named.readers, progress.say) if guest is not None else None
+        progress.log(f"{what}; results: {store}")
+        arrivals = guest.begin(ledger, named.readers, progress.log) if guest is not None else None
         chief = Chief(
             ledger=ledger,
             spool=Spool(store / "spool"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from etils import epath
 
-from lobench.api.components import named_in, worker_config
+from lobench.api.components import components_of, worker_config
 from lobench.api.dry_run import Costs, costs_of
 from lobench.api.engine_run import Watched, run_rounds
 from lobench.api.settings import WatchSettings, num_workers, texts
@@ -58,7 +58,7 @@ def expected_costs(settings: WatchSettings, progress: WatchProgress | None = Non
       LobenchError: there is nothing at the location, or the suites cannot be collected.
     """
     settings = settings.found()
-    manager = named_in(settings, progress or SilentProgress()).manager
+    manager = components_of(settings, progress or SilentProgress()).manager
     max_cores = num_workers(settings.workers)
     _require_location(settings)
     store = settings.store_folder
@@ -80,6 +80,6 @@ def _wait_for(settings: WatchSettings, progress: WatchProgress) -> None:
     if settings.once:
         _require_location(settings)
     elif not path.exists():
-        progress.say(f"{settings.location} does not exist yet; waiting for it")
+        progress.log(f"{settings.location} does not exist yet; waiting for it")
         while not path.exists():
             time.sleep(0.5)

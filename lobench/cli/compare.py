@@ -9,7 +9,7 @@ import click
 
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import BoundedNumber
-from lobench.cli.output import emit, format_option, told_aside
+from lobench.cli.output import emit, format_option, logged_aside
 
 __all__ = ["compare"]
 
@@ -84,7 +84,7 @@ def compare(subjects: tuple[str, ...], strict: bool, kind: str, **options: objec
     from lobench.api.compare import compare as compared
     from lobench.report.tables.comparison import comparison_records, comparison_text
 
-    found = told_aside(compared, *subjects, **options)
+    found = logged_aside(compared, *subjects, **options)
     if kind == "json":
         emit("compare", comparison_records(found.pairs, scale=found.scale, steps=found.steps))
     else:

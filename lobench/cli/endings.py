@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lobench.core.subject import Subject
     from lobench.engine.store.ledger import EvaluationRow
 
-__all__ = ["cost_lines", "exit_code", "listed", "results_command", "say_ending", "say_unmet", "unread_lines"]
+__all__ = ["cost_lines", "exit_code", "listed", "log_ending", "log_unmet", "results_command", "unread_lines"]
 
 _MOST = 5  # expectations that were not met
 
@@ -38,14 +38,14 @@ def exit_code(ending: Ending) -> int:
     return ExitCode.VERDICT if Outcome.FAILED in found else ExitCode.OK
 
 
-def say_unmet(
-    store: Path, ending: Ending, command_of: Callable[[Subject, EvaluationRow], str], say: Callable[..., None]
+def log_unmet(
+    store: Path, ending: Ending, command_of: Callable[[Subject, EvaluationRow], str], log: Callable[..., None]
 ) -> None:
     """Says of each expectation that was not met what it was, how the case went, and what evaluates it again.
 
     Args:
       command_of: Returns the command.
-      say: Takes a line, and its colour where it has one.
+      log: Takes a line, and its colour where it has one.
     """
     if not ending.recorded.get(Outcome.FAILED):
         return
@@ -56,43 +56,43 @@ def say_unmet(
     rows = unmet(store, ending)
     for row in rows[:_MOST]:
         subject = max(row.sightings, key=lambda one: one.outer_step)
-        say(f"FAILED {row.case.suite}/{row.case.name}, {subject_name(subject)}: {row.message}", "red")
+        log(f"FAILED {row.case.suite}/{row.case.name}, {subject_name(subject)}: {row.message}", "red")
         curves = row.curves
         for line in curve_lines(row.case, [curves], row.message) if curves is not None else ():
-            say(f"  {line}")
-        say(f"  again: {command_of(subject, row)}")
+            log(f"  {line}")
+        log(f"  again: {command_of(subject, row)}")
     if len(rows) > _MOST:
-        say(f"and {counted(len(rows) - _MOST, 'failure')} more: {results_command(store)} has all")
+        log(f"and {counted(len(rows) - _MOST, 'failure')} more: {results_command(store)} has all")
 
 
-def say_ending(settings: WatchSettings, watched: Watched, say: Callable[..., None]) -> None:
+def log_ending(settings: WatchSettings, watched: Watched, log: Callable[..., None]) -> None:
     """Says what there is to say of a watch that ended.
 
     Args:
-      say: As of `say_unmet`.
+      log: As of `log_unmet`.
     """
     from lobench.api.rerun import repeating_command
 
     ending = watched.ending
     for sink, count in ending.behind.items():
-        say(f"sink {sink!r} still lacks {count} deliveries; it gets them at the next start")
+        log(f"sink {sink!r} still lacks {count} deliveries; it gets them at the next start")
     if ending.interrupted:
-        say("stopped; nothing is lost: the same command goes on from here")
+        log("stopped; nothing is lost: the same command goes on from here")
         return
     if ending.over_budget:
         total = ending.num_left + sum(ending.outcomes.values())
         left = f"{ending.num_left} of {counted(total, 'evaluation')} were not begun; the same command goes on from here"
-        say(f"--max-core-hours {settings.max_core_hours:g} are used; {left}")
+        log(f"--max-core-hours {settings.max_core_hours:g} are used; {left}")
     found = settings.found()
-    say_unmet(watched.store, ending, lambda subject, row: repeating_command(subject, row.case, found), say)
+    log_unmet(watched.store, ending, lambda subject, row: repeating_command(subject, row.case, found), log)
     for path, reason in watched.left_out.items():
-        say(f"left out: {path}: {reason}")
+        log(f"left out: {path}: {reason}")
     if watched.utilisation:
-        say(watched.utilisation)
+        log(watched.utilisation)
     page = f", and {watched.store / PAGE}" if REPORT in settings.sinks else ""
-    say(f"done: {_counts(ending)}; see {results_command(watched.store)}{page}")
+    log(f"done: {_counts(ending)}; see {results_command(watched.store)}{page}")
     for line in unread_lines(ending):
-        say(line, "red")
+        log(line, "red")
 
 
 def unread_lines(ending: Ending) -> list[str]:

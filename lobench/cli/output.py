@@ -38,8 +38,8 @@ __all__ = [
     "format_option",
     "json_alone",
     "json_text",
+    "logged_aside",
     "open_streams",
-    "told_aside",
     "unwritten",
 ]
 
@@ -212,7 +212,7 @@ def emit_text(text: str) -> None:
         raise StoreError("cannot write this", where="standard output", got=cause(error)) from error
 
 
-def told_aside(session: Callable[..., T], *arguments: Any, **options: Any) -> T:
+def logged_aside(session: Callable[..., T], *arguments: Any, **options: Any) -> T:
     """Calls a session; what it tells meanwhile goes to the standard error: standard output is the record's."""
     from lobench.report.live.progress import make_progress
 

@@ -50,7 +50,7 @@ def watch(
 ) -> None:
     """Evaluate every new checkpoint of CKPT_DIR (or the one checkpoint that it is) on suites of inner tasks."""
     from lobench.api.watch import expected_costs, run_watch
-    from lobench.cli.endings import cost_lines, exit_code, say_ending
+    from lobench.cli.endings import cost_lines, exit_code, log_ending
     from lobench.cli.records import costs_record, watched_record
     from lobench.report.live.progress import make_progress
     from lobench.report.page.builtin import REPORT
@@ -61,13 +61,13 @@ def watch(
     if dry_run:
         costs = expected_costs(settings, progress)
         for line in cost_lines(costs):
-            progress.say(line)
+            progress.log(line)
         if kind == "json":
             emit("watch.costs", costs_record(costs))
         return
     with progress:
         watched = run_watch(settings, progress)
-    say_ending(settings, watched, progress.say)
+    log_ending(settings, watched, progress.log)
     if kind == "json":
         emit("watch", watched_record(watched))
     sys.exit(exit_code(watched.ending))

@@ -17,7 +17,7 @@ from lobench.core.experiment import Experiment, session_blocks
 from lobench.core.search.search import SearchStrategy, Trial, TrialState, best_trial
 from lobench.core.search.space import Space, Value
 
-__all__ = ["FIRST_REPORT_SEED", "TrialHistory", "hopeless", "is_over", "report_bindings"]
+__all__ = ["FIRST_REPORT_SEED", "TrialHistory", "below_median", "is_over", "report_bindings"]
 
 # Where the seeds begin that have chosen nothing: no session of an experiment is one of them, however many are added.
 FIRST_REPORT_SEED = 1_000_000
@@ -130,7 +130,7 @@ def is_over(state: TrialState) -> bool:
     return state in ("done", "failed", "infeasible", "stopped")
 
 
-def hopeless(trials: Iterable[Trial], so_far: Mapping[int, float | None], *, after: str) -> dict[int, str]:
+def below_median(trials: Iterable[Trial], so_far: Mapping[int, float | None], *, after: str) -> dict[int, str]:
     """Returns the trials that go no further, and why: those below the median of all that came to this point.
 
     Who came there first has no part in it: what is compared is a whole wave, with all that came before it.

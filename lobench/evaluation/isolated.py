@@ -162,7 +162,7 @@ def main(descriptor: int) -> None:
                 answer: Answer = Raised(name=type(error).__name__, message=headline(error))
             else:
                 answer = TrainedReply(payload=curves.to_payload())
-            caller.say(answer)
+            caller.send(answer)
 
 
 if __name__ == "__main__":

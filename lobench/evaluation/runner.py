@@ -264,7 +264,7 @@ class BlockRunner:
             owner=owner_of(sha256, known.whole_key, block),
             program=str(program),
             where=f"{bound.spec.suite}/{bound.spec.name}",
-            say=self._states.say,
+            log=self._states.log,
         )
 
     def claim(self, bound: BoundCase) -> None:

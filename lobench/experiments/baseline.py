@@ -47,10 +47,10 @@ def baseline(
     for name in ("optimizers", "cases", "vary"):
         options |= {name: texts(options[name])} if name in options else {}
     settings = BaselineSettings(**options)
-    say = (progress or default_progress()).say
+    log = (progress or default_progress()).log
     paths = [find_suite(suite) for suite in texts(suites)]
     for path in paths:
-        _make(path, settings, say)
+        _make(path, settings, log)
     return [
         baseline_path(path, optimizer, _tuned_over(settings, optimizer).name)
         for path in paths
@@ -82,7 +82,7 @@ def _refreshing(settings: BaselineSettings, suite: Path, optimizer: str) -> str:
     return command_text("lobench", "baseline", name_of(suite), optimizer=own, **asked)
 
 
-def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) -> None:
+def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) -> None:
     """Tunes each optimizer on each case whose baseline is stale or missing, and writes the file after each."""
     from lobench.evaluation.tuning import tune, tuned_again
 
@@ -96,24 +96,24 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
             before = _kept(baseline, spec, bound, command, grid)
             if before is None and (taken := _tuned_elsewhere(path, spec, bound, command, baseline, grid)) is not None:
                 before, other = taken
-                say(f"{optimizer} {name}: taken from {name_of(other)}")
+                log(f"{optimizer} {name}: taken from {name_of(other)}")
             if before is not None:
                 if baseline.cases.get(name) is not before:  # of another suite, or the case had another name
                     baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: before})
                     baseline.save(path)
                 if before.program and before.is_scored_as(bound.case.scale, bound.case.minimum):
-                    say(f"{optimizer} {name}: fresh")
+                    log(f"{optimizer} {name}: fresh")
                     continue
                 if before.program:
                     scored = dataclasses.replace(before, scale=bound.case.scale, minimum=bound.case.minimum)
                     baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: scored})
                     baseline.save(path)
-                    say(f"{optimizer} {name}: tuned as before, scored as the case says now")
+                    log(f"{optimizer} {name}: tuned as before, scored as the case says now")
                     continue
                 if (again := tuned_again(spec, layers, optimizer, before)) is not None:
                     baseline = _with(baseline, name, again, spec)
                     baseline.save(path)
-                    say(f"{optimizer} {name}: tuned as before, its best point evaluated again")
+                    log(f"{optimizer} {name}: tuned as before, its best point evaluated again")
                     continue
             started = time.perf_counter()
             case = tune(spec, layers, optimizer, grid, num_seeds=command.seeds, horizon_factor=command.horizon_factor)
@@ -123,7 +123,7 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
             best = ", ".join(f"{key} {value:g}" for key, value in values.items()) or "as it is"
             loss, points = case.tuned_mean("train/loss"), counted(len(case.grid), "point")
             seconds = time.perf_counter() - started
-            say(f"{optimizer} {name}: {best}, train/loss {loss:.4g}, {points} in {seconds:.0f} s")
+            log(f"{optimizer} {name}: {best}, train/loss {loss:.4g}, {points} in {seconds:.0f} s")
         # Cases that the suite no longer has go, once the whole suite was looked at.
         if not command.cases and suite.is_dir():
             known = {case_key(spec, suite) for spec, _ in found}
@@ -131,7 +131,7 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
             if kept.keys() != baseline.cases.keys():
                 baseline = dataclasses.replace(baseline, cases=kept)
                 baseline.save(path)
-        say(f"{path}: {counted(len(baseline.cases), 'case')}, {path.stat().st_size / 1000:.0f} kB")
+        log(f"{path}: {counted(len(baseline.cases), 'case')}, {path.stat().st_size / 1000:.0f} kB")
 
 
 def _with(baseline: Baseline, name: str, case: BaselineCase, spec: CaseSpec) -> Baseline:

@@ -23,7 +23,7 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_called
 from lobench.engine.config.syntax import only_bindings, parse_text
 from lobench.engine.store.ledger import EvaluationRow, Ledger
-from lobench.experiments.existing import Held, NamedBlock, cases_of
+from lobench.experiments.existing import ExistingResults, NamedBlock, cases_of
 from lobench.experiments.file import ExperimentFile
 from lobench.experiments.imported_curves import ExperimentCurves
 from lobench.experiments.members import states_by_folder
@@ -133,7 +133,7 @@ def plan_of(
         unbound = [(spec.names[-1], block) for spec in specs for block in _blocks(spec, file, blocks)]
         planner = _Planner(
             wanted=wanted,
-            held=Held(ledger, settings, cases, unbound),
+            held=ExistingResults(ledger, settings, cases, unbound),
             shown=_short_names(specs),
             durations=_durations(rows),
         )
@@ -325,7 +325,7 @@ class _Planner:
     """
 
     wanted: _Wanted
-    held: Held
+    held: ExistingResults
     shown: Mapping[str, str]
     durations: Mapping[str, float]
 

@@ -92,7 +92,7 @@ def run_experiment(
       ran_as: The schema for programs, and what its document holds besides; None: text alone.
     """
     from lobench.api.settings import num_workers
-    from lobench.cli.endings import say_unmet
+    from lobench.cli.endings import log_unmet
     from lobench.experiments.records import plan_record, ran_record
     from lobench.experiments.run import ExperimentRun
     from lobench.experiments.text import ending_lines, plan_lines, run_exit_code, table_of
@@ -115,9 +115,9 @@ def run_experiment(
         ran = planned.run(progress)
     click.echo(table_of(ran), nl=False)
     if not ran.ending.interrupted:
-        say_unmet(ran.store, ran.ending, planned.repeating_command, progress.say)
+        log_unmet(ran.store, ran.ending, planned.repeating_command, progress.log)
     for line in ending_lines(ran):
-        progress.say(line)
+        progress.log(line)
     if ran_as is not None:
         emit(ran_as[0], {**ran_as[1], **ran_record(ran)})
     sys.exit(run_exit_code(ran))

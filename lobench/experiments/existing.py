@@ -20,12 +20,12 @@ from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.programs import Expected
 from lobench.plugins import PluginManager
 
-__all__ = ["Held", "NamedBlock", "cases_of"]
+__all__ = ["ExistingResults", "NamedBlock", "cases_of"]
 
 NamedBlock = tuple[str, SeedBlock]  # the longest name of a case, and seeds
 
 
-class Held:
+class ExistingResults:
     """The evaluations that a store has, and those that it lacks, of subjects with the cases as they are now.
 
     Args:

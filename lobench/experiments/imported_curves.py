@@ -14,7 +14,7 @@ from lobench.core.planner import EvaluationId
 from lobench.core.program import IMPORTED
 from lobench.engine.store.imports import imported_files
 from lobench.engine.store.ledger import Ledger
-from lobench.tools.curve_import.gathered import CollectedCurves, sources_of
+from lobench.tools.curve_import.collected_curves import CollectedCurves, sources_of
 from lobench.tools.curve_import.imports import Imported, import_into, refuse_unfit
 
 __all__ = ["ExperimentCurves", "read_curves"]
@@ -72,13 +72,13 @@ class ExperimentCurves:
             except UsageError as error:
                 raise UsageError(f"method {method.name!r}: {error}") from error
 
-    def record(self, ledger: Ledger, form: int, cases: Sequence[CaseInfo], say: Callable[[str], None]) -> None:
+    def record(self, ledger: Ledger, form: int, cases: Sequence[CaseInfo], log: Callable[[str], None]) -> None:
         """Takes the curves into a store, in place of those that the same files held before, as the experiment's.
 
         Args:
           form: The experiment's.
           cases: Which lobench trains.
-          say: Is told what is odd.
+          log: Is told what is odd.
         """
         before = {file.file: file.sha256 for file in imported_files(ledger)}
         for method, settings, collected, name in self._read:
@@ -92,7 +92,7 @@ class ExperimentCurves:
             others = sorted({case.name for _, case in found.keys} - {case.name for case in cases})
             notes = [f"its curves on {', '.join(others)} are of no case of the experiment"] if others and cases else []
             for note in (*found.notes, *notes):
-                say(f"{method.name}: {note}")
+                log(f"{method.name}: {note}")
 
 
 def _named(method: Method, name: str, collected: CollectedCurves) -> str:

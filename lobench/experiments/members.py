@@ -62,16 +62,16 @@ class ExperimentRecord:
         self._ledger: Ledger | None = None
         self.form = self.num_done = self.num_planned = 0
         self.curves: ExperimentCurves | None = None
-        self._say: Callable[[str], None] = lambda line: None
+        self._log: Callable[[str], None] = lambda line: None
 
     @property
     def trials(self) -> Mapping[str, CommandState]:
         states = self._commands.states if self._commands is not None else {}
         return {f"{command.method}-{command.session}": state for command, state in states.items()}
 
-    def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader], say: Callable[[str], None]) -> Arrivals:
-        """Records the experiment, and returns its commands and searches; `say` is told what people should know."""
-        self._ledger, self._say = ledger, say
+    def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader], log: Callable[[str], None]) -> Arrivals:
+        """Records the experiment, and returns its commands and searches; `log` is told what people should know."""
+        self._ledger, self._log = ledger, log
         experiment = self._file.experiment
         revision = revision_of(self._file.path.parent)
         state_of = self._known_states(ledger, readers)
@@ -84,7 +84,7 @@ class ExperimentRecord:
             readers,
             states=states,
             record=lambda row: ledger.set_trial(self.form, row),
-            say=say,
+            log=log,
         )
         commands.curves = self.curves
         place = Place(
@@ -92,7 +92,7 @@ class ExperimentRecord:
             form=self.form,
             experiment=experiment,
             programs=lambda: ledger.accepted_programs(self._expected),
-            say=say,
+            log=log,
             is_retried=self._retry_errors,
         )
         make_commands = functools.partial(
@@ -125,7 +125,7 @@ class ExperimentRecord:
         """Makes what is recorded the experiment's, and counts it."""
         if self.curves is not None:
             cases = {case.identity: case for found in ending.cases.values() for case in found}
-            self.curves.record(ledger, self.form, list(cases.values()), self._say)
+            self.curves.record(ledger, self.form, list(cases.values()), self._log)
         planned = list(self._members(ending))
         history = ledger.history(ending.programs)
         plan = Plan(history)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lobench.analysis.tables.frames import StoredResults, open_results
-from lobench.api.components import named_in
+from lobench.api.components import components_of
 from lobench.api.engine_run import HERE, run_rounds
 from lobench.api.rerun import repeating_command
 from lobench.api.settings import WatchSettings, num_workers
@@ -147,7 +147,7 @@ class ExperimentRun:
           LobenchError: as `run` would, before anything is trained.
         """
         settings = self._watched()
-        found = named_in(settings.found(), progress)
+        found = components_of(settings.found(), progress)
         for sink in settings.sinks:
             found.manager.find("lobench_result_sinks", sink.partition(":")[0], kind="sink")
         with read_curves(() if is_offline else self._curves) as curves:
@@ -175,7 +175,7 @@ class ExperimentRun:
         record = self._record
         given, settings = tuple(self._given.values()), self._watched()
         if any(one.kind == "command" for one in self._chosen):
-            manager = named_in(settings.found(), progress).manager
+            manager = components_of(settings.found(), progress).manager
             bind_waiting_commands(self._file, self._chosen, self._searches, settings, manager)
         with read_curves(self._curves) as curves:
             record.curves = curves

@@ -16,7 +16,7 @@ from lobench.analysis.comparisons.gate_looks import is_settled, look_sizes, usab
 from lobench.analysis.comparisons.gates import GateRules
 from lobench.analysis.comparisons.paired_values import scored, without_scale
 from lobench.analysis.scores.baseline_file import BaselineCase, StaleBaseline
-from lobench.analysis.scores.score_scale import SIGNED, ScoreScale, is_signed, say_nothing, silence
+from lobench.analysis.scores.score_scale import SIGNED, ScoreScale, are_undecided, is_signed, silence
 from lobench.analysis.stats.alpha_spending import Looks
 from lobench.analysis.stats.comparison import mean_difference
 from lobench.analysis.stats.paired_samples import FLOAT_STEP, Samples
@@ -258,7 +258,7 @@ def _paired(new: Finals, old: Finals, scale: ScoreScale | None, metric: str, *, 
     samples = dataclasses.replace(samples, may_vary=samples.may_vary or _are_one(new, old))
     return _Paired(
         samples=without_scale(samples) if signed and not report else samples,
-        silent=say_nothing(sides[0], sides[1], scale, starts=starts).tolist(),
+        silent=are_undecided(sides[0], sides[1], scale, starts=starts).tolist(),
         is_signed=signed,
     )
 

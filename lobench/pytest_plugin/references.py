@@ -199,8 +199,8 @@ def _stored(text: str, store: str) -> StoredSubject | None:
     """
     is_path = text.partition(":")[0] == _BASELINE or "://" in text or Path(text).exists()
     has_store = (Path(store) / "ledger.sqlite").is_file() if store else False
-    named_in = text.partition("@")[0]
-    if is_path or not (has_store or (named_in and (Path(named_in) / "ledger.sqlite").is_file())):
+    components_of = text.partition("@")[0]
+    if is_path or not (has_store or (components_of and (Path(components_of) / "ledger.sqlite").is_file())):
         return None
     from lobench.api.resolve import find_stored
 

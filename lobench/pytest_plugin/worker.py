@@ -75,7 +75,7 @@ class Loop:
         config.stash[LAYERS] = self._configure.layers
         config.stash[ON_PROGRESS] = self._progress
         if self._configure.state_folder:
-            config.stash[STATES] = States(folder=Path(self._configure.state_folder), say=self._remark)
+            config.stash[STATES] = States(folder=Path(self._configure.state_folder), log=self._remark)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -91,11 +91,13 @@ class Loop:
         items = [item for item in session.items if case_of(item) is not None]
         if self.errors or not items:
             problems = tuple(dict.fromkeys(self.errors))
-            self._chief.say(Failed(messages=problems or ("the suite holds no case; `lobench list suites` shows some",)))
+            self._chief.send(
+                Failed(messages=problems or ("the suite holds no case; `lobench list suites` shows some",))
+            )
             return True
         self._cases = VariantCases(items)
         self.is_ready = True
-        self._chief.say(Ready())
+        self._chief.send(Ready())
         self._chief.listen(self._take)
         idle = _Idle.from_parent(session, name="idle")
         while (asked := self._waiting.get()) is not None:
@@ -107,7 +109,7 @@ class Loop:
                 case Command():
                     problem = run_command(asked.words, folder=asked.folder, log=asked.log)
                     outcome = Outcome.FAILED if problem else Outcome.PASSED
-                    self._chief.say(JobResult(lease=asked.lease, outcome=outcome, message=problem))
+                    self._chief.send(JobResult(lease=asked.lease, outcome=outcome, message=problem))
                 case Describe():
                     self._describe(asked)
         return True
@@ -126,10 +128,10 @@ class Loop:
         known = self._cases.of(asked.variant)
         problems = known.problems or (self._cases.problems_of_training(asked) if asked.is_traced else ())
         if problems:
-            self._chief.say(Failed(messages=problems, variant_key=asked.variant.key))
+            self._chief.send(Failed(messages=problems, variant_key=asked.variant.key))
             return
         files = files_of(self._configure.arguments, self._configure.layers)
-        self._chief.say(Described(variant_key=asked.variant.key, cases=known.cases, files=files))
+        self._chief.send(Described(variant_key=asked.variant.key, cases=known.cases, files=files))
 
     def _here(self, path: str) -> str:
         """Returns where this machine has a file that a message names."""
@@ -166,7 +168,7 @@ class Loop:
 
     def _answer(self, job: Job, outcome: Outcome, message: str, *, payload: bytes = b"", replace: bool = False) -> None:
         result = JobResult(lease=job.lease, outcome=outcome, message=message, replace=replace, payload=payload)
-        self._chief.say(result)
+        self._chief.send(result)
 
     def _finished(self) -> ItemResult | None:
         """Returns what the item's reports say, if anything; a failing teardown makes a passed item an error."""
@@ -182,10 +184,10 @@ class Loop:
         return finished
 
     def _remark(self, line: str) -> None:
-        self._chief.say(Remark(line=line))
+        self._chief.send(Remark(line=line))
 
     def _progress(self, step: int) -> None:
-        self._chief.say(Progress(lease=self._lease, step=step))
+        self._chief.send(Progress(lease=self._lease, step=step))
 
 
 def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
@@ -196,7 +198,7 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
     code = pytest.main(arguments, plugins=[loop])
     fine = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.TESTS_FAILED)
     if code not in fine and not loop.is_ready:  # later on, the job that broke the session has been told of already
-        chief.say(Failed(messages=tuple(loop.errors) or _why_it_ended(code, configure)))
+        chief.send(Failed(messages=tuple(loop.errors) or _why_it_ended(code, configure)))
 
 
 def _why_it_ended(code: int, configure: Configure) -> tuple[str, ...]:

@@ -43,20 +43,20 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
     """Answers until it is told to exit. A variant has a case for each of its bindings; that name says what they do."""
     chief: ChiefEnd[ToWorker] = ChiefEnd(connection, protocol.TO_WORKER, owns_process=owns_process)
     waiting: queue.Queue[ToWorker | None] = queue.Queue()
-    chief.say(protocol.Ready())
+    chief.send(protocol.Ready())
     chief.listen(waiting.put)
     while (asked := waiting.get()) is not None and not isinstance(asked, protocol.Exit):
         match asked:
             case protocol.Describe():
                 names = (*asked.variant.bindings, *configure.layers.gin_params)
                 cases = tuple(case_named(name, int(os.environ["NPROC"])) for name in names)
-                chief.say(protocol.Described(variant_key=asked.variant.key, cases=cases, files=()))
+                chief.send(protocol.Described(variant_key=asked.variant.key, cases=cases, files=()))
             case Job():
                 _run(chief, configure, asked)
 
 
 def _run(chief: ChiefEnd[ToWorker], configure: Configure, job: Job) -> None:
-    chief.say(protocol.Progress(lease=job.lease, step=1))
+    chief.send(protocol.Progress(lease=job.lease, step=1))
     if job.case_key != case_named("good").key:
         Path((Path(configure.arguments[0]) / PID_FILE).read_text()).write_text(str(os.getpid()))
     if job.case_key == case_named("die").key:
@@ -67,4 +67,4 @@ def _run(chief: ChiefEnd[ToWorker], configure: Configure, job: Job) -> None:
     if configure.file_folder:
         paths = [Path(configure.file_folder) / path.name for path in paths]
     payload = answer_to(job.variant.bindings, *(path.read_bytes() for path in paths))
-    chief.say(protocol.JobResult(lease=job.lease, outcome=Outcome.PASSED, payload=payload))
+    chief.send(protocol.JobResult(lease=job.lease, outcome=Outcome.PASSED, payload=payload))

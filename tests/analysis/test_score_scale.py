@@ -14,11 +14,11 @@ from lobench.analysis.scores.score_scale import (
     ScaleKind,
     ScoreScale,
     are_plain,
+    are_undecided,
     check_score_versions,
     exploded,
     is_signed,
     merits,
-    say_nothing,
     scores,
 )
 from lobench.core.errors import LobenchError
@@ -184,7 +184,7 @@ def test_a_difference_is_a_ratio_of_losses() -> None:
 def test_seeds_on_which_nothing_can_be_told() -> None:
     scale = scale_of(untrained=6.287, starts=(6.287,), tuned=(7.8e-14,))
     ours, theirs = [0.0, 100.0, math.nan, 1.0, 0.0], [1e-13, 200.0, 90.0, 1.0, 1.0]
-    assert say_nothing(ours, theirs, scale, starts=[6.287] * 5).tolist() == [True, True, True, False, False]
+    assert are_undecided(ours, theirs, scale, starts=[6.287] * 5).tolist() == [True, True, True, False, False]
 
 
 def test_merits_are_unclipped_and_a_diverged_seed_is_worst() -> None:

@@ -13,7 +13,7 @@ from lobench.core.experiment import Experiment, Method, Search
 from lobench.core.search.iterated_grid import AutoIteratedGrid, IteratedGrid
 from lobench.core.search.search import Grid, Random, SearchStrategy, Trial
 from lobench.core.search.space import Kind, Parameter, Scale, Space
-from lobench.core.trials import FIRST_REPORT_SEED, TrialHistory, hopeless, is_over, report_bindings
+from lobench.core.trials import FIRST_REPORT_SEED, TrialHistory, below_median, is_over, report_bindings
 
 RATE = Parameter(path="adam.rate", kind=Kind.REAL, low=1e-4, high=1.0, scale=Scale.LOG, num_values=5)
 DECAY = Parameter(path="adam.decay", kind=Kind.DISCRETE, values=(0.5, 0.9, 0.99))
@@ -147,7 +147,7 @@ def test_hopeless_is_below_the_median_of_all_that_came_so_far_whoever_came_first
         return [Trial(number=one, parameters={}, state="waiting", fitness=None, wave=one // 4) for one in numbers]
 
     so_far = {0: 1.0, 1: 3.0, 2: None, 3: 2.0, 4: 1.9, 5: 9.0, 6: 8.0, 7: 2.5}
-    assert hopeless(waves(0, 1, 2, 3), so_far, after="25%") == {0: "fitness 1 after 25%, below 2, the median of 3"}
-    assert set(hopeless(waves(7, 4, 6, 5), so_far, after="25%")) == {4}, "2.5 is the median of the seven"
-    assert hopeless(waves(0, 1), {0: 1.0, 1: 1.0}, after="25%") == {}, "equal ones go on"
-    assert hopeless(waves(0), {0: None}, after="25%") == {}
+    assert below_median(waves(0, 1, 2, 3), so_far, after="25%") == {0: "fitness 1 after 25%, below 2, the median of 3"}
+    assert set(below_median(waves(7, 4, 6, 5), so_far, after="25%")) == {4}, "2.5 is the median of the seven"
+    assert below_median(waves(0, 1), {0: 1.0, 1: 1.0}, after="25%") == {}, "equal ones go on"
+    assert below_median(waves(0), {0: None}, after="25%") == {}

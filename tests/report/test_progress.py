@@ -104,11 +104,11 @@ def test_rows_fit_a_narrow_terminal_and_its_height(monkeypatch: pytest.MonkeyPat
 def test_letters_that_an_encoding_lacks_are_escapes_and_a_full_disk_is_one_line() -> None:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding="ascii")
-    make_progress(file, color="no").say("score ▁█")
+    make_progress(file, color="no").log("score ▁█")
     assert raw.getvalue() == b"score \\u2581\\u2588\n"
     with open("/dev/full", "w", encoding="utf-8") as full:
         with pytest.raises(LobenchError, match="cannot write what is said; got No space left on device"):
-            make_progress(full).say("a line")
+            make_progress(full).log("a line")
         with contextlib.suppress(OSError):
             full.close()
-    make_progress(None).say("nobody hears it")  # type: ignore[arg-type]  # as Python has it where it is closed
+    make_progress(None).log("nobody hears it")  # type: ignore[arg-type]  # as Python has it where it is closed

@@ -14,7 +14,7 @@ from lobench.analysis.comparisons.gates import GateReport, GateRules
 from lobench.analysis.comparisons.paired_values import PairedValues, samples_of, without_scale
 from lobench.analysis.comparisons.summary import differences, improvement, is_changed
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.scores.score_scale import SIGNED, are_plain, say_nothing, silence
+from lobench.analysis.scores.score_scale import SIGNED, are_plain, are_undecided, silence
 from lobench.analysis.stats.comparison import (
     MeanDifference,
     PairComparison,
@@ -275,7 +275,7 @@ def _note(ends: _Ends, values: PairedValues, paired: MeanDifference, is_signed: 
     elif seeds < max(ends.num_seeds):  # a mean is over all seeds, a difference over these
         found.append("{} of {} and {}".format(counted(seeds, "common seed"), *ends.num_seeds))
     if not values.is_of_finals:
-        if silent := say_nothing(ends.ours, ends.theirs, scale, starts=ends.begins[0]).sum():
+        if silent := are_undecided(ends.ours, ends.theirs, scale, starts=ends.begins[0]).sum():
             found.append(silence(silent, seeds))
         if scale.is_usable and scale.is_thin:
             found.append("thin scale")

@@ -77,14 +77,14 @@ class BaselineSearch:
 
     def tried(self, run: Run) -> BaselineGrid:
         """Has wave after wave trained, and returns all their points."""
-        course = TrialHistory(
+        history = TrialHistory(
             self.strategy, self.space, seed=search_seed(0, self.name), width=_WAVE, num_trials=self.num_trials
         )
-        while new := course.advance():
+        while new := history.advance():
             worth = run([_numbers(trial.parameters) for trial in new])
             for trial, value in zip(new, worth, strict=True):
-                course.set(trial.number, "done", value)
-        points = tuple(_numbers(trial.parameters) for trial in course.trials)
+                history.set(trial.number, "done", value)
+        points = tuple(_numbers(trial.parameters) for trial in history.trials)
         return BaselineGrid(name=self.name, points=points, studies=(0,) * len(points))
 
 

@@ -29,11 +29,11 @@ __all__ = [
     "ScaleKind",
     "ScoreScale",
     "are_plain",
+    "are_undecided",
     "check_score_versions",
     "exploded",
     "is_signed",
     "merits",
-    "say_nothing",
     "scores",
     "silence",
 ]
@@ -273,7 +273,9 @@ def are_plain(final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None =
     return np.asarray(inside & (found < BEST_SCORE) & ~_lost(values, None))
 
 
-def say_nothing(ours: ArrayLike, theirs: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None) -> BoolArray:
+def are_undecided(
+    ours: ArrayLike, theirs: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None
+) -> BoolArray:
     """Returns bool[num_seeds]: on which both sides are clipped alike or at the floor, so that 0 between them proves
     nothing.
     """
@@ -286,7 +288,7 @@ def say_nothing(ours: ArrayLike, theirs: ArrayLike, scale: ScoreScale, *, starts
 
 
 def silence(num_silent: int, num_seeds: int) -> str:
-    """Returns the note on seeds that `say_nothing` found."""
+    """Returns the note on seeds that `are_undecided` found."""
     seeds = f"on {num_silent} of {counted(num_seeds, 'seed')}"
     return f"{seeds} both are clipped alike or at the floor, which is no evidence"
 

@@ -79,7 +79,7 @@ def one_called(snapshot: Snapshot, text: str) -> int:
         )
     subjects = [snapshot.subjects[place] for place in places]
     if len({(one.who.sha256, one.optimizer_hashes) for one in subjects}) > 1:
-        told = [_told_apart(snapshot, place) for place in places]
+        told = [_distinguished(snapshot, place) for place in places]
         raise UsageError(
             f"several are called {text!r}",
             where=str(snapshot.store),
@@ -91,7 +91,7 @@ def one_called(snapshot: Snapshot, text: str) -> int:
     return places[-1]
 
 
-def _told_apart(snapshot: Snapshot, place: int) -> str:
+def _distinguished(snapshot: Snapshot, place: int) -> str:
     """Returns a name that this subject alone has; of subjects of one theta with other bindings its label."""
     sha256 = snapshot.subjects[place].who.sha256
     found = (name for name in [*names_of(snapshot, place), sha256[:12]] if called(snapshot, name).places == (place,))

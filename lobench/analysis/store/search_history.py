@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from lobench.analysis.store.snapshot import Searched
+from lobench.analysis.store.snapshot import BestTrial
 from lobench.analysis.store.subjects import StoredSubject
 from lobench.core.search.search import Trial, best_trial
 from lobench.core.trials import FIRST_REPORT_SEED
@@ -73,15 +73,15 @@ def num_infeasible(rows: Sequence[TrialRow], method: str) -> int:
 
 def chosen_by_search(
     sessions: Mapping[int, Sequence[_Part]], make: Callable[[Mapping[int, Sequence[_Part]]], StoredSubject]
-) -> tuple[StoredSubject, Searched]:
+) -> tuple[StoredSubject, BestTrial]:
     """Returns the best trial on the seeds that chose nothing, as far as there are some, and as its search saw it."""
     own = _of(sessions, lambda part: part.seed < FIRST_REPORT_SEED)
     fresh = _of(sessions, lambda part: part.seed >= FIRST_REPORT_SEED)
     if not own or not fresh:
         subject = make(own or fresh)
-        return subject, Searched(subject=subject, is_fresh=False)
+        return subject, BestTrial(subject=subject, is_fresh=False)
     searched = make(own)
-    return dataclasses.replace(make(fresh), who=searched.who), Searched(subject=searched, is_fresh=True)
+    return dataclasses.replace(make(fresh), who=searched.who), BestTrial(subject=searched, is_fresh=True)
 
 
 def _of(sessions: Mapping[int, Sequence[_Part]], is_wanted: Callable[[_Part], bool]) -> dict[int, Sequence[_Part]]:
@@ -145,11 +145,11 @@ def histories_of(trials: Sequence[TrialRow], labels: Mapping[str, str]) -> list[
     return [_course(method, labels.get(method, method), rows) for method, rows in found.items()]
 
 
-def edges_of(course: StoppedTrials) -> list[str]:
+def edges_of(history: StoppedTrials) -> list[str]:
     """Returns a line for each number whose best value is the least or the largest of at least three that were tried."""
-    best = course.best[-1] if course.best else None
+    best = history.best[-1] if history.best else None
     lines = []
-    for axis in course.parameters if best is not None else ():
+    for axis in history.parameters if best is not None else ():
         tried = sorted({value for value in axis.values if not math.isnan(value)})
         value = axis.values[best] if best is not None else math.nan
         if not axis.names and len(tried) > 2 and value in (tried[0], tried[-1]):

@@ -22,13 +22,13 @@ from lobench.core.subject import Subject as Who
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
-__all__ = ["Searched", "Snapshot", "case_names", "read_store"]
+__all__ = ["BestTrial", "Snapshot", "case_names", "read_store"]
 
 _BY_STEP = ("outer step ", "generation ")  # how a label begins that is no name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Searched:
+class BestTrial:
     """The best trial of a search, as the search saw it: on the seeds that chose it.
 
     Attributes:
@@ -69,7 +69,7 @@ class Snapshot:
     openings: tuple[str, ...]
     names: Mapping[str, str]
     methods: tuple[str, ...] = ()
-    searched: tuple[Searched | None, ...] = ()
+    searched: tuple[BestTrial | None, ...] = ()
     trials: tuple[TrialRow, ...] = ()
 
     @classmethod
@@ -122,7 +122,7 @@ class Snapshot:
         """Returns one subject on one case, both by place; None where it was not evaluated."""
         return self.subjects[subject].cells.get(self.cases[case].identity)
 
-    def search(self, subject: int) -> Searched | None:
+    def search(self, subject: int) -> BestTrial | None:
         """Returns the search that chose a subject, by place; None where none did."""
         return self.searched[subject] if self.searched else None
 
@@ -141,12 +141,12 @@ def _labels(subjects: Sequence[StoredSubject]) -> list[str]:
         found.append(subject.label if by_name else f"{lineage}outer step {outer_step}")
     for label in [label for label, count in Counter(found).items() if count > 1]:
         places = [place for place, other in enumerate(found) if other == label]
-        for place, told in zip(places, _told_apart([subjects[place] for place in places]), strict=True):
+        for place, told in zip(places, _distinguished([subjects[place] for place in places]), strict=True):
             found[place] = told
     return found
 
 
-def _told_apart(namesakes: Sequence[StoredSubject]) -> list[str]:
+def _distinguished(namesakes: Sequence[StoredSubject]) -> list[str]:
     """Returns labels of subjects of one label: with more of the path, or else the content, or the bindings' hash."""
     parts = [one.who.uri.rstrip("/").split("/") for one in namesakes]
     named = [

@@ -119,7 +119,9 @@ class _Maker:
         self._notes += [SEARCHED_NOTE] if any(one and not one.num_infeasible for one in searches) else []
         labels = dict(zip(snapshot.methods, snapshot.labels, strict=False))
         self._notes += [
-            f"{course.label}: {line}" for course in histories_of(snapshot.trials, labels) for line in edges_of(course)
+            f"{history.label}: {line}"
+            for history in histories_of(snapshot.trials, labels)
+            for line in edges_of(history)
         ]
 
     def _asked(self) -> list[str]:

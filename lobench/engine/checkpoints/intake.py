@@ -32,7 +32,7 @@ class Intake:
     """Copies each checkpoint once, reads it, and records the sighting.
 
     Args:
-      say: Told what cannot be read.
+      log: Told what cannot be read.
       only_newest: Of what the source finds at once, read the last that can be read, and pass over what is older.
     """
 
@@ -43,10 +43,10 @@ class Intake:
         spool: Spool,
         source: CheckpointSource,
         readers: Mapping[str, CheckpointReader],
-        say: Callable[[str], None],
+        log: Callable[[str], None],
         only_newest: bool = False,
     ) -> None:
-        self._ledger, self._spool, self._source, self._readers, self._say = ledger, spool, source, readers, say
+        self._ledger, self._spool, self._source, self._readers, self._log = ledger, spool, source, readers, log
         self._known_events = {(kind, detail.get("uri"), detail.get("message")) for kind, detail in ledger.events()}
         self._only_newest = only_newest
         self._newest: set[tuple[str, str]] = set()  # runs and folders whose newest of those found is there
@@ -194,7 +194,7 @@ class Intake:
         if self._passed_over:
             uris, self._passed_over = self._passed_over[::-1], []
             self._ledger.record_event("skipped", first=uris[0], last=uris[-1], count=len(uris))
-            self._say(skipped_line(uris))
+            self._log(skipped_line(uris))
 
     def release(self, sha256: str) -> None:
         """Says that nothing needs a theta any more."""
@@ -248,7 +248,7 @@ class Intake:
         if not _is_short_of_files(error):
             return False
         if seen.uri not in self._short_since:
-            self._say(f"waiting for a free file descriptor (`ulimit -n` allows more): {error}")
+            self._log(f"waiting for a free file descriptor (`ulimit -n` allows more): {error}")
         since = self._short_since.setdefault(seen.uri, time.monotonic())
         if time.monotonic() - since > _SHORT_SECONDS:
             return False
@@ -260,7 +260,7 @@ class Intake:
         incident = (kind, seen.uri, str(error))
         if incident not in self._told:
             self._told.add(incident)
-            self._say(f"{kind}: {error}")
+            self._log(f"{kind}: {error}")
         if incident not in self._known_events:
             self._known_events.add(incident)
             self._ledger.record_event(kind, uri=seen.uri, message=str(error))

@@ -26,13 +26,13 @@ class Arriving:
         self._intake, self._given, self._arrivals = intake, given, arrivals
         self.given = frozenset(one.variant for one in given)
 
-    def first(self, say: Callable[[str], None]) -> dict[int, Subject]:
+    def first(self, log: Callable[[str], None]) -> dict[int, Subject]:
         """Returns what is there at the start, each once; of two that are the same it is said."""
         found: dict[int, Subject] = {}
         first: dict[SubjectKey, Subject] = {}
         for position, subject in filter(None, map(self._intake.give, self._given)):
             if (same := first.setdefault(subject.key, subject)) is not subject:
-                say(f"{same.label!r} and {subject.label!r} are the same subject: it is computed once")
+                log(f"{same.label!r} and {subject.label!r} are the same subject: it is computed once")
             found.setdefault(position, subject)
         for position, subject in self.next():
             found.setdefault(position, subject)

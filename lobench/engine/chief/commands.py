@@ -91,7 +91,7 @@ class CommandRuns:
       runs: All of them; those that an earlier start was through with too.
       states: What the ledger says of them.
       record: Told each change of a state.
-      say: Told what people should know.
+      log: Told what people should know.
     """
 
     def __init__(
@@ -101,10 +101,10 @@ class CommandRuns:
         *,
         states: Mapping[CommandId, CommandState] = MappingProxyType({}),
         record: Callable[[TrialRow], None] = lambda row: None,
-        say: Callable[[str], None] = lambda line: None,
+        log: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._runs: dict[CommandId, CommandRun] = {}
-        self._readers, self._record, self._say = readers, record, say
+        self._readers, self._record, self._log = readers, record, log
         self._sources: dict[CommandId, DirectorySource] = {}
         self._announced: set[CommandId] = set()  # to the planner
         self._drained: set[CommandId] = set()  # done, and all their checkpoints are taken
@@ -174,7 +174,7 @@ class CommandRuns:
         write_whole(run.folder.parent / _GIN_FILE, "".join(f"{line}\n" for line in run.method.trainer_bindings))
         self._set(command, "running")
         message = run.message(lease)
-        self._say(f"{run.label} starts: {shlex.join(message.words)}; output: {run.log}.out")
+        self._log(f"{run.label} starts: {shlex.join(message.words)}; output: {run.log}.out")
         return message
 
     def end(self, command: CommandId, problem: str) -> None:
@@ -204,7 +204,7 @@ class CommandRuns:
 
     def _tell(self, command: CommandId, state: CommandState, problem: str) -> None:
         self._set(command, state)
-        self._say(f"{self._runs[command].label} {state}{': ' if problem else ''}{problem}")
+        self._log(f"{self._runs[command].label} {state}{': ' if problem else ''}{problem}")
 
     def leave(self) -> None:
         """Says of those that were running that they wait: the chief ends, and they with it."""

@@ -33,7 +33,7 @@ class DecisionLog:
       store: The store's folder.
       start: What the planner was made of.
       take: Returns the steps since it was last called.
-      say: Told, once, that it cannot be written.
+      log: Told, once, that it cannot be written.
       max_bytes, max_start_bytes: Of the files together, the oldest of which go first, and of this one.
     """
 
@@ -43,11 +43,11 @@ class DecisionLog:
         start: Start,
         take: Callable[[], Iterable[LoggedStep]],
         *,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
         max_bytes: int = _MAX_BYTES,
         max_start_bytes: int = _MAX_START_BYTES,
     ) -> None:
-        self._folder, self._start, self._take, self._say = store / "decisions", start, take, say
+        self._folder, self._start, self._take, self._log = store / "decisions", start, take, log
         self._max_bytes, self._max_start_bytes = max_bytes, max_start_bytes
         self._path: Path | None = None
         self._packer = zlib.compressobj(level=1, wbits=_GZIP)
@@ -68,7 +68,7 @@ class DecisionLog:
             self._append(lines)
         except OSError as error:
             self._is_over = True
-            self._say(f"decisions are not logged any more: {self._folder}: {cause(error)}")
+            self._log(f"decisions are not logged any more: {self._folder}: {cause(error)}")
 
     def _append(self, lines: list[str]) -> None:
         if self._path is None:

@@ -24,7 +24,7 @@ ERRORS = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome
 class WatchProgress:
     """What a watch tells while it runs; the command line shows it. By itself it shows nothing."""
 
-    def say(self, line: str) -> None: ...
+    def log(self, line: str) -> None: ...
 
     def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
         """Takes that a store is open, which a thread may read through a ledger of its own, until `closed`."""

@@ -45,10 +45,10 @@ class Journal:
         self._commit_seconds = 0.0
         self.commit_at = math.inf
 
-    def plan(self, start: Start, policy: AdmissionPolicy, say: Callable[[str], None]) -> RecordedPlanner:
+    def plan(self, start: Start, policy: AdmissionPolicy, log: Callable[[str], None]) -> RecordedPlanner:
         """Returns a planner whose events are logged in the store from now on."""
         planner = RecordedPlanner(start, policy)
-        self._log = DecisionLog(self._ledger.store, start, planner.take, say=say)
+        self._log = DecisionLog(self._ledger.store, start, planner.take, log=log)
         return planner
 
     def close(self) -> None:

@@ -87,7 +87,7 @@ class Chief:
             spool=spool,
             source=self._source,
             readers=readers,
-            say=progress.say,
+            log=progress.log,
             only_newest=getattr(policy, "only_newest", False),
         )
         self._subjects, self._arriving = Subjects(self._intake), Arriving(self._intake, given, self._arrivals)
@@ -100,7 +100,7 @@ class Chief:
             history=self._history,
             at=time.time(),
         )
-        self._planner = self._journal.plan(start, policy, progress.say)
+        self._planner = self._journal.plan(start, policy, progress.log)
         ours, self._waking = socket.socketpair()
         for end in (ours, self._waking):
             end.setblocking(False)
@@ -110,7 +110,7 @@ class Chief:
             wakeup=Connection(ours.detach()),
             logs=ledger.store / "logs",
             max_core_seconds=math.inf if hours is None else hours * 3600,
-            say=progress.say,
+            log=progress.log,
         )
         self._dispatch = Dispatch(self._subjects, spool, self._workers, progress)
         self._known, self._variants = known, Variants(known, options.cases)
@@ -182,14 +182,14 @@ class Chief:
             self._handle(planner.SubjectSeen(position, subject.key))
         if num_known := sum(position in sightings for position, _, _ in found):
             known = counted(num_known, "checkpoint" if self._has_source else "subject")
-            self._progress.say(f"going on: {known} known, {sum(one[2] for one in found)} of them finished before")
+            self._progress.log(f"going on: {known} known, {sum(one[2] for one in found)} of them finished before")
         self._run_commands()
         if not self._has_source and not self._arrivals.is_open:
             self._end()
 
     def _take_given(self) -> list[tuple[int, Subject, bool]]:
         """Returns the given subjects as `todays` does."""
-        found = self._arriving.first(self._progress.say)
+        found = self._arriving.first(self._progress.log)
         for subject in (one for position, one in found.items() if position not in self._history.admissions):
             self._observers.seen(subject)
         return [(position, one, is_through(position, self._history)) for position, one in found.items()]
@@ -203,7 +203,7 @@ class Chief:
         while not self._done:
             now = time.monotonic()
             if self._signals.count and not drain_deadline:
-                self._progress.say("stopping: what runs may end; press Ctrl-C again to stop at once")
+                self._progress.log("stopping: what runs may end; press Ctrl-C again to stop at once")
                 drain_deadline = now + _GRACE_SECONDS
                 self._handle(planner.Drain())
             if drain_deadline and (self._signals.count > 1 or now > drain_deadline):
@@ -217,7 +217,7 @@ class Chief:
                 quiet_polls = 0 if found or self._intake.pending() else quiet_polls + 1
                 next_poll = time.monotonic() + (0.0 if self._intake.backlog else poll_seconds)
                 if not self._subjects and not announced and not self._options.once:
-                    self._progress.say("no complete checkpoint yet; waiting")
+                    self._progress.log("no complete checkpoint yet; waiting")
                     announced = True
                 self._maybe_end(quiet_polls)
             # Who polls no more waits for the workers alone, and takes no core from them.
@@ -269,7 +269,7 @@ class Chief:
 
     def _begin_anew(self, why: str) -> None:
         self._suite_changed = True
-        self._progress.say(f"{why}: beginning anew, with the suite as it is now")
+        self._progress.log(f"{why}: beginning anew, with the suite as it is now")
         self._own_events.append(planner.Drain())
 
     def _see(self, position: int, subject: Subject) -> None:
@@ -313,7 +313,7 @@ class Chief:
                 sizes = tuple(planner.Size(int(num_cpus), num_gpus) for num_cpus, num_gpus in machines)
                 return [(planner.Capacity(sizes, limit or math.inf), None)]
             case (_, Remark(line=line)) | Notice(message=line):
-                self._progress.say(line)
+                self._progress.log(line)
         return []
 
     def _refuse(self, variant: str | None, why: str) -> None:
@@ -356,7 +356,7 @@ class Chief:
         for action, curves in (decisions := self._journal.commit()):
             self._act(action, curves)
         if uris := [self._subjects[one.position].uri for one, _ in decisions if isinstance(one, planner.Skip)]:
-            self._progress.say(skipped_line(uris))
+            self._progress.log(skipped_line(uris))
         if decisions:
             self._deliverer.wake()
 
@@ -380,11 +380,11 @@ class Chief:
                     self._observers.recorded(self._subjects[position], action, curves)
             case planner.RecordDeath(evaluation):
                 case = self._subjects.case(evaluation.case_key)
-                self._progress.say(f"a worker died in {case.suite}/{case.name}")
+                self._progress.log(f"a worker died in {case.suite}/{case.name}")
             case planner.Admit(position) | planner.Reopen(position):
                 self._progress.admitted(self._subjects[position])
             case planner.Forget(evaluations):
-                self._progress.say(f"trying {counted(len(evaluations), 'evaluation')} again")
+                self._progress.log(f"trying {counted(len(evaluations), 'evaluation')} again")
             case planner.Skip(position):
                 self._subjects.release(position)
             case planner.FinishCheckpoint(position):

@@ -38,7 +38,7 @@ class Observers:
         why = "" if curves is None else curves.provenance.alone_because
         if why and (action.case.key, why) not in self._alone:
             self._alone.add((action.case.key, why))
-            self._progress.say(f"{action.case.suite}/{action.case.name}: computed alone: {why}")
+            self._progress.log(f"{action.case.suite}/{action.case.name}: computed alone: {why}")
         notify(self._manager, "lobench_evaluation_finished", event, self._error)
 
     def finished(self, position: int, subject: Subject, left: planner.Left) -> None:
@@ -48,4 +48,4 @@ class Observers:
             notify(self._manager, "lobench_checkpoint_finished", event, self._error)
 
     def _error(self, where: str, error: BaseException) -> None:
-        self._progress.say(f"{where}: {headline(error)}")
+        self._progress.log(f"{where}: {headline(error)}")

@@ -32,7 +32,7 @@ class WatchWorkers:
       wakeup: A connection whose data end `wait`.
       logs: Where workers write.
       max_core_seconds: What they may use together.
-      say: Told which worker takes long to start.
+      log: Told which worker takes long to start.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class WatchWorkers:
         wakeup: Connection,
         logs: Path,
         max_core_seconds: float,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
-        self._make_executor, self._wakeup, self._logs, self._say = make_executor, wakeup, logs, say
+        self._make_executor, self._wakeup, self._logs, self._log = make_executor, wakeup, logs, log
         self._executor: Executor | None = None
         self._starting: dict[int, float] = {}
         self._num_cpus: dict[int, int] = {}
@@ -167,7 +167,7 @@ class WatchWorkers:
                 del self._starting[worker]
                 log = self._logs / f"worker-{worker}.log"  # one elsewhere keeps its own, or waits for a machine
                 see = f", see {log}" if log.is_file() else ""
-                self._say(f"worker {worker} is not ready after {_SLOW_START_SECONDS:g} s; still waiting{see}")
+                self._log(f"worker {worker} is not ready after {_SLOW_START_SECONDS:g} s; still waiting{see}")
 
     def close(self) -> None:
         """Ends them all."""

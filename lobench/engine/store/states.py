@@ -105,11 +105,11 @@ class States:
 
     Attributes:
       folder: `state_folder`; it need not be there.
-      say: Told what is worth knowing, a line each.
+      log: Told what is worth knowing, a line each.
     """
 
     folder: Path
-    say: Callable[[str], None]
+    log: Callable[[str], None]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -130,7 +130,7 @@ class BlockStates:
     owner: str
     program: str
     where: str
-    say: Callable[[str], None]
+    log: Callable[[str], None]
     _mine: Path | None = None  # what the next save takes the place of
     _loaded: Path | None = None
     _has_failed: bool = False
@@ -171,7 +171,7 @@ class BlockStates:
             write_whole(path, _bytes(leaves, {**header, "made_by": self.program}))
         except OSError as error:
             if not self._has_failed:
-                self.say(f"{self.where}: its state cannot be saved in {self.folder}: {cause(error)}; going on without")
+                self.log(f"{self.where}: its state cannot be saved in {self.folder}: {cause(error)}; going on without")
             self._has_failed = True
             return
         if self._mine is not None and self._mine != path:
@@ -191,7 +191,7 @@ class BlockStates:
             self._mine = None
 
     def _say_anew(self, why: str) -> None:
-        self.say(f"{self.where}, seeds {self.block}: {why}: computed anew")
+        self.log(f"{self.where}, seeds {self.block}: {why}: computed anew")
 
 
 def free_states(folder: Path, sha256: str, case_key: str, block: SeedBlock) -> None:

@@ -150,7 +150,7 @@ class ChiefEnd(Generic[M]):
         self._take: Callable[[M | None], None] = lambda message: None
         self._sending = threading.Lock()
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         """Sends a message; to a chief that is gone, nothing."""
         data = message.to_bytes()
         try:

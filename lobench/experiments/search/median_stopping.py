@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from lobench.core.case import CaseInfo
 from lobench.core.search.search import Trial
 from lobench.core.subject import Subject
-from lobench.core.trials import hopeless, is_over
+from lobench.core.trials import below_median, is_over
 from lobench.engine.store.states import free_states, state_folder
 from lobench.experiments.methods import given_method
 from lobench.experiments.search.planned import KnownTrials, PlannedSearch
@@ -32,7 +32,7 @@ class StoppingSearch(SubjectSearch):
         self._judged: set[int] = set()
 
     def num_expected(self, cases: Sequence[CaseInfo]) -> int:
-        num_open = sum(not is_over(one.state) and one.number not in self._judged for one in self.course.trials)
+        num_open = sum(not is_over(one.state) and one.number not in self._judged for one in self.history.trials)
         return super().num_expected(cases) + num_open * sum(len(case.blocks()) for case in cases)
 
     def _is_ours(self, key: Key) -> bool:
@@ -56,13 +56,13 @@ class StoppingSearch(SubjectSearch):
 
     def _judge(self) -> None:
         """Says of each wave whose parts are all there which trials go on, and what becomes of the others."""
-        for _, group in itertools.groupby(self.course.trials, key=lambda trial: trial.wave):
+        for _, group in itertools.groupby(self.history.trials, key=lambda trial: trial.wave):
             wave = list(group)
             if not all(trial.number in self._so_far for trial in wave):
                 return
             if wave[0].number not in self._judged:
                 self._judged.update(trial.number for trial in wave)
-                stopped = hopeless(wave, self._so_far, after=f"{self.method.stop_hopeless:.0%}")
+                stopped = below_median(wave, self._so_far, after=f"{self.method.stop_hopeless:.0%}")
                 without = [trial.number for trial in wave if self._so_far[trial.number] is None]
                 super()._give([trial for trial in wave if trial.number not in (*stopped, *without)])
                 self._free_states(stopped)

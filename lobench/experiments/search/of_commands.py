@@ -110,7 +110,7 @@ class CommandSearch(SearchRun):
 
     def _look_at_commands(self) -> None:
         """Ends the trials of which all sessions have ended, and their last checkpoints are evaluated."""
-        for trial in self.course.trials:
+        for trial in self.history.trials:
             runs = self._runs.get(trial.number, ())
             if is_over(trial.state) or not all(run.id in self._settled for run in runs):
                 continue

@@ -54,7 +54,7 @@ class Place:
     form: int
     experiment: Experiment
     programs: Callable[[], Collection[str]]
-    say: Callable[[str], None]
+    log: Callable[[str], None]
     is_retried: bool = False
 
 
@@ -68,7 +68,7 @@ class SearchRun(ABC):
 
     def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, *, width: int) -> None:
         self.planned, self._place = planned, place
-        self.course = TrialHistory(
+        self.history = TrialHistory(
             planned.strategy,
             planned.space,
             seed=planned.seed,
@@ -85,8 +85,8 @@ class SearchRun(ABC):
 
     def begin(self) -> None:
         """Goes on where the ledger ends."""
-        self._record(list(self.course.recorded))
-        self._give(self.course.trials)
+        self._record(list(self.history.recorded))
+        self._give(self.history.trials)
         self._go_on()
 
     @property
@@ -106,8 +106,8 @@ class SearchRun(ABC):
     @property
     def text(self) -> str:
         """How far it is: `12 of 20 trials, best 1.31`."""
-        num_over = sum(is_over(trial.state) for trial in self.course.trials)
-        best = self.course.best
+        num_over = sum(is_over(trial.state) for trial in self.history.trials)
+        best = self.history.best
         stopped = f", {self.num_stopped} of them stopped early" if self.num_stopped else ""
         found = f", best {best.fitness:.4g}" if best is not None else ""
         return f"{num_over} of {counted(self.planned.num_trials, 'trial')}{stopped}{found}"
@@ -115,7 +115,7 @@ class SearchRun(ABC):
     @property
     def num_stopped(self) -> int:
         """How many trials were hopeless, and are not trained to their end."""
-        return sum(trial.state == "stopped" for trial in self.course.trials)
+        return sum(trial.state == "stopped" for trial in self.history.trials)
 
     def given(self) -> list[Given]:
         """Returns the subjects that are new since the last call."""
@@ -128,9 +128,9 @@ class SearchRun(ABC):
 
     def num_expected(self, cases: Sequence[CaseInfo]) -> int:
         """Returns how many evaluations come from trials that were not proposed yet, and of the best on fresh seeds."""
-        if self.course.is_over:
+        if self.history.is_over:
             return 0
-        num_left = self.planned.num_trials - len(self.course.trials) + (self.method.report_sessions != 0)
+        num_left = self.planned.num_trials - len(self.history.trials) + (self.method.report_sessions != 0)
         return num_left * self.num_subjects * sum(len(case.blocks()) for case in cases)
 
     @property
@@ -213,27 +213,27 @@ class SearchRun(ABC):
         notes: Mapping[int, str] = _NO_NOTES,
     ) -> None:
         """Records what became of trials that had not ended, and what follows."""
-        before = self.course.trials
+        before = self.history.trials
         open_ones = [number for number in numbers if not is_over(before[number].state)]
         if open_ones:
             with self._place.ledger.transaction():
-                self._record([self.course.set(number, state, worth, notes.get(number, "")) for number in open_ones])
+                self._record([self.history.set(number, state, worth, notes.get(number, "")) for number in open_ones])
                 self._go_on()
 
     def _go_on(self) -> None:
         """Asks for the next wave where one has ended, and for the best on fresh seeds where the search has."""
-        num_before = len(self.course.trials)
-        new = self.course.advance()
-        num_left = len(self.course.trials) - len(new)
+        num_before = len(self.history.trials)
+        new = self.history.advance()
+        num_left = len(self.history.trials) - len(new)
         if num_left < num_before:
             text = f"the suite has changed, and what followed trial {num_left - 1} with it"
-            self._place.say(f"{self.method.title}: {text}")
+            self._place.log(f"{self.method.title}: {text}")
             self._place.ledger.forget_trials(self._place.form, self.method.name, num_left)
             self._written = {number: trial for number, trial in self._written.items() if number < num_left}
             self._forget(num_left)
         self._record(new)
         self._give(new)
-        if self.course.is_over and self._unreported is None:
+        if self.history.is_over and self._unreported is None:
             self._report()
 
     @abstractmethod
@@ -241,13 +241,13 @@ class SearchRun(ABC):
         """Forgets trials from a number on."""
 
     def _report(self) -> None:
-        best, title, self._unreported = self.course.best, self.method.title, set()
+        best, title, self._unreported = self.history.best, self.method.title, set()
         if best is None:
-            self._place.say(f"{title}: none of {len(self.course.trials)} trials is feasible")
+            self._place.log(f"{title}: none of {len(self.history.trials)} trials is feasible")
             return
         values = "; ".join(f"{path} = {value!r}" for path, value in best.parameters.items())
-        which = f"trial {best.number} of {len(self.course.trials)} is the best, fitness {best.fitness:.4g}"
-        self._place.say(f"{title}: {which}: {values}")
+        which = f"trial {best.number} of {len(self.history.trials)} is the best, fitness {best.fitness:.4g}"
+        self._place.log(f"{title}: {which}: {values}")
         if self.method.report_sessions != 0:
             experiment = self._place.experiment
             held = member_blocks(self._place.ledger, experiment.name)
@@ -282,7 +282,7 @@ class SubjectSearch(SearchRun):
         self._numbers: dict[Key, list[int]] = {}  # two trials may be one subject
 
     def roles_of(self, subject: Subject) -> Iterator[tuple[str, int, bool]]:
-        key, best = key_of(subject), self.course.best
+        key, best = key_of(subject), self.history.best
         for number in self._numbers.get(key, ()):
             yield self.method.name, number, False
         if key in self._reports and best is not None:
@@ -307,7 +307,7 @@ class SubjectSearch(SearchRun):
 
     def _end(self, key: Key, subject: Subject | None) -> None:
         self._reported(key)
-        if numbers := [one for one in self._numbers.get(key, ()) if not is_over(self.course.trials[one].state)]:
+        if numbers := [one for one in self._numbers.get(key, ()) if not is_over(self.history.trials[one].state)]:
             worth = None if subject is None else self._fitness(subject)
             self._set(numbers, "infeasible" if worth is None else "done", worth)
 

@@ -16,22 +16,23 @@ _TRIED, _BEST_SO_FAR, _BEST = "a trial", "the best up to then", "the best trial"
 _GOOD, _OTHER = "the best quarter", "another trial"
 
 
-def search_section(course: StoppedTrials) -> Section | None:
+def search_section(history: StoppedTrials) -> Section | None:
     """Returns the charts of a search; None where no trial of it has a fitness yet."""
-    best = course.best[-1] if course.best else None
+    best = history.best[-1] if history.best else None
     if best is None:
         return None
-    found = [_over_trials(course, course.fitness), _side_by_side(course, best)]
-    found += [_over_trials(course, axis) for axis in course.parameters]
-    found += [_slice(course, axis, best) for axis in course.parameters]
-    values = (f"{axis.path} = {_said(axis, best)}" for axis in course.parameters if not math.isnan(axis.values[best]))
-    note = f"{counted(len(course.numbers), 'trial')}; the best is trial {course.numbers[best]} ({', '.join(values)}), "
-    note += f"with a fitness of {number(course.fitness.values[best])}. Higher is better."
-    note += f" {course.num_failed} failed." if course.num_failed else ""
-    note += f" {course.num_waiting} have not ended." if course.num_waiting else ""
+    found = [_over_trials(history, history.fitness), _side_by_side(history, best)]
+    found += [_over_trials(history, axis) for axis in history.parameters]
+    found += [_slice(history, axis, best) for axis in history.parameters]
+    values = (f"{axis.path} = {_said(axis, best)}" for axis in history.parameters if not math.isnan(axis.values[best]))
+    note = f"{counted(len(history.numbers), 'trial')}; the best is trial {history.numbers[best]} "
+    note += f"({', '.join(values)}), with"
+    note += f" a fitness of {number(history.fitness.values[best])}. Higher is better."
+    note += f" {history.num_failed} failed." if history.num_failed else ""
+    note += f" {history.num_waiting} have not ended." if history.num_waiting else ""
     note += " A parameter that is not active in a trial has no point there."
     return Section(
-        id=f"search-{course.method}", title=f"Search: {course.label}", note=note, kind="small", figures=tuple(found)
+        id=f"search-{history.method}", title=f"Search: {history.label}", note=note, kind="small", figures=tuple(found)
     )
 
 
@@ -39,15 +40,15 @@ def _said(axis: Axis, place: int) -> str:
     return _named(axis, axis.values[place])
 
 
-def _over_trials(course: StoppedTrials, axis: Axis) -> Figure:
+def _over_trials(history: StoppedTrials, axis: Axis) -> Figure:
     """Draws what each trial tried, and where the best one was up to then."""
-    x = [float(one) for one in course.numbers]
-    so_far = [axis.values[place] if place is not None else math.nan for place in course.best]
+    x = [float(one) for one in history.numbers]
+    so_far = [axis.values[place] if place is not None else math.nan for place in history.best]
     return Figure(
         title=axis.path,
         chart=Chart(
-            title=f"{axis.path} over the trials of {course.label}",
-            description=f"The best trial has {_said(axis, course.best[-1] or 0)}." if course.best else "",
+            title=f"{axis.path} over the trials of {history.label}",
+            description=f"The best trial has {_said(axis, history.best[-1] or 0)}." if history.best else "",
             x_label="trial",
             y_label=axis.path,
             series=(
@@ -63,13 +64,13 @@ def _over_trials(course: StoppedTrials, axis: Axis) -> Figure:
     )
 
 
-def _slice(course: StoppedTrials, axis: Axis, best: int) -> Figure:
+def _slice(history: StoppedTrials, axis: Axis, best: int) -> Figure:
     """Draws the fitness against a parameter."""
-    y = course.fitness.values
+    y = history.fitness.values
     return Figure(
         title=f"fitness by {axis.path}",
         chart=Chart(
-            title=f"Fitness by {axis.path} over the trials of {course.label}",
+            title=f"Fitness by {axis.path} over the trials of {history.label}",
             description=f"The best trial has {_said(axis, best)} and a fitness of {number(y[best])}.",
             x_label=axis.path,
             y_label="fitness",
@@ -86,14 +87,14 @@ def _slice(course: StoppedTrials, axis: Axis, best: int) -> Figure:
     )
 
 
-def _side_by_side(course: StoppedTrials, best: int) -> Figure:
+def _side_by_side(history: StoppedTrials, best: int) -> Figure:
     """Draws each trial as a line through its parameters and its fitness, each on a scale of its own."""
-    axes = (*course.parameters, course.fitness)
+    axes = (*history.parameters, history.fitness)
     x = [float(place) for place in range(len(axes))]
     heights = [_heights(axis) for axis in axes]
     feasible = sorted(
-        (place for place, value in enumerate(course.fitness.values) if not math.isnan(value)),
-        key=lambda place: (course.fitness.values[place], -place),
+        (place for place, value in enumerate(history.fitness.values) if not math.isnan(value)),
+        key=lambda place: (history.fitness.values[place], -place),
     )
     good = feasible[-max(len(feasible) // 4, 1) :]
     series, labelled = list[Series](), set[str]()
@@ -108,7 +109,7 @@ def _side_by_side(course: StoppedTrials, best: int) -> Figure:
     return Figure(
         title="Parallel coordinates",
         chart=Chart(
-            title=f"Parallel coordinates of the trials of {course.label}",
+            title=f"Parallel coordinates of the trials of {history.label}",
             description=f"{len(feasible)} trials, a line each through {', '.join(axis.path for axis in axes)}.",
             x_label="",
             y_label="",

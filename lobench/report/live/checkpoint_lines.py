@@ -37,7 +37,7 @@ _CLOSE_SECONDS = 10.0
 _SHARE = 0.1  # of the thread's time that goes into scores, so that others have the processor; a rest is no longer
 _LONGEST_REST = 1.0  # than this, in seconds: people wait for the lines
 
-Say = Callable[[str, str], None]  # a line, and its colour or ""
+LogLine = Callable[[str, str], None]  # a line, and its colour or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ class CheckpointLines:
       open_reader: Opens a ledger that the thread may read.
       suites: Where tuned baselines are looked for. A case without one has no scale that later checkpoints leave as it
         is: the line says losses then, and how they stand beside the earlier ones on the scale that a report has now.
-      say: Takes a line and its colour, in the thread.
+      log: Takes a line and its colour, in the thread.
     """
 
-    def __init__(self, open_reader: Callable[[], Ledger], suites: Sequence[str], say: Say) -> None:
-        self._open_reader, self._places, self._say = open_reader, [Path(suite) for suite in suites], say
+    def __init__(self, open_reader: Callable[[], Ledger], suites: Sequence[str], log: LogLine) -> None:
+        self._open_reader, self._places, self._log = open_reader, [Path(suite) for suite in suites], log
         self._waiting: queue.SimpleQueue[_Finished | None] = queue.SimpleQueue()
         self._ledger: Ledger | None = None
         self._scores: StoreScores | None = None
@@ -123,14 +123,14 @@ class CheckpointLines:
             text, colour = self._lines.of(one.subject, scored)
             if scored.label not in ("", self._scale) and not scored.num_untuned:
                 self._scale = scored.label
-                self._say(f"scores: 0 is untrained, 1 {scored.label}; a diverged seed scores -1", "")
-        self._say(f"{subject_name(one.subject)}: " + "; ".join(filter(None, (text, one.left))), colour)
+                self._log(f"scores: 0 is untrained, 1 {scored.label}; a diverged seed scores -1", "")
+        self._log(f"{subject_name(one.subject)}: " + "; ".join(filter(None, (text, one.left))), colour)
         self._num_told += scored is not None
         if self._num_told == _MANY:
             from lobench.report.tables.verdict import MANY_LOOKS
 
             self._num_told += 1  # said once
-            self._say(f"{_MANY} checkpoints: the best of many is the luckiest, too; {MANY_LOOKS}", "")
+            self._log(f"{_MANY} checkpoints: the best of many is the luckiest, too; {MANY_LOOKS}", "")
 
     def _look(self, subjects: Sequence[Subject]) -> dict[tuple[object, int], Scored]:
         from lobench.analysis.scores.live_scores import StoreScores  # who looks at no score does not wait for it

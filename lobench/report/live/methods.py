@@ -232,7 +232,7 @@ class _Methods(PlainProgress):
 
     def completed(self, subject: Subject, left: Left) -> None:
         """Says that a search is through: only now it knows what its last trial was worth."""
-        self.say_compiled()
+        self.log_compiled()
         names = self._methods.names(subject)
         for state in self._methods.states():
             if state.name in names and state.trials and state.is_through:
@@ -254,8 +254,8 @@ class _Methods(PlainProgress):
     def _tell_end(self, state: MethodState) -> None:
         state = next(one for one in self._methods.states(anew=True) if one.name == state.name)
         change, is_best = self._methods.through(state.name)
-        self.say_compiled()
-        self.say(state.line(self._methods.left(), change), BEST if is_best else "")
+        self.log_compiled()
+        self.log(state.line(self._methods.left(), change), BEST if is_best else "")
 
 
 class PlainMethods(_Methods):
@@ -279,7 +279,7 @@ class PlainMethods(_Methods):
         if state.is_through or now - self._told.get(state.name, -math.inf) >= _PLAIN_SECONDS:
             self._told[state.name] = now
             if not state.is_through:
-                self.say(state.line(self._methods.left()))
+                self.log(state.line(self._methods.left()))
         super().tell(state)
 
 

@@ -72,7 +72,7 @@ class NotebookProgress(PlainProgress):
     def start_beating(self) -> None:
         """The display says what runs."""
 
-    def say(self, line: str, colour: str = "") -> None:
+    def log(self, line: str, colour: str = "") -> None:
         self._said.append(line)
         self._draw(anew=True)
 

@@ -76,7 +76,7 @@ class PlainProgress(SilentProgress):
         self._lines: CheckpointLines | None = None
         self._said_at, self._ended = clock(), threading.Event()
 
-    def say(self, line: str, colour: str = "") -> None:
+    def log(self, line: str, colour: str = "") -> None:
         text = one_line(line)
         with self._lock:
             self._said_at = self.clock()
@@ -98,7 +98,7 @@ class PlainProgress(SilentProgress):
             ) from error
 
     def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
-        self._lines = CheckpointLines(open_reader, suites, self.say)
+        self._lines = CheckpointLines(open_reader, suites, self.log)
         self.start_beating()
 
     def start_beating(self) -> None:
@@ -115,12 +115,12 @@ class PlainProgress(SilentProgress):
 
     def cases(self, cases: Sequence[CaseInfo]) -> None:
         names = ", ".join(f"{case.suite}/{case.name}" for case in cases)
-        self.say(f"{counted(len(cases), 'case')}: {names}; a program is compiled for each when it first runs")
+        self.log(f"{counted(len(cases), 'case')}: {names}; a program is compiled for each when it first runs")
 
     def admitted(self, subject: Subject) -> None:
         if self._verbose:
             name = subject_name(subject)
-            self.say(f"{name}: {subject.uri}" if subject.has_theta else name)
+            self.log(f"{name}: {subject.uri}" if subject.has_theta else name)
 
     def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
         self._running.leased(lease, subject, case)
@@ -131,17 +131,17 @@ class PlainProgress(SilentProgress):
     def finished(self, event: EvaluationFinished, lease: int | None) -> None:
         self._running.finished(event, lease)
         if self._verbose or event.outcome not in (Outcome.PASSED, Outcome.SKIPPED):
-            self.say(describe(event), _colour_of(event))
+            self.log(describe(event), _colour_of(event))
 
     def completed(self, subject: Subject, left: Left) -> None:
-        self.say_compiled()
+        self.log_compiled()
         if self._lines is not None:
             self._lines.completed(subject, self._running.left(left))
 
-    def say_compiled(self) -> None:
+    def log_compiled(self) -> None:
         """Says what compiling took, once."""
         if not self._quiet and (line := self._running.compiled()):
-            self.say(line)
+            self.log(line)
 
     def _beat(self) -> None:
         while not self._ended.wait(_BEAT_SECONDS / 10):
@@ -149,7 +149,7 @@ class PlainProgress(SilentProgress):
                 with contextlib.suppress(
                     OSError, LobenchError
                 ):  # the chief's thread is told when it says the next line
-                    self.say(self._running.now())
+                    self.log(self._running.now())
 
 
 class LiveProgress(PlainProgress):
@@ -165,7 +165,7 @@ class LiveProgress(PlainProgress):
             console=self._console, refresh_per_second=4, transient=True, get_renderable=self.shown, screen=False
         )
 
-    def say(self, line: str, colour: str = "") -> None:
+    def log(self, line: str, colour: str = "") -> None:
         from rich.text import Text
 
         self._console.print(Text(one_line(line), style=colour))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lobench.analysis.store.overview import Overview
+from lobench.analysis.store.evaluation_summaries import EvaluationSummary
 from lobench.analysis.store.snapshot import case_names
 from lobench.core.metric import final_columns, how_to_declare
 from lobench.core.subject import Subject
@@ -21,7 +21,7 @@ __all__ = ["COLUMNS", "results_table", "sparkline"]
 _BARS = "▁▂▃▄▅▆▇█"
 _DIVERGED = "x"
 
-_Key = Callable[[Overview], Any]
+_Key = Callable[[EvaluationSummary], Any]
 
 
 def _value(metric: str) -> _Key:
@@ -44,7 +44,7 @@ COLUMNS: dict[str, _Key] = {
 }
 
 
-def results_table(lines: Sequence[Overview], *, sort: str = "case") -> str:
+def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case") -> str:
     """Returns the table and a line on what is in it."""
     if not lines:
         return "the store holds no evaluation yet"
@@ -56,7 +56,7 @@ def results_table(lines: Sequence[Overview], *, sort: str = "case") -> str:
     name, step = ("outer step", _step) if all(line.subject.has_theta for line in lines) else ("subject", subject_name)
     header = ["case", name, "seeds", "outcome", *finals.values()]
     header += ["best", "diverged", "exploded", "wall s", "loss"]
-    names = _told_apart({line.subject: step(line.subject) for line in lines})
+    names = _distinguished({line.subject: step(line.subject) for line in lines})
     cases = case_names([line.row.case for line in lines])
     rows = [header, *(_cells(line, cases[line.row.case.identity], names[line.subject], finals) for line in ordered)]
     table = text_table(rows, left={0, 3, len(header) - 1})
@@ -69,12 +69,12 @@ def results_table(lines: Sequence[Overview], *, sort: str = "case") -> str:
     return "\n".join([table, "", _summary(lines), *map(one_line, notes)])
 
 
-def _place(line: Overview) -> tuple[Any, ...]:
+def _place(line: EvaluationSummary) -> tuple[Any, ...]:
     case, subject = line.row.case, line.subject
     return case.suite, case.name, case.identity, subject.generation, subject.outer_step, line.row.key.seed_block.start
 
 
-def _cells(line: Overview, case: str, subject: str, finals: Iterable[str]) -> list[str]:
+def _cells(line: EvaluationSummary, case: str, subject: str, finals: Iterable[str]) -> list[str]:
     row, block = line.row, line.row.key.seed_block
     cells = [
         case,
@@ -99,7 +99,7 @@ def _step(subject: Subject) -> str:
     return f"{subject.generation}:{subject.outer_step}" if subject.generation else str(subject.outer_step)
 
 
-def _told_apart(names: Mapping[Subject, str]) -> dict[Subject, str]:
+def _distinguished(names: Mapping[Subject, str]) -> dict[Subject, str]:
     """Returns names of subjects; those of one name, two checkpoints of one outer step say, with the end of their path.
 
     The same theta may lie in two places: these are two lines as well.
@@ -137,7 +137,7 @@ def sparkline(values: Sequence[float] | np.ndarray) -> str:
     return "".join(_BARS[min(int((v - low) / span * 8), 7)] if math.isfinite(v) else _DIVERGED for v in curve)
 
 
-def _summary(lines: Sequence[Overview]) -> str:
+def _summary(lines: Sequence[EvaluationSummary]) -> str:
     outcomes = Counter(str(line.row.outcome) for line in lines)
     subjects = {line.subject for line in lines}
     measured = [line for line in lines if line.diverged >= 0]

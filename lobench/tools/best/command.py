@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lobench.cli.output import emit, format_option, told_aside
+from lobench.cli.output import emit, format_option, logged_aside
 
 __all__ = ["best"]
 
@@ -47,5 +47,5 @@ def best(location: str, kind: str, **options: object) -> None:
     from lobench.tools.best.best import best as found_best
     from lobench.tools.best.text import best_text
 
-    found = told_aside(found_best, location, **options)
+    found = logged_aside(found_best, location, **options)
     emit("best", found.to_record()) if kind == "json" else click.echo(best_text(found))

@@ -129,7 +129,7 @@ def bisect(
         first=_first_block(specs_called([case], *places)[0], layers),
         evaluate=evaluate,
         look=look,
-        say=progress.say,
+        log=progress.log,
         level=probability,
         most=max(len(checkpoints) // 5, _LEAST_BUDGET) if most is None else most,
         at_once=min(num_workers(workers), _MOST_AT_ONCE),
@@ -179,7 +179,7 @@ class _Search:
     first: SeedBlock
     evaluate: Callable[[Sequence[str], SeedBlock], None]
     look: Callable[[], Probed]
-    say: Callable[[str], None]
+    log: Callable[[str], None]
     level: float
     most: int
     at_once: int
@@ -200,7 +200,7 @@ class _Search:
                 return status or "undecided", seen, belief
             step = self.checkpoints[belief.place].outer_step
             within = f"at outer step {step} within one checkpoint {belief.within(1):.0%}"
-            self.say(f"a fall: {belief.fall:.0%}; {within}")
+            self.log(f"a fall: {belief.fall:.0%}; {within}")
             seen = self._look_at(wanted, seen, closed)
 
     @property
@@ -216,7 +216,7 @@ class _Search:
     def _look_at(self, wanted: Sequence[int], seen: Probed, closed: set[int]) -> Probed:
         """Evaluates; a checkpoint that gives nothing is not asked again."""
         steps = ", ".join(str(self.checkpoints[place].outer_step) for place in wanted)
-        self.say(f"looking at outer step{'s' * (len(wanted) > 1)} {steps}")
+        self.log(f"looking at outer step{'s' * (len(wanted) > 1)} {steps}")
         by_block: dict[SeedBlock, list[int]] = {}
         for place in wanted:
             by_block.setdefault(_free_block(seen, place, self.first), []).append(place)
@@ -301,7 +301,7 @@ def _checkpoints(
         try:
             one, _ = load_checkpoint(each.uri, manager, allow_pickle=False)
         except CheckpointError as error:
-            progress.say(f"left out: {error}")
+            progress.log(f"left out: {error}")
             continue
         found[one.run, one.generation, one.outer_step] = one
     runs = sorted({one.run for one in found.values()})

@@ -8,7 +8,7 @@ import click
 
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import BoundedNumber
-from lobench.cli.output import emit, format_option, told_aside
+from lobench.cli.output import emit, format_option, logged_aside
 
 __all__ = ["bisect"]
 
@@ -61,7 +61,7 @@ def bisect(location: str, kind: str, **options: object) -> None:
     from lobench.tools.bisect.bisect import bisect as bisected
     from lobench.tools.bisect.text import bisection_text
 
-    found = told_aside(bisected, location, **options)
+    found = logged_aside(bisected, location, **options)
     emit("bisect", found.to_record()) if kind == "json" else click.echo(bisection_text(found))
     if found.status == "undecided":
         raise click.exceptions.Exit(ExitCode.BUDGET)

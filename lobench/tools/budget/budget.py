@@ -77,20 +77,20 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
     summary = summary_of(store, snapshot=snapshot)
     labels = dict(zip(snapshot.methods, snapshot.labels, strict=False))
     found = []
-    for course in histories_of(snapshot.trials, labels):
-        if not course.numbers or course.best[-1] is None:
+    for history in histories_of(snapshot.trials, labels):
+        if not history.numbers or history.best[-1] is None:
             continue
-        place = snapshot.methods.index(course.method) if course.method in snapshot.methods else None
+        place = snapshot.methods.index(history.method) if history.method in snapshot.methods else None
         search = snapshot.search(place) if place is not None else None
         is_fresh = search is not None and search.is_fresh
         found.append(
             SearchBudget(
-                method=course.label,
-                num_failed=course.num_failed,
-                parameters=tuple(axis.path for axis in course.parameters),
-                expected_best=tuple(expected_best(course.fitness.values)),
+                method=history.label,
+                num_failed=history.num_failed,
+                parameters=tuple(axis.path for axis in history.parameters),
+                expected_best=tuple(expected_best(history.fitness.values)),
                 fresh=summary.mean_score(place, "primary").interval if is_fresh and place is not None else Interval(),
-                edges=tuple(edges_of(course)),
+                edges=tuple(edges_of(history)),
             )
         )
     if not found:

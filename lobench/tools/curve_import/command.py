@@ -50,9 +50,9 @@ def import_curves(files: tuple[str, ...], store: Path, output: str, **options: o
 
     said: list[str] = []
 
-    def say(note: str) -> None:
+    def log(note: str) -> None:
         said.append(note)
         click.echo(note, err=True)
 
-    found = imported(*files, store=store, say=say, **options)
+    found = imported(*files, store=store, log=log, **options)
     emit("import", found.to_record()) if output == "json" else click.echo(found.describe(said))

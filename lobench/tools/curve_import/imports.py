@@ -31,8 +31,8 @@ from lobench.engine.store.imports import (
     sight,
 )
 from lobench.engine.store.ledger import Ledger
+from lobench.tools.curve_import.collected_curves import UNSAID, CollectedCurves, CurveFile, sources_of
 from lobench.tools.curve_import.evaluations import SUITE, OwnCases, curves_of, new_case, seeds_of
-from lobench.tools.curve_import.gathered import UNSAID, CollectedCurves, CurveFile, sources_of
 from lobench.tools.curve_import.points import CurveRun
 
 __all__ = ["ImportRecord", "Imported", "import_curves", "import_into", "refuse_unfit"]
@@ -104,13 +104,13 @@ class Imported:
 
 
 def import_curves(
-    *files: str | Path, store: str | Path, say: Callable[[str], None] = lambda note: None, **options: Any
+    *files: str | Path, store: str | Path, log: Callable[[str], None] = lambda note: None, **options: Any
 ) -> Imported:
     """Imports curves into a store, which is made where there is none. Nothing is written where anything is wrong.
 
     Args:
       files: Paths, and patterns of them (`logs/*.csv`).
-      say: Is told what is odd of the files before anything is written.
+      log: Is told what is odd of the files before anything is written.
       options: Of `ImportSettings`: kind, columns, method, metrics, rename, paired_seeds, ...
     Raises:
       UsageError: a file cannot be read as what it is; a point twice; other values of a curve that the store has.
@@ -124,7 +124,7 @@ def import_curves(
         Ledger.open(folder, name="import") as ledger,
     ):
         for note in collected.notes:
-            say(note)
+            log(note)
         return import_into(ledger, collected, settings)
 
 

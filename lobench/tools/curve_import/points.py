@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.metric import Direction
 
-__all__ = ["Asked", "CurveRun", "LoggedRun", "Points", "metric_name", "named_run", "named_runs", "step_numbers"]
+__all__ = ["CurveRequest", "CurveRun", "LoggedRun", "Points", "metric_name", "named_run", "named_runs", "step_numbers"]
 
 _SPLITS = {
     "train": "train", "training": "train", "test": "test", "val": "val", "valid": "val", "validation": "val",
@@ -113,7 +113,7 @@ class Points:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class CurveRequest:
     """What who imports says of a file that the file does not say.
 
     Attributes:
@@ -149,7 +149,7 @@ def metric_name(name: str) -> str:
     return f"{_SPLITS[found[1].lower()]}/{'accuracy' if rest.lower() == 'acc' else rest}"
 
 
-def named_run(name: str, asked: Asked, *, case: str = "") -> CurveRun:
+def named_run(name: str, asked: CurveRequest, *, case: str = "") -> CurveRun:
     """Returns what the name of a run says: `adam_seed3` is seed 3 of adam, unless a pattern says otherwise.
 
     With `--method` the runs are its seeds.
@@ -171,7 +171,7 @@ def named_run(name: str, asked: Asked, *, case: str = "") -> CurveRun:
     )
 
 
-def named_runs(known: Sequence[LoggedRun], asked: Asked, notes: list[str]) -> Iterator[tuple[str, CurveRun]]:
+def named_runs(known: Sequence[LoggedRun], asked: CurveRequest, notes: list[str]) -> Iterator[tuple[str, CurveRun]]:
     """Yields the ids of runs, and what each is to lobench.
 
     Runs of one method and case are its seeds: the one that `--seed-from` or its parameter `seed` says, or its id.
@@ -197,7 +197,7 @@ def named_runs(known: Sequence[LoggedRun], asked: Asked, notes: list[str]) -> It
     yield from ((one.id, seeds[one.id]) for one in known)
 
 
-def _by_facts(one: LoggedRun, run: CurveRun, asked: Asked) -> CurveRun:
+def _by_facts(one: LoggedRun, run: CurveRun, asked: CurveRequest) -> CurveRun:
     """Returns what a run is, with the method and the case that options take from what was logged of it."""
     for role, key in (("method", asked.method_from), ("case", asked.case_from)):
         if key:
@@ -218,13 +218,13 @@ def _fact(one: LoggedRun, key: str, option: str) -> str:
     return found
 
 
-def _seed_of(one: LoggedRun, asked: Asked) -> str:
+def _seed_of(one: LoggedRun, asked: CurveRequest) -> str:
     if asked.seed_from:
         return _fact(one, asked.seed_from[0], "--seed-from")
     return next((value for key, value in one.settings.items() if key.partition(".")[2] == "seed"), "")
 
 
-def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], asked: Asked) -> None:
+def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], asked: CurveRequest) -> None:
     """Checks that runs which would be seeds of one method differ in nothing but seeds.
 
     Raises:

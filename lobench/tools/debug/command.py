@@ -8,7 +8,7 @@ import click
 
 from lobench.api.settings import WatchSettings
 from lobench.cli.options import options_of
-from lobench.cli.output import emit, format_option, told_aside
+from lobench.cli.output import emit, format_option, logged_aside
 
 __all__ = ["debug"]
 
@@ -45,5 +45,5 @@ def debug(case: str, kind: str, **options: object) -> None:
     from lobench.tools.debug.debug import debug as debugged
     from lobench.tools.debug.page import debugged_text
 
-    found = told_aside(debugged, case, **options)
+    found = logged_aside(debugged, case, **options)
     emit("debug", found.to_record()) if kind == "json" else click.echo(debugged_text(found))

@@ -84,7 +84,7 @@ def debug(
     if seed < 0:
         raise UsageError("--seed", got=str(seed), expected="0 or more")
     progress = progress or default_progress()
-    say = progress.say
+    log = progress.log
     folder, spec = _case(case, str(suite))
     manager = plugins_of([folder], progress)
     theta = ThetaLeaves(leaves=None, where="optimizer")
@@ -102,11 +102,11 @@ def debug(
 
     if not claim_for(spec, layers):
         raise wrong_threads(1, spec.path)
-    say(f"replaying {spec.suite}/{spec.name}, seed {seed}")
+    log(f"replaying {spec.suite}/{spec.name}, seed {seed}")
     replayed = replay_case(layers, spec, theta, seed, task_index=task_index)
     training, at_home = replayed.training, ""
     if home and theta.leaves is not None and any(step.inputs for step in training.steps):
-        training = replace(training, usual=_usual(home, layers, theta, spec, say))
+        training = replace(training, usual=_usual(home, layers, theta, spec, log))
         at_home = f"The rule's inputs are compared with those that it has on {home}."
     debugged = Debugged(
         name=f"{spec.suite}/{spec.name}",
@@ -134,7 +134,7 @@ def debug(
     )
     page = Path(output) if output else FOLDER / f"{spec.suite}-{spec.name}-seed{seed}.html"
     write_debug_page(debugged, page)
-    say(f"page: {page}")
+    log(f"page: {page}")
     return debugged
 
 
@@ -151,7 +151,7 @@ def _case(case: str, suite: str) -> tuple[str, CaseSpec]:
     return folder, spec_called(name, folder)
 
 
-def _usual(home: str, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, say: Callable[[str], None]) -> Ranges:
+def _usual(home: str, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, log: Callable[[str], None]) -> Ranges:
     """Returns the ranges that the rule's inputs have in a suite, but for the case itself; kept beside the pages."""
     from lobench.tools.debug.replayed_case import ranges_on, widened
 
@@ -167,11 +167,11 @@ def _usual(home: str, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, say: C
     for one in specs_of(find_suite(home)):
         if (one.path, one.name) == (spec.path, spec.name):
             continue
-        say(f"the rule's usual inputs: {one.suite}/{one.name}")
+        log(f"the rule's usual inputs: {one.suite}/{one.name}")
         try:
             found = widened(found, ranges_on(layers, one, theta, 0))
         except LobenchError as error:
-            say(f"left out: {error}")
+            log(f"left out: {error}")
     kept.parent.mkdir(parents=True, exist_ok=True)
     write_whole(kept, json.dumps({name: [part.tolist() for part in both] for name, both in found.items()}) + "\n")
     return found

@@ -9,7 +9,7 @@ import click
 
 from lobench.api.settings import WatchSettings
 from lobench.cli.options import BoundedNumber, baseline_option, options_of
-from lobench.cli.output import emit, format_option, told_aside
+from lobench.cli.output import emit, format_option, logged_aside
 
 __all__ = ["race"]
 
@@ -56,7 +56,7 @@ def race(methods: tuple[str, ...], kind: str, **options: Any) -> None:
     from lobench.tools.race.race import race as raced
     from lobench.tools.race.text import race_record, race_text
 
-    found, alpha = told_aside(raced, *methods, **options), options["alpha"]
+    found, alpha = logged_aside(raced, *methods, **options), options["alpha"]
     emit("race", race_record(found, alpha)) if kind == "json" else click.echo(
         race_text(found, alpha, options["margin"])
     )

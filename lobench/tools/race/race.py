@@ -76,7 +76,7 @@ def race(
     )
 
     def evaluate(who: Sequence[int], rounds: int) -> None:
-        progress.say(f"{counted(rounds * block, 'seed')} a case of {counted(len(who), 'method')}")
+        progress.log(f"{counted(rounds * block, 'seed')} a case of {counted(len(who), 'method')}")
         evaluate_into(
             folder,
             [found[place][0] for place in who],

@@ -28,7 +28,7 @@ class CaseRecord(TypedDict):
     noise: Annotated[float, "Spread of a seed's score within a method."]
     signal_to_noise: float
     p_value: Annotated[float, "That all methods are alike on the case."]
-    tells: Annotated[bool, "Whether they differ by more than seeds do."]
+    is_informative: Annotated[bool, "Whether they differ by more than seeds do."]
     correlation: Annotated[float, "Of the methods' means with those over the other cases."]
     own: Annotated[float, "Share of the signal that the other cases do not predict."]
     seconds: Annotated[float, "Of one seed."]
@@ -75,7 +75,7 @@ def suite_record(found: SuiteWorth) -> SuiteRecord:
             noise=case.noise,
             signal_to_noise=case.signal_to_noise,
             p_value=case.p_value,
-            tells=tells(case),
+            is_informative=is_informative(case),
             correlation=case.correlation,
             own=case.own,
             seconds=case.seconds,
@@ -126,7 +126,7 @@ def write_suite_page(found: SuiteWorth, output: Path) -> None:
         write_whole(output, text)
 
 
-def tells(case: CaseWorth) -> bool:
+def is_informative(case: CaseWorth) -> bool:
     """Says whether the methods differ on a case by more than seeds do."""
     return not case.p_value > _ALIKE
 
@@ -139,7 +139,7 @@ def _case_row(case: CaseWorth) -> list[str]:
     ratio = f"{case.signal_to_noise:.3g}"
     seconds = "-" if math.isnan(case.seconds) else f"{case.seconds:.3g}"
     seeds = "-" if case.num_seeds is None else str(case.num_seeds)
-    told = "" if tells(case) else f"tells nothing (p = {case.p_value:.2g})"
+    told = "" if is_informative(case) else f"tells nothing (p = {case.p_value:.2g})"
     return [case.name, f"{case.signal:.3f}", f"{case.noise:.3f}", ratio, f"{case.own:.0%}", seconds, seeds, told]
 
 
@@ -173,7 +173,7 @@ def _lines(found: SuiteWorth) -> list[str]:
     if found.chosen is not None:
         needed += f", {_seeds(found.num_seeds_of_chosen, 'the subset')}"
     lines.append(f"a difference of {found.difference:g} between two mean scores needs {needed}")
-    silent = [case.name for case in found.cases if not tells(case)]
+    silent = [case.name for case in found.cases if not is_informative(case)]
     if silent:
         lines.append(f"methods do not differ by more than seeds do on {', '.join(silent)}")
     lines += [f"left out: {name} {why}" for name, why in found.left_out.items()]

@@ -75,7 +75,7 @@ class Crew:
       executor: As of the hook `lobench_executors`.
       num_workers, num_cpus, num_gpus: How many, and the cores and devices of each.
       timeout_seconds: After which a job's worker is ended and the job given to another.
-      say: Told of losses, a line each.
+      log: Told of losses, a line each.
       clock: Seconds.
     """
 
@@ -87,10 +87,10 @@ class Crew:
         num_cpus: int,
         num_gpus: float = 0.0,
         timeout_seconds: float,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._executor, self._timeout_seconds, self._say, self._clock = executor, timeout_seconds, say, clock
+        self._executor, self._timeout_seconds, self._log, self._clock = executor, timeout_seconds, log, clock
         self._size = schedule.Size(num_cpus, num_gpus)
         self._machine = schedule.Machine(num_workers * num_cpus, max_gpus=num_workers * num_gpus, rules=_RULES)
         self._known: dict[int, _Known] = {}  # by worker
@@ -141,7 +141,7 @@ class Crew:
         for event in self._executor.wait(_POLL_SECONDS):
             match event:
                 case Notice(message=line):
-                    self._say(line)
+                    self._log(line)
                 case WorkerMessage(worker=number, message=data) if number in self._known:
                     try:
                         results += self._hear(number, data)
@@ -185,7 +185,7 @@ class Crew:
     def _forget(self, number: int, reason: str) -> None:
         del self._known[number]
         has_job = self._leases.pop(number, None) is not None
-        self._say(f"a worker was lost ({reason}); {'its job goes to another' if has_job else 'another is started'}")
+        self._log(f"a worker was lost ({reason}); {'its job goes to another' if has_job else 'another is started'}")
 
     def _tell(self, event: schedule.Event) -> None:
         """Tells the scheduler, which keeps its workers' number, and does what it says."""

@@ -89,13 +89,13 @@ def run_command(command: EvolveCommand) -> Evolved:
             experiment = extended(experiment)
         workers = command.workers or os.cpu_count() or 1
         machines = Machines(executor=command.executor, address=command.ray_address, insecure=command.insecure)
-        generations = run_experiment(experiment, machines, num_workers=workers, say=_say)
+        generations = run_experiment(experiment, machines, num_workers=workers, log=_log)
     except KeyboardInterrupt:
-        _say("interrupted; the same command goes on from here")
+        _log("interrupted; the same command goes on from here")
         return Evolved(exit_code=130)
     last = generations[-1].ended
     reached, folder = generations[-1].generation + 1, experiment.folder / "checkpoints"
-    _say(f"{reached} generations; last fitness {last.elite_fitness:.6g}; {folder}")
+    _log(f"{reached} generations; last fitness {last.elite_fitness:.6g}; {folder}")
     run = Run(folder=experiment.folder, exit_code=0, num_generations=reached, fitness=last.elite_fitness)
     return Evolved(exit_code=0, runs=(run,))
 
@@ -137,7 +137,7 @@ def _run_many(command: EvolveCommand) -> Evolved:
                 if (code := child.poll()) is not None:
                     del running[name]
                     ended.append(Run(folder=command.store / name, exit_code=code))
-                    _say(f"{name}: ended with exit code {code}")
+                    _log(f"{name}: ended with exit code {code}")
     finally:
         for child in running.values():
             child.terminate()
@@ -173,6 +173,6 @@ def _single(command: EvolveCommand, name: str, case: str, seed: int, workers: in
     return arguments
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     click.echo(line)
     sys.stdout.flush()

@@ -134,7 +134,7 @@ def worker_config(experiment: Evolution, machines: Machines) -> WorkerConfig:
     )
 
 
-def make_crew(experiment: Evolution, machines: Machines, *, num_workers: int, say: Callable[[str], None]) -> Crew:
+def make_crew(experiment: Evolution, machines: Machines, *, num_workers: int, log: Callable[[str], None]) -> Crew:
     """Makes the workers' executor; no worker is started yet. The inline one has one worker, whatever is asked for."""
     factory = load_plugins().find("lobench_executors", machines.executor, kind="executor").load()
     return Crew(
@@ -143,12 +143,12 @@ def make_crew(experiment: Evolution, machines: Machines, *, num_workers: int, sa
         num_cpus=experiment.num_cpus,
         num_gpus=experiment.num_gpus,
         timeout_seconds=experiment.timeout_seconds,
-        say=say,
+        log=log,
     )
 
 
 def run_experiment(
-    experiment: Evolution, machines: Machines, *, num_workers: int, say: Callable[[str], None]
+    experiment: Evolution, machines: Machines, *, num_workers: int, log: Callable[[str], None]
 ) -> list[Closed]:
     """Runs an experiment to its end, or goes on with one that was begun; returns its generations.
 
@@ -159,11 +159,11 @@ def run_experiment(
     try:
         run = experiment.run
         if run.first_generation + len(journal.generations()) < run.num_generations:
-            crew = make_crew(experiment, machines, num_workers=num_workers, say=say)
+            crew = make_crew(experiment, machines, num_workers=num_workers, log=log)
             try:
                 journal.check(crew.start())
                 runner = _GaRunner if experiment.run.strategy == "ga" else _EsRunner
-                runner(experiment, journal, crew, say).run()
+                runner(experiment, journal, crew, log).run()
             finally:
                 crew.close()
         return journal.generations()
@@ -174,8 +174,8 @@ def run_experiment(
 class _Runner:
     """What both strategies do alike."""
 
-    def __init__(self, experiment: Evolution, journal: RunJournal, crew: Crew, say: Callable[[str], None]) -> None:
-        self._experiment, self._journal, self._crew, self._say = experiment, journal, crew, say
+    def __init__(self, experiment: Evolution, journal: RunJournal, crew: Crew, log: Callable[[str], None]) -> None:
+        self._experiment, self._journal, self._crew, self._log = experiment, journal, crew, log
         self._run = experiment.run
 
     def run(self) -> None:
@@ -188,7 +188,7 @@ class _Runner:
             state = None
             if generation == first or (generation + 1) % self._run.checkpoint_every == 0 or self._is_last(generation):
                 state = self._write_checkpoints(generation, ended)
-                self._say(
+                self._log(
                     f"generation {generation}: fitness {ended.mean_fitness:.4g} (mean), {ended.best_fitness:.4g} "
                     f"(best), {ended.elite_fitness:.4g} (elite), {time.perf_counter() - started:.0f} s"
                     + (f"; {ended.num_not_finite} of {ended.num_results} not finite" if ended.num_not_finite else "")

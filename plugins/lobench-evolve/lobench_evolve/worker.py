@@ -169,19 +169,19 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
         layers = configure.layers
         evaluator = Evaluator(read_config(Path(configure.arguments[0]), layers.gin_params), layers)
     except Exception as error:  # noqa: BLE001  (the process boundary: the crew raises it)
-        crew.say(_broken(error))
+        crew.send(_broken(error))
         return
     asked: queue.Queue[ToWorker | None] = queue.Queue()
     crew.listen(asked.put)
-    crew.say(messages.Welcome(provenance=evaluator.provenance(), pid=os.getpid()))
+    crew.send(messages.Welcome(provenance=evaluator.provenance(), pid=os.getpid()))
     while (message := asked.get()) is not None and not isinstance(message, Exit):
         try:
             if isinstance(message, messages.Learn):
                 _learn(evaluator, message)
             else:
-                crew.say(messages.Answer(job=message.job, payload=_answer(evaluator, message)))
+                crew.send(messages.Answer(job=message.job, payload=_answer(evaluator, message)))
         except Exception as error:  # noqa: BLE001  (the process boundary: the crew raises it)
-            crew.say(_broken(error))
+            crew.send(_broken(error))
 
 
 def _broken(error: Exception) -> messages.Broken:

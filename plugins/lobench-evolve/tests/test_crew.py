@@ -26,16 +26,16 @@ class Spoken:
         self.learned: list[Learn] = []
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
-        self._say(worker, Welcome(provenance={"jax": "1"}, pid=1))
+        self._log(worker, Welcome(provenance={"jax": "1"}, pid=1))
 
     def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
         match TO_WORKER.from_bytes(message):
             case Learn() as learn:
                 self.learned.append(learn)
             case Evaluate() as task:
-                self._say(worker, self._answer(worker, task))
+                self._log(worker, self._answer(worker, task))
 
-    def _say(self, worker: int, message: Message | bytes) -> None:
+    def _log(self, worker: int, message: Message | bytes) -> None:
         if isinstance(message, WorkerExited):
             self._said.append(message)
         else:
@@ -54,7 +54,7 @@ class Spoken:
 
 def ran(executor: Spoken) -> tuple[list[tuple[int, bytes]], list[str]]:
     lines: list[str] = []
-    crew = Crew(executor, num_workers=1, num_cpus=1, timeout_seconds=600, say=lines.append)
+    crew = Crew(executor, num_workers=1, num_cpus=1, timeout_seconds=600, log=lines.append)
     assert crew.start() == {"jax": "1"}
     return list(crew.run([JOB], {0: GENOME})), lines
 

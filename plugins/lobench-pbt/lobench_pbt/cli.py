@@ -38,7 +38,7 @@ def serve(study: Path, store: Path, listen: str, token_file: Path, tls_cert: Pat
 
     security = security_from(token_file, tls_cert, tls_key)
     security.check(listen)
-    serve(read_study(study), store, listen=listen, security=security, say=click.echo)
+    serve(read_study(study), store, listen=listen, security=security, log=click.echo)
 
 
 @pbt.command()
@@ -64,7 +64,7 @@ def stop(store: Path, study: str, token_file: Path | None, ca: Path | None) -> N
 
     given = {"token_file": token_file, "ca": ca}
     options = "".join(f",{name}={path}" for name, path in given.items() if path is not None)
-    stop(store, study, options=options, say=click.echo)
+    stop(store, study, options=options, log=click.echo)
 
 
 @pbt.command()

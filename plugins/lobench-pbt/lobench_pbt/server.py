@@ -259,7 +259,7 @@ def start_server(service: Service, listen: str, security: Security) -> tuple[grp
     return server, f"{listen.rpartition(':')[0]}:{port}"
 
 
-def serve(study: Study, store: Path, *, listen: str, security: Security, say: Callable[[str], None]) -> None:
+def serve(study: Study, store: Path, *, listen: str, security: Security, log: Callable[[str], None]) -> None:
     """Serves a study until SIGINT or SIGTERM; creates it where it is new.
 
     Raises:
@@ -276,7 +276,7 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, say: Ca
         service.resume()
         server, address = start_server(service, _again(store, listen), security)
         write_whole(store / "address", address)
-        say(f"study {study.name!r} is served at {address}; store: {store}")
+        log(f"study {study.name!r} is served at {address}; store: {store}")
         trouble = ""
         while not ended.wait(_TICK_SECONDS):
             try:
@@ -284,7 +284,7 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, say: Ca
                 trouble = ""
             except StoreError as error:
                 if str(error) != trouble:
-                    say(f"{error}; clients wait")
+                    log(f"{error}; clients wait")
                 trouble = str(error)
         stopped = server.stop(grace=_GRACE_SECONDS)
         stopped.wait(_GRACE_SECONDS)
@@ -292,22 +292,22 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, say: Ca
         service.close()
         lock.release()
     stopped.wait(_LAST_SECONDS)
-    _end_whatever_waits(say)
+    _end_whatever_waits(log)
 
 
-def _end_whatever_waits(say: Callable[[str], None]) -> None:
+def _end_whatever_waits(log: Callable[[str], None]) -> None:
     """Ends this process where a request waits for a file system that does not answer: Python would wait with it."""
     deadline = time.monotonic() + _LAST_SECONDS
     waiting = [thread for thread in threading.enumerate() if thread.name.startswith(_THREAD_NAMES)]
     for thread in waiting:
         thread.join(max(0.0, deadline - time.monotonic()))
     if any(thread.is_alive() for thread in waiting):
-        say("a request was still waiting for its files; it is given up, and nothing of it was taken")
+        log("a request was still waiting for its files; it is given up, and nothing of it was taken")
         sys.stdout.flush()
         os._exit(0)
 
 
-def stop(store: Path, name: str, *, options: str, say: Callable[[str], None]) -> None:
+def stop(store: Path, name: str, *, options: str, log: Callable[[str], None]) -> None:
     """Stops a study, by the controller that serves it, or in the store where none does.
 
     Args:
@@ -333,7 +333,7 @@ def stop(store: Path, name: str, *, options: str, say: Callable[[str], None]) ->
             service.close()
             lock.release()
     still = sum(counts.get(state, 0) for state in (State.STOPPING, State.AWAITING_FITNESS))
-    say(f"study {name!r} is stopped: nothing begins any more; what is begun may still end: {counted(still, 'trial')}")
+    log(f"study {name!r} is stopped: nothing begins any more; what is begun may still end: {counted(still, 'trial')}")
 
 
 def _again(store: Path, listen: str) -> str:

@@ -97,12 +97,12 @@ class Bridge:
         try:
             address = _connect(self._join.address, insecure=self._join.insecure)
         except LobenchError as error:
-            self._say(ClusterRefused(message=str(error)))
+            self._log(ClusterRefused(message=str(error)))
             return
         except Exception as error:  # noqa: BLE001  (Ray's boundary: the chief names it)
-            self._say(Unreachable(message=_one_line(error)))
+            self._log(Unreachable(message=_one_line(error)))
             return
-        self._say(Joined(address=address))
+        self._log(Joined(address=address))
         ray.cloudpickle.register_pickle_by_value(entry)
         self._parcel, self._actor_class = ray.put(self._join.parcel), ray.remote(entry.SlotEntry)
         for target in (self._read, self._watch_nodes):
@@ -115,7 +115,7 @@ class Bridge:
             now = self._clock.now()
             if now - said >= 1.0:
                 said = now
-                self._say(Alive())
+                self._log(Alive())
                 self._end_silent_ones(now, silence)
             if now - self._nodes_seen > max(silence, 10.0):
                 os._exit(3)  # the head does not answer; a new driver may find a new one
@@ -157,7 +157,7 @@ class Bridge:
 
     # In the main thread.
 
-    def _say(self, message: FromBridge) -> None:
+    def _log(self, message: FromBridge) -> None:
         self._connection.send_bytes(message.to_bytes())
 
     def _command(self, message: ToBridge) -> None:
@@ -216,10 +216,10 @@ class Bridge:
         is_known = node in self._left_out
         self._left_out.add(node)
         if not any(self._nodes[other][0] for other in self._nodes.keys() - self._left_out):
-            self._say(ClusterRefused(message=problem))
+            self._log(ClusterRefused(message=problem))
             return
         if not is_known:
-            self._say(Notice(message=f"{problem}; it is left out"))
+            self._log(Notice(message=f"{problem}; it is left out"))
             self._know_nodes(self._nodes, {})
         self._start(worker, *size)
 
@@ -271,7 +271,7 @@ class Bridge:
             if lost:
                 self._mention(slot.node, f"has lost a worker ({message})")
             self._kill(worker)
-            self._say(WorkerExited(worker=worker, message=message, lost=lost))
+            self._log(WorkerExited(worker=worker, message=message, lost=lost))
 
     def _mention(self, node: str, what: str) -> None:
         """Says once that a node lost what ran there; what it did not run is not missed."""
@@ -280,7 +280,7 @@ class Bridge:
         self._mentioned.add(node)
         others = self._nodes.keys() - self._left_out - {node}
         then = "runs elsewhere" if any(self._nodes[other][0] for other in others) else "waits for another node"
-        self._say(Notice(message=f"{self._names[node]} {what}; what it held {then}"))
+        self._log(Notice(message=f"{self._names[node]} {what}; what it held {then}"))
 
     def _kill(self, worker: int) -> None:
         slot = self._slots.pop(worker, None)
@@ -303,12 +303,12 @@ class Bridge:
         sizes = [size for node, size in nodes.items() if node not in self._left_out]
         if sorted(sizes) != self._machines:
             self._machines = sorted(sizes)
-            self._say(ExecutorCapacity(machines=tuple(self._machines)))
+            self._log(ExecutorCapacity(machines=tuple(self._machines)))
         unplaced = {slot.size for slot in self._slots.values() if slot.heard is None}
         wanted = {size for size in unplaced if not any(_holds(node, size) for node in sizes)}
         for cpus, gpus in sorted(wanted - self._wanted):
             text = f"no node has {cpus:g} cores" + (f" and {gpus:g} devices" if gpus else "")
-            self._say(Notice(message=f"{text}; what needs them waits for one"))
+            self._log(Notice(message=f"{text}; what needs them waits for one"))
         self._wanted = wanted
 
 

@@ -54,7 +54,7 @@ class Start:
             spool=self.spool,
             source=self.source,
             readers=readers,
-            say=self.said.append,
+            log=self.said.append,
             only_newest=only_newest,
         )
 

@@ -34,7 +34,7 @@ class World:
 
     def start(self) -> CommandRuns:
         states = {CommandId(one.method, one.number): one.state for one in self.trials}
-        return CommandRuns([self.run], READERS, states=states, record=self.trials.append, say=self.said.append)
+        return CommandRuns([self.run], READERS, states=states, record=self.trials.append, log=self.said.append)
 
     @property
     def states(self) -> list[str]:

@@ -51,7 +51,7 @@ def a_log(store: Path, num_events: int = 50, **limits: int) -> list[str]:
     """Writes the log of a start; returns what was said."""
     said: list[str] = []
     world = RecordedWorld(max_cores=2)
-    log = DecisionLog(store, world.start, world.recorded_planner.take, say=said.append, **limits)
+    log = DecisionLog(store, world.start, world.recorded_planner.take, log=said.append, **limits)
     chance = random.Random(0)
     for _ in range(num_events):
         world.see("".join(chance.choices("0123456789abcdef", k=64)))

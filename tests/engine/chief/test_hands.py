@@ -108,7 +108,7 @@ def executor() -> Silent:
 def workers(executor: Silent, tmp_path: Path) -> Iterator[WatchWorkers]:
     wakeup, _ = Pipe()
     made = WatchWorkers(
-        make_executor=lambda _: executor, wakeup=wakeup, logs=tmp_path, max_core_seconds=math.inf, say=print
+        make_executor=lambda _: executor, wakeup=wakeup, logs=tmp_path, max_core_seconds=math.inf, log=print
     )
     yield made
     made.close()

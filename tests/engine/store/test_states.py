@@ -26,8 +26,8 @@ LEAVES = {"['w']": np.arange(3, dtype=np.float32), "scalar": np.asarray(2, np.fl
 
 
 def states(folder: Path, said: list[str] | None = None, **values: Any) -> BlockStates:
-    say = (said if said is not None else []).append
-    given = {"prefixes": ["a", "b"], "block": BLOCK, "owner": "me", "program": "this", "where": "s/c", "say": say}
+    log = (said if said is not None else []).append
+    given = {"prefixes": ["a", "b"], "block": BLOCK, "owner": "me", "program": "this", "where": "s/c", "log": log}
     return BlockStates(**{"folder": folder, **given, **values})
 
 

@@ -15,7 +15,7 @@ from lobench.core.metric import Direction
 from lobench.core.wording import one_line_of
 from lobench.plugins import load_plugins
 from lobench.tools.curve_import.formats import mlflow, nanogpt, records, tables, tensorboard, wandb, wandb_log
-from lobench.tools.curve_import.points import Asked, Points
+from lobench.tools.curve_import.points import CurveRequest, Points
 
 __all__ = ["FileKind", "kind_of", "kinds", "sha256_of"]
 
@@ -38,12 +38,12 @@ class FileKind:
     """
 
     about: str
-    read: Callable[[Path, Asked, list[str]], Iterator[Points]]
+    read: Callable[[Path, CurveRequest, list[str]], Iterator[Points]]
     files: Callable[[Path], list[Path]] | None = None
     last_counts: bool = False
     draws: str = ""
     cases: Callable[[Path], dict[str, CaseInfo]] = lambda path: {}
-    directions: Callable[[Path, Asked], dict[str, Direction]] = lambda path, asked: {}
+    directions: Callable[[Path, CurveRequest], dict[str, Direction]] = lambda path, asked: {}
     columns: tuple[str, ...] = ()
     recognises: Callable[[Path], bool] = lambda path: False
     has_facts: bool = False

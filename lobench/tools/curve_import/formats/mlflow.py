@@ -19,7 +19,7 @@ import numpy as np
 from lobench.core.errors import UsageError
 from lobench.core.wording import one_line_of
 from lobench.engine.csv_files import opened
-from lobench.tools.curve_import.points import Asked, CurveRun, LoggedRun, Points, named_runs
+from lobench.tools.curve_import.points import CurveRequest, CurveRun, LoggedRun, Points, named_runs
 
 __all__ = ["is_database", "mlflow_files", "read_mlflow"]
 
@@ -38,7 +38,7 @@ def mlflow_files(place: Path) -> list[Path]:
     return sorted(path for run in _folders(place) for path in run.rglob("*") if path.is_file())
 
 
-def read_mlflow(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+def read_mlflow(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the metrics of MLflow's runs. Of a step logged twice the later time counts, as MLflow has it.
 
     Runs of one name are one method's seeds; see `named_runs`.
@@ -106,7 +106,7 @@ def _points(run: CurveRun, metric: str, lines: Iterable[tuple[int, float, int]])
     return Points.of_curve(run, metric, steps[order], values[order], order + 1)
 
 
-def _of_database(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+def _of_database(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
     address = f"{place.absolute().as_uri()}?mode=ro"
     with (
         one_line_of(sqlite3.Error, UsageError, "this is no database of MLflow's", where=place),

@@ -13,7 +13,7 @@ from pathlib import Path
 from lobench.core.errors import UsageError
 from lobench.core.wording import counted, one_line_of
 from lobench.engine.csv_files import UNREADABLE, opened
-from lobench.tools.curve_import.points import Asked, CurveRun, Points, named_run
+from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points, named_run
 
 __all__ = ["is_log", "log_files", "read_logs"]
 
@@ -40,7 +40,7 @@ def log_files(place: Path) -> list[Path]:
     return [path for path in sorted(place.iterdir()) if path.suffix in _SUFFIXES and path.is_file() and is_log(path)]
 
 
-def read_logs(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+def read_logs(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the curves of a log, or of a folder of them: seeds of one method, by default called as the file or folder.
 
     Raises:

@@ -19,7 +19,7 @@ from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, is_of_batch
 from lobench.core.wording import cause
 from lobench.engine.csv_files import UNREADABLE, opened
-from lobench.tools.curve_import.points import Asked, CurveRun, Points, step_numbers
+from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points, step_numbers
 
 __all__ = [
     "algoperf_directions",
@@ -65,7 +65,7 @@ def _damage(path: Path) -> Iterator[None]:
         raise UsageError("a record is damaged", where=str(path), got=got, expected=_EXPECTED) from error
 
 
-def read_records(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+def read_records(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the curves of lobench's own results, or the final values where they were printed without `--curves`.
 
     Raises:
@@ -141,7 +141,7 @@ def directions_of_records(path: Path) -> dict[str, Direction]:
         return {name: Direction(value) for name, value in found.items() if value}
 
 
-def read_algoperf(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+def read_algoperf(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the curves of AlgoPerf's evaluations: a case is a workload, a seed one trial of a study.
 
     Raises:
@@ -163,13 +163,13 @@ def read_algoperf(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points
         yield Points.of_curve(run, f"val/{target.metric}", steps, rows["val_metric"].to_numpy()[known])
 
 
-def algoperf_directions(path: Path, asked: Asked) -> dict[str, Direction]:
+def algoperf_directions(path: Path, asked: CurveRequest) -> dict[str, Direction]:
     """Returns which way AlgoPerf's metrics are better."""
     found = _targets(path, asked).targets.values()
     return {f"val/{one.metric}": Direction.MAX if one.higher else Direction.MIN for one in found}
 
 
-def _targets(path: Path, asked: Asked) -> Any:
+def _targets(path: Path, asked: CurveRequest) -> Any:
     if asked.targets is None:
         raise UsageError(
             "what are AlgoPerf's metrics, and which way are they better?", where=str(path), next_step="--targets FILE"

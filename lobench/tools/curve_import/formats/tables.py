@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from lobench.core.errors import UsageError
 from lobench.core.wording import one_line_of
 from lobench.engine.csv_files import UNREADABLE, opened
-from lobench.tools.curve_import.points import Asked, CurveRun, Points, step_numbers
+from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points, step_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -305,7 +305,7 @@ def _text(value: object) -> str:
     return "" if value is None or value != value else str(int(value) if is_whole else value)  # type: ignore[call-overload]
 
 
-def read_table(path: Path, asked: Asked) -> Iterator[Points]:
+def read_table(path: Path, asked: CurveRequest) -> Iterator[Points]:
     """Yields the points of a tidy table.
 
     Raises:

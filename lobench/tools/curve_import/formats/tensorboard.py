@@ -10,7 +10,7 @@ from typing import Any
 from lobench.core.errors import UsageError
 from lobench.core.wording import one_line_of
 from lobench.tools.curve_import.formats.tables import parts_of
-from lobench.tools.curve_import.points import Asked, Points, named_run
+from lobench.tools.curve_import.points import CurveRequest, Points, named_run
 
 __all__ = ["event_files", "read_events", "read_tensorboard_csv"]
 
@@ -23,7 +23,7 @@ def event_files(place: Path) -> list[Path]:
     return sorted(path for path in place.rglob("*tfevents*") if path.is_file())
 
 
-def read_events(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+def read_events(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the scalars of TensorBoard's event files, whose folders are runs. Of a step logged twice the later counts.
 
     Raises:
@@ -64,7 +64,7 @@ def _scalar(value: Any) -> float | None:
     return float(found) if found.size == 1 and found.dtype.kind in "fiu" else None
 
 
-def read_tensorboard_csv(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+def read_tensorboard_csv(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the points of a csv that TensorBoard's page gives: `Wall time,Step,Value`, run and tag in its name.
 
     Raises:

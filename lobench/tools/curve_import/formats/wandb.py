@@ -15,7 +15,7 @@ import numpy as np
 from lobench.core.errors import UsageError
 from lobench.tools.curve_import.formats.tables import column_names, parts_of
 from lobench.tools.curve_import.formats.wandb_log import wandb_rows, wandb_run
-from lobench.tools.curve_import.points import Asked, CurveRun, Points, named_run, named_runs, step_numbers
+from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points, named_run, named_runs, step_numbers
 
 __all__ = [
     "is_api",
@@ -54,7 +54,7 @@ def refuse_runs_table(path: Path) -> None:
     )
 
 
-def read_chart(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+def read_chart(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the points of a chart's csv.
 
     Raises:
@@ -86,7 +86,7 @@ def read_chart(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
         )
 
 
-def read_api(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+def read_api(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the points of what `run.history()` or `Api().runs(...).histories()` gives, as csv or parquet.
 
     Raises:
@@ -119,7 +119,7 @@ def run_files(place: Path) -> list[Path]:
     return sorted(found, key=lambda path: (path.parent.name, path))
 
 
-def read_runs(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+def read_runs(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the points of W&B's own files. Those of one run follow one another: it was resumed.
 
     Raises:

@@ -10,7 +10,7 @@ import pytest
 from report_store import make_store
 from stores import add
 
-from lobench.analysis.store.overview import NUM_SPARKS, overview
+from lobench.analysis.store.evaluation_summaries import NUM_SPARKS, evaluation_summaries
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
@@ -27,7 +27,7 @@ def rows(store: Path) -> list[EvaluationRow]:
 def test_the_same_as_the_curves_say(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": {"train/loss": [1.0, 0.5], "test/loss": [1.5, 1.25]}, "b": {"train/loss": [0.5, 3.0, 4.0]}})
     add(tmp_path, 2, {"a": {"train/loss": [0.25, math.nan], "test/loss": [0.5, math.nan]}, "c": Outcome.TIMEOUT})
-    lines = overview(rows(tmp_path))
+    lines = evaluation_summaries(rows(tmp_path))
     assert [(line.subject.outer_step, line.row.case.name) for line in lines] == [
         (1, "a"),
         (1, "b"),
@@ -51,11 +51,11 @@ def test_a_line_for_each_sighting(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     ledger.record_sighting(Subject.of_checkpoint(Checkpoint(uri="run/theta_2.npz", sha256="x", outer_step=2)))
     ledger.close()
-    assert [line.subject.outer_step for line in overview(rows(tmp_path))] == [1, 2]
+    assert [line.subject.outer_step for line in evaluation_summaries(rows(tmp_path))] == [1, 2]
 
 
 def test_a_film_of_any_length_behind_the_curves_is_none_of_them(tmp_path: Path) -> None:
-    lines = overview(rows(make_store(tmp_path)))
+    lines = evaluation_summaries(rows(make_store(tmp_path)))
     curves = [line.row.curves for line in lines]
     assert {found is not None and found.film is not None for found in curves} == {False, True}
     for line, found in zip(lines, curves, strict=True):

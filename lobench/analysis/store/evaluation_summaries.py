@@ -17,7 +17,7 @@ from lobench.core.result import count_exploded
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import EvaluationRow
 
-__all__ = ["NUM_SPARKS", "Overview", "overview"]
+__all__ = ["NUM_SPARKS", "EvaluationSummary", "evaluation_summaries"]
 
 NUM_SPARKS = 12
 _PREFIX = struct.Struct("<4sI")  # of a payload: its mark, and the length of its header
@@ -27,7 +27,7 @@ _Numbers = dict[str, Any]  # of an `Overview`, by its fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class EvaluationSummary:
     """One line of a table: an evaluation, or a sighting of its subject.
 
     Attributes:
@@ -51,7 +51,7 @@ class Overview:
     wall_seconds: float = math.nan
 
 
-def overview(rows: Sequence[EvaluationRow]) -> list[Overview]:
+def evaluation_summaries(rows: Sequence[EvaluationRow]) -> list[EvaluationSummary]:
     """Returns a line for each evaluation and sighting, in the order of the rows."""
     found: list[_Numbers] = [{}] * len(rows)
     groups: dict[tuple[str, str, str], list[tuple[int, dict[str, Any], memoryview]]] = {}
@@ -63,7 +63,9 @@ def overview(rows: Sequence[EvaluationRow]) -> list[Overview]:
     for members in groups.values():
         _measure(members, [rows[place].case for place, _, _ in members], found)
     pairs = zip(rows, found, strict=True)
-    return [Overview(row=row, subject=subject, **numbers) for row, numbers in pairs for subject in row.sightings]
+    return [
+        EvaluationSummary(row=row, subject=subject, **numbers) for row, numbers in pairs for subject in row.sightings
+    ]
 
 
 def _measure(

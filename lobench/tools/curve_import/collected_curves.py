@@ -14,7 +14,7 @@ from lobench.core.errors import UsageError, suggestion
 from lobench.core.metric import Direction
 from lobench.core.wording import cause
 from lobench.tools.curve_import.formats.kinds import kind_of, kinds, sha256_of
-from lobench.tools.curve_import.points import Asked, CurveRun, Points, metric_name
+from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points, metric_name
 from lobench.tools.curve_import.spill import Spill
 
 __all__ = ["UNSAID", "CollectedCurves", "CurveFile", "sources_of"]
@@ -99,7 +99,7 @@ class CollectedCurves:
             raise UsageError(
                 f"--column: there is no role {role!r}", expected=", ".join(roles), next_step=suggestion(role, roles)
             )
-        self.asked = Asked(
+        self.asked = CurveRequest(
             columns=columns,
             method=settings.method,
             case=settings.case,
