@@ -19,6 +19,8 @@ import numpy as np
 
 from lobench.analysis.stats.racing import PairSums, log_threshold, losers
 
+__all__ = ["play"]
+
 CASES, SEEDS, NOISE, ALPHA = 6, 24, 0.08, 0.05
 
 
@@ -70,8 +72,36 @@ def _noise(law: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.nda
     return found
 
 
-def _play(world: World, methods: int, races: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """Returns who was thrown out, bool[races, methods], and the trainings of each race."""
+def play(values: np.ndarray, step: float = 0.0, margin: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Plays races of one seed a round.
+
+    Args:
+      values: Scores by race, method, case and seed.
+      margin: A race ends where no method that is left can be better than the leader by more; 0: it does not.
+    Returns:
+      Who was thrown out, bool[races, methods]; the share of all trainings that each race made; who leads in the end.
+    """
+    races, methods, cases, seeds = values.shape
+    racing, cost, sums = np.ones((races, methods), bool), np.zeros(races), None
+    level, goes_on, leader = log_threshold(methods, ALPHA), np.ones(races, bool), np.zeros(races, int)
+    scores = np.zeros((races, methods))
+    for seed in range(seeds):
+        new = values[..., seed : seed + 1]
+        more = PairSums.of(new[:, :, None], new[:, None], np.full(cases, step))
+        sums = more if sums is None else sums + more
+        cost += np.where(goes_on, racing.sum(axis=1), 0)
+        racing &= ~(losers(sums, level, racing)[0] & goes_on[:, None])
+        scores += np.where(np.isfinite(new), new, -1).mean(axis=(2, 3))
+        leader = np.where(goes_on, np.where(racing, scores, -np.inf).argmax(axis=1), leader)
+        rows = np.arange(races)
+        most = (sums.half_width(level) - sums.mean)[rows, leader]  # how much better each can be than the leader
+        is_close = ~racing | (most < margin) | (np.arange(methods) == leader[:, None])
+        goes_on &= (racing.sum(axis=1) > 1) & ~(is_close.all(axis=1) & (margin > 0))
+    return ~racing, cost / (methods * seeds), leader
+
+
+def _drawn(world: World, methods: int, races: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Returns scores by race, method, case and seed, and how bad each method is."""
     if world.gaps == "spread":
         gaps = np.linspace(0, 0.5, methods)
     else:
@@ -79,22 +109,13 @@ def _play(world: World, methods: int, races: int, rng: np.random.Generator) -> t
         gaps[0] = 0.0
     lost = np.full(methods, world.lost[1])
     lost[0] = world.lost[0]
-    racing, cost, sums = np.ones((races, methods), bool), np.zeros(races), None
-    level = log_threshold(methods, ALPHA)
-    for _ in range(SEEDS):
-        shape = (races, methods, CASES, 1)
-        common = rng.normal(0, NOISE, (races, 1, CASES, 1))  # a seed is harder for all
-        values = common - gaps[:, None, None] + NOISE * _noise(world.law, shape, rng)
-        if world.step:
-            values = np.round(values / world.step) * world.step
-        values[rng.random(shape) < lost[:, None, None]] = -np.inf
-        more = PairSums.of(values[:, :, None], values[:, None], np.full(CASES, world.step))
-        sums = more if sums is None else sums + more
-        goes_on = racing.sum(axis=1) > 1
-        cost += np.where(goes_on, racing.sum(axis=1), 0)
-        out, _ = losers(sums, level, racing)
-        racing &= ~out
-    return ~racing, cost / (methods * SEEDS), gaps + lost
+    shape = (races, methods, CASES, SEEDS)
+    common = rng.normal(0, NOISE, (races, 1, CASES, SEEDS))  # a seed is harder for all
+    values = common - gaps[:, None, None] + NOISE * _noise(world.law, shape, rng)
+    if world.step:
+        values = np.round(values / world.step) * world.step
+    values[rng.random(shape) < lost[:, None, None]] = -np.inf
+    return values, gaps + lost
 
 
 def main() -> None:
@@ -110,9 +131,11 @@ def main() -> None:
         races = asked.races if methods < 50 else min(asked.races, 200)
         for world in WORLDS:
             sizes = [min(at_once, races - start) for start in range(0, races, at_once)]
-            found = [_play(world, methods, size, rng) for size in sizes]
+            found, worse = [], np.zeros(methods)
+            for size in sizes:
+                values, worse = _drawn(world, methods, size, rng)
+                found.append(play(values, world.step))
             out, cost = (np.concatenate([one[place] for one in found]) for place in (0, 1))
-            worse = found[0][2]
             tied = out[:, worse == worse[0]].any(axis=1).mean()
             left = (~out).sum(axis=1).mean()
             row = (f"{out[:, 0].mean():.3f}", f"{tied:.3f}", f"{cost.mean():.2f}", f"{left:.1f}")

@@ -16,8 +16,8 @@ from scipy.special import betaln
 __all__ = ["LEAST_SEEDS", "PairSums", "least_seeds", "log_threshold", "losers"]
 
 LEAST_SEEDS = 3  # with fewer nothing is decided
-# Variance of a normal prior of the standardised mean. 4 is for means of two deviations: gaps that few seeds show.
-_PRIOR = 4.0
+# Variance of a normal prior of the standardised mean: a mean of a few deviations of a seed is what few seeds show.
+_PRIOR = 20.0
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.analysis.comparisons.paired_values import paired_values
+from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.racing import PairSums, log_threshold, losers
@@ -130,9 +131,10 @@ def course_of(entrants: Sequence[Entrant], rules: RaceRules) -> Course:
         looks += 1
         if scales is None:
             scales = _scales(entrants, rules)
-        pairs = _pairs([_subject(entrants[place], rules, looks) for place in racing], rules.block * looks, scales)
+        subjects = [_subject(entrants[place], rules, looks) for place in racing]
+        pairs = _pairs(subjects, rules.block * looks, scales)
         out, beats = losers(pairs, level)
-        width, first = pairs.half_width(level), _leader(pairs, out)
+        width, first = pairs.half_width(level), _leader(subjects, scales, out)
         for place, method in enumerate(racing):
             rivals = np.flatnonzero(beats[:, place]) if out[place] else np.array([first])
             rival = int(rivals[np.argmax((pairs.mean - width)[rivals, place])])
@@ -234,11 +236,10 @@ def _pairs(subjects: Sequence[StoredSubject], num_seeds: int, scales: Scales) ->
     return PairSums.of(sides[0], sides[1], steps)
 
 
-def _leader(pairs: PairSums, out: NDArray[np.bool_]) -> int:
-    """Returns who of those that are left has the best mean, and where that is even diverges least."""
-    left = np.flatnonzero(~out)
-    gains, lost = np.nan_to_num(pairs.mean)[:, left].sum(axis=1), pairs.lost_by_a[:, left].sum(axis=1)
-    return int(max(left, key=lambda place: (gains[place], -lost[place])))
+def _leader(subjects: Sequence[StoredSubject], scales: Scales, out: NDArray[np.bool_]) -> int:
+    """Returns who of those that are left has the best mean score, in which a diverged seed has -1."""
+    means = [mean_score(subject, None, scales).interval.mean for subject in subjects]
+    return int(max(np.flatnonzero(~out), key=lambda place: np.nan_to_num(means[place], nan=-math.inf)))
 
 
 def _standing(pairs: PairSums, width: NDArray[np.float64], place: int, rival: int, racing: Sequence[int]) -> Standing:

@@ -120,7 +120,7 @@ def _lines(course: Course, alpha: float, margin: float) -> list[str]:
         said += ": more --seeds tell them apart, or --margin ends it where they are close"
     return [
         said,
-        f"{done:,} inner steps of {whole:,}, {whole / done:.1f}x fewer than all methods on all seeds",
+        f"{done:,} inner steps of {whole:,} for all methods on all seeds: {whole / done:.1f}x fewer",
         f"scores against the method that threw one out, or against the leader, with bounds that hold at all looks at "
         f"once; that anybody is thrown out for one that is no better has a chance of {alpha:g} at most",
         *course.scale.splitlines(),

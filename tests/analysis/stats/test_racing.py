@@ -18,8 +18,8 @@ def pairs(values: np.ndarray, steps: float = 0.0) -> PairSums:
 
 
 def log_evidence(y: np.ndarray) -> float:
-    """The one-sided t Bayes factor as it is published, with a prior of variance 4."""
-    n, g, total, squares = len(y), 4.0, y.sum(), (y**2).sum()
+    """The one-sided t Bayes factor as it is published, with a prior of variance 20."""
+    n, g, total, squares = len(y), 20.0, y.sum(), (y**2).sum()
     if total <= 0:
         return -math.inf
     rest = squares - n**2 * g / (1 + n * g) * (total / n) ** 2

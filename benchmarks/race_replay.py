@@ -1,0 +1,160 @@
+"""Races replayed on recorded trainings: who wins, and what they cost.
+
+Usage:
+  python benchmarks/race_replay.py [--orders 200] [--track3 track3_val_loss.csv.gz]
+  python benchmarks/race_replay.py --record FILE [OPTIMIZER ...]
+
+The record, `race_quick.json`, has optimizers of suites/quick/baselines at their tuned settings, 24 seeds a case;
+--record makes it. Their scores are on tuned Adam's scale. --track3 takes the steps to a validation loss of 3.28 of
+those results of modded-nanogpt's optimizer track that have ten runs: their logarithms, one case, runs in any order,
+since they share no draws. Seeds are played in random orders, one a round. The best on all seeds has the best mean
+there, where what diverged, or did not come to the target, has -1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import itertools
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+from race_rates import play
+
+from lobench.analysis.scores.baseline_file import Baseline, find_baselines
+from lobench.analysis.scores.baseline_grids import BaselineGrid
+from lobench.analysis.scores.scales import seed_scores
+from lobench.analysis.scores.score_scale import ScoreScale
+from lobench.core.metric import Direction
+from lobench.engine.config.suite import specs_in
+from lobench.evaluation.tuning import run_points
+from lobench.experiments.baseline import case_key, default_layers
+
+SUITE = Path(__file__).parents[1] / "suites" / "quick" / "quick.gin"
+RECORD = Path(__file__).with_name("race_quick.json")
+SEEDS, TARGET, RUNS = 24, 3.28, 10
+
+
+def _record(file: Path, names: list[str]) -> None:
+    """Trains each optimizer at its tuned setting; what the file has is not repeated."""
+    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    for place in find_baselines(SUITE.parent):
+        baseline = Baseline.load(place)
+        cells = found.setdefault(place.stem, {})
+        for spec in specs_in(SUITE) if not names or place.stem in names else ():
+            if spec.scope not in cells:
+                case = baseline.cases[case_key(spec, SUITE)]
+                points = (dict(case.grid[case.best[0]].values),)
+                grid = BaselineGrid(name="tuned", points=points, studies=(0,))
+                (curves,) = run_points(spec, default_layers(), baseline.optimizer, grid, num_seeds=SEEDS)
+                losses = np.asarray(curves.metrics["train/loss"])
+                cells[spec.scope] = {"starts": _numbers(losses[:, 0]), "finals": _numbers(losses[:, -1])}
+                file.write_text(_text(found), encoding="utf-8")
+                print(place.stem, spec.scope, flush=True)
+
+
+def _numbers(values: np.ndarray) -> list[float | None]:
+    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values.tolist()]
+
+
+def _text(found: dict[str, dict[str, object]]) -> str:
+    def lines(cells: dict[str, object]) -> str:
+        return ",\n".join(f"  {json.dumps(case)}: {json.dumps(cell)}" for case, cell in cells.items())
+
+    parts = [f" {json.dumps(name)}: {{\n{lines(cells)}\n }}" for name, cells in found.items() if cells]
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _quick() -> tuple[list[str], np.ndarray]:
+    """Returns the optimizers and their scores by case and seed, -inf of what diverged."""
+    found = json.loads(RECORD.read_text(encoding="utf-8"))
+    adam = Baseline.load(find_baselines(SUITE.parent)[0])
+    names = [name for name, cells in found.items() if len(cells) == len(adam.cases)]
+    values = np.full((len(names), len(adam.cases), SEEDS), -np.inf)
+    for place, spec in enumerate(specs_in(SUITE)):
+        case = adam.cases[case_key(spec, SUITE)]
+        scale = ScoreScale.of_baseline(
+            "train/loss",
+            Direction.MIN,
+            untrained=case.untrained["train/loss"],
+            tuned=case.tuned["train/loss"],
+            starts=case.starts["train/loss"],
+            curve=case.curves["train/loss"],
+            declared=case.scale or "",
+            minimum=case.minimum,
+        )
+        for row, name in enumerate(names):
+            cell = found[name][spec.scope]
+            finals = {seed: value for seed, value in enumerate(cell["finals"]) if value is not None}
+            scores = seed_scores(finals, dict(enumerate(cell["starts"])), (), scale)
+            values[row, place, list(scores)] = list(scores.values())
+    return names, values
+
+
+def _track3(file: Path) -> tuple[list[str], np.ndarray]:
+    """Returns results and the logarithm of how much fewer steps than the slowest each run takes to the target.
+
+    A run that does not come there has -inf.
+    """
+    curves: dict[str, dict[str, list[tuple[int, float]]]] = {}
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            curve = curves.setdefault(row["record"], {}).setdefault(row["run"], [])
+            curve.append((int(row["step"]), float(row["val_loss"])))
+    whole = {name: [curve for curve in runs.values() if len(curve) > 1] for name, runs in curves.items()}
+    many = {name: runs for name, runs in whole.items() if len(runs) >= RUNS}
+    values = [[_steps(sorted(curve)) for curve in runs[:RUNS]] for runs in many.values()]
+    found = np.array(values)[:, None]
+    return list(many), found - found[np.isfinite(found)].min()
+
+
+def _steps(curve: list[tuple[int, float]]) -> float:
+    for (step, loss), (later, lower) in itertools.pairwise(curve):
+        if lower <= TARGET < loss:
+            return -math.log(step + (later - step) * (loss - TARGET) / (loss - lower))
+    return -math.inf
+
+
+def _replay(name: str, names: list[str], values: np.ndarray, num_orders: int, margins: tuple[float, ...]) -> None:
+    rng, means = np.random.default_rng(0), np.where(np.isfinite(values), values, -1).mean(axis=(1, 2))
+    orders = [rng.permutation(values.shape[-1]) for _ in range(num_orders)]
+    best = int(np.argmax(means))
+    for margin in margins:
+        parts = [play(values[None, ..., order], margin=margin) for order in orders]
+        out, cost, leader = (np.concatenate([part[place] for part in parts]) for place in range(3))
+        said = (
+            f"{margin:g}",
+            f"{len(names)}",
+            f"{values.shape[2]}",
+            names[best],
+            f"{1 - out[:, best].mean():.3f}",
+            f"{(leader == best).mean():.2f}",
+            f"{(means[best] - means[leader]).mean():.3f}",
+            f"{(~out).sum(axis=1).mean():.1f}",
+            f"{1 / cost.mean():.1f}x",
+        )
+        print(f"| {name} | {' | '.join(said)} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("optimizers", nargs="*")
+    parser.add_argument("--orders", type=int, default=200)
+    parser.add_argument("--track3", type=Path)
+    parser.add_argument("--record", type=Path)
+    asked = parser.parse_args()
+    if asked.record:
+        _record(asked.record, asked.optimizers)
+        return
+    print("| trainings | margin | methods | seeds | best | stays in | leads | leader is worse by | left | fewer |")
+    print("| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
+    _replay("quick, tuned", *_quick(), asked.orders, (0.0, 0.02, 0.05, 0.1))
+    if asked.track3:
+        _replay("track 3, steps to 3.28", *_track3(asked.track3), asked.orders, (0.0, 0.01))
+
+
+if __name__ == "__main__":
+    main()
