@@ -88,3 +88,8 @@ def test_what_cannot_be_resampled_has_no_interval_and_nothing_vanishes() -> None
     assert math.isnan(probability_of_improvement([[math.nan, 1.0]], [[0.0, 0.5]]))
     with pytest.raises(ValueError, match="a seed in each"):
         iqm([[1.0], []])
+
+
+def test_an_interval_is_between_percentiles_of_the_resampled() -> None:
+    evenly = bootstrap_interval([[1.0, 2.0]], lambda resampled: np.linspace(0, 100, len(resampled[0])), confidence=0.9)
+    assert evenly == pytest.approx((5, 95))

@@ -54,3 +54,8 @@ def test_the_interval_holds_in_90_to_99_of_100_searches(world: str, count: int) 
         truth = many[:, :k].max(axis=1).mean()
         held = np.mean([one[k - 1].lower <= truth <= one[k - 1].upper for one in searches])
         assert 0.86 <= held <= 0.99
+
+
+def test_an_interval_needs_five_trials() -> None:
+    assert math.isnan(expected_best([1.0, 2.0, 3.0, 4.0])[0].lower)
+    assert not math.isnan(expected_best([1.0, 2.0, 3.0, 4.0, 5.0])[0].lower)

@@ -107,6 +107,8 @@ def test_unequal_samples_are_permuted() -> None:
     known = stats.permutation_test((b, a), statistic, vectorized=True, alternative="greater", n_resamples=np.inf)
     found = Permutation([Samples.of(a.tolist(), b.tolist(), is_paired=False)])
     assert found.above() == pytest.approx(known.pvalue) and found.least == pytest.approx(1 / 165)
+    moved = Permutation([Samples.of(a.tolist(), (b - 0.7).tolist(), is_paired=False)])
+    assert found.above(0.7) == pytest.approx(moved.above()) and found.below(0.7) == pytest.approx(moved.below())
     difference = mean_difference(Samples.of(a.tolist(), b.tolist(), is_paired=False))
     assert difference.method == "permutation"
     assert difference.p_value == pytest.approx(2 * min(known.pvalue, found.below()))
