@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from lobench.tools.best.best import best
     from lobench.tools.bisect.bisect import bisect
     from lobench.tools.curve_import.imports import import_curves
+    from lobench.tools.race.race import race
 
 __version__ = "0.1.0"
 
@@ -75,6 +76,7 @@ __all__ = [
     "evaluate",
     "import_curves",
     "open_results",
+    "race",
     "run",
     "wanting",
     "watch",

@@ -19,7 +19,7 @@ from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import Ledger
 from lobench.report.live.notebook_progress import default_progress
-from lobench.tools.race.course import Course, Entrant, RaceRules, course_of
+from lobench.tools.race.decisions import Entrant, RaceResult, RaceRules, decided
 
 __all__ = ["race"]
 
@@ -36,7 +36,7 @@ def race(
     gin_params: Sequence[str] = (),
     progress: WatchProgress | None = None,
     **options: Any,
-) -> Course:
+) -> RaceResult:
     """Finds the best of several methods, and trains those no longer that are shown to be worse.
 
     A round trains one more seed block of each method that is in. What the store holds is not repeated: the same call
@@ -61,8 +61,8 @@ def race(
     _check(names, places, seeds, block)
     folder = Path(store) if store else Path(".lobench") / "race" / Path(places[0]).resolve().stem
     progress = progress or default_progress()
-    found = named_subjects(names, folder, places, progress)
-    wanted = [who for _, who in found]
+    subjects = named_subjects(names, folder, places, progress)
+    wanted = [who for _, who in subjects]
     twice = {who.label for who in wanted if wanted.count(who) > 1}
     if twice:
         raise UsageError("a method races once", got=", ".join(sorted(twice)), expected="different methods")
@@ -79,7 +79,7 @@ def race(
         progress.log(f"{counted(rounds * block, 'seed')} a case of {counted(len(who), 'method')}")
         evaluate_into(
             folder,
-            [found[place][0] for place in who],
+            [subjects[place][0] for place in who],
             places,
             name="race",
             progress=progress,
@@ -91,19 +91,19 @@ def race(
     first = min(math.ceil(least_seeds(len(names), alpha) / block), rules.rounds)
     evaluate(range(len(names)), first)
     labels = names if len({who.label for who in wanted}) < len(wanted) else tuple(who.label for who in wanted)
-    course = course_of(_entrants(folder, wanted, labels), rules)
-    while course.ending is None:
-        wanted_round = max(course.looks + 1, first)
-        evaluate(course.racing, wanted_round)
-        course = course_of(_entrants(folder, wanted, labels), rules)
-        if course.ending is None and course.looks < wanted_round:
+    found = decided(_entrants(folder, wanted, labels), rules)
+    while found.ending is None:
+        wanted_round = max(found.looks + 1, first)
+        evaluate(found.racing, wanted_round)
+        found = decided(_entrants(folder, wanted, labels), rules)
+        if found.ending is None and found.looks < wanted_round:
             raise LobenchError(
                 "a round is not whole, and nothing can be decided by a part of it",
                 where=str(folder),
-                got=_few(course.missing),
+                got=_few(found.missing),
                 next_step="see the lines above; the same command tries again",
             )
-    return course
+    return found
 
 
 def _check(names: Sequence[str], places: Sequence[str], seeds: int, block: int) -> None:

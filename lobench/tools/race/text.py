@@ -8,7 +8,7 @@ from lobench.analysis.stats.intervals import Interval
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import interval_cell, text_table
-from lobench.tools.race.course import Course, Ending
+from lobench.tools.race.decisions import Ending, RaceResult
 
 __all__ = ["RaceRecord", "race_record", "race_text"]
 
@@ -43,77 +43,77 @@ class RaceRecord(TypedDict):
     scale: str
 
 
-def race_record(course: Course, alpha: float) -> RaceRecord:
+def race_record(found: RaceResult, alpha: float) -> RaceRecord:
     """Returns what `--format json` prints."""
-    assert course.leader is not None and course.ending is not None
+    assert found.leader is not None and found.ending is not None
     methods = []
-    for place, (label, out_at, standing) in enumerate(zip(course.labels, course.out_at, course.standings, strict=True)):
+    for place, (label, out_at, standing) in enumerate(zip(found.labels, found.out_at, found.standings, strict=True)):
         gap = standing.gap if standing is not None else None
         diverged = standing.diverged if standing is not None else (0, 0)
         methods.append(
             RacedRecord(
                 method=label,
                 out_at=out_at,
-                against=course.labels[standing.against] if standing is not None else None,
+                against=found.labels[standing.against] if standing is not None else None,
                 gap=GapRecord(mean=gap.mean, lower=gap.lower, upper=gap.upper) if gap is not None else None,
                 diverged=diverged[0],
                 other_diverged=diverged[1],
-                inner_steps=course.steps[place],
+                inner_steps=found.steps[place],
             )
         )
     return finite_or_none(
         RaceRecord(
-            leader=course.labels[course.leader],
-            left=[course.labels[place] for place in course.racing],
-            ending=course.ending,
-            looks=course.looks,
+            leader=found.labels[found.leader],
+            left=[found.labels[place] for place in found.racing],
+            ending=found.ending,
+            looks=found.looks,
             alpha=alpha,
             methods=methods,
-            inner_steps=sum(course.steps),
-            inner_steps_without_a_race=course.all_steps * len(course.labels),
-            scale=course.scale,
+            inner_steps=sum(found.steps),
+            inner_steps_without_a_race=found.all_steps * len(found.labels),
+            scale=found.scale,
         )
     )
 
 
-def race_text(course: Course, alpha: float, margin: float) -> str:
+def race_text(found: RaceResult, alpha: float, margin: float) -> str:
     """Returns a row for each method, those who stayed longest first, and what follows."""
     rows = [["method", "out at", "against", "score against it", "diverged", "inner steps"]]
-    for place in _order(course):
-        standing, out_at = course.standings[place], course.out_at[place]
+    for place in _order(found):
+        standing, out_at = found.standings[place], found.out_at[place]
         rows.append(
             [
-                course.labels[place],
+                found.labels[place],
                 f"look {out_at}" if out_at is not None else "in",
-                course.labels[standing.against] if standing is not None else "leads",
+                found.labels[standing.against] if standing is not None else "leads",
                 interval_cell(_bounds(standing.gap)) if standing is not None else "",
                 "{} : {}".format(*standing.diverged) if standing is not None and any(standing.diverged) else "",
-                f"{course.steps[place]:,}",
+                f"{found.steps[place]:,}",
             ]
         )
-    return "\n".join([text_table(rows, left={0, 1, 2}), "", *map(one_line, _lines(course, alpha, margin))])
+    return "\n".join([text_table(rows, left={0, 1, 2}), "", *map(one_line, _lines(found, alpha, margin))])
 
 
-def _order(course: Course) -> list[int]:
+def _order(found: RaceResult) -> list[int]:
     def key(place: int) -> tuple[float, float]:
-        out_at, standing = course.out_at[place], course.standings[place]
-        return -(out_at or course.looks + 1), -(standing.gap.mean if standing is not None else float("inf"))
+        out_at, standing = found.out_at[place], found.standings[place]
+        return -(out_at or found.looks + 1), -(standing.gap.mean if standing is not None else float("inf"))
 
-    return sorted(range(len(course.labels)), key=key)
+    return sorted(range(len(found.labels)), key=key)
 
 
 def _bounds(gap: Interval) -> Interval:
     return gap if gap.upper < float("inf") else Interval(mean=gap.mean)
 
 
-def _lines(course: Course, alpha: float, margin: float) -> list[str]:
-    assert course.leader is not None
-    left, leader = len(course.racing), course.labels[course.leader]
-    done, whole = sum(course.steps), course.all_steps * len(course.labels)
-    after = f"after {counted(course.looks, 'look')}"
-    if course.ending == "one left":
+def _lines(found: RaceResult, alpha: float, margin: float) -> list[str]:
+    assert found.leader is not None
+    left, leader = len(found.racing), found.labels[found.leader]
+    done, whole = sum(found.steps), found.all_steps * len(found.labels)
+    after = f"after {counted(found.looks, 'look')}"
+    if found.ending == "one left":
         said = f"{leader} is best, {after}"
-    elif course.ending == "within the margin":
+    elif found.ending == "within the margin":
         said = f"{leader} leads {after}, and none of the {left} that are in can be better by {margin:g}"
     else:
         said = f"{counted(left, 'method')} are in {after}, and nothing shows which is best; {leader} leads"
@@ -123,5 +123,5 @@ def _lines(course: Course, alpha: float, margin: float) -> list[str]:
         f"{done:,} inner steps of {whole:,} for all methods on all seeds: {whole / done:.1f}x fewer",
         f"scores against the method that threw one out, or against the leader, with bounds that hold at all looks at "
         f"once; that anybody is thrown out for one that is no better has a chance of {alpha:g} at most",
-        *course.scale.splitlines(),
+        *found.scale.splitlines(),
     ]

@@ -1,4 +1,4 @@
-"""Course of a race: a pure function of the evaluations that a store holds."""
+"""Decisions of a race: a pure function of the evaluations that a store holds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import EvaluationRow
 
-__all__ = ["Course", "Ending", "Entrant", "RaceRules", "Standing", "course_of"]
+__all__ = ["Ending", "Entrant", "RaceResult", "RaceRules", "Standing", "decided"]
 
 Ending: TypeAlias = Literal["one left", "within the margin", "all seeds"]
 
@@ -78,7 +78,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class RaceResult:
     """A race as far as it has come.
 
     Attributes:
@@ -111,7 +111,7 @@ class Course:
         return tuple(place for place, look in enumerate(self.out_at) if look is None)
 
 
-def course_of(entrants: Sequence[Entrant], rules: RaceRules) -> Course:
+def decided(entrants: Sequence[Entrant], rules: RaceRules) -> RaceResult:
     """Plays a race from its first round on, with what its methods were evaluated on.
 
     Who was thrown out stays out, and what it was evaluated on later decides nothing. So the decisions of a round hang
@@ -143,7 +143,7 @@ def course_of(entrants: Sequence[Entrant], rules: RaceRules) -> Course:
         leader, racing = racing[first], [method for place, method in enumerate(racing) if not out[place]]
         ending = _ending([standings[method] for method in racing if method != leader], looks, rules)
     sizes = [sum(case.num_inner_steps for case in one.cases) * rules.block for one in entrants]
-    return Course(
+    return RaceResult(
         labels=tuple(one.label for one in entrants),
         looks=looks,
         out_at=tuple(out_at),
