@@ -134,7 +134,7 @@ def _replay(name: str, names: list[str], values: np.ndarray, num_orders: int, ma
             f"{(leader == best).mean():.2f}",
             f"{(means[best] - means[leader]).mean():.3f}",
             f"{(~out).sum(axis=1).mean():.1f}",
-            f"{1 / cost.mean():.1f}x",
+            f"{1 / cost.mean():.2f}x",
         )
         print(f"| {name} | {' | '.join(said)} |", flush=True)
 
