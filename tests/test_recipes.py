@@ -229,7 +229,7 @@ RECIPES = {
             (
                 "lobench/api/watch.py",
                 "    progress = progress or default_progress()\n",
-                "    progress.say(settings.greeting)\n",
+                "    progress.log(settings.greeting)\n",
             ),
         )
     ),

@@ -19,7 +19,7 @@ Method: TypeAlias = Literal["paired", "welch", "permutation"]
 
 LEAST_P = 1e-300  # what a p-value is at least: 0 would be certainty, which no number of seeds gives
 
-_RATIO = 2  # of two sizes; from it on Welch's t errs too often where values are skewed or tails are heavy
+_MOST_RATIO = 2  # of two sizes; beyond it Welch's t alarms too often where tails are heavy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +85,8 @@ class Location:
 def locate(samples: Samples) -> Location:
     """Returns the mean of b - a over the seeds that converged, with the test that holds its level there.
 
-    Pairs have Student's t; two samples Welch's, and a permutation test where one side has at least twice as many seeds
-    as the other.
+    Pairs have Student's t; two samples Welch's, and a permutation test where one side has more than twice as many
+    seeds as the other.
     """
     kept = samples.converged()
     few, many = sorted((len(kept.a), len(kept.b)))
@@ -95,7 +95,7 @@ def locate(samples: Samples) -> Location:
     found = kept.estimate()
     if kept.is_paired:
         return Location(method="paired", estimate=found, samples=kept)
-    if few < 2 or many < _RATIO * few or math.isnan(found.variance):
+    if few < 2 or many <= _MOST_RATIO * few or math.isnan(found.variance):
         return Location(method="welch", estimate=found, samples=kept)
     return Location(method="permutation", estimate=found, samples=kept, permutation=Permutation([kept]))
 
