@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import signal
 from pathlib import Path
 
 import nbformat
@@ -32,7 +33,11 @@ def test_a_notebook_shows_what_it_was_saved_with(path: Path, tmp_path: Path) -> 
     execute = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(execute)
     saved = nbformat.read(path, as_version=4)
-    again = execute.executed(path, tmp_path)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        again = execute.executed(path, tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, before)  # nbclient leaves Python's own
     assert shown(again) == shown(saved), "python docs/notebooks/execute.py"
     outputs = [output for cell in again.cells for output in cell.get("outputs", ())]
     assert not [output for output in outputs if output.output_type in ("error", "stream")]

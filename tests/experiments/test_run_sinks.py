@@ -155,18 +155,21 @@ def test_each_member_of_a_population_is_a_run_and_what_no_sink_writes_is_said(
     write("trial_0", -3)
     write("trial_1", -2)
     words = ["watch", "population", "--suite", "./tiny", "--checkpoints", "all", "--once", "--workers", "1"]
-    words += ["--sink", "tensorboard", "--sink", "mlflow"]
+    words += [word for name in ("tensorboard", "mlflow", "wandb") for word in ("--sink", name)]
     done = lobench(*words, cwd=tmp_path)
     assert done.returncode == 0 and "not written" not in done.stdout, done.stdout + done.stderr
     store = tmp_path / "population" / "lobench_results" / "tiny"
     written = of_tensorboard(store / "tensorboard")
     assert {run for run, *_ in written} == {"trial_0", "trial_1"}
-    assert [one[:2] for one in of_mlflow(store / "mlruns")] == [(f"population/{run}", tag) for run, tag, _ in written]
+    named = [(f"population/{run}", tag) for run, tag, _ in written]
+    assert [one[:2] for one in of_mlflow(store / "mlruns")] == named
+    assert [one[:2] for one in of_wandb(store / "wandb")] == named
     write("trial_0", -1)  # its trainer began again
     done = lobench(*words, cwd=tmp_path)
-    (line,) = (one for one in done.stdout.splitlines() if one.startswith("sink 'tensorboard'"))
-    assert "is not written: outer step 10 of 'trial_0' has the numbers of theta_10.npz (" in line
-    assert "`lobench results --store population/lobench_results/tiny`" in line
+    for name in ("tensorboard", "mlflow", "wandb"):
+        (line,) = (one for one in done.stdout.splitlines() if one.startswith(f"sink '{name}'"))
+        assert "is not written: outer step 10 of 'trial_0' has the numbers of theta_10.npz (" in line
+        assert "`lobench results --store population/lobench_results/tiny`" in line
     assert of_tensorboard(store / "tensorboard") == written
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -22,6 +23,7 @@ from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import SessionMember
 from lobench.core.planner import EvaluationId
+from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.config.origin import Revision
 from lobench.engine.store.ledger import Ledger
 from lobench.report.charts.runs_chart import side_by_side
@@ -124,6 +126,27 @@ def test_bold_is_the_best_alone_or_what_is_told_apart_from_it_or_nothing(tmp_pat
         add(tmp_path, 0, {"c": {"train/loss": values}}, optimizer=name)
     latex = latex_table(summary_of(tmp_path, []), TableSpec(bold=bold))  # type: ignore[arg-type]
     assert next(line for line in latex.splitlines() if "quad c" in line).count("mathbf") == count
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tests"),
+    [
+        ({"b()": (0, 3)}, "a paired t test"),
+        ({"b()": (FIRST_REPORT_SEED, 5)}, "Welch's t test"),
+        ({"b()": (FIRST_REPORT_SEED, 7)}, "a permutation test"),
+        ({"b()": (0, 3), "c()": (FIRST_REPORT_SEED, 5)}, "a paired t test or Welch's t test"),
+    ],
+)
+def test_the_legend_names_the_tests_that_were_used(
+    tmp_path: Path, sizes: dict[str, tuple[int, int]], tests: str
+) -> None:
+    for name, (start, size) in {"a()": (0, 3), **sizes}.items():
+        values = [0.1 * (ord(name[0]) - 96) + 0.01 * (seed % 4) for seed in range(size)]
+        add(tmp_path, 0, {"c": {"train/loss": values}}, optimizer=name, start=start)
+    said = f"the best, and what {tests} does not tell apart from it"
+    summary = summary_of(tmp_path, [])
+    assert tabulate(summary).bold == said
+    assert said in latex_table(summary) and said in html.unescape(render_page(summary))
 
 
 def test_the_interval_of_an_accuracy_lies_inside_0_and_1() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
 from pathlib import Path
@@ -144,6 +145,18 @@ def test_the_gates_verdict_is_the_exit_code(tmp_path: Path) -> None:
     worse = lobench("compare", "mine", "adam", "--store", tmp_path / "store", "--margin", "0.01")
     assert worse.returncode == 1 and "REGRESSED" in worse.stdout
     assert "no common seeds: Welch's interval" in worse.stdout
+
+
+def test_a_difference_of_losses_and_one_of_scores_say_which_sign_is_better(tmp_path: Path) -> None:
+    import_curves(two_methods(tmp_path / "a.csv"), store=tmp_path / "store")
+    said = lobench("compare", "adam", "mine", "--store", tmp_path / "store").stdout
+    lines = [line for line in said.splitlines() if re.match("val/loss by case|imported/mnist", line)]
+    header, row = (re.split(" {2,}", line) for line in lines)
+    cells = dict(zip(header, row, strict=False))
+    printed, better = (float(cells[name].split()[0]) for name in ("B - A, as printed", "difference, + is better"))
+    (pair,) = compare("adam", "mine", store=tmp_path / "store").pairs
+    assert printed == pytest.approx(np.mean(MINE) - np.mean(ADAM), rel=1e-3) and printed < 0 < better
+    assert pair.b.label == "mine (imported)" and better == pytest.approx(pair.primary.comparison.overall.mean, abs=1e-3)
 
 
 def test_curves_of_a_case_that_lobench_trains_are_of_that_case(tmp_path: Path) -> None:
