@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lobench.analysis.comparisons.race import Entrant, RaceResult, RaceRules, decided
 from lobench.analysis.stats.racing import least_seeds
-from lobench.api.compare import named_subjects
+from lobench.api.compare import default_store_of, named_subjects
 from lobench.api.evaluate import evaluate_into
 from lobench.api.settings import texts
 from lobench.core.errors import LobenchError, UsageError
@@ -19,7 +20,6 @@ from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import Ledger
 from lobench.report.live.notebook_progress import default_progress
-from lobench.tools.race.decisions import Entrant, RaceResult, RaceRules, decided
 
 __all__ = ["race"]
 
@@ -48,7 +48,7 @@ def race(
       block: Seeds of a round.
       margin: It ends where no method that is left can be better than the leader by more than this; 0: it does not.
       alpha: Chance that any method is thrown out for one that is not better, over the whole race.
-      store: Where evaluations go (default: .lobench/race/SUITE).
+      store: Where evaluations go (default: .lobench/compare/SUITE).
       baselines: Suites, or files of baselines, that say what 1 on the scale is (default: the suites').
       gin_params: Bound over everything else.
       progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
@@ -59,7 +59,7 @@ def race(
     """
     names, places = texts(methods), tuple(str(find_suite(suite)) for suite in texts(suites))
     _check(names, places, seeds, block)
-    folder = Path(store) if store else Path(".lobench") / "race" / Path(places[0]).resolve().stem
+    folder = Path(store) if store else default_store_of(places)
     progress = progress or default_progress()
     subjects = named_subjects(names, folder, places, progress)
     wanted = [who for _, who in subjects]
@@ -81,7 +81,7 @@ def race(
             folder,
             [subjects[place][0] for place in who],
             places,
-            name="race",
+            name="compare",
             progress=progress,
             gin_params=(*gin_params, f"Case.block_sizes = ({', '.join([str(block)] * rounds)},)"),
             **options,
