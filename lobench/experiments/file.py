@@ -263,7 +263,7 @@ def _method(name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequenc
             raise ConfigError(
                 f"method {name!r}: {is_bound}" if is_bound else f"nothing reads {path} of method {name!r}",
                 where=binding.where,
-                next_step=suggestion(binding.name, reach.names_of(method, own)) or "is its optimizer another one?",
+                next_step=_why_unread(method) or suggestion(binding.name, reach.names_of(method, own)),
             )
     return replace(
         method,
@@ -271,6 +271,12 @@ def _method(name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequenc
         bindings=tuple(_bare(name, binding) for binding in read),
         trainer_bindings=tuple(_bare(name, binding) for binding in own),
     )
+
+
+def _why_unread(method: Method) -> str:
+    if method.command:
+        return "put {gin} into its command, which hands it the method's bindings"
+    return f"its optimizer is {method.optimizer}" if method.optimizer else ""
 
 
 def _bare(name: str, binding: Binding) -> str:
