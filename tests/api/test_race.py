@@ -10,43 +10,14 @@ from typing import Any
 
 import pytest
 from commands import Done, lobench
-from tiny import KILLED_CHIEF, PATIENCE, make_suite
+from races import noisy_suite
+from tiny import KILLED_CHIEF, PATIENCE
 
 from lobench.analysis.store.snapshot import read_store
 
-NOISY = """
-@configurable
-class Noisy(Bowl):
-    def loss(self, params, key, data):
-        return jnp.sum((params - 0.5 * jax.random.normal(key, params.shape)) ** 2)
-"""
-SUITE = """
-import tiny_tasks
-Case.num_inner_steps = 20
-Case.eval_every = 10
-Case.num_seeds = 1
-a/Case.task = @Noisy()
-b/Case.task = @Noisy()
-b/Noisy.dim = 5
-"""
-CLIFF = """
-@configurable
-class Cliff(Noisy):
-    def init(self, key):
-        return 0.1 * super().init(key)
-    def loss(self, params, key, data):
-        return jnp.where(jnp.sum(params**2) > 0.9, jnp.nan, super().loss(params, key, data))
-"""
 METHODS = [f"sgd(); sgd.learning_rate = {rate}" for rate in (0.1, 0.09, 0.03, 0.0003)]
 STORE = Path(".lobench") / "compare" / "tiny"
 OPTIONS = ("--seeds", "12", "--workers", "1", "--executor", "inline", "--format", "json")
-
-
-def noisy_suite(folder: Path) -> Path:
-    suite = make_suite(folder, gin=SUITE)
-    with (suite / "tiny_tasks.py").open("a") as file:
-        file.write(NOISY + CLIFF)
-    return suite
 
 
 def race(folder: Path, *options: str, methods: list[str] = METHODS) -> Done:
