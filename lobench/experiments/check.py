@@ -311,7 +311,7 @@ class _Trainings:
 
 def _blocks(spec: CaseSpec, file: ExperimentFile, blocks: SessionBlocks | None) -> list[SeedBlock]:
     if blocks is not None:
-        return list(seed_blocks(sum(blocks.widths), None, blocks.first_seed, blocks.widths))
+        return list(seed_blocks(sum(blocks.widths), None, blocks.first_seed or 0, blocks.widths))
     return list(seed_blocks(number_of("num_seeds", spec, Layers(gin_params=file.shared)) or 1, None))
 
 

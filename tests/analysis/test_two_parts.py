@@ -117,6 +117,8 @@ def test_unequal_samples_are_permuted() -> None:
         assert tail(bound + outward) <= 0.025 < tail(bound - outward * 20)
     for size, method in ((6, "welch"), (7, "permutation")):
         assert mean_difference(Samples.of(a.tolist(), b.tolist()[:size], is_paired=False)).method == method
+    doubled = Samples.of(a.tolist(), b.tolist()[:6], is_paired=False)
+    assert gate_cases({"c": doubled}, GateRules(margin=0.05)).overall.p_pass == Permutation([doubled]).above(-0.05)
     few = mean_difference(Samples.of([1.0, 1.1], [2.0, 2.1, 2.2, 2.5, 2.6], is_paired=False))
     assert few.note == "too few seeds: a permutation test has no p below 0.095 here" and few.p_value > 0.05
 

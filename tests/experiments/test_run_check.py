@@ -75,7 +75,7 @@ bad/Method.optimizer = @adam()
         ("Case.num_inner_steps = 'ten'", "Case.num_inner_steps; got 'ten'; expected an integer >= 1"),
         ("bad/adam.learning_rate = 'fast'", "case 'a': adam.learning_rate; got 'fast'; expected a number (and 1 more"),
         ("Case.primary_metric = 'test/los'", "Case.primary_metric; got 'test/los'; expected train/loss (and 1 more"),
-        ("Bowl.dimm = 3", "'Bowl' has no parameter 'dimm'; expected dim"),
+        ("Bowl.dimm = 3", "binding 'Bowl.dimm = 3': 'Bowl' has no parameter 'dimm'; expected dim"),
         ("import no_such_module", "cannot import 'no_such_module'"),
     ],
 )  # fmt: skip

@@ -258,7 +258,7 @@ def _measure(samples: Samples, case: str) -> _Measured:
         case=case,
         num_seeds=found.num_seeds,
         num_converged=found.num_converged,
-        difference=None if math.isnan(found.sd) else locate(samples),
+        difference=None if math.isnan(found.sd) else locate(samples, is_one_sided=True),
         harm=0.0 - found.mean,
         counts=(counts_of(samples),) if samples.has_scale and len(samples) > 1 else (),
         is_one_value=samples.has_scale and samples.is_one_value,

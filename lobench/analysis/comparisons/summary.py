@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from lobench.analysis.comparisons.paired_values import PairedValues, paired_values
+from lobench.analysis.comparisons.race import RaceResult, decided
 from lobench.analysis.scores.baseline_file import BaselineCase
 from lobench.analysis.scores.mean_scores import MeanScore, mean_score
 from lobench.analysis.scores.scales import Scales
@@ -260,6 +261,15 @@ class Summary:
             found.append([0.0 if math.isnan(one.value) else one.value for one in each])
             num_censored += sum(one.censored for one in each)
         return (iqm_interval(found) if found else Interval()), len(found), num_censored
+
+    @functools.cached_property
+    def race(self) -> RaceResult | None:
+        """The race of the snapshot's methods, as far as it has come; None where they do not race.
+
+        It is played on the baselines that the evaluations name, whatever else a reader scores on: as when it was run.
+        """
+        stored = self.snapshot.race
+        return decided(stored.entrants, stored.rules) if stored is not None else None
 
     def interquartile_mean(self, subject: int, metric: str) -> Interval:
         """Returns the mean of the middle half of all runs, the seeds of all cases together: outliers do not move it."""

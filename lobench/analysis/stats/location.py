@@ -82,11 +82,15 @@ class Location:
 
 
 @functools.lru_cache(maxsize=128)  # a comparison, its gate and its table ask for the same
-def locate(samples: Samples) -> Location:
+def locate(samples: Samples, *, is_one_sided: bool = False) -> Location:
     """Returns the mean of b - a over the seeds that converged, with the test that holds its level there.
 
     Pairs have Student's t; two samples Welch's, and a permutation test where one side has more than twice as many
     seeds as the other.
+
+    Args:
+      is_one_sided: Whether one tail decides by itself, as in a gate. Of skewed values Welch's errs in one tail alone
+        where one side has exactly twice the seeds of the other: those are permuted as well.
     """
     kept = samples.converged()
     few, many = sorted((len(kept.a), len(kept.b)))
@@ -95,7 +99,8 @@ def locate(samples: Samples) -> Location:
     found = kept.estimate()
     if kept.is_paired:
         return Location(method="paired", estimate=found, samples=kept)
-    if few < 2 or many <= _MOST_RATIO * few or math.isnan(found.variance):
+    is_permuted = many > _MOST_RATIO * few or (is_one_sided and few > 2 and many == _MOST_RATIO * few)
+    if few < 2 or not is_permuted or math.isnan(found.variance):
         return Location(method="welch", estimate=found, samples=kept)
     return Location(method="permutation", estimate=found, samples=kept, permutation=Permutation([kept]))
 

@@ -57,7 +57,7 @@ def parse_layers(spec: CaseSpec, layers: Layers) -> ParsedLayers:
     for path in layers.gin_files:
         overrides += parse_file(Path(path))
     for text in layers.gin_params:
-        overrides += parse_text(text, f"--gin-param {text!r}")
+        overrides += parse_text(text, f"binding {text!r}")
     for text in layers.variant.bindings:
         overrides += parse_text(text, f"binding {text.strip().splitlines()[0]!r}")
     trainer, comments = _trainer(layers)

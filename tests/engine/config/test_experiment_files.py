@@ -86,7 +86,7 @@ mine/train.sigma = 0.1
     assert mine.bindings == ("Case.learned_optimizer = @MLPLOpt()", "MLPLOpt.hidden_size = 4")
     assert mine.trainer_bindings == (*mine.bindings, "train.sigma = 0.1")
     line = refused(folder, text.replace(" {gin}", ""))
-    assert "nothing reads train.sigma of method 'mine'" in line
+    assert "nothing reads train.sigma of method 'mine'" in line and "put {gin} into its command" in line
 
 
 SUITE = 'Experiment.suites = ["tiny"]\n'

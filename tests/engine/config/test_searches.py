@@ -83,7 +83,14 @@ def test_a_file_that_has_cases_too_gives_workers_the_cases_alone(file: Path) -> 
     ("line", "message"),
     [
         ("adam/Method.search = @random", r"got @random; expected a call such as @random\(\)"),
-        ("adam/adm.rate = @rate/Real()", r"@rate/Real\(\) is bound to adm.rate, which nothing reads; .* 'adam'"),
+        (
+            "adam/adm.rate = @rate/Real()",
+            r"@rate/Real\(\) is bound to adm.rate, which nothing reads; its optimizer is @adam\(\)",
+        ),
+        (
+            "adam/Method.optimizer = @adamm()",
+            r"is bound to adam.learning_rate, which nothing reads; its optimizer is @adamm\(\)",
+        ),
         ("rate/Real.hig = 2", "Real takes no 'hig'; .*did you mean 'high'"),
         ("rat/Real.high = 2", "'rat' is neither a method nor a case; did you mean 'rate'"),
         ("rate/Real.low = 1", "reversed .*expected low <= high"),
