@@ -37,6 +37,8 @@ class World:
       rise: By which the gap grows with each further step.
       rest: Elsewhere.
       law: Of the noise.
+      rare: Share of the seeds on which the other side explodes, by 2 of the score; the mean gap over
+        all seeds stays the gap.
     """
 
     name: str
@@ -45,6 +47,7 @@ class World:
     rise: float = 0.0
     rest: float = 0.0
     law: str = "normal"
+    rare: float = 0.0
 
 
 WORLDS = (
@@ -58,6 +61,8 @@ WORLDS = (
     World(name="nowhere, 0 everywhere", active=0),
     World(name="nowhere, at the margin everywhere", active=0, rest=0.1),
     World(name="nowhere, at the margin, t3", active=0, rest=0.1, law="t3"),
+    World(name="nowhere, at the margin, Adam explodes on 30%", active=0, rest=0.1, rare=0.3),
+    World(name="nowhere, at the margin, Adam explodes on 5%", active=0, rest=0.1, rare=0.05),
 )
 
 
@@ -83,7 +88,8 @@ class Planted:
 
     def _drawn(self, cell: Cell, count: int) -> np.ndarray:
         noise = self.rng.normal(size=count) if self.world.law == "normal" else self.rng.standard_t(3, count) / 3**0.5
-        return self.gap(cell) + NOISE * noise
+        exploded = self.rng.random(count) < self.world.rare
+        return self.gap(cell) + NOISE * noise + 2 * (self.world.rare - exploded)
 
     def gaps(self, cells: Sequence[Cell]) -> list[float]:
         return [float(self._drawn(cell, LOOK).mean()) for cell in cells]

@@ -25,7 +25,7 @@ from lobench.tools.falsify.search import GridAxis, SearchRules, falsified
 STEEP = """
 @configurable
 class Steep(Bowl):
-    def __init__(self, *, dim=3, steepness=1):
+    def __init__(self, *, dim=3, steepness=1, shape="round"):
         super().__init__(dim=dim)
         self.steepness = steepness
     def loss(self, params, key, data):
@@ -42,6 +42,7 @@ Case.eval_every = 6
 steep/Case.task = @Steep()
 steep/Steep.dim = 4
 steep/Steep.steepness = 2
+steep/Steep.shape = "oval"
 steep/Suite.roles = {"LearnableSGD": "meta_train"}
 """
 # SGD with a rate of .1 multiplies by 1 - .2 steepness: 16 is the first one that grows, and Adam does not see it.
@@ -111,11 +112,13 @@ def test_each_test_has_a_number_of_its_own_and_a_budget_ends_a_search() -> None:
 
 
 def test_the_smallest_case_lies_at_the_boundary(fallen: tuple[Path, dict[str, Any]]) -> None:
-    record = fallen[1]
+    folder, record = fallen
     axes = {one["name"]: one for one in record["axes"]}
     assert record["ending"] == "smallest" and record["is_trained_on"]
     assert axes["Steep.steepness"]["smallest"] == "16" and axes["Steep.steepness"]["ratio"] == 8
     assert axes["Steep.steepness"]["steps"] == 3 and axes["Steep.dim"]["smallest"] in ("1", "2")
+    assert (axes["Steep.shape"]["case"], axes["Steep.shape"]["smallest"]) == ("'oval'", "default")
+    assert "shape" not in (folder / record["files"][0]).read_text()
     assert record["params"][0] == 4 and record["params"][1] < 4 and record["smallest"]["gap"] > 1
     assert record["level"] == 0.05 / 40 and record["smallest"]["p_value"] <= record["level"]
     assert [Path(file).name for file in record["files"]] == [
@@ -176,9 +179,10 @@ def test_a_wrapper_is_put_around_the_task_and_one_that_is_there_is_taken_off(tmp
         file.write("half/Case.task = @Half()\nhalf/Half.task = @Steep()\nhalf/Half.share = 0.25\n")
     layers = Layers()
     steep = read_cells(spec_called("steep", suite), layers, ["Half.share = [0.1, 0.2]", "Case.num_inner_steps = [3]"])
-    assert [axis.text(0) for axis in steep.axes] == ["none", "3"]
-    assert "Half" not in steep.text((0, 1)) and "steep/Case.task = @Steep()" in steep.text((0, 1))
-    wrapped = steep.text((2, 0)).splitlines()
+    assert [axis.text(0) for axis in steep.axes] == ["none", "3", "default"]
+    assert [axis.is_searched for axis in steep.grid()] == [True, True, False]
+    assert "Half" not in steep.text((0, 1, 1)) and "steep/Case.task = @Steep()" in steep.text((0, 1, 1))
+    wrapped = steep.text((2, 0, 1)).splitlines()
     assert "steep/Case.task = @Half()" in wrapped and "steep/Half.task = @Steep()" in wrapped
     assert "steep/Half.share = 0.2" in wrapped and "steep/Case.num_inner_steps = 3" in wrapped
     half = read_cells(spec_called("half", suite), layers, ["Half.share = [0.5]"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import re
 import shutil
 from collections.abc import Sequence
@@ -45,6 +46,7 @@ class CellAxis:
       values: In order; `_ABSENT` where the binding, or the wrapper, is left out.
       wraps: Whether the configurable is a wrapper, which is put around the case's task.
       unwraps: What the task is where a wrapper that the case has is taken off; the axis varies no parameter then.
+      is_searched: As `GridAxis.is_searched`.
     """
 
     selector: str
@@ -54,6 +56,7 @@ class CellAxis:
     simplest: int
     wraps: bool = False
     unwraps: Reference | None = None
+    is_searched: bool = True
 
     @property
     def name(self) -> str:
@@ -61,7 +64,9 @@ class CellAxis:
 
     def text(self, place: int) -> str:
         value = self.values[place]
-        return "none" if value is _ABSENT else "there" if self.unwraps else gin_text(value)
+        if value is _ABSENT:
+            return "none" if self.wraps or self.unwraps else "default"
+        return "there" if self.unwraps else gin_text(value)
 
     def ratio(self, place: int) -> float | None:
         """Returns how many times the case's own a number is, of a tuple in the mean; None of what is none."""
@@ -89,7 +94,14 @@ class Cells:
 
     def grid(self) -> list[GridAxis]:
         return [
-            GridAxis(name=one.name, size=len(one.values), home=one.home, simplest=one.simplest) for one in self.axes
+            GridAxis(
+                name=one.name,
+                size=len(one.values),
+                home=one.home,
+                simplest=one.simplest,
+                is_searched=one.is_searched,
+            )
+            for one in self.axes
         ]
 
     def text(self, cell: Cell) -> str:
@@ -168,7 +180,7 @@ def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
         bindings=bindings,
         imports=tuple(dict.fromkeys(imports)),
         modules=tuple(modules),
-        axes=(*_wrappers(own), *given),
+        axes=(*_wrappers(own), *given, *_defaults(own, names)),
     )
 
 
@@ -236,6 +248,27 @@ def _wrappers(own: Sequence[Binding]) -> list[CellAxis]:
     if not isinstance(inner, Reference):
         return []
     return [CellAxis(selector=task.selector, parameter="", values=(_ABSENT, task), home=1, simplest=0, unwraps=inner)]
+
+
+def _defaults(own: Sequence[Binding], names: Sequence[str]) -> list[CellAxis]:
+    """Returns an axis for each choice of the task, a text or a boolean, that has a default: simpler is without it."""
+    found = []
+    for one in own:
+        axis = CellAxis(
+            selector=one.selector,
+            parameter=one.parameter,
+            values=(_ABSENT, one.value),
+            home=1,
+            simplest=0,
+            is_searched=False,
+        )
+        if one.name == "Case" or axis.name in names or not isinstance(one.value, str | bool):
+            continue
+        made = CONFIGURABLES[complete_selector(one.selector, one.where)].wrapped
+        parameter = inspect.signature(made).parameters.get(one.parameter)
+        if parameter is not None and parameter.default not in (inspect.Parameter.empty, one.value):
+            found.append(axis)
+    return found
 
 
 def _is_whole(value: Any) -> bool:

@@ -8,7 +8,7 @@ of alpha by the number of tests that are allowed: the chance that any cell is co
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
@@ -31,12 +31,14 @@ class GridAxis:
       size: Number of its values, which are in an order.
       home: The place of what the case has.
       simplest: Towards which place a case becomes simpler.
+      is_searched: Whether it varies in the search for a first cell; otherwise only where that is made simpler.
     """
 
     name: str
     size: int
     home: int
     simplest: int
+    is_searched: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,22 +237,18 @@ class _Search:
         """Yields what to look at: the case, the ends of each axis, corners, then around the worst and anywhere."""
         home = tuple(axis.home for axis in self.axes)
         size, rng = self.rules.wave, np.random.default_rng(0)
+        searched = [(place, axis) for place, axis in enumerate(self.axes) if axis.is_searched]
         yield [home]
-        ends = [
-            _moved(home, place, end)
-            for place, axis in enumerate(self.axes)
-            for end in (0, axis.size - 1)
-            if end != axis.home
-        ]
+        ends = [_moved(home, place, end) for place, axis in searched for end in (0, axis.size - 1) if end != axis.home]
         yield from _batched(ends, size)
-        corners = [tuple((0, axis.size - 1)[rng.integers(2)] for axis in self.axes) for _ in range(2 * size)]
+        corners = [self._drawn(lambda axis: (0, axis.size - 1)[rng.integers(2)]) for _ in range(2 * size)]
         yield from _batched(list(dict.fromkeys(corners)), size)
-        total = math.prod(axis.size for axis in self.axes)
+        total = math.prod(axis.size for _, axis in searched)
         while len(self.seen) < total:
             worst = max(self.seen, key=lambda cell: np.nan_to_num(self.seen[cell], nan=-math.inf))
             around = [
                 _moved(worst, place, at)
-                for place, axis in enumerate(self.axes)
+                for place, axis in searched
                 for at in (worst[place] - 1, worst[place] + 1, 0, axis.size - 1)
                 if 0 <= at < axis.size
             ]
@@ -258,10 +256,14 @@ class _Search:
             rng.shuffle(around)
             wave = [tuple(cell) for cell in around[: size // 2]]
             while len(wave) < size and len(self.seen) + len(wave) < total:
-                cell = tuple(int(rng.integers(axis.size)) for axis in self.axes)
+                cell = self._drawn(lambda axis: int(rng.integers(axis.size)))
                 if cell not in self.seen and cell not in wave:
                     wave.append(cell)
             yield wave
+
+    def _drawn(self, place: Callable[[GridAxis], int]) -> Cell:
+        """Returns a cell with a place drawn on each axis that is searched."""
+        return tuple(place(axis) if axis.is_searched else axis.home for axis in self.axes)
 
 
 def _moved(cell: Cell, place: int, at: int) -> Cell:
