@@ -62,6 +62,7 @@ SMALLEST: dict[str, str | Elsewhere] = {
     "benchmarks/evolve_sphere.py": "benchmarks/evolve_sphere.py 1",
     "benchmarks/evolve_throughput.py": "benchmarks/evolve_throughput.py programs runs --quick",
     "benchmarks/expected_best.py": "benchmarks/expected_best.py --searches 20",
+    "benchmarks/falsify_rates.py": "benchmarks/falsify_rates.py --searches 2",
     "benchmarks/families.py": "benchmarks/run.py --quick --only bare_gru",
     "benchmarks/feeding.py": "benchmarks/run.py --quick --only fed",
     "benchmarks/gate_added_seeds.py": "benchmarks/gate_added_seeds.py 2 2",
