@@ -21,7 +21,7 @@ import numpy as np
 
 from lobench.analysis.stats.racing import PairSums, log_threshold, losers
 
-__all__ = ["play"]
+__all__ = ["noise", "play"]
 
 CASES, SEEDS, NOISE, ALPHA = 6, 24, 0.08, 0.05
 
@@ -61,7 +61,7 @@ WORLDS = (
 )
 
 
-def _noise(law: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+def noise(law: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     """Returns noise of mean 0 and deviation 1."""
     if law == "t3":
         return rng.standard_t(3, shape) / np.sqrt(3)
@@ -126,7 +126,7 @@ def _drawn(world: World, methods: int, races: int, rng: np.random.Generator) -> 
     lost[0] = world.lost[0]
     shape = (races, methods, CASES, SEEDS)
     common = rng.normal(0, NOISE, (races, 1, CASES, SEEDS))  # a seed is harder for all
-    values = common - gaps[:, None, None] + NOISE * _noise(world.law, shape, rng)
+    values = common - gaps[:, None, None] + NOISE * noise(world.law, shape, rng)
     if world.step:
         values = np.round(values / world.step) * world.step
     values[rng.random(shape) < lost[:, None, None]] = -np.inf

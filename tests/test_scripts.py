@@ -82,6 +82,7 @@ SMALLEST: dict[str, str | Elsewhere] = {
     "benchmarks/planted_faults.py": "benchmarks/planted_faults.py",
     "benchmarks/quick_subjects.py": "benchmarks/quick_subjects.py subjects.json relu32",
     "benchmarks/race_rates.py": "benchmarks/race_rates.py --races 2 --methods 2",
+    "benchmarks/race_spend.py": "benchmarks/race_spend.py --races 2 --methods 2",
     "benchmarks/race_replay.py": "benchmarks/race_replay.py --orders 2",
     "benchmarks/report_speed.py": "benchmarks/report_speed.py 25",
     "benchmarks/results_speed.py": "benchmarks/results_speed.py 25",

@@ -71,12 +71,14 @@ class ExperimentPlan:
 
     Attributes:
       unbound: Titles of the methods whose bindings nobody has checked: no worker was started.
+      is_race: Whether what is missing is the most that it can cost: methods that leave get no more.
     """
 
     store: Path
     methods: tuple[MethodPlan, ...]
     num_cases: int
     unbound: tuple[str, ...] = ()
+    is_race: bool = False
 
     @property
     def num_planned(self) -> int:
@@ -140,7 +142,11 @@ def plan_of(
         plans = planner.plans(methods)
     skipped = [label for variant, label in wanted.labels.items() if variant.key not in cases]
     return ExperimentPlan(
-        store=store, methods=tuple(plans), num_cases=len(specs), unbound=tuple(dict.fromkeys(skipped))
+        store=store,
+        methods=tuple(plans),
+        num_cases=len(specs),
+        unbound=tuple(dict.fromkeys(skipped)),
+        is_race=file.experiment.race is not None,
     )
 
 
