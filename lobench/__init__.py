@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lobench.tools.best.best import best
     from lobench.tools.bisect.bisect import bisect
     from lobench.tools.curve_import.imports import import_curves
+    from lobench.tools.falsify.falsify import falsify
 
 __version__ = "0.1.0"
 
@@ -74,6 +75,7 @@ __all__ = [
     "compare",
     "configurable",
     "evaluate",
+    "falsify",
     "import_curves",
     "open_results",
     "race",

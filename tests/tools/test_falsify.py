@@ -166,6 +166,11 @@ def test_a_second_call_trains_nothing_and_one_that_was_killed_goes_on(
     assert num_rows(tmp_path) == before
 
 
+def test_a_search_whose_cells_are_used_up_says_so_and_its_code(fallen: tuple[Path, dict[str, Any]]) -> None:
+    done = falsify(fallen[0], *AXES, "--most-cells", "3", "--output", "early", *OPTIONS[:-2])
+    assert done.returncode == 4 and "perhaps not the smallest: --most-cells" in done.stdout
+
+
 def test_without_a_loss_it_says_that_none_was_shown(fallen: tuple[Path, dict[str, Any]]) -> None:
     few = ("--axes", "Steep.dim = [3]", "--margin", "2.5", *OPTIONS[:-2])
     done = falsify(fallen[0], *few)

@@ -136,9 +136,9 @@ def _lines(found: Falsified, files: Sequence[Path]) -> list[str]:
         lines.append("one step simpler on any axis is not confirmed")
     else:
         lines.append("perhaps not the smallest: --most-cells or --most-tests allows more")
-    trained = (
-        "meta-trained on" if found.is_trained_on else "set out from; nothing says that it was meta-trained on that"
-    )
-    lines.append(f"steps and ratios are from {found.case}, which it was {trained}")
+    trained = "on which it was meta-trained"
+    if not found.is_trained_on:
+        trained = "where the search set out; nothing says that it was meta-trained on that"
+    lines.append(f"steps and ratios are from {found.case}, {trained}")
     lines.append(f"{looked}, {level}")
     return [*lines, f"written: {', '.join(map(str, files))}"]
