@@ -33,8 +33,23 @@ class Cliff(Noisy):
 """
 
 
+# A task that gives no result while there is a file "stop" where it runs.
+_STOPPED = """
+import os
+@configurable
+class Stopped(Noisy):
+    def eval_loss_with_aux(self, params, model_state, key, data):
+        def value(x):
+            if os.path.exists("stop"):
+                raise ValueError("stopped")
+            return (x**2).sum()
+        of = jax.ShapeDtypeStruct((), jnp.float32)
+        return jax.pure_callback(value, of, params, vmap_method="sequential"), {}
+"""
+
+
 def noisy_suite(folder: Path) -> Path:
     suite = make_suite(folder, gin=SUITE)
     with (suite / "tiny_tasks.py").open("a") as file:
-        file.write(NOISY + CLIFF)
+        file.write(NOISY + CLIFF + _STOPPED)
     return suite

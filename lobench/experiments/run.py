@@ -22,7 +22,7 @@ from lobench.core.experiment import CommandState, Experiment, Method, Race, Sess
 from lobench.core.planner import EvaluationId
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
-from lobench.engine.chief.interfaces import Ending, WatchProgress
+from lobench.engine.chief.interfaces import ERRORS, Ending, WatchProgress
 from lobench.engine.config.suite import specs_called
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.experiments.check import ExperimentPlan, MethodPlan, bind_waiting_commands, plan_of
@@ -232,6 +232,10 @@ class ExperimentRun:
             num_done += record.num_done - len(record.wanted & wanted)
             wanted.update(record.wanted)
             ending = rounds[-1].ending
+            if set(ERRORS) & {*ending.recorded}:
+                why = "evaluations gave no result, and by a part of a round nothing can be decided"
+                progress.log(f"the race stops: {why}; --retry-errors tries them again")
+                return False
             return not ending.interrupted and not ending.over_budget
 
         def entrants() -> Sequence[Entrant]:
@@ -240,10 +244,7 @@ class ExperimentRun:
 
         play(evaluate, entrants, race, (), progress.log, count=len(given))
         record.num_done, record.num_planned = num_done, len(wanted)
-        outcomes = sum((Counter(one.ending.outcomes) for one in rounds), Counter[Outcome]())
-        core_seconds = sum(one.ending.core_seconds for one in rounds)
-        last = rounds[-1]
-        return replace(last, ending=replace(last.ending, outcomes=outcomes, core_seconds=core_seconds))
+        return replace(rounds[-1], ending=_together([one.ending for one in rounds]))
 
     def _watched(self) -> WatchSettings:
         return _watch_settings(self._settings, self._file, self._store, self._cases)
@@ -261,6 +262,21 @@ class ExperimentRun:
             return repeating_command(subject, row.case, self._watched().found())
         params = [word for param in self._settings.gin_params for word in ("--lobench-gin-param", param)]
         return shlex.join(["pytest", *items, "--lobench-store", str(self._store), *params])
+
+
+def _together(rounds: Sequence[Ending]) -> Ending:
+    """Returns how a race ended: as its last round, with what those did who had left before."""
+    recorded = Counter[Outcome]()
+    for one in rounds:  # each has all of the rounds before it, of who was in
+        recorded |= Counter(one.recorded)
+    return replace(
+        rounds[-1],
+        outcomes=sum((Counter(one.outcomes) for one in rounds), Counter[Outcome]()),
+        recorded=recorded,
+        core_seconds=sum(one.core_seconds for one in rounds),
+        subjects=tuple(dict.fromkeys(subject for one in rounds for subject in one.subjects)),
+        cases={variant: cases for one in rounds for variant, cases in one.cases.items()},
+    )
 
 
 def _of_curves(method: Method) -> MethodPlan:

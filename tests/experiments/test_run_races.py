@@ -96,6 +96,20 @@ def test_an_experiment_that_is_killed_races_to_the_same_end(tmp_path: Path, race
     assert set(members(tmp_path)) == set(members(raced[0]))
 
 
+def test_what_gives_no_result_ends_a_race_and_is_tried_again(tmp_path: Path) -> None:
+    suite = noisy_suite(tmp_path)
+    with (suite / "tiny.gin").open("a") as file:
+        file.write("b/Case.task = @Stopped()\n")
+    (tmp_path / "x.gin").write_text(RACE)
+    (tmp_path / "stop").touch()
+    for said in ("8 error, 8 passed", "nothing new"):
+        done = run(tmp_path)
+        assert done.returncode == 3 and "the race stops" in done.stdout and said in done.stdout, done.stdout
+    (tmp_path / "stop").unlink()
+    done = run(tmp_path, "--retry-errors")
+    assert done.returncode == 0 and "slowest left at look" in done.stdout, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
