@@ -17,9 +17,13 @@ from reference import ROOT
 from tiny import KILLED_CHIEF, PATIENCE, make_suite, write_checkpoint
 
 from lobench.analysis.store.snapshot import read_store
+from lobench.core.errors import LobenchError
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import spec_called
+from lobench.evaluation.result import Result
+from lobench.testing.metrics import sample_curves
 from lobench.tools.falsify.cells import read_cells
+from lobench.tools.falsify.replay import measured_loss
 from lobench.tools.falsify.search import GridAxis, SearchRules, falsified
 
 STEEP = """
@@ -120,12 +124,41 @@ def test_the_smallest_case_lies_at_the_boundary(fallen: tuple[Path, dict[str, An
     assert (axes["Steep.shape"]["case"], axes["Steep.shape"]["smallest"]) == ("'oval'", "default")
     assert "shape" not in (folder / record["files"][0]).read_text()
     assert record["params"][0] == 4 and record["params"][1] < 4 and record["smallest"]["gap"] > 1
-    assert record["level"] == 0.05 / 40 and record["smallest"]["p_value"] <= record["level"]
+    assert (
+        not record["is_at_edge"] and record["level"] == 0.05 / 40 and record["smallest"]["p_value"] <= record["level"]
+    )
     assert [Path(file).name for file in record["files"]] == [
         "theta_steep.gin",
         "theta_steep.json",
         "test_theta_steep.py",
     ]
+
+
+def test_no_seed_of_a_test_was_seen_before_and_both_sides_have_it(fallen: tuple[Path, dict[str, Any]]) -> None:
+    rows = read_store(fallen[0] / ".lobench" / "falsify" / "tiny").rows
+    tested = [row for row in rows if row.key.seed_block.start >= 10_000]
+    assert all(row.key.seed_block.start == 0 for row in rows if row not in tested)
+    by_start: dict[int, list[Any]] = {}
+    for row in tested:
+        by_start.setdefault(row.key.seed_block.start, []).append(row)
+    assert len(by_start) == fallen[1]["num_tests"]
+    for own in by_start.values():
+        assert len({row.case.file for row in own}) == 1 and len({row.key.checkpoint_sha256 for row in own}) == 2
+    seeds = [seed for row in tested for seed in row.key.seed_block.seeds]
+    assert len(seeds) == 2 * len(set(seeds))
+
+
+def test_a_replay_on_other_seeds_or_of_another_rule_is_refused(fallen: tuple[Path, dict[str, Any]]) -> None:
+    path = fallen[0] / "falsified" / "theta_steep.json"
+    measured = measured_loss(path)
+    assert measured.behind == fallen[1]["smallest"]["gap"] and len(measured.scores) >= 6
+    others = sample_curves([[1.0, 0.5], [1.0, 0.5]])
+    with pytest.raises(LobenchError, match="these are other seeds"):
+        measured.gap(Result([others]))
+    older = path.with_name("older.json")
+    older.write_text(json.dumps(json.loads(path.read_text()) | {"score_version": 1}))
+    with pytest.raises(LobenchError, match="two versions"):
+        measured_loss(older)
 
 
 def test_pytest_replays_the_case_and_passes_a_checkpoint_that_does_not_lose(

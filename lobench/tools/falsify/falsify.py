@@ -54,6 +54,7 @@ class Falsified:
       against: The optimizer with the setting that it was tuned to on the smallest cell; its name where there is none.
       home_size, size: Inner parameters and steps of the case and of the smallest cell.
       is_trained_on: Whether the case's suite says that the checkpoint was meta-trained on it.
+      is_at_edge: Whether a setting that `against` was tuned to lies at the edge of its grid.
       seeds: Of a test.
       block: Those of the test of the smallest cell.
       measured: What was measured there.
@@ -68,6 +69,7 @@ class Falsified:
     home_size: tuple[int, int]
     size: tuple[int, int] | None
     is_trained_on: bool
+    is_at_edge: bool
     seeds: int
     block: SeedBlock | None
     measured: MeasuredLoss | None
@@ -152,6 +154,7 @@ def falsify(
         home_size=oracle.size(home),
         size=oracle.size(smallest.cell) if smallest is not None else None,
         is_trained_on=role == "meta_train",
+        is_at_edge=smallest is not None and oracle.is_at_edge(smallest.cell),
         seeds=seeds,
         block=oracle.block(smallest) if smallest is not None else None,
         measured=oracle.measured(smallest) if smallest is not None else None,
@@ -213,6 +216,17 @@ class _Oracle:
         tuned = self._tuned(cell, self.grid)
         assert tuned is not None
         return point_text(self.against, tuned.grid[tuned.best[0]].values)
+
+    def is_at_edge(self, cell: Cell) -> bool:
+        """Says whether a setting of it is the least or the largest that was tried."""
+        tuned = self._tuned(cell, self.grid)
+        assert tuned is not None
+        best = tuned.grid[tuned.best[0]].values
+        for name, value in best.items():
+            tried = [point.values[name] for point in tuned.grid]
+            if min(tried) < max(tried) and value in (min(tried), max(tried)):
+                return True
+        return False
 
     def size(self, cell: Cell) -> tuple[int, int]:
         """Returns the inner parameters and steps of a cell that was looked at."""

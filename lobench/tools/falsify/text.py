@@ -38,6 +38,7 @@ class FalsifyRecord(TypedDict):
     case: Annotated[str, "From which the search set out."]
     is_trained_on: Annotated[bool, "Whether the suite says that the checkpoint was meta-trained on it."]
     against: str
+    is_at_edge: Annotated[bool, "Whether its setting is at the edge of its grid, so that it may be better still."]
     ending: Ending
     margin: float
     alpha: float
@@ -61,6 +62,7 @@ def falsify_record(found: Falsified, files: Sequence[Path]) -> FalsifyRecord:
             case=found.case,
             is_trained_on=found.is_trained_on,
             against=found.against,
+            is_at_edge=found.is_at_edge,
             ending=found.found.ending,
             margin=found.rules.margin,
             alpha=found.rules.alpha,
@@ -132,6 +134,8 @@ def _lines(found: Falsified, files: Sequence[Path]) -> list[str]:
         f"smallest: {found.size[0]:,} parameters x {found.size[1]:,} steps; the case {found.home_size[0]:,} x "
         f"{found.home_size[1]:,}, {costs[0] / costs[1]:.3g} times as much"
     )
+    if found.is_at_edge:
+        lines.append("its setting is at the edge of the grid: with a wider --grid it may be ahead by more")
     if found.found.ending == "smallest":
         lines.append("one step simpler on any axis is not confirmed")
     else:
