@@ -149,10 +149,10 @@ class _Search:
     def first(self) -> Test | None:
         """Returns the test of the first cell that is confirmed, looking first at the case itself."""
         for wave in self._waves():
-            gaps = self._look(wave)
+            self._look(wave)
             known = {test.cell for test in self.tests}
-            suspects = [cell for cell in sorted(gaps, key=lambda one: -gaps[one]) if self._is_suspect(cell)]
-            for cell in [cell for cell in suspects if cell not in known][:_TESTS_OF_A_WAVE]:
+            suspects = [cell for cell in self.seen if cell not in known and self._is_suspect(cell)]
+            for cell in sorted(suspects, key=lambda one: -self.seen[one])[:_TESTS_OF_A_WAVE]:
                 if (found := self._confirmed(cell)) is not None:
                     return found
         return None
@@ -202,14 +202,13 @@ class _Search:
     def _is_suspect(self, cell: Cell) -> bool:
         return self.seen.get(cell, math.nan) > self.rules.margin
 
-    def _look(self, cells: Sequence[Cell]) -> dict[Cell, float]:
+    def _look(self, cells: Sequence[Cell]) -> None:
         new = [cell for cell in dict.fromkeys(cells) if cell not in self.seen]
         left = self.rules.most_cells - len(self.seen)
         if new and left < 1:
             raise _OverBudgetError
         new = new[:left]
         self.seen |= dict(zip(new, self.oracle.gaps(new), strict=True)) if new else {}
-        return {cell: self.seen[cell] for cell in cells if cell in self.seen}
 
     def _confirmed(self, cell: Cell) -> Test | None:
         """Tests a cell, and once more with more seeds where the first test leaves it open."""
