@@ -96,6 +96,14 @@ def test_an_experiment_that_is_killed_races_to_the_same_end(tmp_path: Path, race
     assert set(members(tmp_path)) == set(members(raced[0]))
 
 
+def test_where_nobody_converges_nothing_is_decided_and_the_store_can_be_read(tmp_path: Path) -> None:
+    noisy_suite(tmp_path)
+    (tmp_path / "x.gin").write_text(RACE + "".join(f"{name}/sgd.learning_rate = 1e9\n" for name in RATES))
+    done = run(tmp_path)
+    assert done.returncode == 2 and "no case has a scale" in done.stderr, done.stdout + done.stderr
+    assert {one["diverged"] > 0 for one in table(tmp_path)} == {True}
+
+
 def test_what_gives_no_result_ends_a_race_and_is_tried_again(tmp_path: Path) -> None:
     suite = noisy_suite(tmp_path)
     with (suite / "tiny.gin").open("a") as file:

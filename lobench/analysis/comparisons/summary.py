@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Collection, Sequence
@@ -23,6 +24,7 @@ from lobench.analysis.stats.speedup import BaselineCurve, Form, Speedup, speedup
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import Cell, StoredSubject, headline_metrics, place_of
 from lobench.core.case import HEADLINES, ROLES, CaseInfo
+from lobench.core.errors import LobenchError
 from lobench.core.result import mean_of
 from lobench.core.wording import counted
 
@@ -264,12 +266,14 @@ class Summary:
 
     @functools.cached_property
     def race(self) -> RaceResult | None:
-        """The race of the snapshot's methods, as far as it has come; None where they do not race.
+        """The race of the snapshot's methods, as far as it has come; None where they do not, or no case has a scale.
 
         It is played on the baselines that the evaluations name, whatever else a reader scores on: as when it was run.
         """
         stored = self.snapshot.race
-        return decided(stored.entrants, stored.rules) if stored is not None else None
+        with contextlib.suppress(LobenchError):
+            return decided(stored.entrants, stored.rules) if stored is not None else None
+        return None
 
     def interquartile_mean(self, subject: int, metric: str) -> Interval:
         """Returns the mean of the middle half of all runs, the seeds of all cases together: outliers do not move it."""

@@ -34,6 +34,7 @@ __all__ = [
     "place_of_method",
     "read_methods",
     "unknown_name",
+    "with_race",
 ]
 
 
@@ -56,17 +57,17 @@ def read_methods(store: Path, experiment: str | None = None, *, every: bool = Fa
         trials = ledger.trials(row.id) if row is not None else []
         if row is None:
             return snapshot
-        found = of_members(snapshot, row.config, members, trials)
-        return dataclasses.replace(found, race=_race(found, row.config, ledger))
+        return with_race(of_members(snapshot, row.config, members, trials), row.config, ledger)
 
 
-def _race(snapshot: Snapshot, config: str, ledger: Ledger) -> StoredRace | None:
-    """Returns the race of an experiment; None where its methods do not race, or have not all begun."""
+def with_race(snapshot: Snapshot, config: str, ledger: Ledger) -> Snapshot:
+    """Returns an experiment's snapshot with its race; without one where its methods do not race, or not all began."""
     rules = race_of(_bindings(config))
     if rules is None or list(snapshot.methods) != list(_bindings_of_methods(config)):
-        return None
+        return snapshot
     wanted = [(one.who, label) for one, label in zip(snapshot.subjects, snapshot.labels, strict=True)]
-    return StoredRace(rules=rules, entrants=entrants_of(ledger, wanted, rules.first_seed))
+    entrants = entrants_of(ledger, wanted, rules.first_seed)
+    return dataclasses.replace(snapshot, race=StoredRace(rules=rules, entrants=entrants))
 
 
 def _asked(store: Path, known: Sequence[ExperimentRow], name: str | None) -> ExperimentRow | None:
