@@ -23,8 +23,8 @@ Examples:
     --axes 'Case.num_inner_steps = [20, 50, 100, 1000]' --axes 'Reparametrised.scale = [0.01, 100.0]'
   pytest falsified/test_relu32.py --lobench-checkpoint theta.npz
 
-Exit codes: 0 no loss was found, 1 a loss was found and is written; 2 usage; 4 the cells or tests were used up
-before the smallest case was known."""
+Exit codes: 0 no loss was found in all cells, 1 a loss was found and is written; 2 usage; 4 the cells or tests were
+used up before that, or before the smallest case was known."""
 )
 @click.argument("checkpoint")
 @click.option("--against", default="adam", show_default=True, help="An optimizer with a learning rate, which is tuned.")
