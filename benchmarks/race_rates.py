@@ -2,12 +2,14 @@
 
 Usage:
   python benchmarks/race_rates.py [--races 2000] [--methods 2,10,100]
+  python benchmarks/race_rates.py --margin 0.05
 
 A race trains one seed more of each method that is in, on 6 cases, 24 seeds at most, and looks at each of them: to be
 thrown out at any look counts, so that the rates hold wherever a user stops. The noise of one seed and case is .08 on
 the score. `best out` is the share of races in which the first of the best methods is thrown out, `any tied out` that
 in which any method that is as good is. The cost is the share of the trainings of all methods on all seeds; beside it
-how many methods are left. Level .05. Of 100 methods 200 races a world are played.
+how many methods are left. Level .05. Of 100 methods 200 races a world are played. With --margin races end where no
+method that is left can be better than the leader by more: how often they do, and how often although one is.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy as np
 
 from lobench.analysis.stats.racing import PairSums, log_threshold, losers
 
-__all__ = ["play"]
+__all__ = ["noise", "play"]
 
 CASES, SEEDS, NOISE, ALPHA = 6, 24, 0.08, 0.05
 
@@ -59,7 +61,7 @@ WORLDS = (
 )
 
 
-def _noise(law: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+def noise(law: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     """Returns noise of mean 0 and deviation 1."""
     if law == "t3":
         return rng.standard_t(3, shape) / np.sqrt(3)
@@ -72,19 +74,22 @@ def _noise(law: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.nda
     return found
 
 
-def play(values: np.ndarray, step: float = 0.0, margin: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def play(
+    values: np.ndarray, step: float = 0.0, margin: float = 0.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Plays races of one seed a round.
 
     Args:
       values: Scores by race, method, case and seed.
       margin: A race ends where no method that is left can be better than the leader by more; 0: it does not.
     Returns:
-      Who was thrown out, bool[races, methods]; the share of all trainings that each race made; who leads in the end.
+      Who was thrown out, bool[races, methods]; the share of all trainings that each race made; who leads in the end;
+      whether the margin ended it.
     """
     races, methods, cases, seeds = values.shape
     racing, cost, sums = np.ones((races, methods), bool), np.zeros(races), None
     level, goes_on, leader = log_threshold(methods, ALPHA), np.ones(races, bool), np.zeros(races, int)
-    scores = np.zeros((races, methods))
+    scores, by_margin = np.zeros((races, methods)), np.zeros(races, bool)
     for seed in range(seeds):
         new = values[..., seed : seed + 1]
         more = PairSums.of(new[:, :, None], new[:, None], np.full(cases, step))
@@ -96,8 +101,18 @@ def play(values: np.ndarray, step: float = 0.0, margin: float = 0.0) -> tuple[np
         rows = np.arange(races)
         most = (sums.half_width(level) - sums.mean)[rows, leader]  # how much better each can be than the leader
         is_close = ~racing | (most < margin) | (np.arange(methods) == leader[:, None])
-        goes_on &= (racing.sum(axis=1) > 1) & ~(is_close.all(axis=1) & (margin > 0))
-    return ~racing, cost / (methods * seeds), leader
+        several = racing.sum(axis=1) > 1
+        by_margin |= goes_on & several & is_close.all(axis=1) & (margin > 0)
+        goes_on &= several & ~by_margin
+    return ~racing, cost / (methods * seeds), leader, by_margin
+
+
+def _margin_worlds(margin: float) -> tuple[World, ...]:
+    """Returns worlds in which all but one are worse by the margin, or by twice as much, and some without a gap."""
+    laws = ("normal", "t3", "lognormal", "skewed best")
+    found = [World(name=f"{law}, gap {gap:g}", gaps=gap, law=law) for law in laws for gap in (margin, 2 * margin)]
+    found += [World(name=f"{law}, equal", law=law) for law in laws]
+    return (*found, World(name=f"10% diverge, gap {margin:g}", gaps=margin, lost=(0.1, 0.1)))
 
 
 def _drawn(world: World, methods: int, races: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -111,7 +126,7 @@ def _drawn(world: World, methods: int, races: int, rng: np.random.Generator) -> 
     lost[0] = world.lost[0]
     shape = (races, methods, CASES, SEEDS)
     common = rng.normal(0, NOISE, (races, 1, CASES, SEEDS))  # a seed is harder for all
-    values = common - gaps[:, None, None] + NOISE * _noise(world.law, shape, rng)
+    values = common - gaps[:, None, None] + NOISE * noise(world.law, shape, rng)
     if world.step:
         values = np.round(values / world.step) * world.step
     values[rng.random(shape) < lost[:, None, None]] = -np.inf
@@ -123,22 +138,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--races", type=int, default=2000)
     parser.add_argument("--methods", default="2,10,100")
+    parser.add_argument("--margin", type=float, default=0.0)
     asked, rng = parser.parse_args(), np.random.default_rng(0)
-    print("| world | methods | races | best out | any tied out | cost | left |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    more = " ended by margin | though one is better by it | leader is worse by |" if asked.margin else ""
+    print("| world | methods | races | best out | any tied out | cost | left |" + more)
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |" + " ---: | ---: | ---: |" * bool(more))
     for methods in map(int, asked.methods.split(",")):
         at_once = max(1, 200_000 // methods**2)
         races = asked.races if methods < 50 else min(asked.races, 200)
-        for world in WORLDS:
+        for world in _margin_worlds(asked.margin) if asked.margin else WORLDS:
             sizes = [min(at_once, races - start) for start in range(0, races, at_once)]
             found, worse = [], np.zeros(methods)
             for size in sizes:
                 values, worse = _drawn(world, methods, size, rng)
-                found.append(play(values, world.step))
-            out, cost = (np.concatenate([one[place] for one in found]) for place in (0, 1))
+                found.append(play(values, world.step, asked.margin))
+            out, cost, leader, ended = (np.concatenate([one[place] for one in found]) for place in range(4))
             tied = out[:, worse == worse[0]].any(axis=1).mean()
             left = (~out).sum(axis=1).mean()
-            row = (f"{out[:, 0].mean():.3f}", f"{tied:.3f}", f"{cost.mean():.2f}", f"{left:.1f}")
+            row = [f"{out[:, 0].mean():.3f}", f"{tied:.3f}", f"{cost.mean():.2f}", f"{left:.1f}"]
+            if asked.margin:
+                behind = worse[leader] - worse.min()
+                wrong = ended & (behind > asked.margin - 1e-9)
+                row += [f"{ended.mean():.3f}", f"{wrong.mean():.4f}", f"{behind.mean():.4f}"]
             print(f"| {world.name} | {methods} | {races} | {' | '.join(row)} |", flush=True)
 
 

@@ -1,14 +1,16 @@
 """Races replayed on recorded trainings: who wins, and what they cost.
 
 Usage:
-  python benchmarks/race_replay.py [--orders 200] [--track3 track3_val_loss.csv.gz]
+  python benchmarks/race_replay.py [--orders 200] [--track3 track3_val_loss.csv.gz] [--algoperf LOG.csv.gz TARGETS.json]
   python benchmarks/race_replay.py --record FILE [OPTIMIZER ...]
 
 The record, `race_quick.json`, has optimizers of suites/quick/baselines at their tuned settings, 24 seeds a case;
 --record makes it. Their scores are on tuned Adam's scale. --track3 takes the steps to a validation loss of 3.28 of
 those results of modded-nanogpt's optimizer track that have ten runs: their logarithms, one case, runs in any order,
-since they share no draws. Seeds are played in random orders, one a round. The best on all seeds has the best mean
-there, where what diverged, or did not come to the target, has -1.
+since they share no draws. --algoperf takes the log of AlgoPerf's external tuning and its targets: the logarithm of the
+time to the target on the base workloads, of each of 25 trials, or of the best trial of each of 5 studies; a workload
+without a trial, or one that does not come to the target, is lost. Seeds are played in random orders, one a round. The
+best on all seeds has the best mean there, where what diverged, or did not come to the target, has -1.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from pathlib import Path
 import numpy as np
 from race_rates import play
 
+from lobench.analysis.scores.algoperf_files import read_log, read_targets
 from lobench.analysis.scores.baseline_file import Baseline, find_baselines
 from lobench.analysis.scores.baseline_grids import BaselineGrid
 from lobench.analysis.scores.scales import seed_scores
@@ -111,6 +114,27 @@ def _track3(file: Path) -> tuple[list[str], np.ndarray]:
     return list(many), found - found[np.isfinite(found)].min()
 
 
+def _algoperf(log: Path, targets: Path, *, best_of_study: bool) -> tuple[list[str], np.ndarray]:
+    """Returns submissions and the logarithm of how much sooner than the latest each trial is at the target."""
+    known = read_targets(targets)
+    found = read_log(log, known)
+    found = found[found["workload"].isin(known.base)]
+    times: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
+    for (name, workload, study, trial), rows in found.groupby(["submission", "workload", "study", "trial"]):
+        target, values = known.targets[workload], rows["val_metric"]
+        there = rows["time"][values >= target.value if target.higher else values <= target.value]
+        key = (study, "" if best_of_study else trial)
+        cell = times.setdefault((name, workload), {})
+        cell[key] = min(cell.get(key, math.inf), float(there.min()) if len(there) else math.inf)
+    names, width = sorted({name for name, _ in times}), 5 if best_of_study else 25
+    values = np.full((len(names), len(known.base), width), -np.inf)
+    for (name, workload), cell in times.items():
+        own = -np.log(np.array(list(cell.values())))
+        values[names.index(name), known.base.index(workload), : len(own)] = own
+    least = np.where(np.isfinite(values), values, np.inf).min(axis=(0, 2), keepdims=True)
+    return names, values - least
+
+
 def _steps(curve: list[tuple[int, float]]) -> float:
     for (step, loss), (later, lower) in itertools.pairwise(curve):
         if lower <= TARGET < loss:
@@ -124,7 +148,7 @@ def _replay(name: str, names: list[str], values: np.ndarray, num_orders: int, ma
     best = int(np.argmax(means))
     for margin in margins:
         parts = [play(values[None, ..., order], margin=margin) for order in orders]
-        out, cost, leader = (np.concatenate([part[place] for part in parts]) for place in range(3))
+        out, cost, leader, _ = (np.concatenate([part[place] for part in parts]) for place in range(4))
         said = (
             f"{margin:g}",
             f"{len(names)}",
@@ -144,6 +168,7 @@ def main() -> None:
     parser.add_argument("optimizers", nargs="*")
     parser.add_argument("--orders", type=int, default=200)
     parser.add_argument("--track3", type=Path)
+    parser.add_argument("--algoperf", type=Path, nargs=2)
     parser.add_argument("--record", type=Path)
     asked = parser.parse_args()
     if asked.record:
@@ -154,6 +179,9 @@ def main() -> None:
     _replay("quick, tuned", *_quick(), asked.orders, (0.0, 0.02, 0.05, 0.1))
     if asked.track3:
         _replay("track 3, steps to 3.28", *_track3(asked.track3), asked.orders, (0.0, 0.01))
+    if asked.algoperf:
+        for name, best_of_study in (("AlgoPerf, trials", False), ("AlgoPerf, best of a study", True)):
+            _replay(name, *_algoperf(*asked.algoperf, best_of_study=best_of_study), asked.orders, (0.0, 0.05))
 
 
 if __name__ == "__main__":

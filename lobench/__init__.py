@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lobench.analysis.tables.frames import CaseCurves, StoredResults, open_results
     from lobench.api.compare import compare
     from lobench.api.evaluate import evaluate
+    from lobench.api.race import race
     from lobench.api.watch import watch
     from lobench.core.case import Case
     from lobench.core.errors import (
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from lobench.tools.best.best import best
     from lobench.tools.bisect.bisect import bisect
     from lobench.tools.curve_import.imports import import_curves
-    from lobench.tools.race.race import race
+    from lobench.tools.falsify.falsify import falsify
 
 __version__ = "0.1.0"
 
@@ -74,6 +75,7 @@ __all__ = [
     "compare",
     "configurable",
     "evaluate",
+    "falsify",
     "import_curves",
     "open_results",
     "race",

@@ -74,6 +74,13 @@ STORIES = {
             }
         },
     ),
+    "falsify.md": Story(
+        left_out={
+            "lobench falsify": "minutes of a search; tests/tools/test_falsify.py runs one",
+            "axis  ": "of that search",
+            "pytest falsified": "a test that fails; tests/tools/test_falsify.py runs one",
+        }
+    ),
     "live.md": Story(
         left_out={
             "watching runs/today": TIMED,
@@ -118,6 +125,8 @@ STORIES = {
             "train/loss  +0.010": MEASURED,
             "for store in runs/*/*": MEASURED,
             "Note: The speed-up over the best single setting": MEASURED,
+            "falsify": MEASURED,
+            "AXES=": MEASURED,
         }
     ),
     "sinks.md": Story(

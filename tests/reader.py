@@ -35,10 +35,9 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "watch": {"executor": "inline", "workers": "1", "once": True},
     "run": {"executor": "inline", "workers": "1"},
     "tune": {"executor": "inline", "workers": "1"},
-    "compare": {"workers": "1"},
+    "compare": {"executor": "inline", "workers": "1"},
     "best": {"workers": "1"},
     "bisect": {"workers": "1"},
-    "race": {"executor": "inline", "workers": "1"},
 }
 _SERVE = {"lobench view": ["--port", "0"], "tensorboard --logdir": ["--port", "0"]}  # on a port that is free
 _SHELL = re.compile(r"[|&;<>$`*(){}]|^\w+=|\\")

@@ -38,7 +38,7 @@ from lobench.report.tables.comparison import comparison_html, plot_comparison
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Comparison", "compare", "named_subjects"]
+__all__ = ["Comparison", "compare", "default_store_of", "named_subjects"]
 
 
 # The scale of a comparison of curves without common seeds and starts.
@@ -92,6 +92,9 @@ def compare(
     max_diverged: float = 1.0,
     target: str | float | None = None,
     workers: str | int = "auto",
+    executor: str = "local",
+    ray_address: str = "auto",
+    insecure: bool = False,
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
     progress: WatchProgress | None = None,
@@ -110,7 +113,7 @@ def compare(
       alpha: Chance of a false alarm.
       max_diverged: PASS rules out that a larger share of B's seeds diverges; 1: the bound is told, no more.
       target: A value of the primary metric, or "val/loss=3.28": after how many steps is either there?
-      workers, gin_files, gin_params: Of the evaluations.
+      workers, executor, ray_address, insecure, gin_files, gin_params: Of the evaluations.
       progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Raises:
       LobenchError: usage; nothing of that name; an evaluation that cannot start; a named baseline is stale.
@@ -124,8 +127,15 @@ def compare(
     stored = {text: find_stored(text, store) for text in names if not is_evaluated[text]}
     evaluated: dict[str, Stored] = {}
     if others := [text for text, is_new in is_evaluated.items() if is_new]:
-        folder = store or Path(".lobench") / "compare" / Path(places[0]).resolve().stem
-        options = {"workers": workers, "gin_files": texts(gin_files), "gin_params": tuple(gin_params)}
+        folder = store or default_store_of(places)
+        options = {
+            "workers": workers,
+            "executor": executor,
+            "ray_address": ray_address,
+            "insecure": insecure,
+            "gin_files": texts(gin_files),
+            "gin_params": tuple(gin_params),
+        }
         evaluated = _evaluate(others, folder, places, progress or default_progress(), options)
     chosen = [(stored | evaluated)[text] for text in names]
     given = [Path(path) for path in texts(baselines)]
@@ -146,6 +156,11 @@ def compare(
         steps = [tuple(compare_steps(pair.a, pair.b, asked, scales, alpha=alpha)) for pair in pairs]
     are_of_finals = all(pair.primary.is_of_finals for pair in pairs)
     return Comparison(pairs=tuple(pairs), scale=_OF_FINALS if are_of_finals else scales.describe(), steps=tuple(steps))
+
+
+def default_store_of(suites: Sequence[str]) -> Path:
+    """Returns where evaluations for a comparison go when nobody says."""
+    return Path(".lobench") / "compare" / Path(suites[0]).resolve().stem
 
 
 def _distinguished(subjects: Sequence[StoredSubject], texts: Sequence[str]) -> list[StoredSubject]:

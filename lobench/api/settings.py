@@ -107,6 +107,7 @@ class TuneSettings:
     num_trials: int | None = option(None, "How many; grids know it.", least=1)
     sessions: int | None = option(None, "Seeds of every case (default: each case's own).", least=1)
     report_sessions: int | None = option(None, "Fresh seeds of the best (default: as many).", least=0)
+    race: bool = option(False, "Race a grid's settings, or random ones: who is shown to be worse leaves.")
 
     @property
     def method(self) -> str:
@@ -118,12 +119,14 @@ class TuneSettings:
 
     @property
     def search_name(self) -> str:
-        return self.search or ("ic_grid" if self.num_trials is None else "random")
+        if self.search or self.num_trials is not None:
+            return self.search or "random"
+        return "grid" if self.race else "ic_grid"
 
     @property
     def name(self) -> str:
         """Of the experiment."""
-        return f"tune-{self.method}"
+        return f"{'race' if self.race else 'tune'}-{self.method}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
+from lobench.api.settings import WatchSettings
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.options import BoundedNumber
+from lobench.cli.options import BoundedNumber, options_of
 from lobench.cli.output import emit, format_option, logged_aside
+from lobench.core.errors import UsageError
 
 __all__ = ["compare"]
+
+_OF_RACES = {"seeds": 24, "block": 2}  # and what they are where nobody says
+_NOT_OF_RACES = ("metrics", "target", "strict")
 
 
 @click.command(
@@ -31,8 +37,10 @@ Examples:
   lobench compare SGD 'Adam, tuned' --store .lobench/experiment
   lobench compare muon soap --store runs/imported --target val/loss=3.28
   lobench compare dm.npz dm_cl.npz --suite suites/digits --gin-param 'Case.learned_optimizer = @L2ODM()'
+  lobench compare 'adam()' 'adam(); adam.learning_rate = 0.01' 'sgd()' --suite quick --race
 
-Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is undecided), 2 usage."""
+Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is undecided), 2 usage. Of --race: 0, also
+where several are in at the end; 2 usage, or an evaluation gave no result."""
 )
 @click.argument("subjects", nargs=-1, required=True, metavar="A B [C ...]")
 @click.option(
@@ -54,14 +62,16 @@ Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is u
     "--margin",
     default=None,
     type=BoundedNumber(0, 3),
-    help="Harm to the score that the gate tolerates (default: 0.05 on a log scale, 0.02 on a linear one).",
+    help="Harm to the score that the gate tolerates (default: 0.05 on a log scale, 0.02 on a linear one). With --race: "
+    "end where no method that is in can be better than the leader by more than this (default: 0, it does not end).",
 )
 @click.option(
     "--alpha",
     default=0.05,
     show_default=True,
     type=BoundedNumber(0.0001, 0.5),
-    help="Chance of a false alarm; intervals are of level 1 - alpha.",
+    help="Chance of a false alarm; intervals are of level 1 - alpha. With --race: chance that any method is thrown out "
+    "for one that is no better.",
 )
 @click.option(
     "--max-diverged",
@@ -75,12 +85,34 @@ Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is u
     help="After how many steps is either there? Of the primary metric if none is said.",
 )
 @click.option("--strict", is_flag=True, help="An undecided gate is exit code 1 too.")
-@format_option("table", "json", prints={"compare": "lobench.report.tables.comparison:ComparisonRecords"})
-@click.option("--workers", default="auto", show_default=True, help="With --suite: worker processes.")
-@click.option("--gin-file", "gin_files", multiple=True, help="With --suite: gin file bound over the suite's own.")
-@click.option("--gin-param", "gin_params", multiple=True, help="With --suite: gin binding over everything else.")
-def compare(subjects: tuple[str, ...], strict: bool, kind: str, **options: object) -> None:
-    """Is B better than A, on which cases, by how much, and is that noise? The gate's verdict is the exit code."""
+@click.option(
+    "--race",
+    is_flag=True,
+    help="With --suite, of equals: which is best? Train block after block of seeds, and no longer those that are shown "
+    "to be worse.",
+)
+@click.option("--seeds", type=click.IntRange(min=1), help="With --race: of each case, at most (default: 24).")
+@click.option("--block", type=click.IntRange(min=1), help="With --race: seeds of a round (default: 2).")
+@format_option(
+    "table",
+    "json",
+    prints={
+        "compare": "lobench.report.tables.comparison:ComparisonRecords",
+        "compare.race": "lobench.report.tables.race:RaceRecord",
+    },
+)
+@options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params")
+def compare(subjects: tuple[str, ...], strict: bool, race: bool, kind: str, **options: Any) -> None:
+    """Is B better than A, on which cases, by how much, and is that noise? The gate's verdict is the exit code.
+
+    With --race, which of them is best, from as few trainings as tell it. A round trains one more block of seeds of
+    every method that is in. To look after every round, and to stop at any time, costs nothing: the chance of a false
+    decision is that of the whole race. The same command goes on from where it was stopped.
+    """
+    if race:
+        _race(subjects, {"strict": strict, **options}, kind)
+        return
+    _refuse([f"--{name}" for name in _OF_RACES if options.pop(name) is not None], "of --race alone")
     from lobench.api.compare import compare as compared
     from lobench.report.tables.comparison import comparison_records, comparison_text
 
@@ -91,3 +123,24 @@ def compare(subjects: tuple[str, ...], strict: bool, kind: str, **options: objec
         click.echo(comparison_text(found.pairs, scale=found.scale, steps=found.steps))
     bad = {"REGRESSED", "INCONCLUSIVE"} if strict else {"REGRESSED"}
     sys.exit(ExitCode.VERDICT if bad.intersection(found.verdicts()) else ExitCode.OK)
+
+
+def _race(methods: tuple[str, ...], options: dict[str, Any], kind: str) -> None:
+    from lobench.api.race import race
+    from lobench.report.tables.race import race_record, race_text
+
+    given = [f"--{'metric' if name == 'metrics' else name}" for name in _NOT_OF_RACES if options.pop(name)]
+    given += ["--max-diverged"] if options.pop("max_diverged") < 1 else []
+    _refuse(given, "of no race, which has no A and no verdict")
+    options |= {name: options[name] or default for name, default in _OF_RACES.items()}
+    options["margin"] = options["margin"] or 0.0
+    found = logged_aside(race, *methods, **options)
+    if kind == "json":
+        emit("compare.race", race_record(found, options["alpha"]))
+    else:
+        click.echo(race_text(found, options["alpha"], options["margin"]))
+
+
+def _refuse(given: list[str], why: str) -> None:
+    if given:
+        raise UsageError(f"{given[0]} is {why}")

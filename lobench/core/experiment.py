@@ -18,6 +18,7 @@ __all__ = [
     "CommandState",
     "Experiment",
     "Method",
+    "Race",
     "Search",
     "SessionBlocks",
     "SessionMember",
@@ -32,7 +33,7 @@ Kind = Literal["optimizer", "checkpoint", "command", "curves"]
 METHOD_KINDS: tuple[Kind, ...] = get_args(Kind)
 CommandState = Literal["waiting", "running", "done", "failed", "infeasible", "stopped"]
 
-_BLOCKS = re.compile(r"Case\.first_seed = (\d+)\nCase\.block_sizes = \(([\d, ]*)\)")
+_BLOCKS = re.compile(r"(?:Case\.first_seed = (\d+)\n)?Case\.block_sizes = \(([\d, ]*)\)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,25 @@ class Search:
 
     name: str
     keywords: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Race:
+    """What a race is decided by: `Experiment.race = @race()`, with `race.margin = 0.02` among its keywords.
+
+    Attributes:
+      block: Seeds of a round.
+      rounds: At most.
+      margin: The race ends where no method that is left can be better than the leader by more than this on the score.
+      alpha: Chance that any method is thrown out for one that is no better, over the whole race.
+      first_seed: Of all cases; None: each case's own.
+    """
+
+    rounds: int
+    block: int = 2
+    margin: float = 0.0
+    alpha: float = 0.05
+    first_seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +177,7 @@ class Experiment:
       num_sessions: Seeds of every case, the same for every method; None: each case's own.
       first_session: The first of them.
       fixed: Patterns of what may not differ between methods; `Case.*` is all that a case reaches but its optimizer.
+      race: Who is trained on which of them; None: every method on all.
     """
 
     name: str = ""
@@ -165,6 +186,7 @@ class Experiment:
     num_sessions: int | None = None
     first_session: int = 0
     fixed: Sequence[str] = ("Case.*",)
+    race: Race | None = None
 
     @property
     def sessions(self) -> range | None:
@@ -176,23 +198,30 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionBlocks:
-    """Seed blocks one after another: `Case.first_seed` and `Case.block_sizes`."""
+    """Seed blocks one after another: `Case.first_seed` and `Case.block_sizes`.
 
-    first_seed: int
+    Attributes:
+      first_seed: None: each case's own.
+    """
+
+    first_seed: int | None
     widths: tuple[int, ...]
 
     @property
     def bindings(self) -> tuple[str, ...]:
-        return f"Case.first_seed = {self.first_seed}", f"Case.block_sizes = {self.widths!r}"
+        first = () if self.first_seed is None else (f"Case.first_seed = {self.first_seed}",)
+        return *first, f"Case.block_sizes = {self.widths!r}"
 
     @classmethod
     def split_off(cls, lines: Sequence[str]) -> tuple[SessionBlocks | None, tuple[str, ...]]:
         """Takes its bindings off the end of lines of gin; returns None for them where they are not there."""
-        found = _BLOCKS.fullmatch("\n".join(lines[-2:]))
-        if found is None:
-            return None, tuple(lines)
-        first, widths = found.groups()
-        return cls(first_seed=int(first), widths=tuple(map(int, re.findall(r"\d+", widths)))), tuple(lines[:-2])
+        for count in (2, 1):
+            found = _BLOCKS.fullmatch("\n".join(lines[-count:]))
+            if found is not None:
+                first, widths = found.groups()
+                sizes = tuple(map(int, re.findall(r"\d+", widths)))
+                return cls(first_seed=None if first is None else int(first), widths=sizes), tuple(lines[:-count])
+        return None, tuple(lines)
 
     def cut(self, case: CaseInfo, own: Sequence[str]) -> CaseInfo:
         """Returns a case as it is with these bindings, whatever blocks it was bound with before.
@@ -200,7 +229,7 @@ class SessionBlocks:
         Args:
           own: Lines of gin that beat these: what a subject binds stays.
         """
-        if not any(line.startswith("Case.first_seed") for line in own):
+        if self.first_seed is not None and not any(line.startswith("Case.first_seed") for line in own):
             case = replace(case, first_seed=self.first_seed)
         if not any(line.startswith("Case.block_sizes") for line in own):
             case = replace(case, block_sizes=self.widths, num_seeds=sum(self.widths))

@@ -71,12 +71,14 @@ class ExperimentPlan:
 
     Attributes:
       unbound: Titles of the methods whose bindings nobody has checked: no worker was started.
+      is_race: Whether what is missing is the most that it can cost: methods that leave get no more.
     """
 
     store: Path
     methods: tuple[MethodPlan, ...]
     num_cases: int
     unbound: tuple[str, ...] = ()
+    is_race: bool = False
 
     @property
     def num_planned(self) -> int:
@@ -140,7 +142,11 @@ def plan_of(
         plans = planner.plans(methods)
     skipped = [label for variant, label in wanted.labels.items() if variant.key not in cases]
     return ExperimentPlan(
-        store=store, methods=tuple(plans), num_cases=len(specs), unbound=tuple(dict.fromkeys(skipped))
+        store=store,
+        methods=tuple(plans),
+        num_cases=len(specs),
+        unbound=tuple(dict.fromkeys(skipped)),
+        is_race=file.experiment.race is not None,
     )
 
 
@@ -311,7 +317,7 @@ class _Trainings:
 
 def _blocks(spec: CaseSpec, file: ExperimentFile, blocks: SessionBlocks | None) -> list[SeedBlock]:
     if blocks is not None:
-        return list(seed_blocks(sum(blocks.widths), None, blocks.first_seed, blocks.widths))
+        return list(seed_blocks(sum(blocks.widths), None, blocks.first_seed or 0, blocks.widths))
     return list(seed_blocks(number_of("num_seeds", spec, Layers(gin_params=file.shared)) or 1, None))
 
 

@@ -26,6 +26,7 @@ from lobench.engine.config.space_syntax import (
     effective,
     is_of_search,
     is_space,
+    race_of,
     search_of,
     space_of,
 )
@@ -58,7 +59,11 @@ _OF_CURVES = (
 )
 _METHOD_KEYS = (*METHOD_KINDS, "label", *_OF_COMMANDS, *_OF_CURVES, *SEARCH_KEYS)
 _EXPERIMENT_KEYS = tuple(field.name for field in fields(Experiment) if field.name != "methods")
-_REFERENCES = {"optimizer": "a reference such as @adam()", "search": "a call such as @random()"}
+_REFERENCES = {
+    "optimizer": "a reference such as @adam()",
+    "search": "a call such as @random()",
+    "race": "@race()",
+}
 _PLACEHOLDERS = ("session", "folder", "gin")
 
 
@@ -109,6 +114,8 @@ def read_experiment(path: Path, gin_params: Sequence[str] = ()) -> ExperimentFil
     check_spaces(bindings, names)
     methods = tuple(_method(name, bindings, path.parent, experiment.fixed, reach) for name in names)
     _check_labels(methods, path)
+    if experiment.race is not None:
+        _check_race(replace(experiment, methods=methods), path)
     for_all = [one for one in in_file if _is_for_all(one, names, bindings, has_cases=bool(own_cases))]
     for_all += [one for one in given if _is_for_all(one, names, bindings, has_cases=False)]
     return ExperimentFile(
@@ -167,7 +174,7 @@ def _experiment(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> 
         )
     if not values["name"].strip() or "/" in values["name"]:
         raise ConfigError("Experiment.name", where=str(path), got=repr(values["name"]), expected="a name of a folder")
-    return Experiment(**{**values, "suites": tuple(suites)})
+    return Experiment(**{**values, "suites": tuple(suites), "race": race_of(bindings)})
 
 
 def _check_value(kind: str, key: str, binding: Binding) -> None:
@@ -363,6 +370,23 @@ def command_path(word: str, folder: Path) -> str | None:
     if word == "python":
         return sys.executable
     return shutil.which(str(folder / word)) if "/" in word else shutil.which(word)
+
+
+def _check_race(experiment: Experiment, path: Path) -> None:
+    """Refuses what does not race: a race pairs the seeds of one subject each on cases that are equal."""
+    where = f"{path}: Experiment.race"
+    if len(experiment.methods) < 2:
+        raise ConfigError("a race takes two methods or more", where=where, got=experiment.methods[0].name)
+    if tuple(experiment.fixed) != Experiment().fixed:
+        raise ConfigError("a race is on cases that are equal for all methods", where=where, got="Experiment.fixed")
+    for method in experiment.methods:
+        if method.kind not in ("optimizer", "checkpoint") or method.search is not None:
+            raise ConfigError(
+                f"method {method.name!r} does not race",
+                where=where,
+                got="Method.search" if method.search is not None else f"Method.{method.kind}",
+                expected="optimizers and checkpoints with all their settings",
+            )
 
 
 def _check_labels(methods: Sequence[Method], path: Path) -> None:

@@ -48,6 +48,7 @@ class ExperimentRecord:
     Attributes:
       form: Id of the experiment's form in the ledger.
       num_done, num_planned: Evaluations of the methods, at the end.
+      wanted: Those that are planned, as far as their subjects are known.
       curves: Of the methods that were trained elsewhere; set before it begins.
       trials: State of each session of a command.
     """
@@ -61,6 +62,7 @@ class ExperimentRecord:
         self._commands: CommandRuns | None = None
         self._ledger: Ledger | None = None
         self.form = self.num_done = self.num_planned = 0
+        self.wanted = frozenset[EvaluationId]()
         self.curves: ExperimentCurves | None = None
         self._log: Callable[[str], None] = lambda line: None
 
@@ -137,6 +139,7 @@ class ExperimentRecord:
         ]
         ledger.add_memberships(self.form, rows, programs=ending.programs)
         wanted = {part for one in planned for part in plan.parts(one.evaluation)}
+        self.wanted = frozenset(wanted)
         self.num_done = len(wanted & history.recorded)
         self.num_planned = len(wanted) + self._num_expected(ending)
 

@@ -75,9 +75,16 @@ def given_method(method: Method, *, label: str, bindings: Sequence[str] = ()) ->
 
 
 def blocks_of(experiment: Experiment, store: Path) -> SessionBlocks | None:
-    """Returns how the sessions are cut into seed blocks, as far as the store has some already; None: as cases say."""
+    """Returns how the sessions are cut into seed blocks, as far as the store has some already; None: as cases say.
+
+    Those of a race are the blocks of its rounds, whatever the store has.
+    """
     if experiment.sessions is None:
         return None
+    if experiment.race is not None:
+        return SessionBlocks(
+            first_seed=experiment.first_session, widths=(experiment.race.block,) * experiment.race.rounds
+        )
     return session_blocks(experiment.sessions, _held_blocks(experiment.name, store))
 
 

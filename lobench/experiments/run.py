@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from lobench.analysis.store.entrants import Entrant
+from lobench.analysis.store.methods import read_methods
 from lobench.analysis.tables.frames import StoredResults, open_results
 from lobench.api.components import components_of
-from lobench.api.engine_run import HERE, run_rounds
+from lobench.api.engine_run import HERE, Watched, run_rounds
+from lobench.api.race import play
 from lobench.api.rerun import repeating_command
 from lobench.api.settings import WatchSettings, num_workers
-from lobench.core.experiment import CommandState, Experiment, Method
+from lobench.core.errors import UsageError
+from lobench.core.experiment import CommandState, Experiment, Method, Race, SessionBlocks
+from lobench.core.planner import EvaluationId
+from lobench.core.result import Outcome
 from lobench.core.subject import Subject
-from lobench.engine.chief.interfaces import Ending, WatchProgress
+from lobench.engine.chief.interfaces import ERRORS, Ending, WatchProgress
 from lobench.engine.config.suite import specs_called
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.experiments.check import ExperimentPlan, MethodPlan, bind_waiting_commands, plan_of
@@ -122,6 +129,13 @@ class ExperimentRun:
         chosen = tuple(method for method in chosen if method.kind != "curves")
         self._store, self._given = store_of(settings, experiment), given_methods(chosen)
         is_search = any(method.search is not None for method in chosen)
+        if experiment.race is not None and (settings.methods or settings.cases):
+            raise UsageError(
+                "a race is of all methods on all cases",
+                where=str(self._file.path),
+                got="--method" if settings.methods else "--case",
+                next_step="leave it out, or leave out Experiment.race",
+            )
         self._chosen = chosen
         self._searches = planned_searches(self._file, chosen, load_plugins()) if is_search else {}
         self._method_index = method_index = MethodIndex(self._file, chosen, self._given, self._searches, self._store)
@@ -179,7 +193,12 @@ class ExperimentRun:
             bind_waiting_commands(self._file, self._chosen, self._searches, settings, manager)
         with read_curves(self._curves) as curves:
             record.curves = curves
-            watched = run_rounds(settings, progress, given=given, has_source=False, guest=record)
+            race = self._file.experiment.race
+            watched = (
+                run_rounds(settings, progress, given=given, has_source=False, guest=record)
+                if race is None
+                else self._raced(race, progress)
+            )
         return Ran(
             store=self._store,
             name=self._file.experiment.name,
@@ -190,6 +209,42 @@ class ExperimentRun:
             trials=record.trials,
             utilisation=watched.utilisation,
         )
+
+    def _raced(self, race: Race, progress: WatchProgress) -> Watched:
+        """Runs the rounds of a race, as `lobench compare --race` does, and returns how they ended together."""
+        record, given = self._record, list(self._given.values())
+        settings, rounds, wanted = self._watched(), list[Watched](), set[EvaluationId]()
+        num_done = 0
+
+        def evaluate(who: Sequence[int], looks: int) -> bool:
+            nonlocal num_done
+            blocks = SessionBlocks(first_seed=race.first_seed, widths=(race.block,) * looks)
+            used = sum(one.ending.core_seconds for one in rounds) / 3600
+            hours = settings.max_core_hours
+            of_round = replace(
+                settings,
+                gin_params=(*self._file.shared, *blocks.bindings),
+                max_core_hours=None if hours is None else hours - used,
+            )
+            subjects = [given[place] for place in who]
+            rounds.append(run_rounds(of_round, progress, given=subjects, has_source=False, guest=record))
+            # Of those who left nothing more is wanted than what there is of them.
+            num_done += record.num_done - len(record.wanted & wanted)
+            wanted.update(record.wanted)
+            ending = rounds[-1].ending
+            if set(ERRORS) & {*ending.recorded}:
+                why = "evaluations gave no result, and by a part of a round nothing can be decided"
+                progress.log(f"the race stops: {why}; --retry-errors tries them again")
+                return False
+            return not ending.interrupted and not ending.over_budget
+
+        def entrants() -> Sequence[Entrant]:
+            found = read_methods(self._store, self._file.experiment.name).race
+            return found.entrants if found is not None else ()
+
+        play(evaluate, entrants, race, (), progress.log, count=len(given))
+        record.num_done, record.num_planned = num_done, len(wanted)
+        return replace(rounds[-1], ending=_together([one.ending for one in rounds]))
 
     def _watched(self) -> WatchSettings:
         return _watch_settings(self._settings, self._file, self._store, self._cases)
@@ -207,6 +262,21 @@ class ExperimentRun:
             return repeating_command(subject, row.case, self._watched().found())
         params = [word for param in self._settings.gin_params for word in ("--lobench-gin-param", param)]
         return shlex.join(["pytest", *items, "--lobench-store", str(self._store), *params])
+
+
+def _together(rounds: Sequence[Ending]) -> Ending:
+    """Returns how a race ended: as its last round, with what those did who had left before."""
+    recorded = Counter[Outcome]()
+    for one in rounds:  # each has all of the rounds before it, of who was in
+        recorded |= Counter(one.recorded)
+    return replace(
+        rounds[-1],
+        outcomes=sum((Counter(one.outcomes) for one in rounds), Counter[Outcome]()),
+        recorded=recorded,
+        core_seconds=sum(one.core_seconds for one in rounds),
+        subjects=tuple(dict.fromkeys(subject for one in rounds for subject in one.subjects)),
+        cases={variant: cases for one in rounds for variant, cases in one.cases.items()},
+    )
 
 
 def _of_curves(method: Method) -> MethodPlan:

@@ -56,6 +56,8 @@ def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
         known = f"by recorded durations {seconds:.3g} core-seconds: {seconds / max_cores:.3g} s"
         but = f", without {', '.join(sorted(unknown))}, which never ran here" if unknown else ""
         lines.append(f"{known} on {counted(max_cores, 'core')}{but}")
+    if plan.is_race:
+        lines.append("it is a race: methods that leave get no more, and what is missing is the most that it can cost")
     if plan.unbound:
         whose = ", ".join(plan.unbound)
         lines.append(f"not checked, without a worker: whether all names and values in gin are right, of {whose}")

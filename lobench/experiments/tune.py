@@ -13,7 +13,7 @@ from lobench.analysis.scores.baseline_grids import BaselineSearch
 from lobench.api.settings import NAME, TuneSettings
 from lobench.core.errors import UsageError
 from lobench.core.experiment import Search
-from lobench.core.search.search import num_trials_of
+from lobench.core.search.search import num_trials_of, search_seed
 from lobench.core.search.space import Kind, Space
 from lobench.engine.config.shipped import find_suite, shipped_suite
 from lobench.engine.config.space_syntax import space_of
@@ -22,7 +22,7 @@ from lobench.engine.whole_file import write_whole
 from lobench.experiments.search.planned import strategy_of
 from lobench.plugins import PluginManager
 
-__all__ = ["DEFAULT_VARY", "searched", "tune_file", "tune_text"]
+__all__ = ["DEFAULT_VARY", "experiment_text", "searched", "tune_file", "tune_text"]
 
 DEFAULT_VARY = 'learning_rate = Real(1e-5, 1.0, scale="log", num_values=11)'
 
@@ -36,21 +36,69 @@ def tune_text(settings: TuneSettings, folder: Path) -> str:
       UsageError: a space cannot be read.
     """
     name = settings.method
-    call, *bindings = (part.strip() for part in settings.optimizer.split(";"))
-    suites = [_relative(suite, folder) for suite in settings.suites]
-    lines = [f"Experiment.name = {settings.name!r}", f"Experiment.suites = {suites!r}"]
+    lines = _head(settings, folder)
     if settings.sessions is not None:
         lines.append(f"Experiment.num_sessions = {settings.sessions}")
-    call = call if call.endswith(")") else f"{call}()"
-    lines += ["", f"{name}/Method.optimizer = @{call.lstrip('@')}"]
+    optimizer, bindings = _optimizer(settings)
+    lines += ["", f"{name}/{optimizer}"]
     lines.append(f"{name}/Method.search = @{settings.search_name}()")
     for key in ("num_trials", "report_sessions"):
         if (value := getattr(settings, key)) is not None:
             lines.append(f"{name}/Method.{key} = {value}")
-    lines += [f"{name}/{binding}" for binding in bindings if binding]
+    lines += [f"{name}/{binding}" for binding in bindings]
     for line in settings.vary or (DEFAULT_VARY,):
         lines += _space_lines(name, line)
     return "\n".join(lines) + "\n"
+
+
+def race_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> str:
+    """Returns the experiment that races the settings of a search, each of them a method.
+
+    Raises:
+      UsageError: the search proposes settings by what it has found; they have no fresh seeds.
+      ConfigError: as of `searched`.
+    """
+    if settings.report_sessions is not None:
+        raise UsageError("--report-sessions is of a search: a race of its settings has its bounds on all seeds")
+    name, called = settings.method, settings.search_name
+    bindings = only_bindings(parse_text(tune_text(settings, folder), "--vary"))
+    own = [one for one in bindings if one.scope.split("/")[0] == name and one.name != "Method"]
+    strategy, space = strategy_of(Search(name=called), manager, where="--search"), Space(space_of(name, own, bindings))
+    count = num_trials_of(strategy, space, settings.num_trials, where="--search")
+    num_trials = settings.num_trials
+    found = strategy.next_wave(space, (), seed=search_seed(0, name), width=1, num_trials=num_trials)
+    if len(found) != count:
+        raise UsageError(
+            "a search that learns from its trials does not race them",
+            where="--search",
+            got=called,
+            expected="grid, or random with --num-trials",
+        )
+    lines = _head(settings, folder)
+    lines += [f"Experiment.num_sessions = {settings.sessions or 24}", "Experiment.race = @race()"]
+    optimizer, fixed = _optimizer(settings)
+    for number, values in enumerate(found):
+        said = ", ".join(f"{path.rpartition('.')[2]} {_short(value)}" for path, value in values.items())
+        own_lines = [optimizer, f"Method.label = {f'{name} {number}: {said}'!r}", *fixed]
+        own_lines += [f"{path} = {value!r}" for path, value in values.items()]
+        lines += ["", *(f"{name}_{number}/{line}" for line in own_lines)]
+    return "\n".join(lines) + "\n"
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _head(settings: TuneSettings, folder: Path) -> list[str]:
+    suites = [_relative(suite, folder) for suite in settings.suites]
+    return [f"Experiment.name = {settings.name!r}", f"Experiment.suites = {suites!r}"]
+
+
+def _optimizer(settings: TuneSettings) -> tuple[str, list[str]]:
+    """Returns `Method.optimizer = @adam()`, and the bindings that stand behind it."""
+    call, *bindings = (part.strip() for part in settings.optimizer.split(";"))
+    call = call if call.endswith(")") else f"{call}()"
+    return f"Method.optimizer = @{call.lstrip('@')}", [binding for binding in bindings if binding]
 
 
 def searched(settings: TuneSettings, manager: PluginManager) -> BaselineSearch:
@@ -72,12 +120,17 @@ def searched(settings: TuneSettings, manager: PluginManager) -> BaselineSearch:
     return BaselineSearch(name=called, space=space, strategy=strategy, num_trials=settings.num_trials)
 
 
-def tune_file(settings: TuneSettings, folder: Path) -> Path:
+def tune_file(settings: TuneSettings, folder: Path, manager: PluginManager) -> Path:
     """Writes the experiment into a folder, and returns the file's path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "experiment.gin"
-    write_whole(path, tune_text(settings, folder))
+    write_whole(path, experiment_text(settings, folder, manager))
     return path
+
+
+def experiment_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> str:
+    """Returns the experiment of a search, or of the race of its settings."""
+    return race_text(settings, folder, manager) if settings.race else tune_text(settings, folder)
 
 
 def _relative(suite: str, folder: Path) -> str:

@@ -23,6 +23,7 @@ Examples:
   lobench tune suites/quick --optimizer adamw --search random --num-trials 20 \\
     --vary 'learning_rate = Real(1e-4, 1e-1, scale="log")' --vary 'weight_decay = [0.0, 0.01, 0.1]'
   lobench tune suites/quick --optimizer adam --print > adam.gin
+  lobench tune suites/quick --optimizer adam --race --sessions 24
 
 Exit codes: those of `lobench run`."""
 )
@@ -49,15 +50,19 @@ def tune(
 ) -> None:
     """Tune an optimizer on suites: an experiment with one method, which is printed as gin and kept in the store.
 
+    With --race each setting is a method: see `lobench compare --race`.
+
     `lobench run STORE/experiment.gin` goes on with it; a file of your own holds several methods.
     """
     from lobench.experiments.command import run_experiment
     from lobench.experiments.run import RunSettings
-    from lobench.experiments.tune import tune_file, tune_text
+    from lobench.experiments.tune import experiment_text, tune_file
+    from lobench.plugins import load_plugins
 
     own = {each.name: options.pop(each.name) for each in fields(TuneSettings) if each.name in options}
     settings = TuneSettings(suites=suites, **own)  # type: ignore[arg-type]  # checked by click
-    text = tune_text(settings, Path())
+    manager = load_plugins()
+    text = experiment_text(settings, Path(), manager)
     click.echo(text, nl=False)
     ran_as = ("tune", {"gin": text}) if kind == "json" else None
     if is_printed:
@@ -68,6 +73,6 @@ def tune(
     sys.stdout.flush()
     place = Path(store or f".lobench/{settings.name}")
     with tempfile.TemporaryDirectory() as nowhere:
-        path = tune_file(settings, Path(nowhere) if check else place)
+        path = tune_file(settings, Path(nowhere) if check else place, manager)
         of_run = RunSettings(experiment=str(path), store=str(place), **options)  # type: ignore[arg-type]  # checked by click
         run_experiment(of_run, check=check, offline=offline, ran_as=ran_as)

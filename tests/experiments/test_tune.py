@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,32 @@ def test_a_search_without_a_feasible_trial_has_no_winner_in_tables_and_on_the_pa
     for text in (table, page):
         assert "adam: none of 2 trials is feasible, and no values are the best" in text
     assert "Trained with: adam: adam();" not in page
+
+
+def test_a_race_of_a_search_has_its_settings_as_methods(folder: Path) -> None:
+    words = ("tune", "tiny", "--optimizer", "adam; adam.b2 = 0.99", "--race", "--sessions", "8")
+    varied = ("--vary", "learning_rate = [0.0003, 0.1]")
+    printed = lobench(*words, *varied, "--print")
+    assert printed.returncode == 0, printed.stderr
+    (folder / "kept.gin").write_text(printed.stdout)
+    kept = read_experiment(folder / "kept.gin").experiment
+    assert kept.race is not None and (kept.name, kept.race.rounds) == ("race-adam", 4)
+    fixed = "adam.b2 = 0.99"
+    rates = [f"adam.learning_rate = {rate}" for rate in (0.0003, 0.1)]
+    assert [method.bindings for method in kept.methods] == [(fixed, rate) for rate in rates]
+    done = lobench(*words, *varied, "--workers", "1", "--executor", "inline")
+    assert done.returncode == 0, done.stderr
+    left = r"adam 0: learning_rate 0\.0003 left at look \d \(\d seeds a case\): worse than adam 1"
+    assert re.search(left, done.stdout), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--search", "ic_grid", "--vary", "b1 = [0.5, 0.9]", "--vary", "b2 = [0.5, 0.9]"), "does not race them"),
+        (("--report-sessions", "3"), "--report-sessions is of a search"),
+    ],
+)
+def test_what_learns_from_its_trials_does_not_race_them(folder: Path, options: tuple[str, ...], said: str) -> None:
+    done = lobench("tune", "tiny", "--optimizer", "adam", "--race", "--print", *options)
+    assert done.returncode == 2 and said in done.stderr

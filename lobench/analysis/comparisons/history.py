@@ -13,7 +13,7 @@ from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.intervals import Interval
-from lobench.analysis.store.methods import of_members
+from lobench.analysis.store.methods import of_members, with_race
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import headline_metrics
 from lobench.core.errors import StoreError, UsageError
@@ -170,10 +170,12 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
     for store in stores:
         with Ledger.open(store, read_only=True) as ledger:
             forms = [row for row in ledger.experiments() if row.config]
-            held = [(row, ledger.memberships(row.id), ledger.trials(row.id)) for row in forms]
-        if held:
+            if not forms:
+                continue
             whole = read_store(store)
-            found += [(row, of_members(whole, row.config, members, trials)) for row, members, trials in held]
+            for row in forms:
+                own = of_members(whole, row.config, ledger.memberships(row.id), ledger.trials(row.id))
+                found.append((row, with_race(own, row.config, ledger)))
     scales = Scales.of([subject for _, snapshot in found for subject in snapshot.subjects], None)
     return sorted(
         (_experiment_summary(row, snapshot, scales) for row, snapshot in found), key=lambda one: (one.last, one.id)
@@ -184,7 +186,9 @@ def _experiment_summary(experiment: ExperimentRow, snapshot: Snapshot, scales: S
     summary = Summary(snapshot, scales)
     label, metric = headline_metrics(snapshot.subjects)[0] if snapshot.subjects else ("", None)
     means = [summary.mean_score(place, metric or "primary").interval for place in range(len(snapshot.subjects))]
-    known = [place for place, mean in enumerate(means) if not math.isnan(mean.mean)]
+    out_at = summary.race.out_at if summary.race is not None else [None] * len(means)
+    # Who left a race has few seeds, and is no best by them.
+    known = [place for place, mean in enumerate(means) if not math.isnan(mean.mean) and out_at[place] is None]
     best = max(known, key=lambda place: means[place].mean, default=None)
     revision = experiment.revision
     return ExperimentSummary(

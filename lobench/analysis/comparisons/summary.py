@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Collection, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from lobench.analysis.comparisons.paired_values import PairedValues, paired_values
+from lobench.analysis.comparisons.race import RaceResult, decided
 from lobench.analysis.scores.baseline_file import BaselineCase
 from lobench.analysis.scores.mean_scores import MeanScore, mean_score
 from lobench.analysis.scores.scales import Scales
@@ -22,6 +24,7 @@ from lobench.analysis.stats.speedup import BaselineCurve, Form, Speedup, speedup
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import Cell, StoredSubject, headline_metrics, place_of
 from lobench.core.case import HEADLINES, ROLES, CaseInfo
+from lobench.core.errors import LobenchError
 from lobench.core.result import mean_of
 from lobench.core.wording import counted
 
@@ -260,6 +263,17 @@ class Summary:
             found.append([0.0 if math.isnan(one.value) else one.value for one in each])
             num_censored += sum(one.censored for one in each)
         return (iqm_interval(found) if found else Interval()), len(found), num_censored
+
+    @functools.cached_property
+    def race(self) -> RaceResult | None:
+        """The race of the snapshot's methods, as far as it has come; None where they do not, or no case has a scale.
+
+        It is played on the baselines that the evaluations name, whatever else a reader scores on: as when it was run.
+        """
+        stored = self.snapshot.race
+        with contextlib.suppress(LobenchError):
+            return decided(stored.entrants, stored.rules) if stored is not None else None
+        return None
 
     def interquartile_mean(self, subject: int, metric: str) -> Interval:
         """Returns the mean of the middle half of all runs, the seeds of all cases together: outliers do not move it."""

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from lobench.analysis.store.entrants import StoredRace, entrants_of
 from lobench.analysis.store.names import names_of, one_called
 from lobench.analysis.store.search_history import best_trials, chosen_by_search, num_infeasible
 from lobench.analysis.store.snapshot import Snapshot, case_names, read_store
@@ -18,6 +19,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.errors import ConfigError, UsageError, suggestion
 from lobench.core.result import mean_of
 from lobench.core.wording import counted
+from lobench.engine.config.space_syntax import race_of
 from lobench.engine.config.syntax import Binding, parse_text
 from lobench.engine.store.experiments import ExperimentRow, Membership, TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -32,6 +34,7 @@ __all__ = [
     "place_of_method",
     "read_methods",
     "unknown_name",
+    "with_race",
 ]
 
 
@@ -52,7 +55,19 @@ def read_methods(store: Path, experiment: str | None = None, *, every: bool = Fa
         row = _asked(store, known, experiment)
         members = ledger.memberships(row.id) if row is not None else []
         trials = ledger.trials(row.id) if row is not None else []
-    return snapshot if row is None else of_members(snapshot, row.config, members, trials)
+        if row is None:
+            return snapshot
+        return with_race(of_members(snapshot, row.config, members, trials), row.config, ledger)
+
+
+def with_race(snapshot: Snapshot, config: str, ledger: Ledger) -> Snapshot:
+    """Returns an experiment's snapshot with its race; without one where its methods do not race, or not all began."""
+    rules = race_of(_bindings(config))
+    if rules is None or list(snapshot.methods) != list(_bindings_of_methods(config)):
+        return snapshot
+    wanted = [(one.who, label) for one, label in zip(snapshot.subjects, snapshot.labels, strict=True)]
+    entrants = entrants_of(ledger, wanted, rules.first_seed)
+    return dataclasses.replace(snapshot, race=StoredRace(rules=rules, entrants=entrants))
 
 
 def _asked(store: Path, known: Sequence[ExperimentRow], name: str | None) -> ExperimentRow | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lobench.analysis.store.entrants import StoredRace
 from lobench.analysis.store.groups import MethodGroups, groups_of
 from lobench.analysis.store.subjects import (
     Cell,
@@ -57,6 +58,7 @@ class Snapshot:
       methods: What an experiment's file calls each subject; () where they are no experiment's methods.
       searched: Of each subject the search that chose it, if any; () likewise.
       trials: Of the experiment's searches, by method and number.
+      race: Of the experiment's methods, as they are in its file; None where they do not race.
     """
 
     store: Path
@@ -71,6 +73,7 @@ class Snapshot:
     methods: tuple[str, ...] = ()
     searched: tuple[BestTrial | None, ...] = ()
     trials: tuple[TrialRow, ...] = ()
+    race: StoredRace | None = None
 
     @classmethod
     def of(

@@ -30,6 +30,7 @@ class Entry:
       searched: The mean on the seeds that a search chose the method by; NaN where none did.
       is_chosen: Whether the cell itself is of these seeds, for want of others.
       is_score: Whether it is a mean score, which has three decimals wherever it is told.
+      against: Who threw it out of a race: the interval is of the difference from that one's score; "": its own value.
     """
 
     interval: Interval
@@ -39,6 +40,7 @@ class Entry:
     searched: float = math.nan
     is_chosen: bool = False
     is_score: bool = False
+    against: str = ""
 
     @property
     def is_searched(self) -> bool:
@@ -103,12 +105,19 @@ class Tabulated:
 def cell_text(entry: Entry | None, digits: int | None) -> str:
     """Returns a cell as text: `0.5* [0.4, 0.6]`, of a search `0.5 [0.4, 0.6] 0.45 (s)`.
 
+    Of a method that left a race `[-0.4, -0.1] against adam`.
+
     Args:
       digits: Of its panel.
     """
     if entry is None:
         return "-"
     digits = None if entry.is_score else digits
+    if entry.against:
+        below, above = (
+            f"{end:+.3f}" if math.isfinite(end) else "?" for end in (entry.interval.lower, entry.interval.upper)
+        )
+        return f"[{below}, {above}] against {entry.against}"
     searched = "" if math.isnan(entry.searched) else f" {_number(entry.searched, digits)}"
     mark = f"{searched} (s)" * entry.is_searched
     if entry.num_lost:

@@ -115,6 +115,8 @@ class _Maker:
             case_groups or self._suites(),
         )
         self._metrics, self._tests = self._asked(), set[Method]()
+        self._left = _left_race(summary, snapshot)
+        self._notes += _race_notes(summary)
         searches = [snapshot.search(place) for place, _ in self._methods if place >= 0]
         self._notes += [SEARCHED_NOTE] if any(one and not one.num_infeasible for one in searches) else []
         labels = dict(zip(snapshot.methods, snapshot.labels, strict=False))
@@ -242,6 +244,8 @@ class _Maker:
         return mean_of(list(column.values())) if column else math.nan
 
     def _cell(self, place: int, case: int, metric: str) -> Cell | None:
+        if place in self._left:
+            return None  # of few seeds, which are those that threw it out
         if place < 0:
             return self._summary.tuned_cell(self._summary.snapshot.cases[case], metric)
         return self._summary.snapshot.cell(place, case)
@@ -296,11 +300,13 @@ class _Maker:
         if place < 0:
             return self._summary.tuned_scores(metric)
         search = self._summary.snapshot.search(place)
+        if place in self._left:
+            return {}
         return {} if search and not search.is_fresh else self._summary.mean_score(place, metric).scores
 
     def _means(self, metric: str) -> list[Entry | None]:
         """Returns each method's mean score, the tuned baseline's being 1; nothing where no case has a scale."""
-        places = [place for place, _ in self._methods if place >= 0]
+        places = [place for place, _ in self._methods if place >= 0 and place not in self._left]
         found = {place: self._summary.mean_score(place, metric).interval for place in places}
         self._note_left_out(metric)
         if all(math.isnan(one.mean) for one in found.values()):
@@ -309,6 +315,8 @@ class _Maker:
         note = "mean score: 0 is untrained, 1 the best mean of all methods here, on each case (no baseline found)"
         if not self._summary.scales.tuned and note not in self._notes:
             self._notes.append(note)
+        cases = self._summary.snapshot.cases
+        is_primary = all(self._summary.metric_of(at, metric) == one.primary_metric for at, one in enumerate(cases))
         bold: set[int] = set()
         if self._spec.bold == "indistinct":
             indistinct = bold_means(self._summary, places, metric)
@@ -318,7 +326,9 @@ class _Maker:
             bold = {places[int(np.nanargmax([found[place].mean for place in places]))]}
         one = Interval(mean=1.0)
         entries = [
-            None
+            (self._left[place] if is_primary else None)
+            if place in self._left
+            else None
             if place >= 0 and math.isnan(found[place].mean)
             else Entry(interval=found.get(place, one), num_lost=0, num_seeds=0, is_bold=place in bold, is_score=True)
             for place, _ in self._methods
@@ -343,6 +353,48 @@ class _Maker:
         fewer = [f"{labels[place]} {few}" for place, few in found.items() if 0 < few < max(found.values())]
         note = f"mean scores over fewer than {max(found.values())} cases, never bold: {', '.join(fewer)}"
         self._notes += [note] if fewer and note not in self._notes else []
+
+
+def _left_race(summary: Summary, snapshot: Snapshot) -> dict[int, Entry]:
+    """Returns the methods of a snapshot that left a race: how far behind the one that threw it out each is."""
+    if summary.race is None:
+        return {}
+    whole = summary.snapshot
+    labels = dict(zip(whole.methods, whole.labels, strict=True)) | dict(
+        zip(snapshot.methods, snapshot.labels, strict=True)
+    )
+    found = {}
+    for name, look, standing in zip(whole.methods, summary.race.out_at, summary.race.standings, strict=True):
+        if look is not None and standing is not None and name in snapshot.methods:
+            found[snapshot.methods.index(name)] = Entry(
+                interval=standing.gap,
+                num_lost=0,
+                num_seeds=0,
+                is_bold=False,
+                is_score=True,
+                against=labels[whole.methods[standing.against]],
+            )
+    return found
+
+
+def _race_notes(summary: Summary) -> list[str]:
+    """Returns what is to be said of a race: who leads, and who left at which look."""
+    race, stored = summary.race, summary.snapshot.race
+    if race is None or stored is None or race.leader is None:
+        return []
+    looks = [f"look {look} ({counted(look * stored.rules.block, 'seed')} a case)" for look in range(1, race.looks + 1)]
+    notes = [f"race: {race.labels[race.leader]} leads after {looks[-1]}; {race.ending or 'it goes on'}"]
+    for label, look, standing in zip(race.labels, race.out_at, race.standings, strict=True):
+        if look is not None and standing is not None:
+            than, (ours, theirs) = race.labels[standing.against], standing.diverged
+            lost = f"; diverged on {ours} where {than} did not, and the other way round on {theirs}" if ours else ""
+            notes.append(f"{label} left at {looks[look - 1]}: worse than {than}{lost}")
+    if len(notes) > 1:
+        level = f"{1 - stored.rules.alpha:g}"
+        notes.append(
+            f"against: its score less the other's, by bounds that hold at all looks and for all pairs with {level}"
+        )
+    return notes
 
 
 def _left_out(snapshot: Snapshot, shown: Sequence[int]) -> list[str]:

@@ -126,7 +126,7 @@ class DirectorySource:
 class NoSource:
     """Finds nothing: all subjects are given by name."""
 
-    poll_seconds = 0.0
+    poll_seconds = 0.05  # what arrives besides is looked for so often
 
     def poll(self) -> Sequence[SeenCheckpoint]:
         return ()

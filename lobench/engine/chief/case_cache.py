@@ -108,7 +108,7 @@ class KnownCases:
         parts = {
             "arguments": config.arguments,
             "layers": dataclasses.asdict(dataclasses.replace(config.layers, gin_params=params)),
-            "has_blocks": blocks is not None,
+            "bound": [line.partition(" = ")[0] for line in blocks.bindings] if blocks is not None else [],
             "python": [sys.version, sys.prefix],
             "versions": versions_here(),
             "plugins": sorted(_plugins()),

@@ -1,15 +1,16 @@
 """Search spaces in an experiment's file: a reference where a value stands, `adam/adam.learning_rate = @rate/Real()`.
 
-Neither a space nor a search is a gin configurable: they are read here, and no worker ever sees one.
+Neither a space nor a search nor a race is a gin configurable: they are read here, and no worker ever sees one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lobench.core.errors import ConfigError, suggestion
-from lobench.core.experiment import Method, Search
+from lobench.core.experiment import Method, Race, Search
 from lobench.core.search.space import Kind, Parameter, check_parameters, parameter_of
 from lobench.engine.config.syntax import (
     Binding,
@@ -28,6 +29,7 @@ __all__ = [
     "effective",
     "is_of_search",
     "is_space",
+    "race_of",
     "search_identity",
     "search_of",
     "space_of",
@@ -36,6 +38,12 @@ __all__ = [
 
 SEARCH_KEYS = ("search", "num_trials", "wave", "stop_hopeless", "report_sessions")
 _OF_NO_TRIAL = ("label", "num_trials", "report_sessions", "num_cpus", "num_gpus")
+_RACE = ("Experiment", "race")
+_OF_RACES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "block": ("an integer >= 1", lambda value: type(value) is int and value >= 1),
+    "margin": ("a difference of scores, from 0 to 3", lambda value: _is_between(value, 0.0, 3.0)),
+    "alpha": ("a chance from 0.0001 to 0.5", lambda value: _is_between(value, 0.0001, 0.5)),
+}
 _KINDS = tuple(kind.capitalize() for kind in Kind)
 
 
@@ -45,7 +53,7 @@ def is_space(value: object) -> bool:
 
 
 def is_of_search(binding: Binding, bindings: Iterable[Binding]) -> bool:
-    """Says whether a binding is of a space or of a search: `rate/Real.low`, `optuna.sampler`."""
+    """Says whether a binding is of a space, a search or a race: `rate/Real.low`, `optuna.sampler`, `race.margin`."""
     name = binding.name
     return bool(binding.parameter) and (name in _KINDS or name in _searches(bindings))
 
@@ -64,6 +72,7 @@ def without_searches(statements: Sequence[Statement]) -> list[Statement]:
             is_space(one.value)
             or (one.parameter and one.name in names)
             or (one.name == "Method" and one.parameter in SEARCH_KEYS)
+            or (one.name, one.parameter) == _RACE
         )
     ]
 
@@ -72,7 +81,7 @@ def _searches(bindings: Iterable[Binding]) -> set[str]:
     return {
         one.value.selector
         for one in bindings
-        if (one.name, one.parameter) == ("Method", "search") and isinstance(one.value, Reference)
+        if (one.name, one.parameter) in (("Method", "search"), _RACE) and isinstance(one.value, Reference)
     }
 
 
@@ -178,6 +187,43 @@ def search_of(
                 next_step="it counts where Method.search is bound",
             )
     return None
+
+
+def race_of(bindings: Sequence[Binding]) -> Race | None:
+    """Returns the race of an experiment: over its sessions, which are whole blocks.
+
+    Raises:
+      ConfigError: it is none, or a keyword of it is wrong; the sessions are not said, or no whole blocks.
+    """
+    of_experiment = {one.parameter: one for one in bindings if one.name == "Experiment"}
+    bound = of_experiment.get("race")
+    if bound is None:
+        return None
+    if not isinstance(bound.value, Reference) or bound.value.selector != "race" or not bound.value.evaluate:
+        raise ConfigError("Experiment.race", where=bound.where, got=binding_text(bound), expected="@race()")
+    keywords = _keywords(bound.value, "", bindings)
+    for key, value in keywords.items():
+        if key not in _OF_RACES:
+            expected = ", ".join(f"race.{known}" for known in _OF_RACES)
+            raise ConfigError(f"nothing reads race.{key}", where=bound.where, expected=expected)
+        expected, is_right = _OF_RACES[key]
+        if not is_right(value):
+            raise ConfigError(f"race.{key}", where=bound.where, got=repr(value), expected=expected)
+    first, sessions = of_experiment.get("first_session"), of_experiment.get("num_sessions")
+    num_sessions = 0 if sessions is None else sessions.value
+    race = Race(rounds=0, first_seed=0 if first is None else first.value, **keywords)
+    if not num_sessions or num_sessions % race.block:
+        raise ConfigError(
+            "a race is over whole blocks of seeds",
+            where=bound.where,
+            got=f"{num_sessions} sessions in blocks of {race.block}" if num_sessions else "no Experiment.num_sessions",
+            expected=f"a multiple of {race.block}",
+        )
+    return replace(race, rounds=num_sessions // race.block)
+
+
+def _is_between(value: Any, least: float, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
 def _keywords(reference: Reference, scope: str, bindings: Sequence[Binding]) -> dict[str, Any]:

@@ -121,6 +121,9 @@ def _own_cell(entry: Entry, digits: int | None) -> str:
     if entry.num_lost:
         return f"diverged ({entry.num_lost}/{entry.num_seeds})"
     found, is_score = entry.interval, digits is None
+    if entry.against:
+        low, high = (f"{bound:+.3f}" if math.isfinite(bound) else "?" for bound in (found.lower, found.upper))
+        return f"$[{low}, {high}]$ against {escape(entry.against)}"
     text = f"{found.mean:.3f}" if is_score else _number(found.mean, digits or 1)
     text = f"\\mathbf{{{text}}}" if entry.is_bold else text
     if math.isnan(found.upper):

@@ -29,6 +29,7 @@ class MethodRecord(TypedDict):
     diverged: Annotated[int, "Seeds without a finite value."]
     bold: Annotated[bool, "The best, or not told apart from it."]
     searched: Annotated[float, "What a search saw on the seeds that chose; report `mean` where `is_fresh`."]
+    against: Annotated[str, "Who threw it out of a race: `lower` and `upper` are of its score less that one's."]
     is_fresh: Annotated[bool, "False: the seeds of `mean` chose the setting, and flatter it."]
 
 
@@ -72,7 +73,7 @@ def method_records(found: Tabulated) -> MethodRecords:
                         "method": sides[0].label,
                         "bindings": legend.get(sides[0].label, ""),
                         "case": sides[1].label,
-                        "mean": entry.interval.mean,
+                        "mean": math.nan if entry.against else entry.interval.mean,
                         "lower": entry.interval.lower,
                         "upper": entry.interval.upper,
                         "interval": entry.interval.method,
@@ -80,6 +81,7 @@ def method_records(found: Tabulated) -> MethodRecords:
                         "diverged": entry.num_lost,
                         "bold": entry.is_bold,
                         "searched": entry.interval.mean if entry.is_chosen else entry.searched,
+                        "against": entry.against,
                         "is_fresh": not entry.is_chosen,
                     }
                 )
@@ -110,4 +112,5 @@ def method_panels(found: Tabulated) -> list[dict[str, Any]]:
 
 
 def _value(entry: Entry | None) -> str:
-    return f"{entry.interval.mean:.6g}" if entry is not None and math.isfinite(entry.interval.mean) else ""
+    is_value = entry is not None and not entry.against and math.isfinite(entry.interval.mean)
+    return f"{entry.interval.mean:.6g}" if entry is not None and is_value else ""

@@ -18,7 +18,7 @@ from lobench.engine.checkpoints import intake
 from lobench.engine.checkpoints.intake import Intake
 from lobench.engine.checkpoints.population_source import PopulationSource
 from lobench.engine.checkpoints.readers import NpzReader
-from lobench.engine.checkpoints.source import DirectorySource
+from lobench.engine.checkpoints.source import DirectorySource, NoSource
 from lobench.engine.checkpoints.spool import Spool, fingerprint
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointSource, SourceContext
@@ -308,3 +308,8 @@ def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert start.take_all() == [] and not start.intake.pending()
     assert [kind for kind, _ in start.ledger.events()] == ["unreadable"]
     start.ledger.close()
+
+
+def test_who_has_no_source_does_not_ask_for_news_without_end() -> None:
+    """A chief that spun while a search waited took a core, and the whole of an inline worker's interpreter."""
+    assert NoSource().poll_seconds > 0

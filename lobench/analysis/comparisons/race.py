@@ -17,49 +17,16 @@ from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.racing import PairSums, log_threshold, losers
+from lobench.analysis.store.entrants import Entrant
 from lobench.analysis.store.subjects import StoredSubject, subject_of
 from lobench.core.case import CaseInfo, SeedBlock, seed_blocks
 from lobench.core.errors import LobenchError
+from lobench.core.experiment import Race
 from lobench.core.result import Outcome
-from lobench.core.subject import Subject
-from lobench.engine.store.ledger import EvaluationRow
 
-__all__ = ["Ending", "Entrant", "RaceResult", "RaceRules", "Standing", "decided"]
+__all__ = ["Ending", "RaceResult", "Standing", "decided"]
 
 Ending: TypeAlias = Literal["one left", "within the margin", "all seeds"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RaceRules:
-    """What a race is decided by.
-
-    Attributes:
-      block: Seeds of a round.
-      rounds: At most.
-      margin: The race ends where no method that is left can be better than the leader by more than this on the score.
-      places: Suites, or files of baselines, that say what 1 on the scale is.
-    """
-
-    block: int
-    rounds: int
-    alpha: float = 0.05
-    margin: float = 0.0
-    places: tuple[Path, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entrant:
-    """A method of a race.
-
-    Attributes:
-      rows: All its evaluations on `cases`.
-      cases: As its store knows them today.
-    """
-
-    who: Subject
-    label: str
-    rows: tuple[EvaluationRow, ...]
-    cases: tuple[CaseInfo, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +78,17 @@ class RaceResult:
         return tuple(place for place, look in enumerate(self.out_at) if look is None)
 
 
-def decided(entrants: Sequence[Entrant], rules: RaceRules) -> RaceResult:
+def decided(
+    entrants: Sequence[Entrant], rules: Race, places: Sequence[Path] = (), *, until: int | None = None
+) -> RaceResult:
     """Plays a race from its first round on, with what its methods were evaluated on.
 
     Who was thrown out stays out, and what it was evaluated on later decides nothing. So the decisions of a round hang
     on the evaluations up to it, and neither on when these were made nor on what else the store holds.
 
+    Args:
+      places: Suites, or files of baselines, that say what 1 on the scale is; (): those that the evaluations name.
+      until: Its last look; None: as far as there are evaluations.
     Raises:
       LobenchError: no case has a scale.
     """
@@ -124,13 +96,13 @@ def decided(entrants: Sequence[Entrant], rules: RaceRules) -> RaceResult:
     standings: list[Standing | None] = [None] * len(entrants)
     level, looks, leader, ending, missing = log_threshold(len(entrants), rules.alpha), 0, None, None, tuple[str, ...]()
     racing, scales = list(range(len(entrants))), None
-    while ending is None:
+    while ending is None and looks != until:
         missing = _missing([entrants[place] for place in racing], rules, looks + 1)
         if missing:
             break
         looks += 1
         if scales is None:
-            scales = _scales(entrants, rules)
+            scales = _scales(entrants, rules, places)
         subjects = [_subject(entrants[place], rules, looks) for place in racing]
         pairs = _pairs(subjects, rules.block * looks, scales)
         out, beats = losers(pairs, level)
@@ -157,7 +129,7 @@ def decided(entrants: Sequence[Entrant], rules: RaceRules) -> RaceResult:
     )
 
 
-def _ending(others: Sequence[Standing | None], looks: int, rules: RaceRules) -> Ending | None:
+def _ending(others: Sequence[Standing | None], looks: int, rules: Race) -> Ending | None:
     if not others:
         return "one left"
     if rules.margin and all(one is not None and one.gap.upper < rules.margin for one in others):
@@ -165,13 +137,13 @@ def _ending(others: Sequence[Standing | None], looks: int, rules: RaceRules) -> 
     return "all seeds" if looks == rules.rounds else None
 
 
-def _round(case: CaseInfo, rules: RaceRules, look: int) -> list[SeedBlock]:
+def _round(case: CaseInfo, rules: Race, look: int) -> list[SeedBlock]:
     """Returns the seed blocks of a case in a round; the first round is 1."""
     start = case.first_seed + (look - 1) * rules.block
     return list(seed_blocks(rules.block, case.seed_block, start))
 
 
-def _missing(entrants: Sequence[Entrant], rules: RaceRules, look: int) -> tuple[str, ...]:
+def _missing(entrants: Sequence[Entrant], rules: Race, look: int) -> tuple[str, ...]:
     """Returns what a round lacks; what a test skips is none of it."""
     found = []
     for one in entrants:
@@ -186,7 +158,7 @@ def _missing(entrants: Sequence[Entrant], rules: RaceRules, look: int) -> tuple[
     return tuple(found)
 
 
-def _subject(entrant: Entrant, rules: RaceRules, looks: int) -> StoredSubject:
+def _subject(entrant: Entrant, rules: Race, looks: int) -> StoredSubject:
     """Returns a method with what it has of the first rounds, and no more."""
     rounds = itertools.product(entrant.cases, range(1, looks + 1))
     blocks = {(case.identity, block) for case, look in rounds for block in _round(case, rules, look)}
@@ -195,13 +167,13 @@ def _subject(entrant: Entrant, rules: RaceRules, looks: int) -> StoredSubject:
     return subject_of(entrant.who, rows, {case.identity for case in entrant.cases})
 
 
-def _scales(entrants: Sequence[Entrant], rules: RaceRules) -> Scales:
+def _scales(entrants: Sequence[Entrant], rules: Race, places: Sequence[Path]) -> Scales:
     """Returns the scales of a race: where there is no tuned baseline, those of its first round, which later ones keep.
 
     Raises:
       LobenchError: no case has one.
     """
-    scales = Scales.of([_subject(one, rules, 1) for one in entrants], rules.places or None)
+    scales = Scales.of([_subject(one, rules, 1) for one in entrants], list(places) or None)
     cases = scales.cases.values()
     if not any(scales.scale(case, case.primary_metric).is_usable for case in cases):
         raise LobenchError(

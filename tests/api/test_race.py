@@ -1,4 +1,4 @@
-"""`lobench race`: what leaves when, from what the ledger holds alone, through kills and beside other evaluations."""
+"""`lobench compare --race`: what leaves when, from the ledger alone, through kills and beside other rows."""
 
 from __future__ import annotations
 
@@ -10,46 +10,18 @@ from typing import Any
 
 import pytest
 from commands import Done, lobench
-from tiny import KILLED_CHIEF, PATIENCE, make_suite
+from races import noisy_suite
+from tiny import KILLED_CHIEF, PATIENCE
 
 from lobench.analysis.store.snapshot import read_store
 
-NOISY = """
-@configurable
-class Noisy(Bowl):
-    def loss(self, params, key, data):
-        return jnp.sum((params - 0.5 * jax.random.normal(key, params.shape)) ** 2)
-"""
-SUITE = """
-import tiny_tasks
-Case.num_inner_steps = 20
-Case.eval_every = 10
-Case.num_seeds = 1
-a/Case.task = @Noisy()
-b/Case.task = @Noisy()
-b/Noisy.dim = 5
-"""
-CLIFF = """
-@configurable
-class Cliff(Noisy):
-    def init(self, key):
-        return 0.1 * super().init(key)
-    def loss(self, params, key, data):
-        return jnp.where(jnp.sum(params**2) > 0.9, jnp.nan, super().loss(params, key, data))
-"""
 METHODS = [f"sgd(); sgd.learning_rate = {rate}" for rate in (0.1, 0.09, 0.03, 0.0003)]
+STORE = Path(".lobench") / "compare" / "tiny"
 OPTIONS = ("--seeds", "12", "--workers", "1", "--executor", "inline", "--format", "json")
 
 
-def noisy_suite(folder: Path) -> Path:
-    suite = make_suite(folder, gin=SUITE)
-    with (suite / "tiny_tasks.py").open("a") as file:
-        file.write(NOISY + CLIFF)
-    return suite
-
-
 def race(folder: Path, *options: str, methods: list[str] = METHODS) -> Done:
-    return lobench("race", *methods, "--suite", "tiny", *(options or OPTIONS), cwd=folder)
+    return lobench("compare", *methods, "--race", "--suite", "tiny", *(options or OPTIONS), cwd=folder)
 
 
 def bits(store: Path) -> dict[Any, bytes | None]:
@@ -82,7 +54,7 @@ def test_who_is_worse_leaves_and_is_trained_no_more(raced: tuple[Path, dict[str,
     assert record["leader"] in METHODS[:2] and METHODS[3] not in record["left"]
     assert record["inner_steps"] == sum(one["inner_steps"] for one in record["methods"])
     assert record["inner_steps"] < record["inner_steps_without_a_race"] == 4 * 2 * 20 * 12
-    trained = [row for row in read_store(folder / ".lobench" / "race" / "tiny").rows for _ in row.key.seed_block.seeds]
+    trained = [row for row in read_store(folder / STORE).rows for _ in row.key.seed_block.seeds]
     assert sum(row.case.num_inner_steps for row in trained) == record["inner_steps"]
 
 
@@ -91,22 +63,21 @@ def test_a_race_that_is_killed_again_and_again_decides_the_same_on_the_same_bits
 ) -> None:
     noisy_suite(tmp_path)
     for commits, after in ((6, 0), (15, 1), (26, 0), (9, 1)):
-        killing = [sys.executable, "-c", KILLED_CHIEF, str(commits), str(after), "race", *METHODS]
+        killing = [sys.executable, "-c", KILLED_CHIEF, str(commits), str(after), "compare", *METHODS, "--race"]
         killed = subprocess.run(
             [*killing, "--suite", "tiny", *OPTIONS], capture_output=True, timeout=PATIENCE, check=False, cwd=tmp_path
         )
         assert killed.returncode == -9, killed.stderr
     done = race(tmp_path)
     assert json.loads(done.stdout) == raced[1], done.stderr
-    store = Path(".lobench") / "race" / "tiny"
-    assert bits(tmp_path / store) == bits(raced[0] / store)
+    assert bits(tmp_path / STORE) == bits(raced[0] / STORE)
 
 
 def test_what_else_is_stored_and_what_came_later_decides_nothing(
     tmp_path: Path, raced: tuple[Path, dict[str, Any]]
 ) -> None:
     suite = noisy_suite(tmp_path)
-    store = tmp_path / ".lobench" / "race" / "tiny"
+    store = tmp_path / STORE
     sizes = "Case.block_sizes = (2, 2, 2, 2, 2, 2)"
     more = [METHODS[3], METHODS[1], "sgd(); sgd.learning_rate = 0.15"]
     options = ("--store", store, "--gin-param", sizes, "--workers", "1")
@@ -118,7 +89,7 @@ def test_a_second_call_trains_nothing_and_more_seeds_keep_what_was_decided(
     raced: tuple[Path, dict[str, Any]],
 ) -> None:
     folder, record = raced
-    store = folder / ".lobench" / "race" / "tiny"
+    store = folder / STORE
     before = len(read_store(store).rows)
     again = race(folder)
     assert json.loads(again.stdout) == record and len(read_store(store).rows) == before
@@ -154,3 +125,8 @@ def test_what_cannot_race_says_so(raced: tuple[Path, dict[str, Any]]) -> None:
     assert "a race takes two methods or more" in race(folder, methods=METHODS[:1]).stderr
     assert "a method races once" in race(folder, methods=[METHODS[0], METHODS[0]]).stderr
     assert "seeds come in whole blocks; got 5 seeds in blocks of 2" in race(folder, "--seeds", "5").stderr
+    assert "--strict is of no race" in race(folder, "--strict").stderr
+    assert (
+        "--seeds is of --race alone"
+        in lobench("compare", *METHODS, "--suite", "tiny", "--seeds", "4", cwd=folder).stderr
+    )

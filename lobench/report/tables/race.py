@@ -1,14 +1,14 @@
-"""Output of `lobench race`: text and a JSON record."""
+"""Output of `lobench compare --race`: text and a JSON record."""
 
 from __future__ import annotations
 
 from typing import Annotated, TypedDict
 
+from lobench.analysis.comparisons.race import Ending, RaceResult
 from lobench.analysis.stats.intervals import Interval
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import interval_cell, text_table
-from lobench.tools.race.decisions import Ending, RaceResult
 
 __all__ = ["RaceRecord", "race_record", "race_text"]
 
@@ -30,7 +30,7 @@ class RacedRecord(TypedDict):
 
 
 class RaceRecord(TypedDict):
-    """`lobench race`: which methods are shown to be worse than another, at which look, and what that saved."""
+    """`lobench compare --race`: which methods are shown to be worse than another, at which look, what that saved."""
 
     leader: str
     left: Annotated[list[str], "Methods of which nothing shows that they are worse."]

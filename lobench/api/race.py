@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from lobench.analysis.comparisons.race import RaceResult, decided
 from lobench.analysis.stats.racing import least_seeds
-from lobench.api.compare import named_subjects
+from lobench.analysis.store.entrants import Entrant, entrants_of
+from lobench.api.compare import default_store_of, named_subjects
 from lobench.api.evaluate import evaluate_into
 from lobench.api.settings import texts
 from lobench.core.errors import LobenchError, UsageError
-from lobench.core.subject import Subject
+from lobench.core.experiment import Race, SessionBlocks
 from lobench.core.wording import counted
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import Ledger
 from lobench.report.live.notebook_progress import default_progress
-from lobench.tools.race.decisions import Entrant, RaceResult, RaceRules, decided
 
-__all__ = ["race"]
+__all__ = ["play", "race"]
 
 
 def race(
@@ -48,7 +48,7 @@ def race(
       block: Seeds of a round.
       margin: It ends where no method that is left can be better than the leader by more than this; 0: it does not.
       alpha: Chance that any method is thrown out for one that is not better, over the whole race.
-      store: Where evaluations go (default: .lobench/race/SUITE).
+      store: Where evaluations go (default: .lobench/compare/SUITE).
       baselines: Suites, or files of baselines, that say what 1 on the scale is (default: the suites').
       gin_params: Bound over everything else.
       progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
@@ -59,7 +59,7 @@ def race(
     """
     names, places = texts(methods), tuple(str(find_suite(suite)) for suite in texts(suites))
     _check(names, places, seeds, block)
-    folder = Path(store) if store else Path(".lobench") / "race" / Path(places[0]).resolve().stem
+    folder = Path(store) if store else default_store_of(places)
     progress = progress or default_progress()
     subjects = named_subjects(names, folder, places, progress)
     wanted = [who for _, who in subjects]
@@ -67,43 +67,62 @@ def race(
     if twice:
         raise UsageError("a method races once", got=", ".join(sorted(twice)), expected="different methods")
     given = [Path(path) for path in texts(baselines)]
-    rules = RaceRules(
-        block=block,
-        rounds=seeds // block,
-        alpha=alpha,
-        margin=margin,
-        places=tuple(given or [Path(suite) for suite in places]),
-    )
+    rules = Race(block=block, rounds=seeds // block, alpha=alpha, margin=margin)
+    labels = names if len({who.label for who in wanted}) < len(wanted) else tuple(who.label for who in wanted)
 
-    def evaluate(who: Sequence[int], rounds: int) -> None:
-        progress.log(f"{counted(rounds * block, 'seed')} a case of {counted(len(who), 'method')}")
+    def evaluate(who: Sequence[int], looks: int) -> bool:
         evaluate_into(
             folder,
             [subjects[place][0] for place in who],
             places,
-            name="race",
+            name="compare",
             progress=progress,
-            gin_params=(*gin_params, f"Case.block_sizes = ({', '.join([str(block)] * rounds)},)"),
+            gin_params=(*gin_params, *SessionBlocks(first_seed=None, widths=(block,) * looks).bindings),
             **options,
         )
+        return True
 
+    def entrants() -> Sequence[Entrant]:
+        with Ledger.open(folder, read_only=True) as ledger:
+            return entrants_of(ledger, zip(wanted, labels, strict=True))
+
+    return play(evaluate, entrants, rules, given or [Path(suite) for suite in places], progress.log, count=len(names))
+
+
+def play(
+    evaluate: Callable[[Sequence[int], int], bool],
+    entrants: Callable[[], Sequence[Entrant]],
+    rules: Race,
+    places: Sequence[Path],
+    log: Callable[[str], None],
+    *,
+    count: int,
+) -> RaceResult:
+    """Has a race's rounds evaluated, one after another from its first one, until it ends.
+
+    Args:
+      evaluate: Has methods, by their places, evaluated on all rounds up to one; returns whether the race goes on.
+      entrants: Returns the methods with what is there of them.
+      count: How many methods there are.
+    Raises:
+      LobenchError: an evaluation gave no result; no case has a scale.
+    """
     # Before so many seeds nothing can be decided: their rounds are one.
-    first = min(math.ceil(least_seeds(len(names), alpha) / block), rules.rounds)
-    evaluate(range(len(names)), first)
-    labels = names if len({who.label for who in wanted}) < len(wanted) else tuple(who.label for who in wanted)
-    found = decided(_entrants(folder, wanted, labels), rules)
-    while found.ending is None:
-        wanted_round = max(found.looks + 1, first)
-        evaluate(found.racing, wanted_round)
-        found = decided(_entrants(folder, wanted, labels), rules)
-        if found.ending is None and found.looks < wanted_round:
+    look = min(math.ceil(least_seeds(count, rules.alpha) / rules.block), rules.rounds)
+    racing: Sequence[int] = range(count)
+    while True:
+        log(f"{counted(look * rules.block, 'seed')} a case of {counted(len(racing), 'method')}")
+        goes_on = evaluate(racing, look)
+        found = decided(entrants(), rules, places, until=look)
+        if found.ending is not None or not goes_on:
+            return found
+        if found.looks < look:
             raise LobenchError(
                 "a round is not whole, and nothing can be decided by a part of it",
-                where=str(folder),
                 got=_few(found.missing),
                 next_step="see the lines above; the same command tries again",
             )
-    return found
+        racing, look = found.racing, look + 1
 
 
 def _check(names: Sequence[str], places: Sequence[str], seeds: int, block: int) -> None:
@@ -118,17 +137,3 @@ def _check(names: Sequence[str], places: Sequence[str], seeds: int, block: int) 
 def _few(lines: Sequence[str], most: int = 3) -> str:
     more = f"; and {len(lines) - most} more" if len(lines) > most else ""
     return "; ".join(lines[:most]) + more
-
-
-def _entrants(store: Path, wanted: Sequence[Subject], labels: Sequence[str]) -> list[Entrant]:
-    """Returns the methods with what their store holds of them on today's cases."""
-    found = []
-    with Ledger.open(store, read_only=True) as ledger:
-        rows = list(ledger.evaluations())
-        for who, label in zip(wanted, labels, strict=True):
-            known = ledger.described(who.variant.key)
-            cases = {case.key: case for case in (known.cases if known is not None else ())}
-            own = [row for row in rows if row.key.checkpoint_sha256 == who.sha256 and row.case.key in cases]
-            own = [replace(row, subjects=(who,)) for row in own]
-            found.append(Entrant(who=who, label=label, rows=tuple(own), cases=tuple(cases.values())))
-    return found

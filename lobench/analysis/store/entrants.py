@@ -1,0 +1,59 @@
+"""Entrants of a race: methods with all that a ledger holds of them on today's cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from lobench.core.case import CaseInfo
+from lobench.core.experiment import Race
+from lobench.core.subject import Subject
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+
+__all__ = ["Entrant", "StoredRace", "entrants_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entrant:
+    """A method of a race.
+
+    Attributes:
+      rows: All its evaluations on `cases`.
+      cases: As its store knows them today, with the first seed of the race.
+    """
+
+    who: Subject
+    label: str
+    rows: tuple[EvaluationRow, ...]
+    cases: tuple[CaseInfo, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRace:
+    """A race of an experiment's methods, in the order of its file."""
+
+    rules: Race
+    entrants: tuple[Entrant, ...]
+
+
+def entrants_of(
+    ledger: Ledger, wanted: Iterable[tuple[Subject, str]], first_seed: int | None = None
+) -> tuple[Entrant, ...]:
+    """Returns methods and their labels as entrants.
+
+    Args:
+      first_seed: Of the race; None: each case's own.
+    """
+    rows: Sequence[EvaluationRow] = list(ledger.evaluations())
+    found = []
+    for who, label in wanted:
+        known = ledger.described(who.variant.key)
+        cases = known.cases if known is not None else ()
+        keys = {case.key for case in cases}
+        own = [row for row in rows if row.key.checkpoint_sha256 == who.sha256 and row.case.key in keys]
+        if first_seed is not None:
+            cases = tuple(replace(case, first_seed=first_seed) for case in cases)
+        found.append(
+            Entrant(who=who, label=label, rows=tuple(replace(row, subjects=(who,)) for row in own), cases=cases)
+        )
+    return tuple(found)

@@ -1,0 +1,297 @@
+"""Cells of a case: what is bound of it, varied along axes, as gin files that stand alone."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lobench.core.case import CaseSpec
+from lobench.core.errors import ConfigError, UsageError
+from lobench.engine.config.binding import complete_selector
+from lobench.engine.config.bound import bind_case
+from lobench.engine.config.gin_state import CONFIGURABLES, might_have_parameter
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.syntax import (
+    Binding,
+    Import,
+    Reference,
+    binding_text,
+    gin_text,
+    only_bindings,
+    parse_file,
+    parse_text,
+)
+from lobench.engine.whole_file import write_whole
+from lobench.evaluation.runner import claim_for
+from lobench.tools.falsify.search import Cell, GridAxis
+
+__all__ = ["CellAxis", "Cells", "read_cells"]
+
+_ABSENT = object()  # of an axis: what it varies is not there
+_DOWN, _UP = 16, 4  # how far an axis goes that nobody has given, in powers of two
+_NO_AXES = ("Case.num_inner_steps",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellAxis:
+    """An axis of cells.
+
+    Attributes:
+      values: In order; `_ABSENT` where the binding, or the wrapper, is left out.
+      wraps: Whether the configurable is a wrapper, which is put around the case's task.
+      unwraps: What the task is where a wrapper that the case has is taken off; the axis varies no parameter then.
+      is_searched: As `GridAxis.is_searched`.
+    """
+
+    selector: str
+    parameter: str
+    values: tuple[Any, ...]
+    home: int
+    simplest: int
+    wraps: bool = False
+    unwraps: Reference | None = None
+    is_searched: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.selector}.{self.parameter}" if self.parameter else self.selector
+
+    def text(self, place: int) -> str:
+        value = self.values[place]
+        if value is _ABSENT:
+            return "none" if self.wraps or self.unwraps else "default"
+        return "there" if self.unwraps else gin_text(value)
+
+    def ratio(self, place: int) -> float | None:
+        """Returns how many times the case's own a number is, of a tuple in the mean; None of what is none."""
+        ours, theirs = (self.values[one] for one in (place, self.home))
+        a, b = _size(ours), _size(theirs)
+        if a is None or b is None or not (a > 0 < b) or _length(ours) != _length(theirs):
+            return None
+        return float((a / b) ** (1 / _length(ours)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cells:
+    """The cells of a case.
+
+    Attributes:
+      bindings: All that the case reaches.
+      modules: Imports, and the files of those that lie beside the case.
+    """
+
+    scope: str
+    bindings: tuple[Binding, ...]
+    imports: tuple[str, ...]
+    modules: tuple[Path, ...]
+    axes: tuple[CellAxis, ...]
+
+    def grid(self) -> list[GridAxis]:
+        return [
+            GridAxis(
+                name=one.name,
+                size=len(one.values),
+                home=one.home,
+                simplest=one.simplest,
+                is_searched=one.is_searched,
+            )
+            for one in self.axes
+        ]
+
+    def text(self, cell: Cell) -> str:
+        """Returns a cell as a gin file, which is the same for the same cell."""
+        bindings = list(self.bindings)
+        task = next(one for one in bindings if self._is(one, "Case", "task"))
+        inner, wrappers = task.value, dict[str, None]()
+        for axis, place in zip(self.axes, cell, strict=True):
+            value = axis.values[place]
+            if axis.unwraps is not None and value is _ABSENT:
+                inner = axis.unwraps
+        for axis, place in zip(self.axes, cell, strict=True):
+            value = axis.values[place]
+            if axis.unwraps is not None or place == axis.home:
+                continue
+            bindings = [one for one in bindings if not self._is(one, axis.selector, axis.parameter)]
+            if value is not _ABSENT:
+                where = "--axes"
+                new = Binding(
+                    scope=self.scope, selector=axis.selector, parameter=axis.parameter, value=value, where=where
+                )
+                bindings.append(new)
+                wrappers |= {axis.selector: None} if axis.wraps else {}
+        for wrapper in wrappers:
+            bindings.append(replace(task, selector=wrapper, value=inner))
+            inner = Reference(scoped_selector=wrapper, evaluate=True)
+        bindings[bindings.index(task)] = replace(task, value=inner)
+        lines = [*(f"import {module}" for module in self.imports), "", *map(binding_text, bindings)]
+        return "\n".join(lines).strip() + "\n"
+
+    def write(self, cell: Cell, folder: Path) -> Path:
+        """Writes a cell's file, and the modules that it needs, into a folder; returns the file."""
+        text = self.text(cell)
+        path = folder / f"cell_{hashlib.sha256(text.encode()).hexdigest()[:12]}.gin"
+        if not path.is_file():
+            self.copy_modules(folder)
+            write_whole(path, text)
+        return path
+
+    def copy_modules(self, folder: Path) -> None:
+        """Copies the modules that lie beside the case."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for module in self.modules:
+            shutil.copyfile(module, folder / module.name)
+
+    def _is(self, one: Binding, selector: str, parameter: str) -> bool:
+        return one.scope == self.scope and one.parameter == parameter and _is_called(one, selector)
+
+
+def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
+    """Returns the cells of a case along the axes that are given, or along its steps and all its whole numbers.
+
+    Args:
+      axes: `DigitsMLP.hidden_sizes = [(8,), (32,)]`. Of a wrapper that the case lacks it goes from "none".
+    Raises:
+      ConfigError: the case does not bind; an axis names nothing, or holds no list.
+    """
+    claim_for(spec, layers)  # before the suite's modules are imported: they may make arrays
+    bound = bind_case(spec, layers, build=False)
+    if bound.optimizer_bindings:
+        raise UsageError("the case insists on an optimizer", where=f"{spec.path}: case {spec.name!r}")
+    lines = re.sub(r"(^|/|@)lobench\.", r"\1", bound.bindings, flags=re.MULTILINE)
+    lines = re.sub(r"^(.+)/gin\.macro\.value = ", r"\1 = ", lines, flags=re.MULTILINE)
+    bindings = tuple(only_bindings(parse_text(lines, spec.path)))
+    own = [one for one in bindings if one.scope == spec.scope]
+    imports = [one.module for one in parse_file(Path(spec.path)) if isinstance(one, Import)]
+    folder = Path(spec.path).parent
+    is_own = any((folder / f"{module.split('.')[0]}.py").is_file() for module in imports)
+    modules = [path for path in sorted(folder.glob("*.py")) if not path.name.startswith("test_")] if is_own else []
+    given = [_given(text, own) for text in axes] or _usual(own)
+    names = [axis.name for axis in given]
+    if len(set(names)) < len(names):
+        raise UsageError("an axis is given once", got=", ".join(names))
+    return Cells(
+        scope=spec.scope,
+        bindings=bindings,
+        imports=tuple(dict.fromkeys(imports)),
+        modules=tuple(modules),
+        axes=(*_wrappers(own), *given, *_defaults(own, names)),
+    )
+
+
+def _is_called(one: Binding, selector: str) -> bool:
+    return one.selector == selector or one.selector.endswith(f".{selector}") or one.name == selector
+
+
+def _given(text: str, own: Sequence[Binding]) -> CellAxis:
+    where = f"--axes {text!r}"
+    found = only_bindings(parse_text(text, where))
+    if len(found) != 1 or not found[0].parameter or not isinstance(found[0].value, list) or not found[0].value:
+        raise UsageError(
+            "--axes", got=repr(text), expected="a binding of a list, such as DigitsMLP.hidden_sizes = [(8,), (32,)]"
+        )
+    selector, parameter, values = found[0].selector, found[0].parameter, found[0].value
+    name = complete_selector(selector, where)
+    wrapper = CONFIGURABLES[name].wrapper
+    if not might_have_parameter(wrapper, parameter):
+        raise ConfigError(f"{selector} has no parameter {parameter!r}", where=where)
+    bound = next((one for one in own if _is_called(one, selector) and one.parameter == parameter), None)
+    if bound is not None:
+        values = values if bound.value in values else [bound.value, *values]
+        values = (
+            sorted(values, key=lambda one: _size(one) or 0.0)
+            if all(_size(one) is not None for one in values)
+            else values
+        )
+        home = values.index(bound.value)
+        simplest = 0 if all(isinstance(one, int | tuple) for one in values) else home
+        return CellAxis(selector=selector, parameter=parameter, values=tuple(values), home=home, simplest=simplest)
+    is_there = any(
+        _is_called(one, selector) or (isinstance(one.value, Reference) and one.value.name == selector.split(".")[-1])
+        for one in own
+    )
+    wraps = not is_there and might_have_parameter(wrapper, "task")
+    if not (is_there or wraps):
+        raise UsageError(
+            "the case has nothing of it, and it is no wrapper", where=where, got=selector, next_step="leave it out"
+        )
+    return CellAxis(selector=selector, parameter=parameter, values=(_ABSENT, *values), home=0, simplest=0, wraps=wraps)
+
+
+def _usual(own: Sequence[Binding]) -> list[CellAxis]:
+    """Returns the steps and all the whole numbers of a task, from a sixteenth to four times."""
+    found = []
+    for one in own:
+        name = f"{one.name}.{one.parameter}"
+        if _size(one.value) is None or not _is_whole(one.value) or (one.name == "Case" and name not in _NO_AXES):
+            continue
+        factors = [2.0**power for power in range(-_DOWN.bit_length() + 1, _UP.bit_length())]
+        values = list(dict.fromkeys(_times(one.value, factor) for factor in factors))
+        home = values.index(one.value)
+        found.append(
+            CellAxis(selector=one.selector, parameter=one.parameter, values=tuple(values), home=home, simplest=0)
+        )
+    if not found:
+        raise UsageError("the case has no whole numbers to vary", expected="--axes")
+    return found
+
+
+def _wrappers(own: Sequence[Binding]) -> list[CellAxis]:
+    """Returns an axis for the wrapper around the task, which can be taken off."""
+    task = next(one.value for one in own if one.name == "Case" and one.parameter == "task")
+    inner = next((one.value for one in own if one.parameter == "task" and one.name == task.name != "Case"), None)
+    if not isinstance(inner, Reference):
+        return []
+    return [CellAxis(selector=task.selector, parameter="", values=(_ABSENT, task), home=1, simplest=0, unwraps=inner)]
+
+
+def _defaults(own: Sequence[Binding], names: Sequence[str]) -> list[CellAxis]:
+    """Returns an axis for each choice of the task, a text or a boolean, that has a default: simpler is without it."""
+    found = []
+    for one in own:
+        axis = CellAxis(
+            selector=one.selector,
+            parameter=one.parameter,
+            values=(_ABSENT, one.value),
+            home=1,
+            simplest=0,
+            is_searched=False,
+        )
+        if one.name == "Case" or axis.name in names or not isinstance(one.value, str | bool):
+            continue
+        made = CONFIGURABLES[complete_selector(one.selector, one.where)].wrapped
+        parameter = inspect.signature(made).parameters.get(one.parameter)
+        if parameter is not None and parameter.default not in (inspect.Parameter.empty, one.value):
+            found.append(axis)
+    return found
+
+
+def _is_whole(value: Any) -> bool:
+    parts = value if isinstance(value, tuple) else (value,)
+    return bool(parts) and all(type(part) is int and part > 0 for part in parts)
+
+
+def _times(value: Any, factor: float) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_times(part, factor) for part in value)
+    return max(1, round(value * factor))
+
+
+def _size(value: Any) -> float | None:
+    """Returns a number to order by, of a tuple of numbers their product; None of what is none."""
+    parts = value if isinstance(value, tuple) else (value,)
+    found = 1.0
+    for part in parts:
+        if isinstance(part, bool) or not isinstance(part, int | float):
+            return None
+        found *= part
+    return found
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, tuple) else 1

@@ -1,0 +1,343 @@
+"""`falsify`: cells of a case are written, tuned on, evaluated and tested, by what lobench has for each of these."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, baseline_path
+from lobench.analysis.scores.baseline_grids import BaselineGrid, named_grid
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.scores.score_scale import SCORE_VERSION, ScoreScale
+from lobench.analysis.stats.location import locate
+from lobench.analysis.stats.paired_samples import Samples
+from lobench.analysis.store.snapshot import read_store
+from lobench.analysis.store.subjects import StoredSubject, subjects_of
+from lobench.api.compare import named_subjects
+from lobench.api.evaluate import evaluate_into
+from lobench.api.settings import texts
+from lobench.core.case import SeedBlock
+from lobench.core.errors import LobenchError, UsageError
+from lobench.core.program import PROGRAM_VERSION
+from lobench.core.subject import Given, Subject
+from lobench.core.wording import counted
+from lobench.engine.checkpoints.given import layers_at
+from lobench.engine.chief.interfaces import WatchProgress
+from lobench.engine.config.bound import bind_case
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.shipped import find_suite
+from lobench.engine.config.suite import spec_called, specs_in
+from lobench.evaluation.tuning import point_text, tune
+from lobench.plugins import load_plugins
+from lobench.report.live.notebook_progress import default_progress
+from lobench.tools.falsify.cells import Cells, read_cells
+from lobench.tools.falsify.replay import MeasuredLoss
+from lobench.tools.falsify.search import Cell, FoundCell, SearchRules, Test, falsified
+
+__all__ = ["Falsified", "falsify"]
+
+_RATES = tuple({"learning_rate": float(f"1e-{power}")} for power in (4, 3, 2, 1, 0))
+_COARSE = BaselineGrid(name="coarse", points=_RATES, studies=(0,) * len(_RATES))
+_LOOK = 3  # seeds of a suspicion, and of tuning
+_FIRST_SEED, _SEEDS_OF_A_TEST = 10_000, 1000  # of test n those from 10,000 + 1,000 n on
+_MOST_SEEDS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Falsified:
+    """What was found.
+
+    Attributes:
+      against: The optimizer with the setting that it was tuned to on the smallest cell; its name where there is none.
+      home_size, size: Inner parameters and steps of the case and of the smallest cell.
+      is_trained_on: Whether the case's suite says that the checkpoint was meta-trained on it.
+      is_at_edge: Whether a setting that `against` was tuned to lies at the edge of its grid.
+      seeds: Of a test.
+      block: Those of the test of the smallest cell.
+      measured: What was measured there.
+    """
+
+    theta: str
+    case: str
+    against: str
+    cells: Cells
+    found: FoundCell
+    rules: SearchRules
+    home_size: tuple[int, int]
+    size: tuple[int, int] | None
+    is_trained_on: bool
+    is_at_edge: bool
+    seeds: int
+    block: SeedBlock | None
+    measured: MeasuredLoss | None
+
+
+def falsify(
+    checkpoint: str | Path,
+    *,
+    suite: str | Path,
+    case: str | None = None,
+    against: str = "adam",
+    axes: Sequence[str] = (),
+    grid: str = "velo",
+    margin: float = 0.1,
+    alpha: float = 0.05,
+    seeds: int = 12,
+    most_cells: int = 60,
+    most_tests: int = 40,
+    wave: int = 4,
+    store: str | Path | None = None,
+    gin_params: Sequence[str] = (),
+    progress: WatchProgress | None = None,
+    **options: Any,
+) -> Falsified:
+    """Looks for a cell around a case on which a checkpoint loses to a tuned optimizer, and for the simplest such cell.
+
+    What the store holds is not repeated: the same call goes on from there, with the same decisions.
+
+    Args:
+      checkpoint: With bindings after semicolons: `theta.npz; Case.learned_optimizer = @Celo()`.
+      suite: Folder, or gin file, of the case.
+      case: Its name; may be left out where there is one only.
+      against: Name of an optimizer with a learning rate.
+      axes: Bindings of lists, `DigitsMLP.hidden_sizes = [(8,), (32,)]`, also of wrappers that the case lacks; none:
+        the case's steps and whole numbers, from a sixteenth to four times.
+      grid: What it is tuned over in a cell that is tested; where a cell is looked at only, five rates.
+      margin: It loses where its score is lower by more than this; 1 is the tuned optimizer in that cell.
+      alpha: Chance that any cell is confirmed that does not lose by more than the margin.
+      seeds: Of a test.
+      most_cells, most_tests: That are looked at, and tested.
+      wave: Cells that are looked at together.
+      store: Where evaluations go (default: .lobench/falsify/SUITE).
+      gin_params: Bound over everything else.
+      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
+      options: Of `WatchSettings`: workers, executor, gin_files.
+    Raises:
+      LobenchError: usage; the case does not bind; no evaluation can start.
+      KeyboardInterrupt: Ctrl-C; the same call goes on from there.
+    """
+    if not 4 <= seeds <= _MOST_SEEDS:
+        raise UsageError("--seeds", got=str(seeds), expected=f"4 to {_MOST_SEEDS}")
+    path = find_suite(str(suite))
+    folder = Path(store) if store else Path(".lobench") / "falsify" / path.resolve().stem
+    progress, spec, layers = progress or default_progress(), spec_called(case, path), layers_at("", load_plugins())
+    given, who = named_subjects([str(checkpoint)], folder, (str(path),), progress)[0]
+    rules = SearchRules(margin=margin, alpha=alpha, most_cells=most_cells, most_tests=most_tests, wave=wave)
+    oracle = _Oracle(
+        folder=folder,
+        cells=read_cells(spec, layers, texts(axes)),
+        theta=(given, who),
+        against=against,
+        grid=named_grid(grid),
+        layers=replace(layers, gin_params=tuple(gin_params)),
+        seeds=seeds,
+        rules=rules,
+        progress=progress,
+        gin_params=tuple(gin_params),
+        options=options,
+    )
+    found = falsified(oracle.cells.grid(), oracle, rules)
+    smallest = found.smallest
+    home = tuple(axis.home for axis in oracle.cells.axes)
+    own = tuple(part.strip() for part in str(checkpoint).split(";")[1:])
+    role = bind_case(spec, replace(layers, gin_params=(*own, *gin_params)), build=False).info.role
+    return Falsified(
+        theta=who.label,
+        case=f"{spec.suite}/{spec.name}",
+        against=oracle.tuned_text(smallest.cell) if smallest is not None else against,
+        cells=oracle.cells,
+        found=found,
+        rules=rules,
+        home_size=oracle.size(home),
+        size=oracle.size(smallest.cell) if smallest is not None else None,
+        is_trained_on=role == "meta_train",
+        is_at_edge=smallest is not None and oracle.is_at_edge(smallest.cell),
+        seeds=seeds,
+        block=oracle.block(smallest) if smallest is not None else None,
+        measured=oracle.measured(smallest) if smallest is not None else None,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Oracle:
+    """Answers of a store, which has what it lacks made.
+
+    Attributes:
+      theta: As it is given, and as the store calls it.
+    """
+
+    folder: Path
+    cells: Cells
+    theta: tuple[Given, Subject]
+    against: str
+    grid: BaselineGrid
+    layers: Layers
+    seeds: int
+    rules: SearchRules
+    progress: WatchProgress
+    gin_params: tuple[str, ...]
+    options: dict[str, Any]
+    _sizes: dict[Cell, tuple[int, int]] = field(default_factory=dict)
+
+    def gaps(self, cells: Sequence[Cell]) -> list[float]:
+        self.progress.log(f"looking at {counted(len(cells), 'cell')}: {'; '.join(map(self._name, cells))}")
+        block = SeedBlock(start=0, size=_LOOK)
+        tuned = [cell for cell in cells if self._tuned(cell, _COARSE) is not None]
+        files = [self.file(cell) for cell in tuned]
+        if files:
+            self._evaluate([self.theta[0]], files, block)
+        return [self._gap(cell, block) if cell in tuned else math.nan for cell in cells]
+
+    def test(self, cell: Cell, number: int, factor: int) -> tuple[float, float]:
+        block = self._block(number, factor)
+        self.progress.log(f"test {number + 1} on {counted(block.size, 'seed')}: {self._name(cell)}")
+        if self._tuned(cell, self.grid) is None:
+            return math.nan, 1.0
+        other = self._other(cell)
+        self._evaluate([self.theta[0], other[0]], [self.file(cell)], block)
+        sides, _ = self._scores(cell, [self.theta[1], other[1]], block, self._baseline_file(self.grid))
+        if any(len(side) < block.size or not all(map(math.isfinite, side.values())) for side in sides):
+            self.progress.log(f"  no scores: {self._trouble(cell)}")
+            return math.nan, 1.0
+        location = locate(Samples.of_differences([sides[1][seed] - sides[0][seed] for seed in block.seeds]))
+        gap, p_value = location.estimate.mean, location.above(self.rules.margin)
+        said = "loses" if p_value <= self.rules.level else "is not shown to lose"
+        self.progress.log(f"  {said}: {gap:.3f} behind, p = {p_value:.2g}, of {self.rules.level:.2g}")
+        return gap, p_value
+
+    def file(self, cell: Cell) -> Path:
+        return self.cells.write(cell, self._suite)
+
+    def tuned_text(self, cell: Cell) -> str:
+        """Returns the optimizer with the setting that its own grid gives on a cell."""
+        tuned = self._tuned(cell, self.grid)
+        assert tuned is not None
+        return point_text(self.against, tuned.grid[tuned.best[0]].values)
+
+    def is_at_edge(self, cell: Cell) -> bool:
+        """Says whether a setting of it is the least or the largest that was tried."""
+        tuned = self._tuned(cell, self.grid)
+        assert tuned is not None
+        best = tuned.grid[tuned.best[0]].values
+        for name, value in best.items():
+            tried = [point.values[name] for point in tuned.grid]
+            if min(tried) < max(tried) and value in (min(tried), max(tried)):
+                return True
+        return False
+
+    def size(self, cell: Cell) -> tuple[int, int]:
+        """Returns the inner parameters and steps of a cell that was looked at."""
+        return self._sizes.get(cell, (0, 0))
+
+    def block(self, test: Test) -> SeedBlock:
+        return self._block(test.number, test.factor)
+
+    def measured(self, test: Test) -> MeasuredLoss:
+        """Returns what the store holds of a test that confirmed a cell."""
+        who = [self.theta[1], self._other(test.cell)[1]]
+        sides, scaled = self._scores(test.cell, who, self.block(test), self._baseline_file(self.grid))
+        assert scaled is not None
+        return MeasuredLoss(
+            against=self.tuned_text(test.cell),
+            metric=scaled[0],
+            margin=self.rules.margin,
+            behind=test.gap,
+            scale=scaled[1],
+            scores=sides[1],
+            score_version=SCORE_VERSION,
+        )
+
+    def _other(self, cell: Cell) -> tuple[Given, Subject]:
+        """Returns the tuned optimizer of a cell."""
+        return named_subjects([self.tuned_text(cell)], self.folder, (str(self.file(cell)),), self.progress)[0]
+
+    def _baseline_file(self, grid: BaselineGrid) -> Path:
+        return baseline_path(self._suite, self.against, grid.name)
+
+    @property
+    def _suite(self) -> Path:
+        return self.folder / "cells"
+
+    def _block(self, number: int, factor: int) -> SeedBlock:
+        return SeedBlock(start=_FIRST_SEED + _SEEDS_OF_A_TEST * number, size=self.seeds * factor)
+
+    def _name(self, cell: Cell) -> str:
+        axes = zip(self.cells.axes, cell, strict=True)
+        return ", ".join(f"{axis.name} {axis.text(place)}" for axis, place in axes)
+
+    def _tuned(self, cell: Cell, grid: BaselineGrid) -> BaselineCase | None:
+        """Tunes on a cell, or takes what is stored; None where that cannot be done."""
+        file = self.file(cell)  # whose folder is where the baselines are
+        path = self._baseline_file(grid)
+        made = Baseline(optimizer=self.against, protocol=grid.name, refresh="lobench falsify", cases={})
+        if path.is_file() and (before := Baseline.load(path)).program_version == PROGRAM_VERSION:
+            made = before
+        key = f"{file.name}:{self.cells.scope}"
+        if key in made.cases and made.cases[key].is_current:
+            return made.cases[key]
+        try:
+            (spec,) = specs_in(file)
+            tuned = tune(spec, self.layers, self.against, grid, num_seeds=_LOOK, horizon_factor=1)
+        except LobenchError as error:
+            self.progress.log(f"left out: {self._name(cell)}: {error}")
+            return None
+        replace(made, cases={**made.cases, key: tuned}).save(path)
+        return tuned
+
+    def _evaluate(self, subjects: Sequence[Given], files: Sequence[Path], block: SeedBlock) -> None:
+        own = [f"Case.first_seed = {block.start}", f"Case.block_sizes = ({block.size},)"]
+        evaluate_into(
+            self.folder,
+            subjects,
+            tuple(map(str, files)),
+            name="falsify",
+            progress=WatchProgress(),  # of a score on some cells of many there is nothing to say
+            gin_params=(*self.gin_params, *own),
+            **self.options,
+        )
+
+    def _gap(self, cell: Cell, block: SeedBlock) -> float:
+        """Returns the suspicion; NaN where the scale is too thin for one."""
+        (found,), scaled = self._scores(cell, [self.theta[1]], block, self._baseline_file(_COARSE))
+        if len(found) < block.size:
+            self.progress.log(f"no result: {self._name(cell)}: {self._trouble(cell)}")
+        if scaled is None or scaled[1].is_thin or len(found) < block.size:
+            return math.nan
+        return 1.0 - math.fsum(found.values()) / len(found)
+
+    def _trouble(self, cell: Cell) -> str:
+        """Returns what is said of a cell's evaluations that gave no result."""
+        rows = [row for row in read_store(self.folder).rows if row.case.file == self.file(cell).stem]
+        return "; ".join(dict.fromkeys(f"{row.outcome}: {row.message}" for row in rows if not row.has_curves))
+
+    def _scores(
+        self, cell: Cell, who: Sequence[Subject], block: SeedBlock, place: Path
+    ) -> tuple[list[dict[int, float]], tuple[str, ScoreScale] | None]:
+        """Returns the scores of subjects on a cell and a seed block, and metric and scale.
+
+        Of one that gave no result there are none.
+        """
+        rows = [
+            row
+            for row in read_store(self.folder).rows
+            if row.case.file == self.file(cell).stem and row.key.seed_block == block and row.has_curves
+        ]
+        own: list[StoredSubject | None] = []
+        for one in who:
+            mine = [row for row in rows if any(each.variant.key == one.variant.key for each in row.sightings)]
+            mine = [replace(row, subjects=(one,)) for row in mine if row.key.checkpoint_sha256 == one.sha256]
+            own.append(next(iter(subjects_of(mine)), None))
+            for row in mine:
+                if row.curves is not None:
+                    self._sizes[cell] = (row.curves.num_params, row.case.num_inner_steps)
+        scales, scaled, found = Scales.of([one for one in own if one is not None], [place]), None, []
+        for subject in own:
+            cells = list(subject.cells.values()) if subject is not None else []
+            found.append(scales.scores(cells[0], None) if cells else {})
+            if cells:
+                metric = cells[0].case.primary_metric
+                scaled = (metric, scales.scale(cells[0].case, metric))
+        return found, scaled

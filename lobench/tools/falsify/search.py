@@ -1,0 +1,274 @@
+"""The search for a cell of a grid where one side loses, and for the simplest such cell: pure, whatever a cell is.
+
+A cell is looked at twice. A gap on a few seeds is a suspicion and no more; a test on seeds that nothing has looked at
+before decides. Each test has seeds of its own, so that which cell it is of may hang on all tests before it, and a level
+of alpha by the number of tests that are allowed: the chance that any cell is confirmed that does not lose is alpha.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+import numpy as np
+
+__all__ = ["Cell", "FoundCell", "GridAxis", "Oracle", "SearchRules", "Test", "falsified"]
+
+Cell: TypeAlias = tuple[int, ...]  # the place on each axis
+Ending: TypeAlias = Literal["smallest", "budget", "nothing"]
+
+_AGAIN = 3  # times the seeds of a test whose mean is beyond the margin and which is not significant
+_TESTS_OF_A_WAVE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridAxis:
+    """What varies.
+
+    Attributes:
+      size: Number of its values, which are in an order.
+      home: The place of what the case has.
+      simplest: Towards which place a case becomes simpler.
+      is_searched: Whether it varies in the search for a first cell; otherwise only where that is made simpler.
+    """
+
+    name: str
+    size: int
+    home: int
+    simplest: int
+    is_searched: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Test:
+    """A test of a cell on fresh seeds.
+
+    Attributes:
+      number: From 0, of all tests.
+      factor: How many times the usual number of seeds it has.
+      gap: By how much the cell is lost, in the mean.
+      p_value: Of "it is lost by the margin at most".
+    """
+
+    __test__ = False  # pytest collects what is called so
+
+    cell: Cell
+    number: int
+    factor: int
+    gap: float
+    p_value: float
+    is_confirmed: bool
+
+
+class Oracle(Protocol):
+    """What is known of cells; both are the same whenever they are asked for the same."""
+
+    def gaps(self, cells: Sequence[Cell]) -> Sequence[float]:
+        """Returns by how much each cell is lost, on the few seeds of a suspicion; NaN where nobody can say."""
+
+    def test(self, cell: Cell, number: int, factor: int) -> tuple[float, float]:
+        """Returns the mean gap on `factor` times the usual seeds, those of this test alone, and its p-value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRules:
+    """How far a search goes.
+
+    Attributes:
+      alpha: Chance that any cell is confirmed that is not lost by more than the margin.
+      most_cells: That are looked at.
+      most_tests: That may be made; each has alpha by this number as its level.
+      wave: Cells that are looked at together.
+    """
+
+    margin: float
+    alpha: float = 0.05
+    most_cells: int = 60
+    most_tests: int = 40
+    wave: int = 4
+
+    @property
+    def level(self) -> float:
+        return self.alpha / self.most_tests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundCell:
+    """What a search found.
+
+    Attributes:
+      first: The test of the cell that was found first; None: no cell is lost.
+      smallest: That of the simplest one.
+      ending: `smallest`: one step simpler on any axis is not confirmed; `budget`: the cells or tests were used up.
+      gaps: Of each cell that was looked at the suspicion.
+      tests: All, in their order.
+    """
+
+    first: Test | None
+    smallest: Test | None
+    ending: Ending
+    gaps: dict[Cell, float]
+    tests: tuple[Test, ...]
+
+
+class _OverBudgetError(Exception):
+    """No further cell, or test, is allowed."""
+
+
+def falsified(axes: Sequence[GridAxis], oracle: Oracle, rules: SearchRules) -> FoundCell:
+    """Looks for a cell that is lost, and for the simplest one that is.
+
+    The same axes, rules and answers give the same search.
+    """
+    search = _Search(axes=axes, oracle=oracle, rules=rules)
+    first = smallest = None
+    ending: Ending = "nothing"
+    try:
+        first = smallest = search.first()
+        if first is not None:
+            for smallest in search.simpler(first):  # noqa: B007
+                pass
+            ending = "smallest"
+    except _OverBudgetError:
+        ending = "budget"
+        lost = [test for test in search.tests if test.is_confirmed]
+        first, smallest = (lost[0], lost[-1]) if lost else (None, None)
+    return FoundCell(first=first, smallest=smallest, ending=ending, gaps=search.seen, tests=tuple(search.tests))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Search:
+    axes: Sequence[GridAxis]
+    oracle: Oracle
+    rules: SearchRules
+    seen: dict[Cell, float] = field(default_factory=dict)
+    tests: list[Test] = field(default_factory=list)
+
+    def first(self) -> Test | None:
+        """Returns the test of the first cell that is confirmed, looking first at the case itself."""
+        for wave in self._waves():
+            self._look(wave)
+            known = {test.cell for test in self.tests}
+            suspects = [cell for cell in self.seen if cell not in known and self._is_suspect(cell)]
+            for cell in sorted(suspects, key=lambda one: -self.seen[one])[:_TESTS_OF_A_WAVE]:
+                if (found := self._confirmed(cell)) is not None:
+                    return found
+        return None
+
+    def simpler(self, found: Test) -> Iterator[Test]:
+        """Yields simpler and simpler cells that are confirmed: of the last one no simpler neighbour is."""
+        simplest = tuple(axis.simplest for axis in self.axes)
+        if (whole := self._lost(simplest)) is not None:
+            yield whole
+            return
+        yield found
+        is_first, before = True, None
+        while found.cell != before:
+            before = found.cell
+            for place, axis in enumerate(self.axes):
+                near, far = found.cell[place], axis.simplest
+                way = 1 if far > near else -1
+                if near == far:
+                    continue
+                if not is_first:  # nearly always the neighbour says that nothing has changed
+                    if (one := self._lost(_moved(found.cell, place, near + way))) is None:
+                        continue
+                    yield (found := one)
+                    near += way
+                if near != far and (one := self._lost(_moved(found.cell, place, far))) is not None:
+                    yield (found := one)
+                    continue
+                while abs(far - near) > 1:
+                    middle = near + (far - near) // 2 if far > near else near - (near - far) // 2
+                    if (one := self._lost(_moved(found.cell, place, middle))) is not None:
+                        yield (found := one)
+                        near = middle
+                    else:
+                        far = middle
+            is_first = False
+
+    def _lost(self, cell: Cell) -> Test | None:
+        """Returns the test that confirms a cell, if one does."""
+        for test in self.tests:
+            if test.cell == cell and test.is_confirmed:
+                return test
+        if any(test.cell == cell for test in self.tests):
+            return None
+        self._look([cell])
+        return self._confirmed(cell) if self._is_suspect(cell) else None
+
+    def _is_suspect(self, cell: Cell) -> bool:
+        return self.seen.get(cell, math.nan) > self.rules.margin
+
+    def _look(self, cells: Sequence[Cell]) -> None:
+        new = [cell for cell in dict.fromkeys(cells) if cell not in self.seen]
+        left = self.rules.most_cells - len(self.seen)
+        if new and left < 1:
+            raise _OverBudgetError
+        new = new[:left]
+        self.seen |= dict(zip(new, self.oracle.gaps(new), strict=True)) if new else {}
+
+    def _confirmed(self, cell: Cell) -> Test | None:
+        """Tests a cell, and once more with more seeds where the first test leaves it open."""
+        for factor in (1, _AGAIN):
+            number = len(self.tests)
+            if number >= self.rules.most_tests:
+                raise _OverBudgetError
+            gap, p_value = self.oracle.test(cell, number, factor)
+            test = Test(
+                cell=cell,
+                number=number,
+                factor=factor,
+                gap=gap,
+                p_value=p_value,
+                is_confirmed=p_value <= self.rules.level,
+            )
+            self.tests.append(test)
+            if test.is_confirmed:
+                return test
+            if not gap > self.rules.margin:
+                return None
+        return None
+
+    def _waves(self) -> Iterator[list[Cell]]:
+        """Yields what to look at: the case, the ends of each axis, corners, then around the worst and anywhere."""
+        home = tuple(axis.home for axis in self.axes)
+        size, rng = self.rules.wave, np.random.default_rng(0)
+        searched = [(place, axis) for place, axis in enumerate(self.axes) if axis.is_searched]
+        yield [home]
+        ends = [_moved(home, place, end) for place, axis in searched for end in (0, axis.size - 1) if end != axis.home]
+        yield from _batched(ends, size)
+        corners = [self._drawn(lambda axis: (0, axis.size - 1)[rng.integers(2)]) for _ in range(2 * size)]
+        yield from _batched(list(dict.fromkeys(corners)), size)
+        total = math.prod(axis.size for _, axis in searched)
+        while len(self.seen) < total:
+            worst = max(self.seen, key=lambda cell: np.nan_to_num(self.seen[cell], nan=-math.inf))
+            around = [
+                _moved(worst, place, at)
+                for place, axis in searched
+                for at in (worst[place] - 1, worst[place] + 1, 0, axis.size - 1)
+                if 0 <= at < axis.size
+            ]
+            around = [cell for cell in dict.fromkeys(around) if cell not in self.seen]
+            rng.shuffle(around)
+            wave = [tuple(cell) for cell in around[: size // 2]]
+            while len(wave) < size and len(self.seen) + len(wave) < total:
+                cell = self._drawn(lambda axis: int(rng.integers(axis.size)))
+                if cell not in self.seen and cell not in wave:
+                    wave.append(cell)
+            yield wave
+
+    def _drawn(self, place: Callable[[GridAxis], int]) -> Cell:
+        """Returns a cell with a place drawn on each axis that is searched."""
+        return tuple(place(axis) if axis.is_searched else axis.home for axis in self.axes)
+
+
+def _moved(cell: Cell, place: int, at: int) -> Cell:
+    return (*cell[:place], at, *cell[place + 1 :])
+
+
+def _batched(cells: Sequence[Cell], size: int) -> Iterator[list[Cell]]:
+    for start in range(0, len(cells), size):
+        yield list(cells[start : start + size])

@@ -1,0 +1,148 @@
+"""Output of `lobench falsify`: text and a JSON record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, TypedDict
+
+from lobench.core.json_numbers import finite_or_none
+from lobench.core.wording import counted, one_line
+from lobench.report.tables.text import text_table
+from lobench.tools.falsify.falsify import Falsified
+from lobench.tools.falsify.search import Cell, Ending
+
+__all__ = ["FalsifyRecord", "falsify_record", "falsify_text"]
+
+
+class AxisRecord(TypedDict):
+    name: str
+    case: Annotated[str, "What the case has."]
+    found: Annotated[str | None, "What the first cell has that was confirmed."]
+    smallest: str | None
+    steps: Annotated[int | None, "From the case to the smallest cell, on this axis."]
+    ratio: Annotated[float | None, "Of the smallest cell's number to the case's."]
+
+
+class LossRecord(TypedDict):
+    gap: Annotated[float, "By how much the score is lower than the tuned optimizer's."]
+    p_value: Annotated[float, "Of a loss by the margin at most."]
+    test: Annotated[int, "Which of the tests it was, from 1."]
+    seeds: int
+
+
+class FalsifyRecord(TypedDict):
+    """`lobench falsify`: a case on which a checkpoint loses to a tuned optimizer, and the smallest one."""
+
+    checkpoint: str
+    case: Annotated[str, "From which the search set out."]
+    is_trained_on: Annotated[bool, "Whether the suite says that the checkpoint was meta-trained on it."]
+    against: str
+    is_at_edge: Annotated[bool, "Whether its setting is at the edge of its grid, so that it may be better still."]
+    ending: Ending
+    margin: float
+    alpha: float
+    level: Annotated[float, "Of each test."]
+    axes: list[AxisRecord]
+    first: LossRecord | None
+    smallest: LossRecord | None
+    num_cells: int
+    num_tests: int
+    params: Annotated[list[int], "Inner parameters of the case, and of the smallest cell."]
+    inner_steps: list[int]
+    files: list[Path]
+
+
+def falsify_record(found: Falsified, files: Sequence[Path]) -> FalsifyRecord:
+    """Returns what `--format json` prints."""
+    sizes = [found.home_size, *([found.size] if found.size is not None else [])]
+    return finite_or_none(
+        FalsifyRecord(
+            checkpoint=found.theta,
+            case=found.case,
+            is_trained_on=found.is_trained_on,
+            against=found.against,
+            is_at_edge=found.is_at_edge,
+            ending=found.found.ending,
+            margin=found.rules.margin,
+            alpha=found.rules.alpha,
+            level=found.rules.level,
+            axes=_axes(found),
+            first=_loss(found, is_first=True),
+            smallest=_loss(found, is_first=False),
+            num_cells=len(found.found.gaps),
+            num_tests=len(found.found.tests),
+            params=[params for params, _ in sizes],
+            inner_steps=[steps for _, steps in sizes],
+            files=list(files),
+        )
+    )
+
+
+def _loss(found: Falsified, *, is_first: bool) -> LossRecord | None:
+    test = found.found.first if is_first else found.found.smallest
+    if test is None:
+        return None
+    return LossRecord(gap=test.gap, p_value=test.p_value, test=test.number + 1, seeds=test.factor * found.seeds)
+
+
+def _axes(found: Falsified) -> list[AxisRecord]:
+    first, smallest = (test.cell if test is not None else None for test in (found.found.first, found.found.smallest))
+
+    def text(place: int, cell: Cell | None) -> str | None:
+        return found.cells.axes[place].text(cell[place]) if cell is not None else None
+
+    return [
+        AxisRecord(
+            name=axis.name,
+            case=axis.text(axis.home),
+            found=text(place, first),
+            smallest=text(place, smallest),
+            steps=abs(smallest[place] - axis.home) if smallest is not None else None,
+            ratio=axis.ratio(smallest[place]) if smallest is not None else None,
+        )
+        for place, axis in enumerate(found.cells.axes)
+    ]
+
+
+def falsify_text(found: Falsified, files: Sequence[Path]) -> str:
+    """Returns a row for each axis, and what follows."""
+    rows = [["axis", "the case", "found", "smallest", "steps away", "ratio"]]
+    for one in _axes(found):
+        ratio = f"{one['ratio']:.3g}" if one["ratio"] is not None else ""
+        steps = str(one["steps"]) if one["steps"] is not None else ""
+        rows.append([one["name"], one["case"], one["found"] or "", one["smallest"] or "", steps, ratio])
+    return "\n".join([text_table(rows, left={0, 1, 2, 3}), "", *map(one_line, _lines(found, files))])
+
+
+def _lines(found: Falsified, files: Sequence[Path]) -> list[str]:
+    looked = f"{counted(len(found.found.gaps), 'cell')} looked at, {counted(len(found.found.tests), 'test')}"
+    level = f"each at {found.rules.level:.2g}: that any case is confirmed which does not lose by more than "
+    level += f"{found.rules.margin:g} has a chance of {found.rules.alpha:g} at most"
+    test = found.found.smallest
+    if test is None:
+        said = f"no case was confirmed on which {found.theta} loses to tuned {found.against}"
+        said += "; that there is none is not shown"
+        return [said, f"{looked}, {level}"]
+    lines = [
+        f"{found.theta} loses to {found.against}: {test.gap:.3f} behind on the score, "
+        f"{counted(test.factor * found.seeds, 'fresh seed')}, p = {test.p_value:.2g}",
+    ]
+    assert found.size is not None
+    costs = [params * steps for params, steps in (found.home_size, found.size)]
+    lines.append(
+        f"smallest: {found.size[0]:,} parameters x {found.size[1]:,} steps; the case {found.home_size[0]:,} x "
+        f"{found.home_size[1]:,}, {costs[0] / costs[1]:.3g} times as much"
+    )
+    if found.is_at_edge:
+        lines.append("its setting is at the edge of the grid: with a wider --grid it may be ahead by more")
+    if found.found.ending == "smallest":
+        lines.append("one step simpler on any axis is not confirmed")
+    else:
+        lines.append("perhaps not the smallest: --most-cells or --most-tests allows more")
+    trained = "on which it was meta-trained"
+    if not found.is_trained_on:
+        trained = "where the search set out; nothing says that it was meta-trained on that"
+    lines.append(f"steps and ratios are from {found.case}, {trained}")
+    lines.append(f"{looked}, {level}")
+    return [*lines, f"written: {', '.join(map(str, files))}"]

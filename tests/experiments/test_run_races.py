@@ -1,0 +1,146 @@
+"""Experiments that race their methods: who left when, with the decisions and bits of `lobench compare --race`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Done, lobench
+from races import noisy_suite
+from tiny import KILLED_CHIEF, PATIENCE
+
+from lobench.core.experiment import SessionMember
+from lobench.engine.store.ledger import Ledger
+
+RATES = {"good": 0.1, "near": 0.09, "slow": 0.03, "slowest": 0.0003}
+METHODS = "".join(
+    f"{name}/Method.optimizer = @sgd()\n{name}/sgd.learning_rate = {rate}\n" for name, rate in RATES.items()
+)
+RACE = f"""Experiment.suites = ["tiny"]
+Experiment.num_sessions = 8
+Experiment.race = @race()
+{METHODS}"""
+OPTIONS = ("--workers", "1", "--executor", "inline")
+
+
+def run(folder: Path, *options: str) -> Done:
+    return lobench("run", "x.gin", *OPTIONS, *options, cwd=folder)
+
+
+def table(folder: Path) -> list[dict[str, Any]]:
+    done = lobench("results", "--by", "method", "--store", ".lobench/x", "--format", "json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def members(folder: Path) -> list[SessionMember]:
+    with contextlib.closing(Ledger.open(folder / ".lobench" / "x", read_only=True)) as ledger:
+        return ledger.memberships(ledger.experiments()[-1].id)
+
+
+@pytest.fixture(scope="module")
+def raced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
+    folder = tmp_path_factory.mktemp("raced")
+    noisy_suite(folder)
+    (folder / "x.gin").write_text(RACE)
+    done = run(folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, done
+
+
+def test_an_experiment_decides_as_a_race_of_its_methods_and_says_who_left_when(raced: tuple[Path, Done]) -> None:
+    folder, done = raced
+    texts = [f"sgd(); sgd.learning_rate = {rate}" for rate in RATES.values()]
+    options = ("--race", "--suite", "tiny", "--seeds", "8", "--format", "json", *OPTIONS)
+    record = json.loads(lobench("compare", *texts, *options, cwd=folder).stdout)
+    by_name = dict(zip(RATES, record["methods"], strict=True))
+    out = {name: one["out_at"] for name, one in by_name.items() if one["out_at"]}
+    assert "slowest" in out
+    for name, look in out.items():
+        assert f"{name} left at look {look} ({2 * look} seeds a case): worse than" in done.stdout
+    held = {(one.method, one.session) for one in members(folder)}
+    looks = {name: out.get(name, record["looks"]) for name in RATES}
+    assert held == {(name, seed) for name, look in looks.items() for seed in range(2 * look)}
+    scores = {(one["method"], one["case"]): one for one in table(folder) if one["case"] == "mean score"}
+    for name, one in scores.items():
+        gap = by_name[name[0]]["gap"] if name[0] in out else None
+        assert bool(one["against"]) == (gap is not None)
+        assert gap is None or (one["mean"], one["lower"], one["upper"]) == (None, gap["lower"], gap["upper"])
+    assert not [one for one in table(folder) if one["method"] in out and one["case"] != "mean score"]
+
+
+def test_a_race_of_an_experiment_goes_on_with_nothing_lost_and_nothing_twice(raced: tuple[Path, Done]) -> None:
+    folder, done = raced
+    before, count = table(folder), len(members(folder))
+    again = run(folder)
+    assert "nothing new" in again.stdout and f"done: {count // 2} of {count // 2} evaluations" in again.stdout
+    assert f"done: {count // 2} of {count // 2} evaluations, {count // 2} passed" in done.stdout
+    assert table(folder) == before and len(members(folder)) == count
+
+
+def test_an_experiment_that_is_killed_races_to_the_same_end(tmp_path: Path, raced: tuple[Path, Done]) -> None:
+    noisy_suite(tmp_path)
+    (tmp_path / "x.gin").write_text(RACE)
+    for commits, after in ((9, 0), (30, 1)):
+        killing = [sys.executable, "-c", KILLED_CHIEF, str(commits), str(after), "run", "x.gin", *OPTIONS]
+        killed = subprocess.run(killing, capture_output=True, timeout=PATIENCE, check=False, cwd=tmp_path)
+        assert killed.returncode == -9, killed.stderr
+    assert run(tmp_path).returncode == 0
+    assert table(tmp_path) == table(raced[0])
+    assert set(members(tmp_path)) == set(members(raced[0]))
+
+
+def test_where_nobody_converges_nothing_is_decided_and_the_store_can_be_read(tmp_path: Path) -> None:
+    noisy_suite(tmp_path)
+    (tmp_path / "x.gin").write_text(RACE + "".join(f"{name}/sgd.learning_rate = 1e9\n" for name in RATES))
+    done = run(tmp_path)
+    assert done.returncode == 2 and "no case has a scale" in done.stderr, done.stdout + done.stderr
+    assert {one["diverged"] > 0 for one in table(tmp_path)} == {True}
+
+
+def test_what_gives_no_result_ends_a_race_and_is_tried_again(tmp_path: Path) -> None:
+    suite = noisy_suite(tmp_path)
+    with (suite / "tiny.gin").open("a") as file:
+        file.write("b/Case.task = @Stopped()\n")
+    (tmp_path / "x.gin").write_text(RACE)
+    (tmp_path / "stop").touch()
+    for said in ("8 error, 8 passed", "nothing new"):
+        done = run(tmp_path)
+        assert done.returncode == 3 and "the race stops" in done.stdout and said in done.stdout, done.stdout
+    (tmp_path / "stop").unlink()
+    done = run(tmp_path, "--retry-errors")
+    assert done.returncode == 0 and "slowest left at look" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("race.block = 3", "8 sessions in blocks of 3"),
+        ("race.margin = -1", "race.margin"),
+        ("race.looks = 3", "nothing reads race.looks"),
+        ("Experiment.race = @races()", "expected @race()"),
+        ("Experiment.fixed = []", "a race is on cases that are equal for all methods"),
+        ("slow/Method.search = @random()\nslow/sgd.learning_rate = @rate/Real()", "method 'slow' does not race"),
+    ],
+)
+def test_what_does_not_race_is_refused(raced: tuple[Path, Done], lines: str, said: str) -> None:
+    params = [word for line in lines.splitlines() for word in ("--gin-param", line)]
+    rate = ("--gin-param", "rate/Real.low = 0.1", "--gin-param", "rate/Real.high = 0.2") if "Real" in lines else ()
+    done = run(raced[0], *params, *rate)
+    assert done.returncode == 2 and said in done.stderr, done.stdout + done.stderr
+
+
+def test_a_plan_of_a_race_is_the_most_that_it_can_cost(raced: tuple[Path, Done]) -> None:
+    done = run(raced[0], "--check", "--offline")
+    assert "4 methods x 2 cases" in done.stdout and "the most that it can cost" in done.stdout
+
+
+def test_a_race_is_of_all_methods_on_all_cases(raced: tuple[Path, Done]) -> None:
+    for options in (("--method", "good"), ("--case", "tiny/a")):
+        assert "a race is of all methods on all cases" in run(raced[0], *options).stderr

@@ -1,0 +1,242 @@
+"""`lobench falsify`: a planted boundary, the smallest case that is lost, and the test that replays it."""
+
+from __future__ import annotations
+
+import json
+import math
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import Done, lobench
+from reference import ROOT
+from tiny import KILLED_CHIEF, PATIENCE, make_suite, write_checkpoint
+
+from lobench.analysis.store.snapshot import read_store
+from lobench.core.errors import LobenchError
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.suite import spec_called
+from lobench.evaluation.result import Result
+from lobench.testing.metrics import sample_curves
+from lobench.tools.falsify.cells import read_cells
+from lobench.tools.falsify.replay import measured_loss
+from lobench.tools.falsify.search import GridAxis, SearchRules, falsified
+
+STEEP = """
+@configurable
+class Steep(Bowl):
+    def __init__(self, *, dim=3, steepness=1, shape="round"):
+        super().__init__(dim=dim)
+        self.steepness = steepness
+    def loss(self, params, key, data):
+        return self.steepness * super().loss(params, key, data)
+
+@configurable
+def Half(*, task, share=0.5):
+    return task
+"""
+SUITE = """
+import tiny_tasks
+Case.num_inner_steps = 12
+Case.eval_every = 6
+steep/Case.task = @Steep()
+steep/Steep.dim = 4
+steep/Steep.steepness = 2
+steep/Steep.shape = "oval"
+steep/Suite.roles = {"LearnableSGD": "meta_train"}
+"""
+# SGD with a rate of .1 multiplies by 1 - .2 steepness: 16 is the first one that grows, and Adam does not see it.
+AXES = ("--axes", "Steep.steepness = [1, 2, 4, 8, 16, 32, 64]", "--axes", "Steep.dim = [1, 2, 4]")
+OPTIONS = ("--seeds", "6", "--workers", "1", "--executor", "inline", "--format", "json")
+BOUND = "; Case.learned_optimizer = @LearnableSGD()"
+
+
+def steep_suite(folder: Path) -> Path:
+    suite = make_suite(folder, gin=SUITE)
+    with (suite / "tiny_tasks.py").open("a") as file:
+        file.write(STEEP)
+    for name, rate in (("theta", 0.1), ("small", 0.01)):
+        write_checkpoint(folder / f"{name}.npz", math.log(rate))
+    return suite
+
+
+def falsify(folder: Path, *options: str, theta: str = "theta") -> Done:
+    given = options or (*AXES, *OPTIONS)
+    return lobench("falsify", f"{theta}.npz{BOUND}", "--suite", "tiny", *given, cwd=folder)
+
+
+def num_rows(folder: Path) -> int:
+    return len(read_store(folder / ".lobench" / "falsify" / "tiny").rows)
+
+
+@pytest.fixture(scope="module")
+def fallen(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("fallen")
+    steep_suite(folder)
+    done = falsify(folder)
+    assert done.returncode == 1, done.stderr
+    return folder, json.loads(done.stdout)
+
+
+def test_a_planted_boundary_is_found_within_one_step_in_95_of_100_searches() -> None:
+    rates = runpy.run_path(str(ROOT / "benchmarks" / "falsify_rates.py"))
+    for world in rates["WORLDS"][:5]:
+        rng = np.random.default_rng(1)
+        found = [rates["play"](world, rng)[:2] for _ in range(100)]
+        assert sum(near for near, _ in found) >= 95, world.name
+        assert sum(false for _, false in found) <= 5, world.name
+
+
+def test_where_nothing_is_lost_by_more_than_the_margin_hardly_anything_is_confirmed() -> None:
+    rates = runpy.run_path(str(ROOT / "benchmarks" / "falsify_rates.py"))
+    at_the_margin = next(world for world in rates["WORLDS"] if world.name == "nowhere, at the margin everywhere")
+    rng = np.random.default_rng(2)
+    assert sum(rates["play"](at_the_margin, rng)[1] for _ in range(100)) <= 11  # 5, and three standard errors
+
+
+def test_each_test_has_a_number_of_its_own_and_a_budget_ends_a_search() -> None:
+    axes = [GridAxis(name=name, size=9, home=0, simplest=0) for name in "ab"]
+
+    class Lost:
+        def gaps(self, cells: Any) -> list[float]:
+            return [1.0 if cell[0] >= 3 else 0.0 for cell in cells]
+
+        def test(self, cell: Any, number: int, factor: int) -> tuple[float, float]:
+            return (1.0, 0.0) if cell[0] >= 3 else (0.0, 1.0)
+
+    whole = falsified(axes, Lost(), SearchRules(margin=0.1))
+    assert whole.ending == "smallest" and whole.smallest is not None and whole.smallest.cell == (3, 0)
+    assert [test.number for test in whole.tests] == list(range(len(whole.tests)))
+    short = falsified(axes, Lost(), SearchRules(margin=0.1, most_cells=4))
+    assert short.ending == "budget" and short.first is not None and len(short.gaps) == 4
+
+
+def test_the_smallest_case_lies_at_the_boundary(fallen: tuple[Path, dict[str, Any]]) -> None:
+    folder, record = fallen
+    axes = {one["name"]: one for one in record["axes"]}
+    assert record["ending"] == "smallest" and record["is_trained_on"]
+    assert axes["Steep.steepness"]["smallest"] == "16" and axes["Steep.steepness"]["ratio"] == 8
+    assert axes["Steep.steepness"]["steps"] == 3 and axes["Steep.dim"]["smallest"] in ("1", "2")
+    assert (axes["Steep.shape"]["case"], axes["Steep.shape"]["smallest"]) == ("'oval'", "default")
+    assert "shape" not in (folder / record["files"][0]).read_text()
+    assert record["params"][0] == 4 and record["params"][1] < 4 and record["smallest"]["gap"] > 1
+    assert (
+        not record["is_at_edge"] and record["level"] == 0.05 / 40 and record["smallest"]["p_value"] <= record["level"]
+    )
+    assert [Path(file).name for file in record["files"]] == [
+        "theta_steep.gin",
+        "theta_steep.json",
+        "test_theta_steep.py",
+    ]
+
+
+def test_no_seed_of_a_test_was_seen_before_and_both_sides_have_it(fallen: tuple[Path, dict[str, Any]]) -> None:
+    rows = read_store(fallen[0] / ".lobench" / "falsify" / "tiny").rows
+    tested = [row for row in rows if row.key.seed_block.start >= 10_000]
+    assert all(row.key.seed_block.start == 0 for row in rows if row not in tested)
+    by_start: dict[int, list[Any]] = {}
+    for row in tested:
+        by_start.setdefault(row.key.seed_block.start, []).append(row)
+    assert len(by_start) == fallen[1]["num_tests"]
+    for own in by_start.values():
+        assert len({row.case.file for row in own}) == 1 and len({row.key.checkpoint_sha256 for row in own}) == 2
+    seeds = [seed for row in tested for seed in row.key.seed_block.seeds]
+    assert len(seeds) == 2 * len(set(seeds))
+
+
+def test_a_replay_on_other_seeds_or_of_another_rule_is_refused(fallen: tuple[Path, dict[str, Any]]) -> None:
+    path = fallen[0] / "falsified" / "theta_steep.json"
+    measured = measured_loss(path)
+    assert measured.behind == fallen[1]["smallest"]["gap"] and len(measured.scores) >= 6
+    others = sample_curves([[1.0, 0.5], [1.0, 0.5]])
+    with pytest.raises(LobenchError, match="these are other seeds"):
+        measured.gap(Result([others]))
+    older = path.with_name("older.json")
+    older.write_text(json.dumps(json.loads(path.read_text()) | {"score_version": 1}))
+    with pytest.raises(LobenchError, match="two versions"):
+        measured_loss(older)
+
+
+def test_pytest_replays_the_case_and_passes_a_checkpoint_that_does_not_lose(
+    fallen: tuple[Path, dict[str, Any]],
+) -> None:
+    folder, record = fallen
+
+    def replayed(theta: str) -> subprocess.CompletedProcess[str]:
+        test = [sys.executable, "-m", "pytest", "-q", "falsified/test_theta_steep.py", "-p", "no:cacheprovider"]
+        given = ["--lobench-checkpoint", f"{theta}.npz", "--lobench-gin-param", BOUND[2:]]
+        command = [*test, *given]
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=folder)
+
+    lost, held = replayed("theta"), replayed("small")
+    assert lost.returncode == 1, lost.stdout + lost.stderr
+    assert f"{record['smallest']['gap']:.3f} behind adam(); adam.learning_rate" in lost.stdout
+    assert held.returncode == 0, held.stdout + held.stderr
+
+
+def test_a_second_call_trains_nothing_and_one_that_was_killed_goes_on(
+    tmp_path: Path, fallen: tuple[Path, dict[str, Any]]
+) -> None:
+    folder, record = fallen
+    before = num_rows(folder)
+    assert json.loads(falsify(folder).stdout) == record and num_rows(folder) == before
+    steep_suite(tmp_path)
+    for commits, after in ((8, 0), (12, 1)):
+        killing = [sys.executable, "-c", KILLED_CHIEF, str(commits), str(after), "falsify", f"theta.npz{BOUND}"]
+        killed = subprocess.run(
+            [*killing, "--suite", "tiny", *AXES, *OPTIONS],
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+            cwd=tmp_path,
+        )
+        assert killed.returncode == -9, killed.stderr
+    assert json.loads(falsify(tmp_path).stdout) == record
+    assert num_rows(tmp_path) == before
+
+
+def test_a_search_whose_cells_are_used_up_says_so_and_its_code(fallen: tuple[Path, dict[str, Any]]) -> None:
+    done = falsify(fallen[0], *AXES, "--most-cells", "3", "--output", "early", *OPTIONS[:-2])
+    assert done.returncode == 4 and "perhaps not the smallest: --most-cells" in done.stdout
+
+
+def test_without_a_loss_it_says_that_none_was_shown(fallen: tuple[Path, dict[str, Any]]) -> None:
+    few = ("--axes", "Steep.dim = [3]", "--margin", "2.5", *OPTIONS[:-2])
+    done = falsify(fallen[0], *few)
+    assert done.returncode == 0 and "no case was confirmed" in done.stdout and "is not shown" in done.stdout
+    assert "2 cells looked at, 0 tests" in done.stdout
+
+
+def test_a_wrapper_is_put_around_the_task_and_one_that_is_there_is_taken_off(tmp_path: Path) -> None:
+    suite = steep_suite(tmp_path)
+    with (suite / "tiny.gin").open("a") as file:
+        file.write("half/Case.task = @Half()\nhalf/Half.task = @Steep()\nhalf/Half.share = 0.25\n")
+    layers = Layers()
+    steep = read_cells(spec_called("steep", suite), layers, ["Half.share = [0.1, 0.2]", "Case.num_inner_steps = [3]"])
+    assert [axis.text(0) for axis in steep.axes] == ["none", "3", "default"]
+    assert [axis.is_searched for axis in steep.grid()] == [True, True, False]
+    assert "Half" not in steep.text((0, 1, 1)) and "steep/Case.task = @Steep()" in steep.text((0, 1, 1))
+    wrapped = steep.text((2, 0, 1)).splitlines()
+    assert "steep/Case.task = @Half()" in wrapped and "steep/Half.task = @Steep()" in wrapped
+    assert "steep/Half.share = 0.2" in wrapped and "steep/Case.num_inner_steps = 3" in wrapped
+    half = read_cells(spec_called("half", suite), layers, ["Half.share = [0.5]"])
+    assert [axis.name for axis in half.axes] == ["Half", "Half.share"] and half.grid()[0].simplest == 0
+    assert "half/Case.task = @Steep()" in half.text((0, 0))
+
+
+@pytest.mark.parametrize(
+    ("axes", "said"),
+    [
+        ("Steep.dimm = [1, 2]", "no parameter 'dimm'"),
+        ("Steep.dim = 3", "a binding of a list"),
+        ("adam.b1 = [0.1]", "the case has nothing of it"),
+    ],
+)
+def test_axes_that_are_none_are_refused(tmp_path: Path, axes: str, said: str) -> None:
+    steep_suite(tmp_path)
+    done = falsify(tmp_path, "--axes", axes)
+    assert done.returncode == 2 and said in done.stderr
