@@ -14,7 +14,6 @@ from lobench.analysis.store.methods import read_methods
 from lobench.analysis.tables.frames import StoredResults, open_results
 from lobench.api.components import components_of
 from lobench.api.engine_run import HERE, Watched, run_rounds
-from lobench.api.race import play
 from lobench.api.rerun import repeating_command
 from lobench.api.settings import WatchSettings, num_workers
 from lobench.core.errors import UsageError
@@ -241,6 +240,8 @@ class ExperimentRun:
         def entrants() -> Sequence[Entrant]:
             found = read_methods(self._store, self._file.experiment.name).race
             return found.entrants if found is not None else ()
+
+        from lobench.api.race import play  # imports scipy, which the other experiments need not
 
         play(evaluate, entrants, race, (), progress.log, count=len(given))
         record.num_done, record.num_planned = num_done, len(wanted)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaln
 
 __all__ = ["LEAST_SEEDS", "PairSums", "least_seeds", "log_threshold", "losers"]
 
@@ -101,6 +100,8 @@ class PairSums:
 
         The beta-binomial Bayes factor against 1/2, with Jeffreys's prior.
         """
+        from scipy.special import betaln  # half a second, which who does not race need not wait
+
         a, b = self.lost_by_b, self.lost_by_a
         found = betaln(a + 0.5, b + 0.5) - betaln(0.5, 0.5) + (a + b) * math.log(2)
         return np.where((a > b) & (self.seeds >= LEAST_SEEDS), found, -np.inf)
