@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdmissionPolicy",
+    "AlarmRaised",
     "CheckpointFinished",
     "CheckpointReader",
     "CheckpointSeen",
@@ -124,18 +125,39 @@ class CheckpointFinished(_OfSubject):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmRaised(_OfSubject):
+    """A checkpoint is worse than an earlier one, or the run's trend has ended.
+
+    Attributes:
+      kind: What was tested, for example `regress`.
+      reference: The earlier checkpoint that it was held against.
+      value: The harm in score; of a trend, score per 1,000 outer steps.
+      bound: The one-sided confidence bound of the value that decided.
+      cases: Those that tell, the worst first; () where it is of all.
+      message: One line for people.
+    """
+
+    kind: str
+    reference: Subject
+    value: float
+    bound: float
+    cases: tuple[CaseInfo, ...] = ()
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """What a sink gets: an event, its place in the ledger's order, and the run that its numbers are of.
 
     Attributes:
-      sequence: 1, 2, ... without end.
+      sequence: 1, 2, ... without end. Alarms are counted by themselves.
       run: Name of the run, as tables name it: of an experiment a method, or a session of a command (`mine-0`); of a
         watch the run's folder, and "" where the watched folder holds checkpoints itself. A sink writes the numbers of
         each run and generation (`event.checkpoint.generation`) apart from all others: two runs have equal outer steps.
     """
 
     sequence: int
-    event: EvaluationFinished | CheckpointFinished
+    event: EvaluationFinished | CheckpointFinished | AlarmRaised
     run: str = ""
 
 
@@ -395,3 +417,7 @@ class HookSpecs:
     @hookspec
     def lobench_checkpoint_finished(self, event: CheckpointFinished) -> None:
         """Observes that every evaluation of a checkpoint has an outcome."""
+
+    @hookspec
+    def lobench_alarm_raised(self, event: AlarmRaised) -> None:
+        """Observes an alarm along a run; after a kill it may come again."""

@@ -9,6 +9,7 @@ from pages import Story
 
 __all__ = ["STORIES"]
 
+ALARMS = "a watched run that gets worse; tests/tools/test_alarm.py has some"
 RAY = "a Ray of several machines; plugins/lobench-ray/tests runs Ray, tests/test_cluster_examples.py reads this"
 DRAWING = "a drawing"
 ENGINE = "a container engine; tests/test_container.py reads each step, ci/clean_root.py runs them"
@@ -29,6 +30,13 @@ STORIES = {
             "./ci/demo": "minutes; tests/examples/test_demo.py runs its parts",
             "./ci/test": "it runs this",
         },
+    ),
+    "alarms.md": Story(
+        left_out={
+            "lobench watch runs/today --suite suites/quick --alarm": ALARMS,
+            "regress: outer step 1240": ALARMS,
+            "lobench alarm runs/today": ALARMS,
+        }
     ),
     "architecture.md": Story(left_out={"extend  ": DRAWING}),
     "cluster.md": Story(

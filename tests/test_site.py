@@ -100,12 +100,15 @@ def test_every_command_and_option_is_on_its_page(site: Path) -> None:
 
     from lobench.cli import cli
 
+    def is_shown(parameter: click.Parameter) -> bool:
+        return isinstance(parameter, click.Option) and not parameter.hidden
+
     page, context = text_of(site / "reference" / "commands.html"), click.Context(cli)
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         assert command is not None and f"lobench {name}" in page
         assert "Comes with the plugin lobench." not in page  # only those of others do
-        options = [option for each in command.params if isinstance(each, click.Option) for option in each.opts]
+        options = [option for each in command.params if is_shown(each) for option in each.opts]
         assert not [option for option in options if option not in page], name
 
 

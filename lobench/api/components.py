@@ -24,7 +24,7 @@ from lobench.engine.workers.pool import WorkerConfig
 from lobench.hookspecs import CheckpointReader, CheckpointSource, Executor, ResultSink, SinkContext, SourceContext
 from lobench.plugins import CASE_WORKER, PluginManager, load_plugins
 
-__all__ = ["WatchComponents", "components_of", "make_deliverer", "plugins_of", "worker_config"]
+__all__ = ["WatchComponents", "components_of", "make_deliverer", "make_sinks", "plugins_of", "worker_config"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +85,7 @@ def make_deliverer(
     Raises:
       UsageError: there is no such sink. PluginError: it cannot be set up.
     """
-    suites = tuple(str(Path(suite).absolute()) for suite in settings.suites)
-    context = SinkContext(store=store.absolute(), name=settings.called, suites=suites)
-    sinks = {address: _sink(address, manager, context) for address in settings.sinks}
+    sinks = make_sinks(settings, manager, store)
 
     def log(then: str, sink: str, error: BaseException) -> None:
         progress.log(f"sink {sink!r}: {headline(error)}; {then}")
@@ -102,6 +100,17 @@ def make_deliverer(
         on_close_error=partial(log, "while it was closed"),
         on_unwritten=log_unwritten,
     )
+
+
+def make_sinks(settings: WatchSettings, manager: PluginManager, store: Path) -> dict[str, ResultSink]:
+    """Returns the sinks that a watch names, by address.
+
+    Raises:
+      UsageError: there is no such sink. PluginError: it cannot be set up.
+    """
+    suites = tuple(str(Path(suite).absolute()) for suite in settings.suites)
+    context = SinkContext(store=store.absolute(), name=settings.called, suites=suites)
+    return {address: _sink(address, manager, context) for address in settings.sinks}
 
 
 def _sink(address: str, manager: PluginManager, context: SinkContext) -> ResultSink:

@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -41,7 +42,7 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in own_commands():
             command: click.Command = loaded(own_commands()[cmd_name][0])
-            return command
+            return _with_options(command, cmd_name)
         found = plugin_commands().get(cmd_name)
         if found is None:
             return None
@@ -89,10 +90,27 @@ def own_commands() -> dict[str, tuple[str, str]]:
 
     A folder that has commands says so in its `__init__.py`.
     """
-    root = Path(__file__).parents[1]
-    tools = sorted(file.parent.name for file in root.glob("tools/*/__init__.py"))
-    modules = ["lobench.experiments", "lobench.cli.builtin_commands", *(f"lobench.tools.{name}" for name in tools)]
-    return {name: found for module in modules for name, found in importlib.import_module(module).COMMANDS.items()}
+    modules = [*map(importlib.import_module, ("lobench.experiments", "lobench.cli.builtin_commands")), *_tools()]
+    return {name: found for module in modules for name, found in module.COMMANDS.items()}
+
+
+@functools.cache
+def _tools() -> list[ModuleType]:
+    folders = sorted(file.parent.name for file in Path(__file__).parents[1].glob("tools/*/__init__.py"))
+    return [importlib.import_module(f"lobench.tools.{name}") for name in folders]
+
+
+_extended: set[str] = set()
+
+
+def _with_options(command: click.Command, name: str) -> click.Command:
+    """Adds once what tools add to others' commands: `OPTIONS`, by the command's name a function that takes it."""
+    if name not in _extended:
+        _extended.add(name)
+        for tool in _tools():
+            if name in getattr(tool, "OPTIONS", {}):
+                loaded(tool.OPTIONS[name])(command)
+    return command
 
 
 def plugin_commands() -> dict[str, Any]:

@@ -32,7 +32,7 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.lazy import loaded
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
-from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished, ResultSink, SinkContext
+from lobench.hookspecs import AlarmRaised, CheckpointFinished, Delivery, EvaluationFinished, ResultSink, SinkContext
 from lobench.testing.metrics import sample_curves
 
 __all__ = ["SinkContract", "sample_deliveries"]
@@ -44,12 +44,12 @@ def sample_deliveries(num_checkpoints: int = 3, *, run: str = "") -> list[Delive
     """Returns deliveries in ledger order, with all that a sink may meet.
 
     Each checkpoint has a case in one block, one in two blocks, one of which a seed diverged (NaN), and one that ended
-    in an error without curves. The last checkpoint is of a population's generation 1.
+    in an error without curves. The last checkpoint is of a population's generation 1, and has an alarm.
 
     Args:
       run: Name of the run that all are of.
     """
-    events: list[EvaluationFinished | CheckpointFinished] = []
+    events: list[EvaluationFinished | CheckpointFinished | AlarmRaised] = []
     for index in range(num_checkpoints):
         last = index == num_checkpoints - 1
         subject = Subject.of_checkpoint(
@@ -63,6 +63,9 @@ def sample_deliveries(num_checkpoints: int = 3, *, run: str = "") -> list[Delive
             _evaluation(subject, "breaks", SeedBlock(start=0, size=2), (), num_seeds=2),
         )
         events += [*evaluations, CheckpointFinished(subject=subject, evaluations=evaluations)]
+    events.append(
+        AlarmRaised(subject=subject, kind="regress", reference=subject, value=0.2, bound=0.1, message="it is worse")
+    )
     return [Delivery(sequence=place, event=event, run=run) for place, event in enumerate(events, start=1)]
 
 

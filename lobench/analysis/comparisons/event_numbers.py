@@ -22,7 +22,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.engine.store.ledger import EvaluationRow
-from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
+from lobench.hookspecs import AlarmRaised, CheckpointFinished, Delivery, EvaluationFinished
 
 __all__ = ["Group", "Number", "numbers_of", "row_of", "run_label"]
 
@@ -40,8 +40,8 @@ class Number:
     """One number of a subject.
 
     Attributes:
-      name: `score`, `verdicts_passed`; of a case `score` and `<split>/<metric>`; of diagnostics `diverged`, `exploded`,
-        `not_evaluated` and `outcomes/<outcome>`.
+      name: `score`, `verdicts_passed`, `alarm/<kind>`; of a case `score` and `<split>/<metric>`; of diagnostics
+        `diverged`, `exploded`, `not_evaluated` and `outcomes/<outcome>`.
       suite: "": of all suites together.
       case: "": of all cases of the suite.
       lower, upper: 95% over seeds (of a score of several cases: over cases and seeds); NaN where nothing can be said.
@@ -82,8 +82,10 @@ class Number:
             yield f"intervals/{self.key}/upper", self.upper
 
 
-def numbers_of(event: EvaluationFinished | CheckpointFinished, suites: Sequence[str] = ()) -> list[Number]:
-    """Returns everything that an event lets be known.
+def numbers_of(
+    event: EvaluationFinished | CheckpointFinished | AlarmRaised, suites: Sequence[str] = ()
+) -> list[Number]:
+    """Returns everything that an event lets be known; of an alarm its value.
 
     Of an evaluation: the metrics of its case, as soon as all seeds are there; a metric is NaN if one seed diverged,
     which must not vanish in a mean. Of a checkpoint: these of all cases, the scores, and what went wrong. There is no
@@ -97,6 +99,8 @@ def numbers_of(event: EvaluationFinished | CheckpointFinished, suites: Sequence[
     Raises:
       BaselineError: a file of baselines cannot be read.
     """
+    if isinstance(event, AlarmRaised):
+        return [Number(group=Group.HEADLINE, name=f"alarm/{event.kind}", value=event.value)]
     if isinstance(event, EvaluationFinished):
         return _of_case([event])
     by_case: dict[str, list[EvaluationFinished]] = {}

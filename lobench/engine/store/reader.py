@@ -214,6 +214,13 @@ class LedgerReader:
             found, names = self.sightings(), self._names_of_runs()
             return [(names[one], found[one]) for (one,) in self._db.execute(query, (sequence,)).fetchall()]
 
+    def standings(self) -> list[tuple[str, Subject, bool]]:
+        """Returns of each position that was not skipped its run, its subject, and whether it is finished."""
+        query = "SELECT position, finished FROM subjects WHERE admission <> 'skipped' ORDER BY position"
+        with store_errors(self.store), intact_rows(self.store):
+            found, names = self.sightings(), self._names_of_runs()
+            return [(names[one], found[one], bool(done)) for one, done in self._db.execute(query).fetchall()]
+
     def reopened(self) -> dict[SubjectKey, set[int]]:
         """Returns the places of earlier completions, which are no deliveries any more, by subject."""
         with store_errors(self.store), intact_rows(self.store):

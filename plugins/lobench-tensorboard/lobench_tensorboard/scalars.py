@@ -5,6 +5,7 @@ TensorBoard makes a group of what a tag begins with, and sorts groups by name, f
     0_headline/score                          mean score over all cases; 1 is tuned Adam
     0_headline/score_of_<suite>               the same of one of several suites
     0_headline/verdicts_passed                share of the evaluations whose expectations hold
+    0_headline/alarm/<kind>                   what an alarm is about: the harm, or the trend
     <suite>/<case>/score
     <suite>/<case>/<split>/<metric>           mean over seeds; NaN if one diverged, which must not vanish in a mean
     zz_diagnostics/<suite>[/<case>]/diverged  number of seeds that diverged

@@ -285,7 +285,7 @@ def test_a_truncated_record_does_not_hide_what_comes_later(tmp_path: Path) -> No
 
 
 def test_a_case_of_several_blocks_waits_for_all_its_seeds(tmp_path: Path) -> None:
-    first, *_, finished = sample_deliveries(1)[1:]
+    first, *_, finished, _ = sample_deliveries(1)[1:]
     tag = ("suite/blocks/train/loss", 0)
     sink = TensorBoardSink(SinkContext(store=tmp_path, argument=str(tmp_path)))
     sink.deliver([first])

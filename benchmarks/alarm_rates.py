@@ -1,0 +1,174 @@
+"""How often `lobench alarm` tells falsely along a run of 50 checkpoints, and how soon it finds what is planted.
+
+Usage:
+  python benchmarks/alarm_rates.py [--runs 200] [--world NAME]
+
+Six cases of 4 usual seeds a checkpoint, three of them out of distribution; the noise of a seed and case is .08, the
+same draws never count twice. Confirmations have 8 fresh seeds of both sides; the margin is .05, the rate .05 for the
+whole run. What is planted begins at checkpoint 25. `false` is the share of runs with an alarm where there is nothing
+(before 25 where something is planted), `within 5` and `within 10` that with one in so many checkpoints from there.
+`seeds` are the fresh ones of a case and run, both sides together.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from lobench.analysis.stats.paired_samples import DIVERGED, Samples
+from lobench.tools.alarm.rule import AlarmRules, Confirmation, Kind, TwoStages, course
+
+__all__ = ["WORLDS", "play"]
+
+CHECKPOINTS, AT, CASES, SEEDS, NOISE = 50, 25, 6, 4, 0.08
+OUTSIDE = tuple(f"out{place}" for place in range(3))
+INSIDE = tuple(f"in{place}" for place in range(3))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What is planted.
+
+    Attributes:
+      outside, inside: Score of a checkpoint, by its place, out of distribution and in it.
+      law: Of the noise: normal, t3, or skewed.
+      diverging: Share of seeds that diverge.
+      kinds: That are followed.
+      is_null: Whether no kind has anything to find.
+    """
+
+    name: str
+    outside: Callable[[int], float] = lambda place: 0.0
+    inside: Callable[[int], float] = lambda place: 0.0
+    law: str = "normal"
+    diverging: float = 0.0
+    kinds: tuple[Kind, ...] = ("regress", "overfit")
+    is_null: bool = False
+
+
+def _both(name: str, course: Callable[[int], float], *, law: str = "normal", is_null: bool = False) -> World:
+    return World(name=name, outside=course, inside=course, law=law, kinds=("regress",), is_null=is_null)
+
+
+def _from(size: float) -> Callable[[int], float]:
+    return lambda place: -size * (place >= AT)
+
+
+WORLDS = (
+    World(name="no harm", is_null=True),
+    World(name="no harm, t3", law="t3", is_null=True),
+    World(name="no harm, skewed", law="skewed", is_null=True),
+    World(name="no harm, 10% diverge", diverging=0.1, is_null=True),
+    _both("at the margin from 25 on", _from(0.05), is_null=True),
+    _both("at the margin from 25 on, t3", _from(0.05), law="t3", is_null=True),
+    _both("a fall of .10", _from(0.10)),
+    _both("a fall of .16, two deviations", _from(0.16)),
+    _both("a fall of .16, t3", _from(0.16), law="t3"),
+    _both("a drift of .004 a checkpoint", lambda place: -0.004 * max(0, place - AT)),
+    World(name="overfit: .16 worse outside", outside=_from(0.16), kinds=("overfit",)),
+    World(
+        name="overfit: better inside, worse outside by .02 a checkpoint each",
+        outside=lambda place: -0.02 * max(0, min(place - AT, 8)),
+        inside=lambda place: 0.02 * max(0, min(place - AT, 8)),
+        kinds=("overfit",),
+    ),
+    World(
+        name="better everywhere by .01 a checkpoint",
+        outside=lambda place: 0.01 * place,
+        inside=lambda place: 0.01 * place,
+        is_null=True,
+    ),
+)
+
+
+class Run:
+    """Checkpoints whose scores are drawn when they are asked for."""
+
+    def __init__(self, world: World, rng: np.random.Generator) -> None:
+        self._world, self._rng = world, rng
+        self._scores = [self._draw(place, SEEDS) for place in range(CHECKPOINTS)]
+        self._fresh: list[list[np.ndarray]] = [[] for _ in range(CHECKPOINTS)]
+
+    def _draw(self, place: int, seeds: int) -> np.ndarray:
+        """Returns float64[cases, seeds]."""
+        world, shape = self._world, (CASES, seeds)
+        if world.law == "t3":
+            noise = self._rng.standard_t(3, shape) / 3**0.5
+        elif world.law == "skewed":
+            noise = -(self._rng.exponential(1.0, shape) - 1.0)
+        else:
+            noise = self._rng.standard_normal(shape)
+        true = np.repeat([world.outside(place), world.inside(place)], CASES // 2)[:, None]
+        scores = true + NOISE * noise
+        scores[self._rng.random(shape) < world.diverging] = DIVERGED
+        return scores
+
+    def __len__(self) -> int:
+        return CHECKPOINTS
+
+    def step(self, place: int) -> int:
+        return 100 * place
+
+    def worth(
+        self, place: int, at: int, kind: Kind = "stall", number: int = 0, cases: Collection[str] | None = None
+    ) -> float:
+        every = np.concatenate([self._scores[place], *self._fresh[place]], axis=1)
+        every = np.where(np.isneginf(every), -1.0, every)
+        return float(every[: CASES // 2].mean() if cases is not None else every.mean())
+
+    def usual(self, reference: int, place: int) -> Mapping[str, Samples]:
+        return _samples(self._scores[reference], self._scores[place])
+
+    def fresh(self, asked: Confirmation) -> Mapping[str, Samples]:
+        sides = [self._draw(place, RULES.seeds) for place in (asked.reference, asked.place)]
+        for place, side in zip((asked.reference, asked.place), sides, strict=True):
+            self._fresh[place].append(side)
+        return _samples(*sides)
+
+
+def _samples(a: np.ndarray, b: np.ndarray) -> Mapping[str, Samples]:
+    names = (*OUTSIDE, *INSIDE)
+    return {
+        name: Samples(a=tuple(one.tolist()), b=tuple(other.tolist()))
+        for name, one, other in zip(names, a, b, strict=True)
+    }
+
+
+RULES = AlarmRules()
+
+
+def play(world: World, kind: Kind, rng: np.random.Generator) -> TwoStages:
+    """Returns the course of one kind along one run."""
+    found = course(kind, RULES, OUTSIDE, INSIDE)
+    assert isinstance(found, TwoStages)
+    found.go_on(Run(world, rng))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--world", default="", help="Only those whose name has this in it.")
+    options = parser.parse_args()
+    print(f"{'world':68}{'kind':>9}{'false':>7}{'within 5':>10}{'within 10':>11}{'seeds':>7}")
+    for number, world in enumerate(WORLDS):
+        if options.world not in world.name:
+            continue
+        for kind in world.kinds:
+            rng = np.random.default_rng((number, 1))
+            played = [play(world, kind, rng) for _ in range(options.runs)]
+            at = [[alarm.place for alarm in one.alarms] for one in played]
+            early = [[place for place in one if world.is_null or place < AT] for one in at]
+            delays = [[place - AT for place in one if place >= AT] for one in at]
+            found = [np.mean([any(delay <= most for delay in one) for one in delays]) for most in (5, 10)]
+            shown = ["-", "-"] if world.is_null else [f"{share:.3f}" for share in found]
+            seeds = 2 * RULES.seeds * np.mean([one.number for one in played])
+            false = np.mean([bool(one) for one in early])
+            print(f"{world.name:68}{kind:>9}{false:>7.3f}{shown[0]:>10}{shown[1]:>11}{seeds:>7.0f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,395 @@
+"""`lobench.alarm`: a watched run is followed, suspicions are confirmed on fresh seeds, alarms are told."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lobench.api.components import make_sinks, plugins_of
+from lobench.api.evaluate import evaluate_into
+from lobench.api.resolve import RunFolder, find_run, is_store
+from lobench.api.settings import WatchSettings, command_text, default_store, texts
+from lobench.core.errors import LobenchError, StoreError, UsageError
+from lobench.core.subject import Subject
+from lobench.core.wording import cause, headline
+from lobench.engine.chief.interfaces import WatchProgress
+from lobench.engine.config.shipped import find_suite
+from lobench.engine.store.database import StoreLock
+from lobench.engine.store.delivery import notify
+from lobench.engine.whole_file import write_whole
+from lobench.hookspecs import AlarmRaised, Delivery, ResultSink
+from lobench.plugins import PluginManager
+from lobench.report.live.notebook_progress import default_progress
+from lobench.tools.alarm.evidence import StoredRun, block_of, read_run
+from lobench.tools.alarm.rule import KINDS, Alarm, AlarmRules, Confirmation, Kind, Stall, TwoStages, course
+from lobench.tools.alarm.text import alarm_line
+
+__all__ = ["Alarmed", "alarm"]
+
+_TRAINED, _HELD_OUT = "meta_train", "meta_test"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarmed:
+    """What was found along a run.
+
+    Attributes:
+      events: The alarms, in order, with those that earlier calls told.
+      num_confirmations: By kind; of a stall the windows that were looked at.
+      command: What repeats it.
+    """
+
+    kinds: tuple[Kind, ...]
+    rules: AlarmRules
+    store: Path
+    num_checkpoints: int
+    alarms: tuple[Alarm, ...]
+    events: tuple[AlarmRaised, ...]
+    num_confirmations: Mapping[str, int]
+    command: str
+
+
+def alarm(
+    location: str | Path,
+    suites: str | Path | Sequence[str | Path],
+    *,
+    kinds: Sequence[str] = ("regress",),
+    rate: float = 0.05,
+    margin: float = 0.05,
+    seeds: int = 8,
+    window: int = 8,
+    least_gain: float = 0.01,
+    on_alarm: str = "",
+    sinks: Sequence[str] = (),
+    is_over: Callable[[], bool] | None = None,
+    name: str = "",
+    store: str | Path | None = None,
+    gin_files: Sequence[str | Path] = (),
+    gin_params: Sequence[str] = (),
+    progress: WatchProgress | None = None,
+    **options: Any,
+) -> Alarmed:
+    """Looks at each checkpoint that a watch has finished, by its outer step, and says where the run got worse.
+
+    What decides is in the watch's store and in STORE/alarm: a call that was stopped goes on with the same decisions,
+    and tells no alarm twice.
+
+    Args:
+      location: The run's folder; or, with `store`, a session of an experiment's command, as of `lobench.bisect`.
+      suites: Those that the run is watched with.
+      kinds: `regress`: worse than the best checkpoint so far, by the mean or on a case. `overfit`: worse on the cases
+        of role `meta_test` by more than on those of role `meta_train`. `stall`: no better for a window of checkpoints
+        whose trend is surely below `least_gain`.
+      rate: Chance of any false alarm of a kind, over the whole run.
+      margin: Harm that is tolerated, on the score.
+      seeds: Fresh ones of a confirmation, of each case and side.
+      window: Checkpoints of one look at the trend.
+      least_gain: Score per 1,000 outer steps.
+      on_alarm: A command of the shell, called once for each alarm; LOBENCH_ALARM, LOBENCH_OUTER_STEP,
+        LOBENCH_CHECKPOINT, LOBENCH_REFERENCE and LOBENCH_CASES say which it is.
+      sinks: That get alarms.
+      is_over: Waits a while, and says whether the run is over; None: one look at what there is.
+      name, store, gin_files, gin_params: As of the watch.
+      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
+      options: Of `WatchSettings`: workers, executor, ray_address.
+    Raises:
+      LobenchError: usage, no store, another call follows the run.
+      KeyboardInterrupt: Ctrl-C; the same call goes on from there.
+    """
+    wanted = _kinds(kinds)
+    rules = AlarmRules(rate=rate, margin=margin, seeds=seeds, window=window, least_gain=least_gain)
+    places = tuple(str(find_suite(suite)) for suite in texts(suites))
+    run = find_run(str(location), None if store is None else Path(store))
+    folder = Path(store) if store else default_store(run.location, name or Path(places[0]).resolve().stem)
+    progress = progress or default_progress()
+    if is_over is None and not is_store(folder):
+        raise StoreError("there is no store of a watch", where=str(folder), next_step="`lobench watch` makes one")
+    manager = plugins_of(places, progress)
+    settings = WatchSettings(location=run.location, suites=places, name=name, sinks=tuple(sinks))
+    with contextlib.ExitStack() as stack:
+        busy = "another `lobench alarm` follows this run"
+        stack.callback(StoreLock(folder / "alarm", "alarm", file="alarm.lock", busy=busy).release)
+        teller = _Teller(
+            folder / "alarm" / "alarms.json", manager, make_sinks(settings, manager, folder), on_alarm, progress
+        )
+        stack.callback(teller.close)
+        follower = _Follower(
+            run=run,
+            store=folder,
+            suites=places,
+            kinds=wanted,
+            rules=rules,
+            progress=progress,
+            options={"gin_files": texts(gin_files), "gin_params": (*run.bindings, *gin_params), **options},
+            teller=teller,
+        )
+        over = False
+        while not over:
+            over = is_over is None or is_over()
+            found = follower.look(is_over=over)
+    command = command_text(
+        *("lobench", "alarm", str(location)),
+        suite=texts(suites),
+        alarm=",".join(wanted),
+        rate=None if rate == AlarmRules().rate else rate,
+        name=name,
+        store=store,
+        gin_file=texts(gin_files),
+        gin_param=texts(gin_params),
+    )
+    alarms = follower.alarms
+    return Alarmed(
+        kinds=wanted,
+        rules=rules,
+        store=folder,
+        num_checkpoints=len(found),
+        alarms=tuple(alarms),
+        events=tuple(follower.event(one, found) for one in alarms),
+        num_confirmations={one.kind: one.number for one in follower.courses},
+        command=command,
+    )
+
+
+def _kinds(kinds: Sequence[str]) -> tuple[Kind, ...]:
+    asked = [part.strip() for text in texts(kinds) for part in text.split(",")]
+    for one in asked:
+        if one not in KINDS:
+            raise UsageError("--alarm", got=repr(one), expected=", ".join(KINDS))
+    return tuple(kind for kind in KINDS if kind in asked)
+
+
+class _Follower:
+    """The courses of all kinds along one run."""
+
+    def __init__(
+        self,
+        *,
+        run: RunFolder,
+        store: Path,
+        suites: Sequence[str],
+        kinds: Sequence[Kind],
+        rules: AlarmRules,
+        progress: WatchProgress,
+        options: Mapping[str, Any],
+        teller: _Teller,
+    ) -> None:
+        self._run, self._store, self._suites, self._kinds, self._rules = run, store, suites, kinds, rules
+        self._progress, self._options, self.teller = progress, options, teller
+        self._tried: set[int] = set()
+        self._seen: tuple[Subject, ...] = ()
+        self.courses: list[TwoStages | Stall] = []
+        self._kept = store / "alarm" / "kept"
+
+    @property
+    def alarms(self) -> list[Alarm]:
+        return sorted((one for each in self.courses for one in each.alarms), key=lambda one: (one.place, one.kind))
+
+    def look(self, *, is_over: bool) -> StoredRun:
+        """Goes on with what a watch has finished since the last look, and tells what was found."""
+        found = self._read(is_over)
+        self._begin(found)
+        for each in self.courses:
+            while (asked := each.go_on(found)) is not None:
+                self._confirm(asked, found)
+                found = self._read(is_over)
+        for one in self.alarms:
+            self.teller.tell(self.event(one, found), found.runs[one.place])
+        self.teller.deliver()
+        self._keep_best(found)
+        self._seen = found.subjects
+        return found
+
+    def _read(self, is_over: bool) -> StoredRun:
+        suites = [Path(suite) for suite in self._suites]
+        return read_run(self._store, self._run, suites, self._rules.seeds, self._tried, is_over=is_over)
+
+    def _begin(self, found: StoredRun) -> None:
+        """Sets out anew where what was seen is no longer the beginning of the run: the watch evaluated more."""
+        if not found.subjects or (self.courses and found.subjects[: len(self._seen)] == self._seen):
+            return
+        if len(runs := {one.run for one in found.subjects}) > 1:
+            got = ", ".join(sorted(runs))
+            raise UsageError("several runs", where=self._run.location, got=got, expected="the folder of one of them")
+        by_role: dict[str, list[str]] = {}
+        for identity, case in found.cases.items():
+            by_role.setdefault(case.role, []).append(identity)
+        outside, inside = (by_role.get(role, []) for role in (_HELD_OUT, _TRAINED))
+        if "overfit" in self._kinds and not (outside and inside):
+            raise UsageError(
+                "overfit needs cases of both roles",
+                where=", ".join(self._suites),
+                got=", ".join(f"{len(cases)} of role {role or 'none'}" for role, cases in by_role.items()),
+                expected=f"Suite.role or Suite.roles: {_TRAINED} and {_HELD_OUT}",
+            )
+        self.courses = [course(kind, self._rules, outside, inside) for kind in self._kinds]
+
+    def _confirm(self, asked: Confirmation, found: StoredRun) -> None:
+        """Evaluates both sides on fresh seeds; where that gives nothing the suspicion is dropped."""
+        sides = [found.subjects[place] for place in (asked.reference, asked.place)]
+        block, steps = block_of(asked, self._rules.seeds), [one.outer_step for one in sides]
+        self._progress.log(
+            f"{asked.kind}: outer step {steps[1]} may be worse than {steps[0]}, by {asked.harm:.3f} on the usual "
+            f"seeds; {self._rules.seeds} fresh seeds of each tell"
+        )
+        self._tried.add(block.start)
+        own = (f"Case.first_seed = {block.start}", f"Case.block_sizes = ({block.size},)")
+        options = {**self._options, "gin_params": (*self._options["gin_params"], *own)}
+        paths = [self._path(one) for one in sides]
+        gone = [path for path in paths if "://" not in path and not Path(path).exists()]
+        if gone:
+            self._progress.log(f"{asked.kind}: cannot be confirmed: {', '.join(gone)} is gone")
+            return
+        try:
+            evaluate_into(
+                self._store / "alarm",
+                paths,
+                self._suites,
+                location=self._run.location,
+                name="alarm",
+                progress=self._progress,
+                **options,
+            )
+        except LobenchError as error:
+            self._progress.log(f"{asked.kind}: cannot be confirmed: {error}")
+
+    def _path(self, subject: Subject) -> str:
+        kept = self._kept / subject.sha256[:16] / Path(subject.uri).name
+        return str(kept) if kept.exists() else subject.uri
+
+    def _keep_best(self, found: StoredRun) -> None:
+        """Copies what later checkpoints are held against: a trainer removes its older ones."""
+        if not len(found):
+            return
+        last = len(found) - 1
+        wanted = {}
+        for one in self.courses:
+            if isinstance(one, TwoStages):
+                worths = [found.worth(place, last, one.kind, one.number, one.cases) for place in range(last + 1)]
+                best = max(range(last + 1), key=lambda place: (worths[place] == worths[place], worths[place]))
+                wanted[found.subjects[best].sha256[:16]] = found.subjects[best]
+        for old in self._kept.glob("*"):
+            if old.name not in wanted:
+                shutil.rmtree(old, ignore_errors=True)
+        for name, subject in wanted.items():
+            source, folder = Path(subject.uri), self._kept / name
+            if folder.exists() or "://" in subject.uri or not source.exists():
+                continue
+            part = self._kept / f"{name}.part"
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir(parents=True)
+            try:
+                copy = shutil.copytree if source.is_dir() else shutil.copy2
+                copy(source, part / source.name)
+                part.rename(folder)
+            except OSError as error:
+                shutil.rmtree(part, ignore_errors=True)
+                self._progress.log(f"no copy is kept of {source}: {cause(error)}")
+
+    def event(self, one: Alarm, found: StoredRun) -> AlarmRaised:
+        known = found.cases
+        event = AlarmRaised(
+            subject=found.subjects[one.place],
+            kind=one.kind,
+            reference=found.subjects[one.reference],
+            value=one.harm,
+            bound=one.bound,
+            cases=tuple(known[identity] for identity in one.cases if identity in known),
+            message="",
+        )
+        return replace(event, message=alarm_line(event, one, self._rules, self._run.location, self._suites))
+
+
+class _Teller:
+    """Tells each alarm once to plugins and to the command, and at least once to each sink.
+
+    Args:
+      file: What was told: `{"told": [[kind, sha256, outer step], ...], "sinks": {ADDRESS: how many}}`.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        manager: PluginManager,
+        sinks: Mapping[str, ResultSink],
+        command: str,
+        progress: WatchProgress,
+    ) -> None:
+        self._file, self._manager, self._sinks, self._command = file, manager, sinks, command
+        self._progress = progress
+        self._told, self._reached = _read_told(file)
+        self._deliveries: list[Delivery] = []
+
+    def tell(self, event: AlarmRaised, run: str) -> None:
+        known = [event.kind, event.subject.sha256, event.subject.outer_step]
+        if known not in [one[:3] for one in (self._name(each) for each in self._deliveries)]:
+            self._deliveries.append(Delivery(sequence=len(self._deliveries) + 1, event=event, run=run))
+        if known in self._told:
+            return
+        self._progress.log(event.message)
+        notify(self._manager, "lobench_alarm_raised", event, self._failed)
+        if self._command:
+            self._call(event)
+        self._told.append(known)
+        self._write()
+
+    def _name(self, delivery: Delivery) -> list[Any]:
+        event = delivery.event
+        assert isinstance(event, AlarmRaised)
+        return [event.kind, event.subject.sha256, event.subject.outer_step]
+
+    def _call(self, event: AlarmRaised) -> None:
+        said = {
+            "LOBENCH_ALARM": event.kind,
+            "LOBENCH_OUTER_STEP": str(event.subject.outer_step),
+            "LOBENCH_CHECKPOINT": event.subject.uri,
+            "LOBENCH_REFERENCE": event.reference.uri,
+            "LOBENCH_CASES": " ".join(f"{case.suite}/{case.name}" for case in event.cases),
+        }
+        # What it prints goes where all lines go: standard output may be the record's.
+        done = subprocess.run(self._command, shell=True, env={**os.environ, **said}, stdout=2, check=False)
+        if done.returncode:
+            self._progress.log(f"--on-alarm {self._command!r} ended with {done.returncode}")
+
+    def deliver(self) -> None:
+        """Gives each sink what it lacks; one that fails gets it at the next look, or at the next start."""
+        for address, sink in self._sinks.items():
+            lacking = self._deliveries[self._reached.get(address, 0) :]
+            if not lacking:
+                continue
+            try:
+                sink.deliver(lacking)
+            except Exception as error:  # noqa: BLE001  (a plugin boundary)
+                self._failed(f"sink {address!r}", error)
+                continue
+            self._reached[address] = len(self._deliveries)
+            self._write()
+
+    def close(self) -> None:
+        for address, sink in self._sinks.items():
+            try:
+                sink.close()
+            except Exception as error:  # noqa: BLE001  (a plugin boundary)
+                self._failed(f"sink {address!r}", error)
+
+    def _failed(self, where: str, error: BaseException) -> None:
+        self._progress.log(f"{where}: {headline(error)}")
+
+    def _write(self) -> None:
+        write_whole(self._file, json.dumps({"told": self._told, "sinks": self._reached}, indent=1) + "\n")
+
+
+def _read_told(file: Path) -> tuple[list[list[Any]], dict[str, int]]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"told": [], "sinks": {}}
+        return list(found["told"]), dict(found["sinks"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(
+            "what was told of alarms cannot be read", where=str(file), got=cause(error), next_step="move it away"
+        ) from error

@@ -1,0 +1,101 @@
+"""The command `lobench alarm`."""
+
+from __future__ import annotations
+
+import select
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lobench.api.settings import WatchSettings
+from lobench.cli.exit_codes import ExitCode
+from lobench.cli.options import BoundedNumber, options_of
+from lobench.cli.output import emit, format_option, logged_aside
+
+__all__ = ["alarm"]
+
+_SECONDS = 2.0  # between two looks at a store
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  lobench alarm runs/today --suite quick
+  lobench alarm runs/today --suite quick --alarm regress,overfit,stall --least-gain 0.005
+  lobench alarm runs/today --suite quick --follow --on-alarm 'scancel 123'
+  lobench watch runs/today --suite quick --alarm regress --on-alarm 'scancel 123'
+
+Exit codes: 0 no alarm, 1 an alarm, 2 usage or no store, 130 interrupted."""
+)
+@click.argument("location", metavar="RUN")
+@click.option("--suite", "suites", multiple=True, required=True, help="As of the watch.")
+@click.option(
+    "--alarm",
+    "kinds",
+    multiple=True,
+    default=("regress",),
+    show_default=True,
+    metavar="KIND[,KIND]",
+    help="regress, overfit or stall; may be given again.",
+)
+@click.option(
+    "--rate",
+    type=BoundedNumber(0.0001, 0.5),
+    default=0.05,
+    show_default=True,
+    help="Chance of any false alarm of a kind, over the whole run.",
+)
+@click.option("--margin", type=BoundedNumber(0, 3), default=0.05, show_default=True, help="Harm that is tolerated.")
+@click.option(
+    "--seeds", type=click.IntRange(3, 1000), default=8, show_default=True, help="Fresh seeds of a confirmation."
+)
+@click.option("--window", type=click.IntRange(4), default=8, show_default=True, help="Of stall: checkpoints of a look.")
+@click.option(
+    "--least-gain",
+    type=BoundedNumber(-10, 10),
+    default=0.01,
+    show_default=True,
+    help="Of stall: score per 1,000 outer steps that the run is to gain.",
+)
+@click.option("--on-alarm", default="", metavar="COMMAND", help="A command of the shell, called for each new alarm.")
+@click.option("--follow", is_flag=True, help="Go on with each checkpoint that a watch finishes; Ctrl-C ends it.")
+@click.option("--until-input-ends", is_flag=True, hidden=True)
+@click.option(
+    "--store",
+    type=click.Path(path_type=Path),
+    help="Store of the watch (default: as `lobench watch`), or of an experiment, with a command's session as RUN.",
+)
+@options_of(
+    WatchSettings,
+    *("sinks", "name", "workers", "executor", "ray_address", "insecure", "allow_pickle", "gin_files", "gin_params"),
+)
+@format_option("text", "json", prints={"alarm": "lobench.tools.alarm.text:AlarmsRecord"})
+def alarm(location: str, kind: str, follow: bool, until_input_ends: bool, **options: Any) -> None:
+    """Say when a watched run gets worse, overfits or stalls, with a stated chance of a false alarm in the whole run.
+
+    A checkpoint that is worse than the best one so far is suspected, and no more; fresh seeds of both decide, at a
+    level that counts all confirmations. They go to STORE/alarm, and a second call repeats none of them.
+    """
+    from lobench.tools.alarm.alarm import alarm as followed
+    from lobench.tools.alarm.text import alarms_record, alarms_text
+
+    is_over = _input_ended if until_input_ends else _never if follow else None
+    found = logged_aside(followed, location, is_over=is_over, **options)
+    emit("alarm", alarms_record(found)) if kind == "json" else click.echo(alarms_text(found))
+    if found.alarms:
+        raise click.exceptions.Exit(ExitCode.VERDICT)
+
+
+def _never() -> bool:
+    """Waits a moment."""
+    time.sleep(_SECONDS)
+    return False
+
+
+def _input_ended() -> bool:
+    """Waits until the watch that started this ends, a moment at most."""
+    ready, _, _ = select.select([sys.stdin], [], [], _SECONDS)
+    return bool(ready)

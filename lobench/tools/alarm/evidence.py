@@ -1,0 +1,199 @@
+"""Evidence of a watched run: what its store and the alarms' own store hold of its checkpoints."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from lobench.analysis.comparisons.paired_values import paired_values
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.stats.paired_samples import Samples
+from lobench.analysis.store.snapshot import read_store
+from lobench.analysis.store.subjects import Cell, StoredSubject, current_forms, subject_of
+from lobench.api.resolve import RunFolder, is_store
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.subject import Subject
+from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.tools.alarm.rule import KINDS, Confirmation, Kind
+
+__all__ = ["StoredRun", "block_of", "read_run"]
+
+# Fresh seeds are beyond all that a watch, a search or another tool of the run evaluates.
+_FIRST_SEED, _SEEDS_OF_A_KIND = 2 * FIRST_REPORT_SEED, 1_000_000
+
+
+def block_of(asked: Confirmation, seeds: int) -> SeedBlock:
+    """Returns the seeds of a confirmation, which are nobody else's."""
+    start = _FIRST_SEED + KINDS.index(asked.kind) * _SEEDS_OF_A_KIND + (asked.number - 1) * seeds
+    return SeedBlock(start=start, size=seeds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRun:
+    """A run's checkpoints by generation and outer step, up to the first one that the watch has yet to finish.
+
+    Attributes:
+      subjects, runs: By place, with the name of its run.
+      stored: By theta's hash.
+      again: By the first seed of a confirmation, then by theta's hash.
+      others: Optimizers without theta beside them, which scales are made of too.
+      suites: Where tuned baselines are looked for.
+      seeds: Of a confirmation.
+    """
+
+    subjects: tuple[Subject, ...]
+    runs: tuple[str, ...]
+    stored: Mapping[str, StoredSubject]
+    again: Mapping[int, Mapping[str, StoredSubject]]
+    others: tuple[StoredSubject, ...]
+    suites: tuple[Path, ...]
+    seeds: int
+    tried: set[int] = field(default_factory=set)
+    _scales: dict[int, Scales] = field(default_factory=dict)
+    _worths: dict[tuple[object, ...], float] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.subjects)
+
+    @property
+    def cases(self) -> dict[str, CaseInfo]:
+        """Those that the last checkpoint was evaluated on, by identity."""
+        return {} if not self.subjects else {key: cell.case for key, cell in self._cells(len(self) - 1).items()}
+
+    def step(self, place: int) -> int:
+        return self.subjects[place].outer_step
+
+    def scales(self, at: int) -> Scales:
+        """Returns the scales as they were known when a checkpoint was finished: later ones move no decision."""
+        if at not in self._scales:
+            last = self._scales.get(-1) or self._scales_of(len(self) - 1)
+            self._scales[-1] = last
+            is_frozen = last.tuned.keys() >= last.cases.keys()
+            self._scales[at] = last if is_frozen else self._scales_of(at)
+        return self._scales[at]
+
+    def _scales_of(self, at: int) -> Scales:
+        shas = dict.fromkeys(one.sha256 for one in self.subjects[: at + 1])
+        known = [self.stored[sha256] for sha256 in shas if sha256 in self.stored]
+        return Scales.of([*self.others, *known], self.suites)
+
+    def worth(
+        self, place: int, at: int, kind: Kind = "stall", number: int = 0, cases: Collection[str] | None = None
+    ) -> float:
+        scales = self.scales(at)
+        blocks = [
+            block_of(Confirmation(kind=kind, number=one, reference=0, place=0, harm=0.0), self.seeds).start
+            for one in range(1, number + 1)
+        ]
+        sha256 = self.subjects[place].sha256
+        more = [self.again[one][sha256].cells for one in blocks if sha256 in self.again.get(one, ())]
+        known = -1 if scales is self._scales[-1] else at
+        key = (place, known, kind, len(more), None if cases is None else frozenset(cases))
+        if key not in self._worths:
+            self._worths[key] = self._mean([self._cells(place), *more], scales, cases)
+        return self._worths[key]
+
+    def _mean(self, parts: Sequence[Mapping[str, Cell]], scales: Scales, cases: Collection[str] | None) -> float:
+        """Returns NaN where one of the cases has no score on the usual seeds, which are the first part."""
+        means = []
+        for identity in self.cases if cases is None else cases:
+            own = [cells[identity] for cells in parts if identity in cells]
+            scores = [score for cell in own for score in scales.scores(cell, None).values()]
+            is_there = identity in parts[0] and len(scores) > 0
+            means.append(math.fsum(scores) / len(scores) if is_there else math.nan)
+        return float(np.mean(means)) if means else math.nan
+
+    def _cells(self, place: int) -> Mapping[str, Cell]:
+        found = self.stored.get(self.subjects[place].sha256)
+        return {} if found is None else found.cells
+
+    def usual(self, reference: int, place: int) -> Mapping[str, Samples]:
+        return self._samples(self._cells(reference), self._cells(place), place)
+
+    def fresh(self, asked: Confirmation) -> Mapping[str, Samples] | None:
+        start = block_of(asked, self.seeds).start
+        found = self.again.get(start, {})
+        sides = [found.get(self.subjects[place].sha256) for place in (asked.reference, asked.place)]
+        if None in sides and start not in self.tried:
+            return None
+        a, b = ({} if side is None else side.cells for side in sides)
+        return self._samples(a, b, asked.place)
+
+    def _samples(self, a: Mapping[str, Cell], b: Mapping[str, Cell], at: int) -> dict[str, Samples]:
+        scales = self.scales(at)
+        pairs = {
+            identity: paired_values(a[identity], b[identity], None, scales).samples for identity in a if identity in b
+        }
+        return {identity: samples for identity, samples in pairs.items() if len(samples) > 1 and samples.has_scale}
+
+
+def read_run(
+    store: Path, run: RunFolder, suites: Sequence[Path], seeds: int, tried: set[int], *, is_over: bool
+) -> StoredRun:
+    """Reads what there is of a run.
+
+    Args:
+      store: Of the watch; that of the alarms is below it.
+      suites: Where tuned baselines are looked for.
+      seeds: Of a confirmation.
+      tried: First seeds of confirmations that were evaluated already: what they lack is not asked for again.
+      is_over: Whether checkpoints that are not finished are waited for no longer.
+    """
+    if not is_store(store):
+        return StoredRun(subjects=(), runs=(), stored={}, again={}, others=(), suites=(), seeds=seeds, tried=tried)
+    with Ledger.open(store, read_only=True) as ledger:
+        standings = ledger.standings()
+        rows = sorted(ledger.evaluations(), key=lambda row: row.recorded_at)
+    known = [one for one in standings if one[1].has_theta and run.holds(one[1].uri)]
+    known.sort(key=lambda one: (one[1].generation, one[1].outer_step))
+    ready = [one for one in known if one[2]] if is_over else itertools.takewhile(lambda one: one[2], known)
+    subjects, runs = list[Subject](), list[str]()
+    for name, subject, _ in ready:
+        if not subjects or _place(subject) > _place(subjects[-1]):  # of two thetas at one step the first
+            subjects.append(subject)
+            runs.append(name)
+    current = current_forms(rows)
+    stored, others = {}, []
+    for sha256, own in _by_subject(rows).items():
+        who = max((one for row in own for one in row.sightings), key=lambda one: one.outer_step)
+        found = subject_of(who, own, current)
+        stored[sha256] = found
+        if not who.has_theta:
+            others.append(found)
+    by_block: dict[int, list[EvaluationRow]] = {}
+    rows_again = read_store(store / "alarm").rows if is_store(store / "alarm") else ()
+    for row in sorted(rows_again, key=lambda row: row.recorded_at):
+        # A block that was halved for want of memory is part of the confirmation's.
+        start = row.key.seed_block.start - (row.key.seed_block.start - _FIRST_SEED) % seeds
+        by_block.setdefault(start, []).append(row)
+    again = {
+        start: {sha256: subject_of(own[-1].sightings[0], own, current) for sha256, own in _by_subject(part).items()}
+        for start, part in by_block.items()
+    }
+    return StoredRun(
+        subjects=tuple(subjects),
+        runs=tuple(runs),
+        stored=stored,
+        again=again,
+        others=tuple(others),
+        suites=tuple(suites),
+        seeds=seeds,
+        tried=tried,
+    )
+
+
+def _place(subject: Subject) -> tuple[int, int]:
+    return subject.generation, subject.outer_step
+
+
+def _by_subject(rows: Sequence[EvaluationRow]) -> dict[str, list[EvaluationRow]]:
+    found: dict[str, list[EvaluationRow]] = {}
+    for row in rows:
+        found.setdefault(row.key.checkpoint_sha256, []).append(row)
+    return found

@@ -1,0 +1,117 @@
+"""Lines, table and record of `lobench alarm`."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypedDict
+
+from lobench.core.json_numbers import finite_or_none
+from lobench.core.wording import counted, one_line
+from lobench.hookspecs import AlarmRaised
+from lobench.tools.alarm.rule import Alarm, AlarmRules
+
+if TYPE_CHECKING:
+    from lobench.tools.alarm.alarm import Alarmed
+
+__all__ = ["AlarmsRecord", "alarm_line", "alarms_record", "alarms_text"]
+
+_NAMED = 4  # cases of one line
+
+
+class RaisedAlarm(TypedDict):
+    kind: str
+    outer_step: int
+    uri: str
+    sha256: str
+    reference_outer_step: int
+    reference_uri: str
+    value: float
+    bound: float
+    p_value: float
+    level: float
+    confirmation: int
+    cases: list[str]
+    message: str
+
+
+class AlarmsRecord(TypedDict):
+    """`lobench alarm`: where a watched run got worse, overfits or stalls."""
+
+    kinds: list[str]
+    num_checkpoints: int
+    num_confirmations: dict[str, int]
+    rate: float
+    margin: float
+    seeds: int
+    window: int
+    least_gain: float
+    alarms: list[RaisedAlarm]
+    command: str
+
+
+def alarm_line(event: AlarmRaised, alarm: Alarm, rules: AlarmRules, location: str, suites: Sequence[str]) -> str:
+    """Returns what people are told of an alarm."""
+    step, before = event.subject.outer_step, event.reference.outer_step
+    if event.kind == "stall":
+        said = f"from outer step {before} to {step} the score gains {event.value:.3g} per 1,000 steps"
+        return one_line(f"ALARM stall: {said}, at most {event.bound:.3g}; {rules.least_gain:g} was asked for")
+    names = [f"{case.suite}/{case.name}" for case in event.cases]
+    some = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    what = "is worse than" if event.kind == "regress" else "is worse out of distribution than in it, against"
+    size = "more seeds diverge" if math.isnan(event.value) else f"by {event.value:.3f}, at least {event.bound:.3f}"
+    said = f"ALARM {event.kind}: outer step {step} {what} {before} ({size}, on {rules.seeds} fresh seeds)"
+    if not names:
+        return one_line(said)
+    bisect = ["lobench", "bisect", location, *(word for suite in suites for word in ("--suite", suite))]
+    found = shlex.join([*bisect, "--case", names[0], "--to-step", str(step)])
+    return one_line(f"{said}: {some}; `{found}` finds where it broke")
+
+
+def alarms_text(found: Alarmed) -> str:
+    """Returns a line for each alarm, what was looked at, and the command that repeats it."""
+    lines = [event.message for event in found.events] or ["no alarm"]
+    looked = ", ".join(
+        f"{kind}: {counted(number, 'window' if kind == 'stall' else 'confirmation')}"
+        for kind, number in found.num_confirmations.items()
+    )
+    lines.append(f"{counted(found.num_checkpoints, 'checkpoint')}; {looked or 'nothing was looked at'}")
+    lines.append(f"chance of a false alarm of a kind in the whole run: at most {found.rules.rate:g}")
+    return "\n".join([*lines, f"again: {found.command}"])
+
+
+def alarms_record(found: Alarmed) -> AlarmsRecord:
+    """Returns what `--format json` prints."""
+    rules = found.rules
+    record: AlarmsRecord = {
+        "kinds": list(found.kinds),
+        "num_checkpoints": found.num_checkpoints,
+        "num_confirmations": dict(found.num_confirmations),
+        "rate": rules.rate,
+        "margin": rules.margin,
+        "seeds": rules.seeds,
+        "window": rules.window,
+        "least_gain": rules.least_gain,
+        "alarms": [_raised(*pair) for pair in zip(found.alarms, found.events, strict=True)],
+        "command": found.command,
+    }
+    return finite_or_none(record)
+
+
+def _raised(alarm: Alarm, event: AlarmRaised) -> RaisedAlarm:
+    return {
+        "kind": alarm.kind,
+        "outer_step": event.subject.outer_step,
+        "uri": event.subject.uri,
+        "sha256": event.subject.sha256,
+        "reference_outer_step": event.reference.outer_step,
+        "reference_uri": event.reference.uri,
+        "value": alarm.harm,
+        "bound": alarm.bound,
+        "p_value": alarm.p_value,
+        "level": alarm.level,
+        "confirmation": alarm.number,
+        "cases": [f"{case.suite}/{case.name}" for case in event.cases],
+        "message": event.message,
+    }

@@ -1,0 +1,73 @@
+"""Options of `lobench watch` that follow the run with `lobench alarm`, in a process beside the watch."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from lobench.cli.exit_codes import ExitCode
+
+__all__ = ["add_to"]
+
+# What the watch and the alarms have in common, by the name of the option.
+_SHARED = ("name", "store", "executor", "ray_address", "insecure", "allow_pickle")
+_REPEATED = {"suites": "--suite", "sinks": "--sink", "gin_files": "--gin-file", "gin_params": "--gin-param"}
+
+
+def add_to(watch: click.Command) -> None:
+    """Gives the command `--alarm` and `--on-alarm`."""
+    watched = watch.callback
+    assert watched is not None
+    kinds = "Follow the run with `lobench alarm`: regress, overfit or stall; an alarm makes the exit code 1."
+    watch.params += [
+        click.Option(["--alarm"], default="", metavar="KIND[,KIND]", help=kinds),
+        click.Option(["--on-alarm"], default="", metavar="COMMAND", help="Of an alarm: a command of the shell."),
+    ]
+
+    def with_alarms(alarm: str, on_alarm: str, **options: Any) -> None:
+        if on_alarm and not alarm:
+            raise click.UsageError("--on-alarm needs --alarm: regress, overfit or stall")
+        if not alarm or options.get("dry_run"):
+            watched(**options)
+            return
+        with _alarms(_command(alarm, on_alarm, options)) as ended:
+            code: str | int | None = ExitCode.OK
+            try:
+                watched(**options)
+            except SystemExit as error:
+                code = error.code
+        sys.exit(ended() if code in (None, ExitCode.OK) else code)
+
+    watch.callback = with_alarms
+
+
+def _command(alarm: str, on_alarm: str, options: dict[str, Any]) -> list[str]:
+    words = [sys.executable, "-m", "lobench.cli", "alarm", options["location"], "--until-input-ends", "--alarm", alarm]
+    for name in _SHARED:
+        value = options.get(name)
+        flag = f"--{name.replace('_', '-')}"
+        words += [flag] * (value is True) or ([flag, str(value)] if value else [])
+    words += [word for name, flag in _REPEATED.items() for value in options.get(name, ()) for word in (flag, value)]
+    if options.get("executor") == "local":
+        words += ["--workers", "1"]  # the watch has the other cores
+    return words + (["--on-alarm", on_alarm] if on_alarm else [])
+
+
+@contextlib.contextmanager
+def _alarms(command: list[str]) -> Iterator[Callable[[], int]]:
+    """Runs `lobench alarm` beside the body, which it outlives until all is looked at; yields what says its exit code.
+
+    It sees that the watch has ended, however it does, by the end of its standard input.
+    """
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2)
+    assert child.stdin is not None
+    try:
+        yield lambda: child.returncode
+    finally:
+        child.stdin.close()
+        child.wait()

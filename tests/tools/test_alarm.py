@@ -1,0 +1,181 @@
+"""`lobench alarm` along runs of real checkpoints that get worse, overfit or stall, and its rule by simulation."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import pytest
+from commands import Done, lobench
+from tiny import KILLED_CHIEF, PATIENCE, make_run, make_suite, watch, write_checkpoint
+
+from lobench.analysis.stats.paired_samples import DIVERGED, Samples
+from lobench.analysis.store.snapshot import read_store
+from lobench.tools.alarm.rule import AlarmRules, Confirmation, Kind, Stall, TwoStages, course, level_of
+
+Course: TypeAlias = Callable[[int], float]
+
+SEEDS = "Case.num_seeds = 3\n"
+ROLES = 'a/Suite.role = "meta_train"\nb/Suite.role = "meta_test"\n'
+PLUGIN = """
+from pathlib import Path
+def lobench_alarm_raised(event):
+    with open(Path(__file__).parent / "alarms.txt", "a") as file:
+        print(event.kind, event.subject.outer_step, event.reference.outer_step, file=file)
+"""
+
+
+def alarm(run: Path, suite: Path, *options: str | Path) -> Done:
+    return lobench("alarm", run, "--suite", suite, "--workers", "1", "--seeds", "4", "--format", "json", *options)
+
+
+def test_a_run_that_gets_worse_is_told_once_and_a_kill_in_the_middle_changes_nothing(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path, extra=SEEDS), make_run(tmp_path, -3.0, -1.5, -1.5, -4.0, -4.5, -1.5, -3.0)
+    (suite / "conftest.py").write_text(PLUGIN)
+    assert watch(run, suite, "--once", "--checkpoints", "all", "--workers", "1").returncode == 0
+    options = ["--suite", str(suite), "--workers", "1", "--seeds", "4", "--format", "json"]
+    killing = [sys.executable, "-c", KILLED_CHIEF, "12", "1", "alarm", str(run), *options]
+    killed = subprocess.run(killing, capture_output=True, timeout=PATIENCE, check=False)
+    assert killed.returncode == -9
+    store = run / "lobench_results" / "tiny" / "alarm"
+    before = {(row.key.checkpoint_sha256, row.key.seed_block): row.recorded_at for row in read_store(store).rows}
+    told = tmp_path / "told.txt"
+    tell = f'echo "$LOBENCH_ALARM $LOBENCH_OUTER_STEP" >> {told}; exit 3'
+    done = alarm(run, suite, "--on-alarm", tell, "--sink", "tensorboard")
+    assert done.returncode == 1, done.stderr
+    record = json.loads(done.stdout)
+    # Silent while it stays worse, and again after it was good.
+    assert [(one["outer_step"], one["reference_outer_step"]) for one in record["alarms"]] == [(4, 2), (7, 2)]
+    assert all(set(one["cases"]) == {"tiny/a", "tiny/b"} and one["bound"] > 0.05 for one in record["alarms"])
+    assert record["num_confirmations"] == {"regress": 2} and record["num_checkpoints"] == 7
+    rows = read_store(store).rows
+    after = {(row.key.checkpoint_sha256, row.key.seed_block): row.recorded_at for row in rows}
+    assert len(before) > 0 and before.items() <= after.items()
+    assert sum(row.key.seed_block.size for row in rows) == 2 * 2 * 2 * 4  # confirmations, sides, cases, seeds
+    assert told.read_text().splitlines() == ["regress 4", "regress 7"]
+    assert (suite / "alarms.txt").read_text() == "regress 4 2\nregress 7 2\n"
+    assert "ended with 3" in done.stderr and "ALARM regress: outer step 4 is worse than 2" in done.stderr
+    assert f"`lobench bisect {run} --suite {suite} --case tiny/" in done.stderr
+    again = alarm(run, suite, "--on-alarm", tell, "--sink", "tensorboard")
+    assert again.returncode == 1 and json.loads(again.stdout) == record
+    assert len(told.read_text().splitlines()) == 2 and "ALARM" not in again.stderr
+    from lobench_tensorboard.sink import written_scalars
+
+    written = [one for one in written_scalars(store.parent / "tensorboard") if "alarm" in one[0]]
+    assert written == [("0_headline/alarm/regress", 4), ("0_headline/alarm/regress", 7)]
+
+
+def test_a_watch_follows_its_run_and_ends_with_the_alarm(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path, extra=SEEDS + ROLES), make_run(tmp_path, -1.5, -4.0)
+    done = watch(run, suite, "--once", "--checkpoints", "all", "--workers", "1", "--alarm", "regress,overfit")
+    assert done.returncode == 1, done.stderr
+    store = run / "lobench_results" / "tiny"
+    assert json.loads((store / "alarm" / "alarms.json").read_text())["told"][0][::2] == ["regress", 2]
+    assert not any(row.key.seed_block.start for row in read_store(store).rows)
+    write_checkpoint(run / "theta_3.npz", -1.5)
+    done = watch(run, suite, "--once", "--workers", "1", "--on-alarm", "true")
+    assert done.returncode == 2 and "--on-alarm needs --alarm" in done.stderr
+
+
+def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5)
+    for options, said in {
+        ("--alarm", "regres"): "--alarm; got 'regres'; expected regress, overfit, stall",
+        (): "there is no store of a watch",
+    }.items():
+        done = alarm(run, suite, *options)
+        assert done.returncode == 2 and said in done.stderr, done.stderr
+    assert watch(run, suite, "--once", "--workers", "1").returncode == 0
+    done = alarm(run, suite, "--alarm", "overfit")
+    assert done.returncode == 2 and "overfit needs cases of both roles" in done.stderr
+    told = run / "lobench_results" / "tiny" / "alarm" / "alarms.json"
+    told.write_text("{")
+    done = alarm(run, suite)
+    assert done.returncode == 2 and str(told) in done.stderr and "move it away" in done.stderr
+
+
+class Planted:
+    """A run whose true scores, outside and inside, are given."""
+
+    def __init__(
+        self, outside: Callable[[int], float], inside: Callable[[int], float], count: int, noise: float
+    ) -> None:
+        self.true, self.noise, self.count = (outside, inside), noise, count
+        self.rng = np.random.default_rng(3)
+        self.scores = [self.draw(place, 4) for place in range(count)]
+        self.asked: list[Confirmation] = []
+
+    def draw(self, place: int, seeds: int) -> list[list[float]]:
+        return [(of(place) + self.rng.normal(0, self.noise, seeds)).tolist() for of in self.true for _ in range(2)]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def step(self, place: int) -> int:
+        return 1000 * place
+
+    def worth(
+        self, place: int, at: int, kind: Kind = "stall", number: int = 0, cases: Collection[str] | None = None
+    ) -> float:
+        return float(np.mean(self.scores[place][: 2 if cases is not None else 4]))
+
+    def usual(self, reference: int, place: int) -> Mapping[str, Samples]:
+        return self.samples(self.scores[reference], self.scores[place])
+
+    def fresh(self, asked: Confirmation) -> Mapping[str, Samples]:
+        self.asked.append(asked)
+        return self.samples(self.draw(asked.reference, 8), self.draw(asked.place, 8))
+
+    def samples(self, a: list[list[float]], b: list[list[float]]) -> Mapping[str, Samples]:
+        names = ("out/a", "out/b", "in/a", "in/b")
+        return {name: Samples(a=tuple(x), b=tuple(y)) for name, x, y in zip(names, a, b, strict=True)}
+
+
+def played(kind: Kind, run: Planted, **rules: float) -> TwoStages | Stall:
+    found = course(kind, AlarmRules(**rules), ("out/a", "out/b"), ("in/a", "in/b"))  # type: ignore[arg-type]
+    found.go_on(run)
+    return found
+
+
+def test_overfitting_is_told_apart_from_a_fall_everywhere() -> None:
+    def falls(place: int) -> float:
+        return -0.3 * (place >= 10)
+
+    everywhere, outside = (Planted(falls, of, 20, 0.05) for of in (falls, lambda place: 0.0))
+    assert [one.place for one in played("regress", everywhere).alarms] == [10]
+    assert not played("overfit", everywhere).alarms
+    (found,) = played("overfit", outside).alarms
+    assert found.place == 10 and set(found.cases) == {"out/a", "out/b"} and 0.05 < found.bound < found.harm
+
+
+def test_seeds_that_diverge_are_harm(rng: np.random.Generator | None = None) -> None:
+    run = Planted(lambda place: 0.0, lambda place: 0.0, 2, 0.05)
+    run.scores[1] = [[DIVERGED] * 4, [DIVERGED] * 4, *run.scores[1][2:]]
+    run.draw = lambda place, seeds: [
+        [DIVERGED if place and case < 2 else 0.1 * seed for seed in range(seeds)] for case in range(4)
+    ]  # type: ignore[method-assign]
+    for kind in ("regress", "overfit"):
+        (found,) = played(kind, run).alarms  # type: ignore[arg-type]
+        assert found.p_value < 1e-3, kind
+
+
+@pytest.mark.parametrize(("gain", "alarms"), [(0.0, [23]), (0.02, [])])
+def test_a_stall_is_a_trend_that_is_surely_below_what_is_asked(gain: float, alarms: list[int]) -> None:
+    def rises(place: int) -> float:
+        return 0.1 * min(place, 8) + gain * max(0, place - 8)
+
+    run = Planted(rises, rises, 24, 0.002)
+    run.scores[9] = [[value + 0.01 for value in case] for case in run.scores[9]]  # the best, before the third window
+    assert [one.place for one in played("stall", run, least_gain=0.01).alarms] == alarms
+
+
+def test_levels_sum_to_the_rate_and_a_suspicion_is_no_alarm() -> None:
+    assert sum(level_of(number, 0.05) for number in range(1, 100_000)) == pytest.approx(0.05, abs=1e-6)
+    run = Planted(lambda place: -0.04 * (place >= 5), lambda place: -0.04 * (place >= 5), 30, 0.03)
+    found = played("regress", run)
+    assert not found.alarms and run.asked and [one.number for one in run.asked] == [*range(1, len(run.asked) + 1)]
