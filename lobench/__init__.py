@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lobench.inner.schedules.schedule import Schedule
     from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
     from lobench.inner.tasks.multitask import MultiTask
+    from lobench.tools.ablate.ablate import ablate
     from lobench.tools.alarm.alarm import alarm
     from lobench.tools.best.best import best
     from lobench.tools.bisect.bisect import bisect
@@ -69,6 +70,7 @@ __all__ = [
     "TaskFamily",
     "ThetaMismatch",
     "UsageError",
+    "ablate",
     "alarm",
     "baseline",
     "best",

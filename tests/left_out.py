@@ -31,6 +31,12 @@ STORIES = {
             "./ci/test": "it runs this",
         },
     ),
+    "ablate.md": Story(
+        left_out={
+            "lobench ablate": "minutes of trainings; tests/tools/test_ablate.py runs one",
+            "setting             A": "of such trainings",
+        }
+    ),
     "alarms.md": Story(
         left_out={
             "lobench watch runs/today --suite suites/quick --alarm": ALARMS,
@@ -112,6 +118,9 @@ STORIES = {
             "import lobench_pbt": POPULATION,
             "np.savez(path, **theta": POPULATION,
         }
+    ),
+    "racing.md": Story(
+        left_out={"lobench run race.gin": "--check: a minute; tests/experiments/test_run_races.py runs some"}
     ),
     "scaling.md": Story(left_out={"python benchmarks/scaling.py": "minutes of a simulation"}),
     "shipped-checkpoints.md": Story(

@@ -28,6 +28,7 @@ def test_every_command_has_help_with_examples_or_options() -> None:
         "import",
         "results",
         "compare",
+        "ablate",
         "alarm",
         "best",
         "bisect",

@@ -50,6 +50,7 @@ ENGINE = "a container engine, which is not here"
 
 # File -> its smallest command, in a folder of its own (`{tmp}`), `;` between several; `lobench` and Python's files.
 SMALLEST: dict[str, str | Elsewhere] = {
+    "benchmarks/ablate_rates.py": "benchmarks/ablate_rates.py --searches 2",
     "benchmarks/alarm_rates.py": "benchmarks/alarm_rates.py --runs 1 --world outside",
     "benchmarks/baseline_grid.py": "benchmarks/baseline_grid.py tiny.gin --sample 1",
     "benchmarks/chief.py": "benchmarks/run.py --quick --only chief_rate_growth",

@@ -24,6 +24,7 @@ __all__ = [
     "bind_overrides",
     "bind_strictly",
     "complete_selector",
+    "default_of",
     "import_all",
     "import_named",
     "is_registered",
@@ -143,6 +144,18 @@ def complete_selector(selector: str, where: str) -> str:
     if not found:
         raise UnknownName(f"unknown name {selector!r}", where=where, next_step=_why_unknown(selector))
     return found[0]
+
+
+def default_of(binding: Binding) -> Any:
+    """Returns what a parameter is where nothing binds it; `inspect.Parameter.empty` where its signature has no default.
+
+    Raises:
+      ConfigError: as `complete_selector`; what is imported so far counts.
+    """
+    selector = complete_selector(binding.selector, binding.where)
+    parameters = inspect.signature(CONFIGURABLES.get_match(selector).wrapped).parameters
+    found = parameters.get(binding.parameter)
+    return inspect.Parameter.empty if found is None else found.default
 
 
 def _why_unknown(selector: str) -> str:

@@ -1,0 +1,64 @@
+"""The command `lobench ablate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lobench.api.settings import WatchSettings
+from lobench.cli.options import BoundedNumber, options_of
+from lobench.cli.output import emit, format_option, logged_aside
+
+__all__ = ["ablate"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  lobench ablate 'adam()' 'adam(); adam.learning_rate = 0.01; adam.b1 = 0.8; adam.eps = 1e-6' --suite quick
+  lobench ablate old tuned --store runs/tuning --suite quick --margin 0.02
+  lobench ablate 'theta.npz' 'theta.npz; LSTMOptimizer.scale = 0.1' --suite quick --format json
+
+Exit codes: 0; 2 usage, or an evaluation gave no result."""
+)
+@click.argument("a")
+@click.argument("b")
+@click.option("--suite", "suites", multiple=True, required=True, help="On which they are compared; may be given again.")
+@click.option(
+    "--margin",
+    type=BoundedNumber(0, 3, min_open=True),
+    default=0.05,
+    show_default=True,
+    help="Two are equivalent whose scores differ by less.",
+)
+@click.option(
+    "--alpha",
+    type=BoundedNumber(0.0001, 0.5),
+    default=0.05,
+    show_default=True,
+    help="Chance of calling a configuration equivalent that is not, for each that is tested.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(4, 1000),
+    default=32,
+    show_default=True,
+    help="Of each case at most; 4, 8, 16 and so on are looked at.",
+)
+@click.option("--baseline", "baselines", multiple=True, help="As of `lobench compare`.")
+@click.option("--store", type=click.Path(path_type=Path), help="Where evaluations go (default: .lobench/ablate/SUITE).")
+@options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params")
+@format_option("text", "json", prints={"ablate": "lobench.tools.ablate.text:AblateRecord"})
+def ablate(a: str, b: str, kind: str, **options: Any) -> None:
+    """Say which of the settings that differ between A and B matter, and what each is worth.
+
+    From B, settings are taken away as long as what is left is equivalent to B: that is the smallest set. From A, the
+    setting that gains most is taken first. The table has what each is worth alone, and what B loses without it.
+    """
+    from lobench.tools.ablate.ablate import ablate as ablated
+    from lobench.tools.ablate.text import ablate_record, ablate_text
+
+    made = logged_aside(ablated, a, b, **options)
+    emit("ablate", ablate_record(made)) if kind == "json" else click.echo(ablate_text(made))

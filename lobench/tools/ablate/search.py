@@ -1,0 +1,269 @@
+"""Search for the smallest set of changes that is as good as all of them, and what each change is worth.
+
+A configuration is A with some of the knobs of B. Backward, from B, delta debugging takes away halves, quarters and so
+on as long as what is left is equivalent to B. Forward, from A, the knob that gains most comes first. Where knobs act
+together, or stand for one another, the two end in different sets.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from lobench.analysis.stats.comparison import holm
+from lobench.analysis.stats.location import Location, locate, mean_location
+from lobench.analysis.stats.paired_samples import Samples
+
+__all__ = ["AblateRules", "Interaction", "KnobSearch", "Lab", "Subset", "Worth", "ablated"]
+
+Subset: TypeAlias = frozenset[int]  # knobs, by their places
+
+_TOP = 3  # of the forward search, that are looked at again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AblateRules:
+    """How it is decided.
+
+    Attributes:
+      margin: Two configurations are equivalent where the mean difference of their scores lies within it on both sides.
+      alpha: Chance that a configuration is called equivalent that is not, for each that is tested.
+      looks: Seeds of a case at which a test is looked at, as long as it is open; each look has an equal part of alpha.
+    """
+
+    margin: float = 0.05
+    alpha: float = 0.05
+    looks: tuple[int, ...] = (4, 8, 16, 32)
+
+    @property
+    def level(self) -> float:
+        return self.alpha / len(self.looks)
+
+    @property
+    def shown(self) -> int:
+        """Seeds of what the table shows of each knob."""
+        return self.looks[min(1, len(self.looks) - 1)]
+
+
+class Lab(Protocol):
+    """Evaluates configurations."""
+
+    def evaluate(self, wanted: Sequence[Subset], seeds: int) -> None:
+        """Has each configuration evaluated on so many seeds of each case."""
+
+    def samples(self, a: Subset, b: Subset, seeds: int) -> Mapping[str, Samples]:
+        """Returns the scores of two configurations on so many seeds of each case, paired."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worth:
+    """What is gained, or lost, between two configurations: a mean difference of scores with its 95% interval."""
+
+    mean: float
+    lower: float
+    upper: float
+    seeds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interaction:
+    """What two knobs gain together, beyond the sum of what each gains alone; `p_holm` is over all pairs."""
+
+    pair: tuple[int, int]
+    worth: Worth
+    p_holm: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnobSearch:
+    """What a search found.
+
+    Attributes:
+      smallest: Of B's knobs those without none of which it is equivalent to B.
+      forward: Those that the forward search took; `is_reached` says whether that is equivalent to B.
+      whole: What all knobs are worth.
+      alone: What each is worth on A.
+      without: What B loses without it, as a negative number.
+      undecided: Configurations that the largest number of seeds did not tell from B, nor show to be equivalent.
+      configurations: How many were evaluated, with what they cost in seeds of each case.
+      tests: How many were held against B.
+    """
+
+    smallest: Subset
+    forward: Subset
+    is_reached: bool
+    whole: Worth
+    alone: Mapping[int, Worth]
+    without: Mapping[int, Worth]
+    interactions: tuple[Interaction, ...]
+    undecided: frozenset[Subset]
+    configurations: int
+    seeds: int
+    tests: int
+
+
+def ablated(num_knobs: int, lab: Lab, rules: AblateRules) -> KnobSearch:
+    """Searches, both ways, and measures each knob."""
+    search = _Search(lab=lab, rules=rules, every=frozenset(range(num_knobs)))
+    nothing, shown = Subset(), rules.shown
+    singles = [Subset({knob}) for knob in sorted(search.every)]
+    search.need([nothing, search.every, *singles, *(search.every - one for one in singles)], shown)
+    alone = {knob: search.worth(nothing, Subset({knob}), shown) for knob in search.every}
+    without = {knob: search.worth(search.every, search.every - {knob}, shown) for knob in search.every}
+    # Knobs that matter side by side: their halves fall away together.
+    order = sorted(search.every, key=lambda knob: (-max(abs(alone[knob].mean), abs(without[knob].mean)), knob))
+    smallest = search.backward(order)
+    forward, is_reached = search.forward()
+    found = KnobSearch(
+        smallest=smallest,
+        forward=forward,
+        is_reached=is_reached,
+        whole=search.worth(nothing, search.every, shown),
+        alone=alone,
+        without=without,
+        interactions=search.interactions(sorted(smallest | forward)),
+        undecided=frozenset(search.undecided),
+        configurations=len(search.seeds),
+        seeds=sum(search.seeds.values()),
+        tests=len(search.verdicts),
+    )
+    return found
+
+
+@dataclass(slots=True, kw_only=True)
+class _Search:
+    """What was evaluated and decided so far.
+
+    Attributes:
+      every: All knobs: B.
+      seeds: Of each configuration that was evaluated.
+      verdicts: Whether a configuration is equivalent to B.
+    """
+
+    lab: Lab
+    rules: AblateRules
+    every: Subset
+    seeds: dict[Subset, int] = field(default_factory=dict)
+    verdicts: dict[Subset, bool] = field(default_factory=dict)
+    undecided: set[Subset] = field(default_factory=set)
+
+    def need(self, wanted: Sequence[Subset], seeds: int) -> None:
+        lacking = [one for one in dict.fromkeys(wanted) if self.seeds.get(one, 0) < seeds]
+        if lacking:
+            self.lab.evaluate(lacking, seeds)
+            self.seeds.update(dict.fromkeys(lacking, seeds))
+
+    def difference(self, a: Subset, b: Subset, seeds: int) -> Location | None:
+        """Returns b - a; None where nothing can be said."""
+        parts = [locate(one) for one in self.lab.samples(a, b, seeds).values() if one.has_scale]
+        known = [one for one in parts if one.is_known]
+        return mean_location(known) if known else None
+
+    def worth(self, a: Subset, b: Subset, seeds: int) -> Worth:
+        return _worth(self.difference(a, b, seeds), seeds)
+
+    def is_equivalent(self, subset: Subset) -> bool:
+        """Tests a configuration against B; one that stays open is not equivalent."""
+        if subset == self.every:
+            return True
+        if subset not in self.verdicts:
+            found = self._tested(subset)
+            if found is None:
+                self.undecided.add(subset)
+            self.verdicts[subset] = bool(found)
+        return self.verdicts[subset]
+
+    def _tested(self, subset: Subset) -> bool | None:
+        margin, level = self.rules.margin, self.rules.level
+        for seeds in self.rules.looks:
+            self.need([self.every, subset], seeds)
+            samples = self.lab.samples(self.every, subset, seeds)
+            lost = [one.num_diverged for one in samples.values()]
+            # More seeds that diverge are no equivalence, whatever the others score.
+            more = sum(b for _, b in lost) > sum(a for a, _ in lost)
+            found = self.difference(self.every, subset, seeds)
+            if found is None:
+                continue
+            if not more and found.above(-margin) <= level and found.below(margin) <= level:
+                return True
+            if found.below(-margin) <= level or found.above(margin) <= level:
+                return False
+        return None
+
+    def backward(self, order: Sequence[int]) -> Subset:
+        """Returns a set that is equivalent to B, and is not without any one of its knobs.
+
+        Source: Zeller and Hildebrandt 2002, the minimizing delta debugging algorithm.
+        """
+        if self.is_equivalent(Subset()):
+            return Subset()
+        kept, parts = list(order), 2
+        while len(kept) > 1:
+            chunks = _chunks(kept, parts)
+            smaller = next((chunk for chunk in chunks if self.is_equivalent(Subset(chunk))), None)
+            if smaller is not None:
+                kept, parts = smaller, 2
+                continue
+            rests = ([knob for knob in kept if knob not in chunk] for chunk in reversed(chunks))
+            rest = next((one for one in rests if self.is_equivalent(Subset(one))), None)
+            if rest is not None:
+                kept, parts = rest, max(parts - 1, 2)
+            elif parts < len(kept):
+                parts = min(2 * parts, len(kept))
+            else:
+                break
+        return Subset(kept)
+
+    def forward(self) -> tuple[Subset, bool]:
+        """Returns what is taken one knob after another, and whether it is equivalent to B."""
+        chosen, few, shown = Subset(), self.rules.looks[0], self.rules.shown
+        while not self.is_equivalent(chosen):
+            more = [chosen | {knob} for knob in sorted(self.every - chosen)]
+            for seeds, most in ((few, _TOP), (shown, 1)):
+                self.need([chosen, *more], seeds)
+                gains = {one: self.worth(chosen, one, seeds).mean for one in more}
+                more = sorted(more, key=lambda one: -gains[one] if not math.isnan(gains[one]) else math.inf)[:most]
+            if not gains[more[0]] > 0:
+                return chosen, False
+            chosen = more[0]
+        return chosen, True
+
+    def interactions(self, knobs: Sequence[int]) -> tuple[Interaction, ...]:
+        """Returns the interaction of each pair."""
+        pairs = list(itertools.combinations(knobs, 2))
+        seeds, nothing = self.rules.looks[min(2, len(self.rules.looks) - 1)], Subset()
+        self.need([nothing, *(Subset({knob}) for knob in knobs), *map(Subset, pairs)] if pairs else [], seeds)
+        found = [self._together(Subset({i}), Subset({j}), Subset({i, j}), seeds) for i, j in pairs]
+        p_values = holm([one.p_value() if one is not None else math.nan for one in found])
+        return tuple(
+            Interaction(pair=pair, worth=_worth(one, seeds), p_holm=p_value)
+            for pair, one, p_value in zip(pairs, found, p_values, strict=True)
+        )
+
+    def _together(self, one: Subset, other: Subset, both: Subset, seeds: int) -> Location | None:
+        nothing, parts = Subset(), []
+        sides = [self.lab.samples(nothing, subset, seeds) for subset in (both, one, other)]
+        for case in sides[0]:
+            gains = [[b - a for a, b in zip(side[case].a, side[case].b, strict=True)] for side in sides if case in side]
+            if len(gains) == len(sides) and len({len(values) for values in gains}) == 1:
+                rests = [x - y - z for x, y, z in zip(*gains, strict=True)]
+                parts.append(locate(Samples.of_differences([rest for rest in rests if math.isfinite(rest)])))
+        known = [part for part in parts if part.is_known]
+        return mean_location(known) if known else None
+
+
+def _worth(found: Location | None, seeds: int) -> Worth:
+    if found is None:
+        return Worth(mean=math.nan, lower=math.nan, upper=math.nan, seeds=seeds)
+    lower, upper = found.bounds(0.025)
+    return Worth(mean=found.estimate.mean, lower=lower, upper=upper, seeds=seeds)
+
+
+def _chunks(values: Sequence[int], parts: int) -> list[list[int]]:
+    """Returns them in so many runs of nearly equal length."""
+    size, more = divmod(len(values), parts)
+    ends = list(itertools.accumulate(size + (part < more) for part in range(parts)))
+    return [list(values[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True) if end > start]

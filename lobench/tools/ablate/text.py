@@ -1,0 +1,183 @@
+"""Table and record of `lobench ablate`."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import TypedDict
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from lobench.core.json_numbers import finite_or_none
+from lobench.core.wording import counted, one_line
+from lobench.tools.ablate.ablate import Ablated
+from lobench.tools.ablate.search import Subset, Worth
+
+__all__ = ["AblateRecord", "ablate_record", "ablate_text"]
+
+_LEVEL = 0.05  # at which an interaction is told
+
+
+class WorthRecord(TypedDict):
+    mean: float
+    lower: float
+    upper: float
+    seeds: int
+
+
+class KnobRecord(TypedDict):
+    path: str
+    a: str
+    b: str
+    alone: WorthRecord
+    without: WorthRecord
+    steps: float
+    in_smallest: bool
+    in_forward: bool
+
+
+class InteractionRecord(TypedDict):
+    knobs: list[str]
+    worth: WorthRecord
+    p_holm: float
+
+
+class AblateRecord(TypedDict):
+    """`lobench ablate`: which settings that differ between A and B matter."""
+
+    a: str
+    b: str
+    margin: float
+    alpha: float
+    whole: WorthRecord
+    knobs: list[KnobRecord]
+    smallest: list[str]
+    forward: list[str]
+    forward_is_equivalent: bool
+    undecided: list[list[str]]
+    interactions: list[InteractionRecord]
+    num_configurations: int
+    num_tests: int
+    seeds: int
+    seeds_of_the_full_factorial: int
+    scale: str
+    command: str
+
+
+def ablate_text(made: Ablated) -> str:
+    """Returns the table of the knobs, the smallest set, what the two ways differ in, and the cost."""
+    found, knobs = made.found, made.knobs.knobs
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("setting", "A", "B", "alone on A", "B without it", "steps", "needed"):
+        table.add_column(name, justify="left" if name in ("setting", "A", "B") else "right", overflow="fold")
+    order = sorted(range(len(knobs)), key=lambda knob: (knob not in found.smallest, -_size(found.alone[knob])))
+    for knob in order:
+        one = knobs[knob]
+        steps = f"{made.steps[knob]:.0%}" if math.isfinite(made.steps[knob]) else "more"
+        needed = "yes" if knob in found.smallest else ""
+        table.add_row(
+            one.path, one.a_text, one.b_text, _worth(found.alone[knob]), _worth(found.without[knob]), steps, needed
+        )
+    drawn = io.StringIO()
+    Console(file=drawn, width=160, color_system=None).print(table)
+    lines = [line.rstrip() for line in drawn.getvalue().splitlines() if line.strip()]
+    margin = f"{made.rules.margin:g}"
+    lines.append(f"B is {_worth(found.whole)} against A, {counted(found.whole.seeds, 'seed')} of each case")
+    if not found.smallest:
+        lines.append(f"A is equivalent to B within {margin}: none of these settings is needed")
+    else:
+        lines.append(f"needed: {_names(made, found.smallest)}; A with these is equivalent to B within {margin}")
+        lines.append(f"without {'it' if len(found.smallest) == 1 else 'any one of them'} it is not shown to be")
+    lines += _ways(made)
+    for two in found.interactions:
+        if two.p_holm <= _LEVEL:
+            pair = _names(made, Subset(two.pair))
+            lines.append(f"together: {pair}: {_worth(two.worth)} beyond the sum of both, p = {two.p_holm:.2g}")
+    open_ = [one for one in found.undecided if one]
+    if open_:
+        lines.append(
+            f"undecided after {made.rules.looks[-1]} seeds: {counted(len(open_), 'configuration')}; --seeds allows more"
+        )
+    lines += [
+        "alone, without: difference of scores with 95% intervals; steps: to where A ends, of the case's (median)",
+        f"cost: {counted(found.configurations, 'configuration')}, {found.seeds} seeds of each case; "
+        f"all {2 ** len(knobs)} take {_factorial(made)}",
+        *made.scale.splitlines()[:1],
+        f"again: {made.command}",
+    ]
+    return "\n".join(map(one_line, lines))
+
+
+def _ways(made: Ablated) -> list[str]:
+    """Returns what is to be said of the forward search."""
+    found = made.found
+    if found.forward == found.smallest:
+        return []
+    taken = _names(made, found.forward) or "nothing"
+    if not found.is_reached:
+        said = f"from A, one setting at a time, it gets stuck with {taken}: the others gain nothing alone"
+    else:
+        said = f"from A, one setting at a time, it takes {taken}, which is equivalent to B too"
+    return [f"the way matters: {said}"]
+
+
+def _names(made: Ablated, subset: Subset) -> str:
+    return ", ".join(made.knobs.knobs[knob].path for knob in sorted(subset))
+
+
+def _worth(one: Worth) -> str:
+    return "-" if math.isnan(one.mean) else f"{one.mean:+.3f} [{one.lower:.3f}, {one.upper:.3f}]"
+
+
+def _size(one: Worth) -> float:
+    return 0.0 if math.isnan(one.mean) else abs(one.mean)
+
+
+def _factorial(made: Ablated) -> int:
+    return int(2 ** len(made.knobs) * made.rules.shown)
+
+
+def _record(one: Worth) -> WorthRecord:
+    return {"mean": one.mean, "lower": one.lower, "upper": one.upper, "seeds": one.seeds}
+
+
+def ablate_record(made: Ablated) -> AblateRecord:
+    """Returns what `--format json` prints."""
+    found, paths = made.found, [one.path for one in made.knobs.knobs]
+    record: AblateRecord = {
+        "a": made.a,
+        "b": made.b,
+        "margin": made.rules.margin,
+        "alpha": made.rules.alpha,
+        "whole": _record(found.whole),
+        "knobs": [
+            {
+                "path": one.path,
+                "a": one.a,
+                "b": one.b,
+                "alone": _record(found.alone[place]),
+                "without": _record(found.without[place]),
+                "steps": made.steps[place],
+                "in_smallest": place in found.smallest,
+                "in_forward": place in found.forward,
+            }
+            for place, one in enumerate(made.knobs.knobs)
+        ],
+        "smallest": [paths[knob] for knob in sorted(found.smallest)],
+        "forward": [paths[knob] for knob in sorted(found.forward)],
+        "forward_is_equivalent": found.is_reached,
+        "undecided": sorted([paths[knob] for knob in sorted(one)] for one in found.undecided),
+        "interactions": [
+            {"knobs": [paths[knob] for knob in one.pair], "worth": _record(one.worth), "p_holm": one.p_holm}
+            for one in found.interactions
+        ],
+        "num_configurations": found.configurations,
+        "num_tests": found.tests,
+        "seeds": found.seeds,
+        "seeds_of_the_full_factorial": _factorial(made),
+        "scale": made.scale,
+        "command": made.command,
+    }
+    return finite_or_none(record)

@@ -1,0 +1,164 @@
+"""`lobench ablate`: its search on planted knobs, and real optimizers of which one setting matters."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import Done, lobench
+from tiny import KILLED_CHIEF, PATIENCE, make_suite
+
+from lobench.analysis.stats.paired_samples import DIVERGED, Samples
+from lobench.analysis.store.snapshot import read_store
+from lobench.core.errors import UsageError
+from lobench.core.subject import GivenCheckpoint, Subject, Variant
+from lobench.tools.ablate.knobs import knobs_of
+from lobench.tools.ablate.search import AblateRules, KnobSearch, Subset, ablated
+
+
+class Planted:
+    """A lab whose true scores are given; each configuration may be asked for more seeds, and for as many once."""
+
+    def __init__(self, score: Callable[[Subset], float], noise: float = 0.03) -> None:
+        self.score, self.noise, self.rng = score, noise, np.random.default_rng(1)
+        self.asked: list[tuple[Subset, int]] = []
+        self.scores: dict[Subset, np.ndarray] = {}
+
+    def evaluate(self, wanted: Sequence[Subset], seeds: int) -> None:
+        self.asked += [(one, seeds) for one in wanted]
+        for one in wanted:
+            self.scores.setdefault(one, self.score(one) + self.rng.normal(0, self.noise, (3, 64)))
+
+    def samples(self, a: Subset, b: Subset, seeds: int) -> Mapping[str, Samples]:
+        pairs = zip(self.scores[a][:, :seeds].tolist(), self.scores[b][:, :seeds].tolist(), strict=True)
+        return {str(case): Samples(a=tuple(x), b=tuple(y)) for case, (x, y) in enumerate(pairs)}
+
+
+def search(score: Callable[[Subset], float], knobs: int = 10) -> KnobSearch:
+    lab = Planted(score)
+    found = ablated(knobs, lab, AblateRules())
+    assert len(lab.asked) == len(set(lab.asked))
+    assert found.seeds == sum(max(n for one, n in lab.asked if one == each) for each in lab.scores)
+    return found
+
+
+def test_three_of_ten_knobs_are_found_for_a_part_of_the_factorials_cost() -> None:
+    found = search(lambda s: 0.3 * (1 in s) + 0.2 * (4 in s) + 0.15 * (9 in s))
+    assert found.smallest == found.forward == {1, 4, 9} and found.is_reached
+    assert found.alone[4].mean == pytest.approx(0.2, abs=0.04) and found.without[9].mean == pytest.approx(
+        -0.15, abs=0.04
+    )
+    assert found.alone[0].lower < 0 < found.alone[0].upper and found.seeds < 0.1 * 2**10 * 8
+    assert not [one for one in found.interactions if one.p_holm < 0.01]
+
+
+def test_knobs_that_act_together_are_found_from_b_alone_and_said() -> None:
+    found = search(lambda s: 0.3 * ({0, 1} <= s) + 0.2 * (2 in s), knobs=5)
+    assert found.smallest == {0, 1, 2}
+    (one,) = [one for one in found.interactions if one.p_holm < 0.01]
+    assert one.pair == (0, 1) and one.worth.mean == pytest.approx(0.3, abs=0.05)
+
+
+def test_what_is_not_needed_is_not_kept_and_what_hurts_is() -> None:
+    assert search(lambda s: 0.001 * len(s)).smallest == frozenset()
+    # Without knob 1 it is better than B, and so not equivalent to it.
+    assert search(lambda s: 0.3 * (0 in s) - 0.2 * (1 in s), knobs=4).smallest == {0, 1}
+
+
+def test_a_configuration_that_diverges_more_often_is_not_equivalent() -> None:
+    class Diverging(Planted):
+        def evaluate(self, wanted: Sequence[Subset], seeds: int) -> None:
+            super().evaluate(wanted, seeds)
+            for one in wanted:
+                if 2 not in one:
+                    self.scores[one][:, ::8] = DIVERGED
+
+    assert ablated(4, Diverging(lambda s: 0.0), AblateRules()).smallest == {2}
+
+
+def test_what_two_subjects_differ_in() -> None:
+    a = Subject.of_optimizer("adam(); adam.learning_rate = 0.01; adam.eps = 1e-08; adam.b2 = 0.9")
+    b = Subject.of_optimizer("adam(); adam.eps = 1e-8; adam.learning_rate = 0.1; adam.b1 = 0.5")
+    knobs = knobs_of(a, b)
+    assert [(one.path, one.a_text, one.b_text) for one in knobs.knobs] == [
+        ("adam.learning_rate", "0.01", "0.1"),
+        ("adam.b2", "0.9", "(its default)"),
+        ("adam.b1", "(its default)", "0.5"),
+    ]
+    assert knobs.given(Subset()).variant == Variant(
+        bindings=("Case.optimizer = @adam()", "adam.learning_rate = 0.01", "adam.eps = 1e-08", "adam.b2 = 0.9"),
+        trainer_config="",
+    )
+    every = knobs.given(Subset({0, 1, 2}))
+    assert isinstance(every, Subject) and every.is_optimizer and every.sha256 != a.sha256
+    assert set(every.variant.bindings) == {
+        *b.variant.bindings[:1],
+        "adam.eps = 1e-08",
+        "adam.learning_rate = 0.1",
+        "adam.b1 = 0.5",
+    }
+    (_, _, third) = knobs_of(a, b, lambda binding: "0.7").knobs
+    assert (third.a, third.a_text, third.b) == ("adam.b1 = 0.7", "0.7 (its default)", "adam.b1 = 0.5")
+    theta = GivenCheckpoint(uri="t.npz", variant=Variant(bindings=("X.a = 1",)))
+    other = GivenCheckpoint(uri="t.npz", variant=Variant(bindings=("X.a = 2",)))
+    assert knobs_of(theta, other).given(Subset({0})).variant.bindings == ("X.a = 2",)
+    for one, two, said in (
+        (a, Subject.of_optimizer("sgd(); sgd.learning_rate = 1"), "call two different things"),
+        (a, theta, "differ in more than bindings"),
+        (a, a, "differ in nothing"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            knobs_of(one, two)
+
+
+A = "adam(); adam.learning_rate = 0.001; adam.eps = 1e-8"
+B = "adam(); adam.learning_rate = 0.1; adam.eps = 2e-8; adam.b2 = 0.9991"
+
+
+def ablate(suite: Path, *options: str) -> Done:
+    return lobench("ablate", A, B, "--suite", suite, "--workers", "1", "--seeds", "8", "--format", "json", *options)
+
+
+def test_the_setting_that_matters_is_found_after_a_kill_too_and_nothing_is_trained_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = make_suite(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    killing = [sys.executable, "-c", KILLED_CHIEF, "40", "1", "ablate", A, B, "--suite", str(suite), "--workers", "1"]
+    killed = subprocess.run([*killing, "--seeds", "8"], capture_output=True, timeout=PATIENCE, check=False)
+    assert killed.returncode == -9, killed.stderr
+    store = tmp_path / ".lobench" / "ablate" / "tiny"
+    before = {row.key: row.recorded_at for row in read_store(store).rows}
+    done = ablate(suite)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["smallest"] == record["forward"] == ["adam.learning_rate"]
+    assert [one["path"] for one in record["knobs"]] == ["adam.learning_rate", "adam.eps", "adam.b2"]
+    assert record["knobs"][0]["alone"]["mean"] > 0.5 and record["knobs"][0]["steps"] < 1
+    assert abs(record["knobs"][1]["alone"]["mean"]) < 0.01
+    rows = read_store(store).rows
+    after = {row.key: row.recorded_at for row in rows}
+    assert 0 < len(before) < len(after) == len(rows) and before.items() <= after.items()
+    # Real values are arguments of the program: each case has one.
+    assert len({row.case.program_key for row in rows}) == 2
+    again = lobench("ablate", A, B, "--suite", suite, "--workers", "1", "--seeds", "8")
+    assert again.returncode == 0 and {row.key: row.recorded_at for row in read_store(store).rows} == after
+    assert re.search(r"^ ?adam.learning_rate +0.001 +0.1 .*yes$", again.stdout, re.M), again.stdout
+    assert "needed: adam.learning_rate; A with these is equivalent to B within 0.05" in again.stdout
+
+
+def test_what_cannot_be_ablated_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = make_suite(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done = lobench("ablate", A, "sgd(); sgd.learning_rate = 0.1", "--suite", suite)
+    assert done.returncode == 2 and "lobench: Case.optimizer: A and B call two different things" in done.stderr, (
+        done.stderr
+    )
+    done = lobench("ablate", A, "adam(); adam.learning_rte = 0.1", "--suite", suite, "--workers", "1")
+    assert done.returncode == 2 and "learning_rte" in done.stderr and done.stderr.count("Traceback") == 0
