@@ -51,6 +51,13 @@ def test_where_a_curve_starts_says_nothing_of_where_it_ends() -> None:
     assert p_values == pytest.approx([expected] * 5, rel=1e-9)
 
 
+def test_scores_of_imports_that_end_alike_are_alike_wherever_each_begins() -> None:
+    ends_alike, better = imported((3.0,) * 4, (9.0, 10.0, 11.0, 14.0)), imported((2.5,) * 4, (11.0,) * 4)
+    scales = Scales(among={"s/case": [ends_alike, better]}, cases={"s/case": better.case})
+    first, *rest = scales.scores(ends_alike, None).values()
+    assert 0 < first < 1 and rest == pytest.approx([first] * 3, rel=1e-12)
+
+
 def test_what_has_no_common_step_0_says_so() -> None:
     notes = [between(imported(A, START), imported(B, other))[2] for other in (START, (5.4,) * 4, ())]
     assert notes[0] == "final values, in units of the better one's gain from step 0"
