@@ -199,6 +199,9 @@ class _Follower:
             while (asked := each.go_on(found)) is not None:
                 self._confirm(asked, found)
                 found = self._read(is_over)
+                if not found.fresh(asked):
+                    see = command_text("lobench", "results", store=self._store / "alarm")
+                    self._progress.log(f"{asked.kind}: cannot be confirmed: no result on fresh seeds; see `{see}`")
         for one in self.alarms:
             self.teller.tell(self.event(one, found), found.runs[one.place])
         self.teller.deliver()
@@ -244,7 +247,7 @@ class _Follower:
         paths = [self._path(one) for one in sides]
         gone = [path for path in paths if "://" not in path and not Path(path).exists()]
         if gone:
-            self._progress.log(f"{asked.kind}: cannot be confirmed: {', '.join(gone)} is gone")
+            self._progress.log(f"{asked.kind}: {', '.join(gone)} is gone")
             return
         try:
             evaluate_into(
@@ -253,11 +256,11 @@ class _Follower:
                 self._suites,
                 location=self._run.location,
                 name="alarm",
-                progress=self._progress,
+                progress=WatchProgress(),  # whose lines would stand between the watch's own
                 **options,
             )
         except LobenchError as error:
-            self._progress.log(f"{asked.kind}: cannot be confirmed: {error}")
+            self._progress.log(f"{asked.kind}: {error}")
 
     def _path(self, subject: Subject) -> str:
         kept = self._kept / subject.sha256[:16] / Path(subject.uri).name

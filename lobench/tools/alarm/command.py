@@ -84,7 +84,10 @@ def alarm(location: str, kind: str, follow: bool, until_input_ends: bool, **opti
 
     is_over = _input_ended if until_input_ends else _never if follow else None
     found = logged_aside(followed, location, is_over=is_over, **options)
-    emit("alarm", alarms_record(found)) if kind == "json" else click.echo(alarms_text(found))
+    if kind == "json":
+        emit("alarm", alarms_record(found))
+    elif not until_input_ends:  # beside a watch the alarms' lines are all
+        click.echo(alarms_text(found))
     if found.alarms:
         raise click.exceptions.Exit(ExitCode.VERDICT)
 
