@@ -78,6 +78,12 @@ def test_a_search_without_a_feasible_trial_has_no_winner_in_tables_and_on_the_pa
     assert "Trained with: adam: adam();" not in page
 
 
+def test_a_search_of_which_every_trial_diverges_names_no_best_one(folder: Path) -> None:
+    varied = ("--vary", "learning_rate = [1e30, 1e35]")
+    done = lobench("tune", "tiny", "--optimizer", "sgd", *varied, "--store", "s", "--executor", "inline")
+    assert "sgd: all 2 trials diverged, and none is the best; trial 0 is shown" in done.stdout, done.stdout
+
+
 def test_a_race_of_a_search_has_its_settings_as_methods(folder: Path) -> None:
     words = ("tune", "tiny", "--optimizer", "adam; adam.b2 = 0.99", "--race", "--sessions", "8")
     varied = ("--vary", "learning_rate = [0.0003, 0.1]")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from lobench.analysis.scores.score_scale import DIVERGED_SCORE
 from lobench.analysis.scores.trial_fitness import fitness
 from lobench.core.case import CaseInfo
 from lobench.core.experiment import Experiment, Method
@@ -246,7 +247,10 @@ class SearchRun(ABC):
             self._place.log(f"{title}: none of {len(self.history.trials)} trials is feasible")
             return
         values = "; ".join(f"{path} = {value!r}" for path, value in best.parameters.items())
-        which = f"trial {best.number} of {len(self.history.trials)} is the best, fitness {best.fitness:.4g}"
+        count = len(self.history.trials)
+        which = f"trial {best.number} of {count} is the best, fitness {best.fitness:.4g}"
+        if (best.fitness or 0.0) <= DIVERGED_SCORE:
+            which = f"all {count} trials diverged, and none is the best; trial {best.number} is shown"
         self._place.log(f"{title}: {which}: {values}")
         if self.method.report_sessions != 0:
             experiment = self._place.experiment
