@@ -16,7 +16,7 @@ from tiny import KILLED_CHIEF, PATIENCE, make_suite
 
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.analysis.store.snapshot import read_store
-from lobench.core.errors import UsageError
+from lobench.core.errors import LobenchError, UsageError
 from lobench.core.subject import GivenCheckpoint, Subject, Variant
 from lobench.tools.ablate.knobs import knobs_of
 from lobench.tools.ablate.search import AblateRules, KnobSearch, Subset, ablated
@@ -80,6 +80,11 @@ def test_a_configuration_that_diverges_more_often_is_not_equivalent() -> None:
                     self.scores[one][:, ::8] = DIVERGED
 
     assert ablated(4, Diverging(lambda s: 0.0), AblateRules()).smallest == {2}
+
+
+def test_where_b_diverges_everywhere_there_is_nothing_to_find() -> None:
+    with pytest.raises(LobenchError, match="no seeds on which both A and B converge"):
+        search(lambda s: DIVERGED if 0 in s else 0.0, knobs=3)
 
 
 def test_what_two_subjects_differ_in() -> None:
@@ -160,5 +165,7 @@ def test_what_cannot_be_ablated_is_said_in_one_line(tmp_path: Path, monkeypatch:
     assert done.returncode == 2 and "lobench: Case.optimizer: A and B call two different things" in done.stderr, (
         done.stderr
     )
+    done = lobench("ablate", A, f"{A}; Bowl.dim = 4", "--suite", suite, "--workers", "1", "--seeds", "4")
+    assert done.returncode == 2 and "a setting changes what is trained, and not how; got Bowl.dim" in done.stderr
     done = lobench("ablate", A, "adam(); adam.learning_rte = 0.1", "--suite", suite, "--workers", "1")
     assert done.returncode == 2 and "learning_rte" in done.stderr and done.stderr.count("Traceback") == 0

@@ -80,6 +80,8 @@ def test_a_watch_follows_its_run_and_ends_with_the_alarm(tmp_path: Path) -> None
     write_checkpoint(run / "theta_3.npz", -1.5)
     done = watch(run, suite, "--once", "--workers", "1", "--on-alarm", "true")
     assert done.returncode == 2 and "--on-alarm needs --alarm" in done.stderr
+    done = watch(run, suite, "--once", "--workers", "1", "--alarm", "regres")
+    assert done.returncode == 2 and "--alarm; got 'regres'" in done.stderr and "outer step 3" not in done.stdout
 
 
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:

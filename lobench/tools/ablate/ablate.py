@@ -245,6 +245,12 @@ class _Lab:
             if identity in other:
                 samples = paired_values(one[identity], other[identity], None, self.scales).samples
                 found[identity] = samples.first(seeds)
+        if not found:
+            raise UsageError(
+                "A and B have no case in common: a setting changes what is trained, and not how",
+                got="; ".join(dict.fromkeys(knob.path for knob in self.knobs.knobs)),
+                expected="settings of the optimizer",
+            )
         if not any(samples.has_scale for samples in found.values()):
             raise LobenchError(
                 "no case has a scale: nothing ends better than it began",

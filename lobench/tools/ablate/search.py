@@ -16,6 +16,7 @@ from typing import Protocol, TypeAlias
 from lobench.analysis.stats.comparison import holm
 from lobench.analysis.stats.location import Location, locate, mean_location
 from lobench.analysis.stats.paired_samples import Samples
+from lobench.core.errors import LobenchError
 
 __all__ = ["AblateRules", "Interaction", "KnobSearch", "Lab", "Subset", "Worth", "ablated"]
 
@@ -106,11 +107,18 @@ class KnobSearch:
 
 
 def ablated(num_knobs: int, lab: Lab, rules: AblateRules) -> KnobSearch:
-    """Searches, both ways, and measures each knob."""
+    """Searches, both ways, and measures each knob.
+
+    Raises:
+      LobenchError: there is no seed on which both A and B converge.
+    """
     search = _Search(lab=lab, rules=rules, every=frozenset(range(num_knobs)))
     nothing, shown = Subset(), rules.shown
     singles = [Subset({knob}) for knob in sorted(search.every)]
-    search.need([nothing, search.every, *singles, *(search.every - one for one in singles)], shown)
+    search.need([nothing, search.every], shown)
+    if math.isnan(search.worth(nothing, search.every, shown).mean):
+        raise LobenchError("there are no seeds on which both A and B converge: nothing can be compared")
+    search.need([*singles, *(search.every - one for one in singles)], shown)
     alone = {knob: search.worth(nothing, Subset({knob}), shown) for knob in search.every}
     without = {knob: search.worth(search.every, search.every - {knob}, shown) for knob in search.every}
     # Knobs that matter side by side: their halves fall away together.

@@ -28,7 +28,7 @@ from lobench.hookspecs import AlarmRaised, Delivery, ResultSink
 from lobench.plugins import PluginManager
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.alarm.evidence import StoredRun, block_of, read_run
-from lobench.tools.alarm.rule import KINDS, Alarm, AlarmRules, Confirmation, Kind, Stall, TwoStages, course
+from lobench.tools.alarm.rule import Alarm, AlarmRules, Confirmation, Kind, Stall, TwoStages, course, kinds_of
 from lobench.tools.alarm.text import alarm_line
 
 __all__ = ["Alarmed", "alarm"]
@@ -103,7 +103,7 @@ def alarm(
       LobenchError: usage, no store, another call follows the run.
       KeyboardInterrupt: Ctrl-C; the same call goes on from there.
     """
-    wanted = _kinds(kinds)
+    wanted = kinds_of(texts(kinds))
     rules = AlarmRules(rate=rate, margin=margin, seeds=seeds, window=window, least_gain=least_gain)
     places = tuple(str(find_suite(suite)) for suite in texts(suites))
     run = find_run(str(location), None if store is None else Path(store))
@@ -155,14 +155,6 @@ def alarm(
         num_confirmations={one.kind: one.number for one in follower.courses},
         command=command,
     )
-
-
-def _kinds(kinds: Sequence[str]) -> tuple[Kind, ...]:
-    asked = [part.strip() for text in texts(kinds) for part in text.split(",")]
-    for one in asked:
-        if one not in KINDS:
-            raise UsageError("--alarm", got=repr(one), expected=", ".join(KINDS))
-    return tuple(kind for kind in KINDS if kind in asked)
 
 
 class _Follower:

@@ -22,6 +22,7 @@ from lobench.analysis.stats.location import Location, locate, mean_location
 from lobench.analysis.stats.paired_samples import Estimate, Samples, pooled
 from lobench.analysis.stats.proportions import p_more, two_sided
 from lobench.analysis.stats.t_distribution import t_isf
+from lobench.core.errors import UsageError
 
 __all__ = [
     "KINDS",
@@ -33,6 +34,7 @@ __all__ = [
     "Stall",
     "TwoStages",
     "course",
+    "kinds_of",
     "level_of",
 ]
 
@@ -137,6 +139,19 @@ class Finding:
 
 
 Test: TypeAlias = Callable[[Mapping[str, Samples], float, float], Finding]  # of samples, a margin, a level
+
+
+def kinds_of(asked: Sequence[str]) -> tuple[Kind, ...]:
+    """Returns the kinds that options name, `regress,stall` or one by one.
+
+    Raises:
+      UsageError: one is none.
+    """
+    names = [part.strip() for text in asked for part in text.split(",")]
+    for name in names:
+        if name not in KINDS:
+            raise UsageError("--alarm", got=repr(name), expected=", ".join(KINDS))
+    return tuple(kind for kind in KINDS if kind in names)
 
 
 def level_of(number: int, rate: float) -> float:

@@ -35,6 +35,9 @@ def add_to(watch: click.Command) -> None:
         if not alarm or options.get("dry_run"):
             watched(**options)
             return
+        from lobench.tools.alarm.rule import kinds_of
+
+        kinds_of([alarm])  # what is wrong is said before anything is trained
         with _alarms(_command(alarm, on_alarm, options)) as ended:
             code: str | int | None = ExitCode.OK
             try:
