@@ -23,6 +23,7 @@ from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.database import StoreLock
 from lobench.engine.store.delivery import notify
+from lobench.engine.store.ledger import Ledger
 from lobench.engine.whole_file import write_whole
 from lobench.hookspecs import AlarmRaised, Delivery, ResultSink
 from lobench.plugins import PluginManager
@@ -176,6 +177,8 @@ class _Follower:
         self._progress, self._options, self.teller = progress, options, teller
         self._tried: set[int] = set()
         self._seen: tuple[Subject, ...] = ()
+        self._known: list[tuple[str, Subject, bool]] = []
+        self._found: StoredRun | None = None
         self.courses: list[TwoStages | Stall] = []
         self._kept = store / "alarm" / "kept"
 
@@ -184,7 +187,15 @@ class _Follower:
         return sorted((one for each in self.courses for one in each.alarms), key=lambda one: (one.place, one.kind))
 
     def look(self, *, is_over: bool) -> StoredRun:
-        """Goes on with what a watch has finished since the last look, and tells what was found."""
+        """Goes on with what a watch has finished since the last look, and tells what was found.
+
+        The store is read as a whole, and so no oftener than the watch has finished a checkpoint.
+        """
+        standings = self._standings()
+        if self._found is not None and standings == self._known and not is_over:
+            self.teller.deliver()
+            return self._found
+        self._known = standings
         found = self._read(is_over)
         self._begin(found)
         for each in self.courses:
@@ -198,8 +209,14 @@ class _Follower:
             self.teller.tell(self.event(one, found), found.runs[one.place])
         self.teller.deliver()
         self._keep_best(found)
-        self._seen = found.subjects
+        self._seen, self._found = found.subjects, found
         return found
+
+    def _standings(self) -> list[tuple[str, Subject, bool]]:
+        if not is_store(self._store):
+            return []
+        with Ledger.open(self._store, read_only=True) as ledger:
+            return ledger.standings()
 
     def _read(self, is_over: bool) -> StoredRun:
         suites = [Path(suite) for suite in self._suites]
