@@ -68,7 +68,8 @@ def test_intervals_hold_their_estimates_and_repeat() -> None:
         probability_of_improvement_interval(RAGGED, OTHERS, num_resamples=500),
     ):
         assert interval.lower <= interval.mean <= interval.upper
-    assert iqm_interval(RAGGED, num_resamples=500) == iqm_interval(RAGGED, num_resamples=500)
+    # Bounds of a bootstrap have NaN for degrees, which equals itself in a text alone.
+    assert repr(iqm_interval(RAGGED, num_resamples=500)) == repr(iqm_interval(RAGGED, num_resamples=500))
 
 
 def test_deviations_are_inflated_for_few_seeds() -> None:
