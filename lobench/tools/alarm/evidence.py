@@ -42,6 +42,7 @@ class StoredRun:
       subjects, runs: By place, with the name of its run.
       stored: By theta's hash.
       again: By the first seed of a confirmation, then by theta's hash.
+      cases: Those that any of the checkpoints was evaluated on, by identity.
       others: Optimizers without theta beside them, which scales are made of too.
       suites: Where tuned baselines are looked for.
       seeds: Of a confirmation.
@@ -51,6 +52,7 @@ class StoredRun:
     runs: tuple[str, ...]
     stored: Mapping[str, StoredSubject]
     again: Mapping[int, Mapping[str, StoredSubject]]
+    cases: Mapping[str, CaseInfo]
     others: tuple[StoredSubject, ...]
     suites: tuple[Path, ...]
     seeds: int
@@ -60,11 +62,6 @@ class StoredRun:
 
     def __len__(self) -> int:
         return len(self.subjects)
-
-    @property
-    def cases(self) -> dict[str, CaseInfo]:
-        """Those that the last checkpoint was evaluated on, by identity."""
-        return {} if not self.subjects else {key: cell.case for key, cell in self._cells(len(self) - 1).items()}
 
     def step(self, place: int) -> int:
         return self.subjects[place].outer_step
@@ -146,7 +143,9 @@ def read_run(
       is_over: Whether checkpoints that are not finished are waited for no longer.
     """
     if not is_store(store):
-        return StoredRun(subjects=(), runs=(), stored={}, again={}, others=(), suites=(), seeds=seeds, tried=tried)
+        return StoredRun(
+            subjects=(), runs=(), stored={}, again={}, cases={}, others=(), suites=(), seeds=seeds, tried=tried
+        )
     with Ledger.open(store, read_only=True) as ledger:
         standings = ledger.standings()
         rows = sorted(ledger.evaluations(), key=lambda row: row.recorded_at)
@@ -181,6 +180,9 @@ def read_run(
         runs=tuple(runs),
         stored=stored,
         again=again,
+        cases={
+            key: cell.case for one in subjects if one.sha256 in stored for key, cell in stored[one.sha256].cells.items()
+        },
         others=tuple(others),
         suites=tuple(suites),
         seeds=seeds,

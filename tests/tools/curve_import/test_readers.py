@@ -298,7 +298,9 @@ def test_what_is_no_file_or_folder_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "logs" / "today.log")
     assert "nothing reads this" in refusal(tmp_path / "logs")
     (tmp_path / "circle").symlink_to("circle")
-    assert re.search("Symlink loop|there is no such file", refusal(tmp_path / "circle"))  # as the version of Python has it
+    assert re.search(
+        "Symlink loop|there is no such file", refusal(tmp_path / "circle")
+    )  # as the version of Python has it
     assert "this cannot be a file; got File name too long" in refusal(tmp_path / ("a" * 300))
 
 
