@@ -5,9 +5,9 @@ Usage:
 
 Six cases of 4 usual seeds a checkpoint, three of them out of distribution; the noise of a seed and case is .08, the
 same draws never count twice. Confirmations have 8 fresh seeds of both sides; the margin is .05, the rate .05 for the
-whole run. What is planted begins at checkpoint 25. `false` is the share of runs with an alarm where there is nothing
-(before 25 where something is planted), `within 5` and `within 10` that with one in so many checkpoints from there.
-`seeds` are the fresh ones of a case and run, both sides together.
+whole run. Checkpoints are 1,000 outer steps apart. What is planted begins at checkpoint 25. `false` is the share of
+runs with an alarm where there is nothing (before 25 where something is planted), `within 5`, `10` and `20` that with
+one in so many checkpoints from there. `seeds` are the fresh ones of a case and run, both sides together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
-from lobench.tools.alarm.rule import AlarmRules, Confirmation, Kind, TwoStages, course
+from lobench.tools.alarm.rule import AlarmRules, Confirmation, Kind, Stall, TwoStages, course
 
 __all__ = ["WORLDS", "play"]
 
@@ -84,6 +84,36 @@ WORLDS = (
 )
 
 
+def _rises(before: float, after: float) -> Callable[[int], float]:
+    return lambda place: before * min(place, AT) + after * max(0, place - AT)
+
+
+WORLDS += (
+    World(
+        name="rises by the least gain, .01",
+        outside=_rises(0.01, 0.01),
+        inside=_rises(0.01, 0.01),
+        kinds=("stall",),
+        is_null=True,
+    ),
+    World(
+        name="rises by .01, t3",
+        outside=_rises(0.01, 0.01),
+        inside=_rises(0.01, 0.01),
+        law="t3",
+        kinds=("stall",),
+        is_null=True,
+    ),
+    World(name="rises by .02, flat from 25 on", outside=_rises(0.02, 0.0), inside=_rises(0.02, 0.0), kinds=("stall",)),
+    World(
+        name="rises by .02, falls by .01 from 25 on",
+        outside=_rises(0.02, -0.01),
+        inside=_rises(0.02, -0.01),
+        kinds=("stall",),
+    ),
+)
+
+
 class Run:
     """Checkpoints whose scores are drawn when they are asked for."""
 
@@ -110,7 +140,7 @@ class Run:
         return CHECKPOINTS
 
     def step(self, place: int) -> int:
-        return 100 * place
+        return 1000 * place
 
     def worth(
         self, place: int, at: int, kind: Kind = "stall", number: int = 0, cases: Collection[str] | None = None
@@ -140,10 +170,9 @@ def _samples(a: np.ndarray, b: np.ndarray) -> Mapping[str, Samples]:
 RULES = AlarmRules()
 
 
-def play(world: World, kind: Kind, rng: np.random.Generator) -> TwoStages:
+def play(world: World, kind: Kind, rng: np.random.Generator) -> TwoStages | Stall:
     """Returns the course of one kind along one run."""
     found = course(kind, RULES, OUTSIDE, INSIDE)
-    assert isinstance(found, TwoStages)
     found.go_on(Run(world, rng))
     return found
 
@@ -153,7 +182,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--world", default="", help="Only those whose name has this in it.")
     options = parser.parse_args()
-    print(f"{'world':68}{'kind':>9}{'false':>7}{'within 5':>10}{'within 10':>11}{'seeds':>7}")
+    print(f"{'world':68}{'kind':>9}{'false':>7}{'within 5':>10}{'within 10':>11}{'within 20':>11}{'seeds':>7}")
     for number, world in enumerate(WORLDS):
         if options.world not in world.name:
             continue
@@ -163,11 +192,14 @@ def main() -> None:
             at = [[alarm.place for alarm in one.alarms] for one in played]
             early = [[place for place in one if world.is_null or place < AT] for one in at]
             delays = [[place - AT for place in one if place >= AT] for one in at]
-            found = [np.mean([any(delay <= most for delay in one) for one in delays]) for most in (5, 10)]
-            shown = ["-", "-"] if world.is_null else [f"{share:.3f}" for share in found]
-            seeds = 2 * RULES.seeds * np.mean([one.number for one in played])
+            found = [np.mean([any(delay <= most for delay in one) for one in delays]) for most in (5, 10, 20)]
+            shown = ["-"] * 3 if world.is_null else [f"{share:.3f}" for share in found]
+            seeds = 0 if kind == "stall" else 2 * RULES.seeds * np.mean([one.number for one in played])
             false = np.mean([bool(one) for one in early])
-            print(f"{world.name:68}{kind:>9}{false:>7.3f}{shown[0]:>10}{shown[1]:>11}{seeds:>7.0f}", flush=True)
+            print(
+                f"{world.name:68}{kind:>9}{false:>7.3f}{shown[0]:>10}{shown[1]:>11}{shown[2]:>11}{seeds:>7.0f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -312,8 +312,8 @@ class TwoStages:
 class Stall:
     """The trend over windows that do not overlap: the k-th is looked at with the k-th level.
 
-    A window tells where no checkpoint in it is the best so far, and where the upper bound of its trend, a straight line
-    through the checkpoints' mean scores, is below what the user names.
+    A window tells where no checkpoint in it is better than all before by the margin, and where the upper bound of its
+    trend, a straight line through the checkpoints' mean scores, is below what the user names.
     """
 
     rules: AlarmRules
@@ -337,8 +337,9 @@ class Stall:
         steps = np.asarray([evidence.step(place) for place in window], np.float64) / 1000
         level = level_of(self.number, self.rules.rate)
         slope, upper = _trend(steps, worths[window.start :], level)
-        is_best_before = window.start > 0 and int(np.nanargmax(worths)) < window.start
-        is_stalled = is_best_before and upper < self.rules.least_gain
+        before, best = worths[: window.start], worths[window.start :].max()
+        is_no_better = not np.isnan(before).all() and best < np.nanmax(before) + self.rules.margin
+        is_stalled = is_no_better and upper < self.rules.least_gain
         if is_stalled and not self.is_raised:
             self.alarms.append(
                 Alarm(
