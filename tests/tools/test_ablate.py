@@ -144,6 +144,7 @@ def test_the_setting_that_matters_is_found_after_a_kill_too_and_nothing_is_train
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
     assert record["smallest"] == record["forward"] == ["adam.learning_rate"]
+    assert record["command"].endswith("--seeds 8")
     assert [one["path"] for one in record["knobs"]] == ["adam.learning_rate", "adam.eps", "adam.b2"]
     assert record["knobs"][0]["alone"]["mean"] > 0.5 and record["knobs"][0]["steps"] < 1
     assert abs(record["knobs"][1]["alone"]["mean"]) < 0.01
@@ -152,6 +153,7 @@ def test_the_setting_that_matters_is_found_after_a_kill_too_and_nothing_is_train
     assert 0 < len(before) < len(after) == len(rows) and before.items() <= after.items()
     # Real values are arguments of the program: each case has one.
     assert len({row.case.program_key for row in rows}) == 2
+    assert json.loads(ablate(suite).stdout) == record
     again = lobench("ablate", A, B, "--suite", suite, "--workers", "1", "--seeds", "8")
     assert again.returncode == 0 and {row.key: row.recorded_at for row in read_store(store).rows} == after
     assert re.search(r"^ ?adam.learning_rate +0.001 +0.1 .*yes$", again.stdout, re.M), again.stdout

@@ -113,6 +113,7 @@ def ablate(
         knobs=knobs,
         read=who,
         looks=rules.looks,
+        shown=rules.shown,
         gin_params=tuple(gin_params),
         progress=progress,
         options=options,
@@ -130,7 +131,11 @@ def ablate(
             *("lobench", "ablate", str(a), str(b)),
             suite=texts(suites),
             margin=None if margin == AblateRules().margin else margin,
+            alpha=None if alpha == AblateRules().alpha else alpha,
+            seeds=None if rules.looks == AblateRules().looks else seeds,
+            baseline=texts(baselines),
             store=store,
+            gin_file=texts(options.get("gin_files", ())),
             gin_param=texts(gin_params),
         ),
     )
@@ -171,6 +176,7 @@ class _Lab:
     Attributes:
       read: A, as the store calls it.
       looks: Seeds; between two of them lies a block, so that more seeds repeat none.
+      shown: Those that A and B are first evaluated on.
     """
 
     folder: Path
@@ -179,6 +185,7 @@ class _Lab:
     knobs: Knobs
     read: Subject
     looks: tuple[int, ...]
+    shown: int
     gin_params: tuple[str, ...]
     progress: WatchProgress
     options: Mapping[str, Any]
@@ -215,12 +222,19 @@ class _Lab:
         wanted = [(self._who(given), given.label) for given in self._given.values()]
         with Ledger.open(self.folder, read_only=True) as ledger:
             entrants = entrants_of(ledger, wanted)
+        first = list[StoredSubject]()
         for subset, one in zip(self._given, entrants, strict=True):
-            rows = sorted(one.rows, key=lambda row: row.recorded_at)
-            if rows:
-                self._stored[subset] = subject_of(one.who, rows, {case.identity for case in one.cases})
-        # Without a tuned baseline 1 is the best of all configurations: what the search goes by moves with them.
-        self._scales = Scales.of(self._stored.values(), self.baselines)
+            rows, today = sorted(one.rows, key=lambda row: row.recorded_at), {case.identity for case in one.cases}
+            if not rows:
+                continue
+            self._stored[subset] = subject_of(one.who, rows, today)
+            start = min(row.key.seed_block.start for row in rows)
+            few = [row for row in rows if row.key.seed_block.start < start + self.shown]
+            first.append(subject_of(one.who, few, today))
+        if self._scales is None:
+            # A and B are evaluated first. Without a tuned baseline 1 is the better of them on those seeds: what comes
+            # later, or was there when the command was called again, moves no decision.
+            self._scales = Scales.of(first, self.baselines)
 
     def _who(self, given: Given) -> Subject:
         return given if isinstance(given, Subject) else given.read_as(self.read.checkpoint)

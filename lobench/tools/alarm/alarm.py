@@ -135,11 +135,12 @@ def alarm(
         while not over:
             over = is_over is None or is_over()
             found = follower.look(is_over=over)
+    usual = AlarmRules()
     command = command_text(
         *("lobench", "alarm", str(location)),
         suite=texts(suites),
         alarm=",".join(wanted),
-        rate=None if rate == AlarmRules().rate else rate,
+        **{key: getattr(rules, key) for key in AlarmRules.__slots__ if getattr(rules, key) != getattr(usual, key)},
         name=name,
         store=store,
         gin_file=texts(gin_files),
