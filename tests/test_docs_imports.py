@@ -15,19 +15,19 @@ from lobench.testing import parity
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
-# Without PyTorch: the same loop in numpy, through the page's own class.
+# Without PyTorch: the same loop in numpy, through the same logger.
 STAND_IN = """
 import sys
 import numpy as np
-from curves import Curves
+from lobench.curves import Logger
 name, seeds = sys.argv[1], range(int(sys.argv[2]))
 for seed in seeds:
     draw = np.random.default_rng(seed)
     x = draw.standard_normal((256, 10)); y = x @ draw.standard_normal((10, 1)); w = np.zeros((10, 1))
-    curves = Curves("curves.csv", method=name, case="regression", seed=seed)
+    log = Logger("curves.jsonl", method=name, case="regression", seed=seed)
     for step in range(201):
         if step % 20 == 0:
-            curves.log(step, val_loss=((x @ w - y) ** 2).mean())
+            log(step, {"val/loss": ((x @ w - y) ** 2).mean()})
         w -= {"adam": 0.01, "sgd": 0.02}[name] * 2 * x.T @ (x @ w - y) / len(x)
 """
 
