@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tiny import KILLED_CHIEF, PATIENCE, make_run, make_suite, watch, write_chec
 
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.analysis.store.snapshot import read_store
+from lobench.tools.alarm.evidence import block_of
 from lobench.tools.alarm.rule import AlarmRules, Confirmation, Kind, Stall, TwoStages, course, level_of
 
 Course: TypeAlias = Callable[[int], float]
@@ -174,6 +176,18 @@ def test_a_stall_is_a_trend_that_is_surely_below_what_is_asked(gain: float, alar
     run = Planted(rises, rises, 24, 0.002)
     run.scores[9] = [[value + 0.01 for value in case] for case in run.scores[9]]  # the best, before the third window
     assert [one.place for one in played("stall", run, least_gain=0.01).alarms] == alarms
+
+
+def test_no_seed_is_of_two_confirmations_whatever_their_numbers() -> None:
+    blocks = [
+        block_of(Confirmation(kind=kind, number=number, reference=0, place=1, harm=0.1), seeds)
+        for kind in ("regress", "overfit")
+        for number in (1, 2, 3)
+        for seeds in (4, 12, 1000)
+    ]
+    ends = [sorted({block.start, block.start + block.size}) for block in blocks]
+    for (start, end), (other, last) in itertools.combinations(ends, 2):
+        assert start == other or end <= other or last <= start
 
 
 def test_levels_sum_to_the_rate_and_a_suspicion_is_no_alarm() -> None:

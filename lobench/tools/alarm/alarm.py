@@ -202,7 +202,8 @@ class _Follower:
         for each in self.courses:
             while (asked := each.go_on(found)) is not None:
                 self._confirm(asked, found)
-                found = self._read(is_over)
+                # What a watch has finished meanwhile is of the next look: places stay those that were asked about.
+                found = replace(found, again=self._read(is_over).again, _worths={})
                 if not found.fresh(asked):
                     see = command_text("lobench", "results", store=self._store / "alarm")
                     self._progress.log(f"{asked.kind}: cannot be confirmed: no result on fresh seeds; see `{see}`")
@@ -323,7 +324,7 @@ class _Teller:
     """Tells each alarm once to plugins and to the command, and at least once to each sink.
 
     Args:
-      file: What was told: `{"told": [[kind, sha256, outer step], ...], "sinks": {ADDRESS: how many}}`.
+      file: What was told: `{"told": [[kind, sha256, outer step], ...], "sinks": {ADDRESS: likewise}}`.
     """
 
     def __init__(
@@ -366,14 +367,17 @@ class _Teller:
             "LOBENCH_CASES": " ".join(f"{case.suite}/{case.name}" for case in event.cases),
         }
         # What it prints goes where all lines go: standard output may be the record's.
-        done = subprocess.run(self._command, shell=True, env={**os.environ, **said}, stdout=2, check=False)
+        done = subprocess.run(
+            self._command, shell=True, env={**os.environ, **said}, stdin=subprocess.DEVNULL, stdout=2, check=False
+        )
         if done.returncode:
             self._progress.log(f"--on-alarm {self._command!r} ended with {done.returncode}")
 
     def deliver(self) -> None:
         """Gives each sink what it lacks; one that fails gets it at the next look, or at the next start."""
         for address, sink in self._sinks.items():
-            lacking = self._deliveries[self._reached.get(address, 0) :]
+            has = self._reached.get(address, [])
+            lacking = [one for one in self._deliveries if self._name(one) not in has]
             if not lacking:
                 continue
             try:
@@ -381,7 +385,7 @@ class _Teller:
             except Exception as error:  # noqa: BLE001  (a plugin boundary)
                 self._failed(f"sink {address!r}", error)
                 continue
-            self._reached[address] = len(self._deliveries)
+            self._reached[address] = [*has, *map(self._name, lacking)]
             self._write()
 
     def close(self) -> None:
@@ -398,11 +402,11 @@ class _Teller:
         write_whole(self._file, json.dumps({"told": self._told, "sinks": self._reached}, indent=1) + "\n")
 
 
-def _read_told(file: Path) -> tuple[list[list[Any]], dict[str, int]]:
+def _read_told(file: Path) -> tuple[list[list[Any]], dict[str, list[list[Any]]]]:
     try:
         found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"told": [], "sinks": {}}
-        return list(found["told"]), dict(found["sinks"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return list(found["told"]), {address: list(names) for address, names in found["sinks"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
             "what was told of alarms cannot be read", where=str(file), got=cause(error), next_step="move it away"
         ) from error

@@ -25,12 +25,13 @@ from lobench.tools.alarm.rule import KINDS, Confirmation, Kind
 __all__ = ["StoredRun", "block_of", "read_run"]
 
 # Fresh seeds are beyond all that a watch, a search or another tool of the run evaluates.
-_FIRST_SEED, _SEEDS_OF_A_KIND = 2 * FIRST_REPORT_SEED, 1_000_000
+# A confirmation has a thousand of them, of which it takes the first: with another number of them none is another's.
+_FIRST_SEED, _SEEDS_OF_A_KIND, _STRIDE = 2 * FIRST_REPORT_SEED, 10_000_000, 1000
 
 
 def block_of(asked: Confirmation, seeds: int) -> SeedBlock:
     """Returns the seeds of a confirmation, which are nobody else's."""
-    start = _FIRST_SEED + KINDS.index(asked.kind) * _SEEDS_OF_A_KIND + (asked.number - 1) * seeds
+    start = _FIRST_SEED + KINDS.index(asked.kind) * _SEEDS_OF_A_KIND + (asked.number - 1) * _STRIDE
     return SeedBlock(start=start, size=seeds)
 
 
@@ -97,9 +98,15 @@ class StoredRun:
         return self._worths[key]
 
     def _mean(self, parts: Sequence[Mapping[str, Cell]], scales: Scales, cases: Collection[str] | None) -> float:
-        """Returns NaN where one of the cases has no score on the usual seeds, which are the first part."""
+        """Returns NaN where one of the cases has no score on the usual seeds, which are the first part.
+
+        A case without a scale, on which nobody has ended better than untrained yet, is left out.
+        """
         means = []
         for identity in self.cases if cases is None else cases:
+            case = self.cases[identity]
+            if not scales.scale(case, case.primary_metric).is_usable:
+                continue
             own = [cells[identity] for cells in parts if identity in cells]
             scores = [score for cell in own for score in scales.scores(cell, None).values()]
             is_there = identity in parts[0] and len(scores) > 0
@@ -117,10 +124,14 @@ class StoredRun:
         start = block_of(asked, self.seeds).start
         found = self.again.get(start, {})
         sides = [found.get(self.subjects[place].sha256) for place in (asked.reference, asked.place)]
-        if None in sides and start not in self.tried:
-            return None
         a, b = ({} if side is None else side.cells for side in sides)
-        return self._samples(a, b, asked.place)
+        wanted = self._cells(asked.reference).keys() & self._cells(asked.place).keys()
+        whole = all(self._is_whole(cells.get(identity)) for cells in (a, b) for identity in wanted)
+        return self._samples(a, b, asked.place) if whole or start in self.tried else None
+
+    def _is_whole(self, cell: Cell | None) -> bool:
+        """Says whether each seed of a confirmation ended, be it in an error."""
+        return cell is not None and len(cell.seeds) + sum(cell.lost.values()) >= self.seeds
 
     def _samples(self, a: Mapping[str, Cell], b: Mapping[str, Cell], at: int) -> dict[str, Samples]:
         scales = self.scales(at)
@@ -168,9 +179,11 @@ def read_run(
     by_block: dict[int, list[EvaluationRow]] = {}
     rows_again = read_store(store / "alarm").rows if is_store(store / "alarm") else ()
     for row in sorted(rows_again, key=lambda row: row.recorded_at):
-        # A block that was halved for want of memory is part of the confirmation's.
-        start = row.key.seed_block.start - (row.key.seed_block.start - _FIRST_SEED) % seeds
-        by_block.setdefault(start, []).append(row)
+        # A block that was halved for want of memory is part of the confirmation's; one of more seeds is not of it.
+        block = row.key.seed_block
+        start = block.start - (block.start - _FIRST_SEED) % _STRIDE
+        if block.start + block.size <= start + seeds:
+            by_block.setdefault(start, []).append(row)
     again = {
         start: {sha256: subject_of(own[-1].sightings[0], own, current) for sha256, own in _by_subject(part).items()}
         for start, part in by_block.items()

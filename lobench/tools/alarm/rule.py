@@ -168,10 +168,12 @@ def regressed(samples: Mapping[str, Samples], margin: float, level: float) -> Fi
     said = [one for one in gate.cases if one.verdict is Verdict.REGRESSED]
     # A mean may tell where no case does by itself: then all cases that are worse are named.
     named = said or [one for one in gate.cases if one.harm > margin]
+    # Where a case tells and the mean does not, the numbers are that case's.
+    worst = overall if overall.verdict is Verdict.REGRESSED or not said else max(said, key=lambda one: _known(one.harm))
     return Finding(
         is_found=gate.verdict is Verdict.REGRESSED,
-        harm=overall.harm,
-        bound=overall.lower,
+        harm=worst.harm,
+        bound=worst.lower,
         p_value=p_value,
         cases=tuple(one.case for one in sorted(named, key=lambda one: -_known(one.harm, -math.inf))),
     )

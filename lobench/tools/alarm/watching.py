@@ -70,7 +70,7 @@ def _alarms(command: list[str]) -> Iterator[Callable[[], int]]:
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2)
     assert child.stdin is not None
     try:
-        yield lambda: child.returncode
+        yield lambda: child.returncode if child.returncode >= 0 else ExitCode.ERROR
     finally:
         child.stdin.close()
         child.wait()
