@@ -41,8 +41,7 @@ class _Group(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in own_commands():
-            command: click.Command = loaded(own_commands()[cmd_name][0])
-            return _with_options(command, cmd_name)
+            return _own_command(cmd_name)
         found = plugin_commands().get(cmd_name)
         if found is None:
             return None
@@ -100,16 +99,13 @@ def _tools() -> list[ModuleType]:
     return [importlib.import_module(f"lobench.tools.{name}") for name in folders]
 
 
-_extended: set[str] = set()
-
-
-def _with_options(command: click.Command, name: str) -> click.Command:
-    """Adds once what tools add to others' commands: `OPTIONS`, by the command's name a function that takes it."""
-    if name not in _extended:
-        _extended.add(name)
-        for tool in _tools():
-            if name in getattr(tool, "OPTIONS", {}):
-                loaded(tool.OPTIONS[name])(command)
+@functools.cache
+def _own_command(name: str) -> click.Command:
+    """Imports a command, with what tools add to it: `OPTIONS`, by the command's name a function that takes it."""
+    command: click.Command = loaded(own_commands()[name][0])
+    for tool in _tools():
+        if name in getattr(tool, "OPTIONS", {}):
+            loaded(tool.OPTIONS[name])(command)
     return command
 
 

@@ -180,7 +180,7 @@ def test_a_stall_is_a_trend_that_is_surely_below_what_is_asked(gain: float, alar
 
 def test_no_seed_is_of_two_confirmations_whatever_their_numbers() -> None:
     blocks = [
-        block_of(Confirmation(kind=kind, number=number, reference=0, place=1, harm=0.1), seeds)
+        block_of(kind, number, seeds)
         for kind in ("regress", "overfit")
         for number in (1, 2, 3)
         for seeds in (4, 12, 1000)

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -152,10 +152,13 @@ def default_of(binding: Binding) -> Any:
     Raises:
       ConfigError: as `complete_selector`; what is imported so far counts.
     """
-    selector = complete_selector(binding.selector, binding.where)
-    parameters = inspect.signature(CONFIGURABLES.get_match(selector).wrapped).parameters
-    found = parameters.get(binding.parameter)
+    found = _parameters(complete_selector(binding.selector, binding.where)).get(binding.parameter)
     return inspect.Parameter.empty if found is None else found.default
+
+
+def _parameters(selector: str) -> Mapping[str, inspect.Parameter]:
+    """Returns what the signature of a registered name has, by name."""
+    return inspect.signature(CONFIGURABLES.get_match(selector).wrapped).parameters
 
 
 def _why_unknown(selector: str) -> str:
@@ -252,7 +255,7 @@ def bind(binding: Binding) -> None:
         return
     selector = complete_selector(binding.selector, binding.where)
     if not _has_parameter(selector, binding.parameter):
-        names = list(inspect.signature(CONFIGURABLES.get_match(selector).wrapped).parameters)
+        names = list(_parameters(selector))
         raise ConfigError(
             f"{binding.selector!r} has no parameter {binding.parameter!r}",
             where=binding.where,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -125,7 +125,7 @@ def ablated(num_knobs: int, lab: Lab, rules: AblateRules) -> KnobSearch:
     order = sorted(search.every, key=lambda knob: (-max(abs(alone[knob].mean), abs(without[knob].mean)), knob))
     smallest = search.backward(order)
     forward, is_reached = search.forward()
-    found = KnobSearch(
+    return KnobSearch(
         smallest=smallest,
         forward=forward,
         is_reached=is_reached,
@@ -138,7 +138,6 @@ def ablated(num_knobs: int, lab: Lab, rules: AblateRules) -> KnobSearch:
         seeds=sum(search.seeds.values()),
         tests=len(search.verdicts),
     )
-    return found
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,14 +163,8 @@ class _Search:
             self.lab.evaluate(lacking, seeds)
             self.seeds.update(dict.fromkeys(lacking, seeds))
 
-    def difference(self, a: Subset, b: Subset, seeds: int) -> Location | None:
-        """Returns b - a; None where nothing can be said."""
-        parts = [locate(one) for one in self.lab.samples(a, b, seeds).values() if one.has_scale]
-        known = [one for one in parts if one.is_known]
-        return mean_location(known) if known else None
-
     def worth(self, a: Subset, b: Subset, seeds: int) -> Worth:
-        return _worth(self.difference(a, b, seeds), seeds)
+        return _worth(_difference(self.lab.samples(a, b, seeds).values()), seeds)
 
     def is_equivalent(self, subset: Subset) -> bool:
         """Tests a configuration against B; one that stays open is not equivalent."""
@@ -192,7 +185,7 @@ class _Search:
             lost = [one.num_diverged for one in samples.values()]
             # More seeds that diverge are no equivalence, whatever the others score.
             more = sum(b for _, b in lost) > sum(a for a, _ in lost)
-            found = self.difference(self.every, subset, seeds)
+            found = _difference(samples.values())
             if found is None:
                 continue
             if not more and found.above(-margin) <= level and found.below(margin) <= level:
@@ -258,9 +251,14 @@ class _Search:
             gains = [[b - a for a, b in zip(side[case].a, side[case].b, strict=True)] for side in sides if case in side]
             if len(gains) == len(sides) and len({len(values) for values in gains}) == 1:
                 rests = [x - y - z for x, y, z in zip(*gains, strict=True)]
-                parts.append(locate(Samples.of_differences([rest for rest in rests if math.isfinite(rest)])))
-        known = [part for part in parts if part.is_known]
-        return mean_location(known) if known else None
+                parts.append(Samples.of_differences([rest for rest in rests if math.isfinite(rest)]))
+        return _difference(parts)
+
+
+def _difference(cases: Iterable[Samples]) -> Location | None:
+    """Returns the mean over cases of b - a; None where nothing can be said."""
+    known = [found for one in cases if one.has_scale and (found := locate(one)).is_known]
+    return mean_location(known) if known else None
 
 
 def _worth(found: Location | None, seeds: int) -> Worth:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import math
 from typing import TypedDict
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.wording import counted, one_line
+from lobench.report.tables.text import text_table
 from lobench.tools.ablate.ablate import Ablated
 from lobench.tools.ablate.search import Subset, Worth
 
@@ -69,20 +65,15 @@ class AblateRecord(TypedDict):
 def ablate_text(made: Ablated) -> str:
     """Returns the table of the knobs, the smallest set, what the two ways differ in, and the cost."""
     found, knobs = made.found, made.knobs.knobs
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("setting", "A", "B", "alone on A", "B without it", "steps", "needed"):
-        table.add_column(name, justify="left" if name in ("setting", "A", "B") else "right", overflow="fold")
+    rows = [("setting", "A", "B", "alone on A", "B without it", "steps", "needed")]
     order = sorted(range(len(knobs)), key=lambda knob: (knob not in found.smallest, -_size(found.alone[knob])))
     for knob in order:
         one = knobs[knob]
         steps = f"{made.steps[knob]:.0%}" if math.isfinite(made.steps[knob]) else "more"
         needed = "yes" if knob in found.smallest else ""
-        table.add_row(
-            one.path, one.a_text, one.b_text, _worth(found.alone[knob]), _worth(found.without[knob]), steps, needed
-        )
-    drawn = io.StringIO()
-    Console(file=drawn, width=160, color_system=None).print(table)
-    lines = [line.rstrip() for line in drawn.getvalue().splitlines() if line.strip()]
+        worth = (_worth(found.alone[knob]), _worth(found.without[knob]))
+        rows.append((one.path, one.a_text, one.b_text, *worth, steps, needed))
+    lines = text_table(rows, left=range(3)).splitlines()
     margin = f"{made.rules.margin:g}"
     lines.append(f"B is {_worth(found.whole)} against A, {counted(found.whole.seeds, 'seed')} of each case")
     if not found.smallest:

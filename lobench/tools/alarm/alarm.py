@@ -247,7 +247,7 @@ class _Follower:
     def _confirm(self, asked: Confirmation, found: StoredRun) -> None:
         """Evaluates both sides on fresh seeds; where that gives nothing the suspicion is dropped."""
         sides = [found.subjects[place] for place in (asked.reference, asked.place)]
-        block, steps = block_of(asked, self._rules.seeds), [one.outer_step for one in sides]
+        block, steps = block_of(asked.kind, asked.number, self._rules.seeds), [one.outer_step for one in sides]
         self._progress.log(
             f"{asked.kind}: outer step {steps[1]} may be worse than {steps[0]}, by {asked.harm:.3f} on the usual "
             f"seeds; {self._rules.seeds} fresh seeds of each tell"
@@ -341,8 +341,8 @@ class _Teller:
         self._deliveries: list[Delivery] = []
 
     def tell(self, event: AlarmRaised, run: str) -> None:
-        known = [event.kind, event.subject.sha256, event.subject.outer_step]
-        if known not in [one[:3] for one in (self._name(each) for each in self._deliveries)]:
+        known = _name(event)
+        if known not in [_name(each.event) for each in self._deliveries]:
             self._deliveries.append(Delivery(sequence=len(self._deliveries) + 1, event=event, run=run))
         if known in self._told:
             return
@@ -352,11 +352,6 @@ class _Teller:
             self._call(event)
         self._told.append(known)
         self._write()
-
-    def _name(self, delivery: Delivery) -> list[Any]:
-        event = delivery.event
-        assert isinstance(event, AlarmRaised)
-        return [event.kind, event.subject.sha256, event.subject.outer_step]
 
     def _call(self, event: AlarmRaised) -> None:
         said = {
@@ -377,7 +372,7 @@ class _Teller:
         """Gives each sink what it lacks; one that fails gets it at the next look, or at the next start."""
         for address, sink in self._sinks.items():
             has = self._reached.get(address, [])
-            lacking = [one for one in self._deliveries if self._name(one) not in has]
+            lacking = [one for one in self._deliveries if _name(one.event) not in has]
             if not lacking:
                 continue
             try:
@@ -385,7 +380,7 @@ class _Teller:
             except Exception as error:  # noqa: BLE001  (a plugin boundary)
                 self._failed(f"sink {address!r}", error)
                 continue
-            self._reached[address] = [*has, *map(self._name, lacking)]
+            self._reached[address] = [*has, *(_name(one.event) for one in lacking)]
             self._write()
 
     def close(self) -> None:
@@ -400,6 +395,12 @@ class _Teller:
 
     def _write(self) -> None:
         write_whole(self._file, json.dumps({"told": self._told, "sinks": self._reached}, indent=1) + "\n")
+
+
+def _name(event: object) -> list[Any]:
+    """Returns what tells an alarm from others, as JSON has it."""
+    assert isinstance(event, AlarmRaised)
+    return [event.kind, event.subject.sha256, event.subject.outer_step]
 
 
 def _read_told(file: Path) -> tuple[list[list[Any]], dict[str, list[list[Any]]]]:

@@ -29,9 +29,9 @@ __all__ = ["StoredRun", "block_of", "read_run"]
 _FIRST_SEED, _SEEDS_OF_A_KIND, _STRIDE = 2 * FIRST_REPORT_SEED, 10_000_000, 1000
 
 
-def block_of(asked: Confirmation, seeds: int) -> SeedBlock:
+def block_of(kind: Kind, number: int, seeds: int) -> SeedBlock:
     """Returns the seeds of a confirmation, which are nobody else's."""
-    start = _FIRST_SEED + KINDS.index(asked.kind) * _SEEDS_OF_A_KIND + (asked.number - 1) * _STRIDE
+    start = _FIRST_SEED + KINDS.index(kind) * _SEEDS_OF_A_KIND + (number - 1) * _STRIDE
     return SeedBlock(start=start, size=seeds)
 
 
@@ -85,10 +85,7 @@ class StoredRun:
         self, place: int, at: int, kind: Kind = "stall", number: int = 0, cases: Collection[str] | None = None
     ) -> float:
         scales = self.scales(at)
-        blocks = [
-            block_of(Confirmation(kind=kind, number=one, reference=0, place=0, harm=0.0), self.seeds).start
-            for one in range(1, number + 1)
-        ]
+        blocks = [block_of(kind, one, self.seeds).start for one in range(1, number + 1)]
         sha256 = self.subjects[place].sha256
         more = [self.again[one][sha256].cells for one in blocks if sha256 in self.again.get(one, ())]
         known = -1 if scales is self._scales[-1] else at
@@ -121,7 +118,7 @@ class StoredRun:
         return self._samples(self._cells(reference), self._cells(place), place)
 
     def fresh(self, asked: Confirmation) -> Mapping[str, Samples] | None:
-        start = block_of(asked, self.seeds).start
+        start = block_of(asked.kind, asked.number, self.seeds).start
         found = self.again.get(start, {})
         sides = [found.get(self.subjects[place].sha256) for place in (asked.reference, asked.place)]
         a, b = ({} if side is None else side.cells for side in sides)

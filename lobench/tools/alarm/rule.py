@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -261,17 +261,16 @@ class TwoStages:
             if suspected is None:
                 self.is_raised = False
             elif not self.is_raised:
-                asked = replace(suspected, number=self.number + 1)
-                samples = evidence.fresh(asked)
+                samples = evidence.fresh(suspected)
                 if samples is None:
-                    return asked
+                    return suspected
                 self.number += 1
-                self._confirm(asked, samples)
+                self._confirm(suspected, samples)
             self.place += 1
         return None
 
     def _suspected(self, evidence: Evidence, worths: Sequence[float]) -> Confirmation | None:
-        """Returns the suspicion, without its number; None where there is none.
+        """Returns what the suspicion asks for; None where there is none.
 
         Args:
           worths: Of all checkpoints up to this one.
@@ -286,7 +285,7 @@ class TwoStages:
         found = self.test(samples, 0.0, _SUSPICION) if samples else None
         if found is None or not found.is_found:
             return None
-        return Confirmation(kind=self.kind, number=0, reference=reference, place=place, harm=found.harm)
+        return Confirmation(kind=self.kind, number=self.number + 1, reference=reference, place=place, harm=found.harm)
 
     def _confirm(self, asked: Confirmation, samples: Mapping[str, Samples]) -> None:
         if not samples:
