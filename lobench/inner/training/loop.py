@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from lobench.core.case import Case
+from lobench.inner.host_call import host_error
 from lobench.inner.training.checkpointing import SavedState, SavePoints, Saves, StateMismatch, carry_of, state_of
 from lobench.inner.training.compile_cache import Found
 from lobench.inner.training.devices import place
@@ -138,8 +139,11 @@ class TrainingLoop:
             batches = self._feed.next_chunk(stop - start)
             if stop < self.end:
                 self._feed.read_ahead(self._stop_after(stop) - stop)
-            carry = program.program(*fixed, batches, carry, start, stop)
-            carry.step.block_until_ready()
+            try:
+                carry = program.program(*fixed, batches, carry, start, stop)
+                carry.step.block_until_ready()
+            except jax.errors.JaxRuntimeError as error:
+                raise host_error(error) from None
             self.carry, self._step = carry, stop
             chunk = next_chunk(chunk, (time.perf_counter() - chunk_started) * chunk / (stop - start))
             if on_progress is not None:
