@@ -17,7 +17,7 @@ import torch
 
 from lobench import ConfigError, LobenchError
 from lobench.extend import headline
-from lobench_torch.state import StateLayout, Loaded, snapshot
+from lobench_torch.state import Loaded, StateLayout, snapshot
 
 __all__ = ["Host", "Made", "Settings", "Stepped"]
 

@@ -18,7 +18,7 @@ import torch
 
 from lobench import ConfigError
 
-__all__ = ["StateLayout", "Loaded", "snapshot"]
+__all__ = ["Loaded", "StateLayout", "snapshot"]
 
 Path: TypeAlias = tuple[Any, ...]  # ("", "state", "w0", "exp_avg"), ("", "group", 0, "d"), ("base", "self", "count")
 
