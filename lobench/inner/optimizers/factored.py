@@ -112,6 +112,13 @@ class FactoredMoments:
         pairs = [(found[0], found[1] if len(found) > 1 else jnp.ones(())) for found in by_tensor]
         return state, Factored(scales=pairs, full=full, sums=self._sums(state, weights))
 
+    def parts(self, state: jax.Array) -> list[tuple[jax.Array, ...]]:
+        """Returns each tensor's row and column moments, broadcastable to it; below rank 2 its moment."""
+        found: list[list[jax.Array]] = [[] for _ in self._shapes]
+        for segment in self._segments:
+            found[segment.tensor].append(self._cut(state, segment))
+        return [tuple(each) for each in found]
+
     def _cut(self, rows: jax.Array, segment: _Segment) -> jax.Array:
         return rows[:, segment.start : segment.start + segment.size].reshape(rows.shape[0], *segment.shape)
 

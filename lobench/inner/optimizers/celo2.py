@@ -1,0 +1,193 @@
+"""Celo2 and ELO-Celo2: a per-parameter MLP whose step of a matrix is made orthogonal; vectors have AdamW."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
+from lobench.inner.optimizers.celo import BLOCKS
+from lobench.inner.optimizers.factored import FactoredMoments
+from lobench.inner.optimizers.features import decayed
+from lobench.inner.schedules.schedule import Rate
+from lobench.inner.theta import leaf_paths
+
+__all__ = ["Celo2", "EloCelo2", "clipped"]
+
+_DECAYS = np.asarray([0.9, 0.99, 0.999], np.float32)  # of the momenta, and of the factored second moments
+_RMS = np.asarray([0.95], np.float32)
+_NEWTON_SCHULZ = (3.4445, -4.775, 2.0315)
+_WIDTH = 8
+_OUTPUTS = 3  # direction, magnitude, and one that nobody reads
+_EPSILON = 1e-9
+
+
+@configurable
+class Celo2(LearnedOptimizer):
+    """Celo2, without a schedule of its own.
+
+    Args:
+      learning_rate: Of all tensors.
+      weight_decay: Decoupled, times the learning rate; of the vectors too.
+      orthogonalize: Whether a step is made orthogonal by Newton and Schulz's iteration; without it is Celo2-base.
+      exp_mult: Scale of the log magnitude.
+      max_norm: Of the gradient of all tensors together; None: any.
+      adamw_paths: A pattern of `re`: tensors whose path has it have AdamW, as embeddings are to.
+    Source: Moudgil et al. 2026 (arXiv 2602.19142).
+    """
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        weight_decay: float = 0.0,
+        orthogonalize: bool = True,
+        exp_mult: float = 0.0,
+        max_norm: float | None = None,
+        adamw_paths: str = "",
+    ) -> None:
+        self._learning_rate, self._weight_decay, self._exp_mult = learning_rate, weight_decay, exp_mult
+        self._orthogonalize, self._max_norm = orthogonalize, max_norm
+        self._adamw_paths = re.compile(adamw_paths) if adamw_paths else None
+
+    def init(self, key: jax.Array) -> Theta:
+        """Returns truncated normal weights and zero biases, under the names of the published weights."""
+        keys = iter(jax.random.split(key, len(BLOCKS) + 2))
+
+        def weights(inputs: int, outputs: int, fan_in: int) -> jax.Array:
+            return jax.random.truncated_normal(next(keys), -2, 2, (inputs, outputs)) / np.sqrt(fan_in)
+
+        theta = {f"w0.{index}": weights(channels, _WIDTH, sum(BLOCKS)) for index, channels in enumerate(BLOCKS)}
+        theta |= {"dense_w.0": weights(_WIDTH, _WIDTH, _WIDTH), "dense_w.1": weights(_WIDTH, _OUTPUTS, _WIDTH)}
+        return theta | {"b0": jnp.zeros(_WIDTH), "dense_b.0": jnp.zeros(_WIDTH), "dense_b.1": jnp.zeros(_OUTPUTS)}
+
+    def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
+        first = jnp.concatenate([theta[f"w0.{index}"] for index in range(len(BLOCKS))])
+        adam = optax.scale_by_adam(b1=float(_DECAYS[0]), b2=float(_RMS[-1]))
+
+        def init(params: PyTree) -> dict[str, Any]:
+            matrices, vectors = self._parted(params, params)
+            return {
+                "momentum": {path: jnp.zeros((3, *leaf.shape)) for path, leaf in matrices.items()},
+                "rms": {path: jnp.zeros((1, *leaf.shape)) for path, leaf in matrices.items()},
+                "factored": FactoredMoments([leaf.shape for leaf in matrices.values()]).init(3) if matrices else (),
+                "adam": adam.init(vectors),
+            }
+
+        def update(
+            grads: PyTree, state: dict[str, Any], params: PyTree = None, **extra: Any
+        ) -> tuple[PyTree, dict[str, Any]]:
+            grads = clipped(grads, self._max_norm)
+            grads = jax.tree.map(lambda grad: jnp.clip(grad, -1000.0, 1000.0), grads)
+            matrices, vectors = self._parted(grads, params)
+            steps, adam_state = adam.update(vectors, state["adam"])
+            momenta, squares = dict[str, Any](), dict[str, Any]()
+            factored: Any = ()
+            decays, of_squares = jnp.asarray(_DECAYS), jnp.asarray(_RMS)
+            if matrices:
+                moments = FactoredMoments([leaf.shape for leaf in matrices.values()])
+                unused = jnp.zeros((4 * len(_DECAYS), 1))  # the network here sees moments in another scale
+                factored, found = moments.update(state["factored"], list(matrices.values()), decays, unused)
+                rows_and_columns = moments.parts(factored)
+            at: dict[str, Any] = dict(leaf_paths(params))
+            for index, (path, grad) in enumerate(matrices.items()):
+                momenta[path] = m = decayed(state["momentum"][path], grad, decays)
+                squares[path] = r = decayed(state["rms"][path], grad * grad, of_squares)
+                features = _features(grad, at[path], m, r, found.scales[index], rows_and_columns[index])
+                steps[path] = self._step(theta, first, features)
+            updates = [-self._learning_rate * (steps[path] + self._weight_decay * param) for path, param in at.items()]
+            state = {"momentum": momenta, "rms": squares, "factored": factored, "adam": adam_state}
+            return jax.tree.unflatten(jax.tree.structure(grads), updates), state
+
+        return optax.GradientTransformationExtraArgs(init, update)
+
+    def _parted(self, tree: PyTree, params: PyTree) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns the leaves that the network steps, and those that AdamW does, by path, as float32."""
+        leaves = {path: jnp.asarray(leaf, jnp.float32) for path, leaf in leaf_paths(tree).items()}
+        named = self._adamw_paths
+        learned = {
+            path
+            for path, leaf in leaf_paths(params).items()
+            if jnp.ndim(leaf) > 1 and not (named is not None and named.search(path))
+        }
+        matrices = {path: leaf for path, leaf in leaves.items() if path in learned}
+        return matrices, {path: leaf for path, leaf in leaves.items() if path not in learned}
+
+    def _step(self, theta: Theta, first: jax.Array, features: jax.Array) -> jax.Array:
+        """Returns a matrix's step, before the learning rate.
+
+        Args:
+          features: float32[channels, ...], normalised.
+        """
+        hidden = jax.nn.relu(jnp.einsum("c...,cu->...u", features, first) + theta["b0"])
+        hidden = jax.nn.relu(hidden @ theta["dense_w.0"] + theta["dense_b.0"])
+        outputs = hidden @ theta["dense_w.1"] + theta["dense_b.1"]
+        step = outputs[..., 0] * jnp.exp(outputs[..., 1] * self._exp_mult)
+        return _normalised(_orthogonal(step) if self._orthogonalize else step)
+
+
+@configurable
+class EloCelo2(Celo2):
+    """Celo2 meta-trained beside an expert; after meta-training it steps as Celo2 does, with other settings.
+
+    Args:
+      learning_rate, weight_decay, orthogonalize, exp_mult, max_norm, adamw_paths: As of Celo2.
+    Source: PyLO (github.com/Belilovsky-Lab/pylo), ELO_CELO2.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        weight_decay: float = 0.1,
+        orthogonalize: bool = True,
+        exp_mult: float = 0.0,
+        max_norm: float | None = 1.0,
+        adamw_paths: str = "",
+    ) -> None:
+        super().__init__(learning_rate, weight_decay, orthogonalize, exp_mult, max_norm, adamw_paths)
+
+
+def clipped(grads: PyTree, max_norm: float | None) -> PyTree:
+    """Returns gradients whose norm, of all tensors together, is at most this."""
+    if max_norm is None:
+        return grads
+    norm = jnp.sqrt(sum((jnp.sum(leaf * leaf) for leaf in jax.tree.leaves(grads)), jnp.float32(0)))
+    return jax.tree.map(lambda leaf: leaf * (max_norm / jnp.maximum(norm, max_norm)), grads)
+
+
+def _features(
+    grad: jax.Array,
+    param: jax.Array,
+    m: jax.Array,
+    r: jax.Array,
+    scale: tuple[jax.Array, jax.Array],
+    factors: tuple[jax.Array, ...],
+) -> jax.Array:
+    """Returns float32[30, ...], each channel normalised."""
+    g, r_scale = grad[None], jax.lax.rsqrt(r + 1e-8)
+    both = scale[0] * scale[1]
+    spread = [jnp.broadcast_to(factor, m.shape) for factor in (*factors, *(jax.lax.rsqrt(f + 1e-8) for f in factors))]
+    plain = [g, jnp.clip(g, -0.1, 0.1), param[None], m, r, m * r_scale, r_scale, g * both, g * r_scale]
+    return _normalised(jnp.concatenate([*plain, *spread, m * both]))
+
+
+def _normalised(x: jax.Array) -> jax.Array:
+    """Divides by the root mean square of the last two axes."""
+    return x * jax.lax.rsqrt(_EPSILON + jnp.mean(x * x, axis=(-2, -1), keepdims=True))
+
+
+def _orthogonal(x: jax.Array, iterations: int = 5) -> jax.Array:
+    """Returns the last two axes' nearest orthogonal matrix, roughly."""
+    is_tall = x.shape[-2] > x.shape[-1]
+    x = jnp.swapaxes(x, -2, -1) if is_tall else x
+    x = x / (jnp.linalg.norm(x, axis=(-2, -1), keepdims=True) + 1e-8)
+    a, b, c = _NEWTON_SCHULZ
+    for _ in range(iterations):
+        square = x @ jnp.swapaxes(x, -2, -1)
+        x = a * x + (b * square + c * (square @ square)) @ x
+    return jnp.swapaxes(x, -2, -1) if is_tall else x

@@ -1,0 +1,62 @@
+"""ELO: AdafacMLPLOpt's features and a wider network, meta-trained beside an expert."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import InnerOptimizer, PyTree, Theta
+from lobench.inner.optimizers.adafac_mlp_lopt import AdafacFeatured
+from lobench.inner.optimizers.celo2 import clipped
+from lobench.inner.schedules.schedule import Rate
+
+__all__ = ["ELO"]
+
+_SHIFTS = {"momentum_decays": 3, "rms_decays": 1, "adafactor_decays": 3}  # of decays that theta does not shift here
+
+
+@configurable
+class ELO(AdafacFeatured):
+    """ELO after meta-training, without a schedule of its own.
+
+    Args:
+      learning_rate, weight_decay: The decay is decoupled, times the learning rate.
+      exp_mult: Scale of the log magnitude.
+      max_norm: Of the gradient of all tensors together; None: any.
+      hidden_size: Width of both hidden layers.
+    Source: PyLO (github.com/Belilovsky-Lab/pylo), ELO.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        weight_decay: float = 0.0,
+        exp_mult: float = 0.001,
+        max_norm: float | None = None,
+        hidden_size: int = 32,
+    ) -> None:
+        super().__init__(hidden_size=hidden_size)
+        self._learning_rate, self._weight_decay = learning_rate, weight_decay
+        self._exp_mult, self._max_norm = exp_mult, max_norm
+
+    def init(self, key: jax.Array) -> Theta:
+        """Returns a network with scaled normal weights and zero biases."""
+        return {"nn": super().init(key)["nn"]}
+
+    def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
+        shifts = {name: jnp.zeros(count) for name, count in _SHIFTS.items()}
+        optimizer = super().opt_fn({**theta, **shifts}, num_steps)
+
+        def update(grads: PyTree, state: PyTree, params: PyTree = None, **extra: object) -> tuple[PyTree, PyTree]:
+            grads = jax.tree.map(jnp.nan_to_num, clipped(grads, self._max_norm))
+            return optimizer.update(grads, state, params)
+
+        return optax.GradientTransformationExtraArgs(optimizer.init, update)
+
+    def subtracted(
+        self, outputs: list[jax.Array], grad: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array
+    ) -> jax.Array:
+        direction, magnitude = outputs
+        return self._learning_rate * (direction * jnp.exp(magnitude * self._exp_mult) + self._weight_decay * p)
