@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from lobench.evaluation.runner import claim_for
     from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
     from lobench.inner.backend import compiler_options, device_description
+    from lobench.inner.host_call import host_call
     from lobench.inner.schedules.schedule import LossSchedule
     from lobench.inner.theta import leaf_paths
     from lobench.plugins import PluginManager, load_plugins
@@ -85,7 +86,7 @@ __all__ = [
     "Trial", "Value", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper", "as_task", "better",
     "bind_case", "cause", "check_parameters", "checkpoint_sha256", "claim_for", "compiler_options", "content_of",
     "counted", "database_errors", "device_description", "emit", "environment_with", "finite_or_none", "flatten",
-    "fold", "format_option", "front", "grid_values", "headline", "is_settled", "kind_of", "leaf_paths",
+    "fold", "format_option", "front", "grid_values", "headline", "host_call", "is_settled", "kind_of", "leaf_paths",
     "leave_mark", "load_plugins", "marked_folder", "metric_mean", "newer_schema", "numbers_of", "open_to_read",
     "open_to_write", "oriented", "parse_file", "parse_text", "plain_page", "rank", "reading", "run_label",
     "schedule", "schema_version", "specs_called", "specs_in", "stratified_t_mean", "suggestion", "sync",

@@ -218,7 +218,7 @@ def _set_matplotlib(was: dict[str, Any]) -> None:
 
 
 # What libraries set when they are imported, and lobench before it imports scipy: it says nothing of who imported them.
-_IMPORTED = ("TF_CPP_", "TPU_SKIP_MDS_QUERY", "OPENBLAS_", "KMP_", "PYGAME_HIDE_SUPPORT_PROMPT")
+_IMPORTED = ("TF_CPP_", "TPU_SKIP_MDS_QUERY", "OPENBLAS_", "KMP_", "TORCHINDUCTOR_", "PYGAME_HIDE_SUPPORT_PROMPT")
 _FLAGS = ("_CONFIG_IS_LOCKED", "_INTERACTIVE_MODE")
 _PARTS = (
     _Part("the process", _process, _set_process),

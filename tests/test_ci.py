@@ -72,7 +72,7 @@ def integrated(tmp_path: Path) -> Path:
     for name in ("ci", ".ci", ".venv/bin"):
         (tmp_path / name).mkdir(parents=True)
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
-    scripts = {"ci/test": '[ "$1" = --version ] || { echo "=== 3 passed in 1s ==="; exit $TESTED; }'}
+    scripts = {"ci/test": '[ "$2" = --version ] || { echo "=== 3 passed in 1s ==="; exit $TESTED; }'}
     scripts |= {f".venv/bin/{name}": "" for name in ("chromium", "ruff", "lint-imports", "mkdocs")}
     scripts[".venv/bin/mypy"] = "echo types; exit $TYPED"
     for name, script in scripts.items():

@@ -45,6 +45,7 @@ class _NamesOnUse(Protocol):
 
 
 _ON_USE: dict[str, _NamesOnUse] = {}  # by module
+_SHIPPED_PLUGINS = {"optuna": "lobench-optuna", "torch": "lobench-torch", "torch_optimizer": "lobench-torch"}
 _FOUND: set[str] = set()  # whole names that were registered so
 _NOT_THEIRS = ("lobench", "optax")  # packages that nobody edits to make a name known
 _IMPORTED: dict[str, None] = {}  # modules that gin files have imported, in order
@@ -164,6 +165,8 @@ def _parameters(selector: str) -> Mapping[str, inspect.Parameter]:
 def _why_unknown(selector: str) -> str:
     if (path := _unregistered(selector)) is not None:
         return f"`{path}` exists and is not configurable: put `@lobench.configurable` on it"
+    if (package := _SHIPPED_PLUGINS.get(selector.partition(".")[0])) is not None:
+        return f"{package} has it: `pip install {package}`"
     if (module := _not_imported(selector)) is not None:
         return f"`import {module}` is missing in the gin file"
     advice = suggestion(last_name(selector), _known_names()) or "is an `import` missing in the gin file?"

@@ -10,6 +10,7 @@ import jax
 
 from lobench.core.case import Case
 from lobench.inner.backend import device_peak_bytes
+from lobench.inner.host_call import host_error
 from lobench.inner.training.checkpointing import SavedState, SavePoints, Saves, StateMismatch, carry_of, state_of
 from lobench.inner.training.compile_cache import Found, ProgramLayout
 from lobench.inner.training.devices import place
@@ -150,7 +151,10 @@ class TrainingLoop:
             batches = self._feed.next_chunk(stop - start)
             if stop < self.end:
                 self._feed.read_ahead(self._stop_after(stop) - stop)
-            carry = self._timed(program, fixed, batches, carry, range(start, stop), is_first)
+            try:
+                carry = self._timed(program, fixed, batches, carry, range(start, stop), is_first=is_first)
+            except jax.errors.JaxRuntimeError as error:
+                raise host_error(error) from None
             self.carry, self._step, is_first = carry, stop, False
             chunk = next_chunk(chunk, (time.perf_counter() - chunk_started) * chunk / (stop - start))
             if on_progress is not None and (stop - start > 1 or stop == last):
@@ -162,7 +166,7 @@ class TrainingLoop:
         return True
 
     def _timed(
-        self, program: Found, fixed: tuple[Any, ...], batches: Any, carry: Carry, steps: range, is_first: bool
+        self, program: Found, fixed: tuple[Any, ...], batches: Any, carry: Carry, steps: range, *, is_first: bool
     ) -> Carry:
         """Runs a chunk; the first one of a phase, which places its arguments, is not timed."""
         wall, cpu = time.perf_counter(), time.process_time()

@@ -54,8 +54,8 @@ def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case") -> 
     finals = final_columns(line.row.case.primary_metric for line in lines)
     if any("test/accuracy" in line.final for line in lines):
         finals["test/accuracy"] = "test acc"
-    name, step = ("outer step", _step) if all(line.subject.has_theta for line in lines) else ("subject", subject_name)
-    header = ["case", name, "seeds", "outcome", *finals.values()]
+    who, step = ("outer step", _step) if all(line.subject.has_theta for line in lines) else ("subject", subject_name)
+    header = ["case", who, "seeds", "outcome", *finals.values()]
     has_costs = any(line.cost is not None for line in lines)
     header += ["best", "diverged", "exploded", "wall s", *(["step s", "state B"] if has_costs else []), "loss"]
     names = _distinguished({line.subject: step(line.subject) for line in lines})

@@ -1,0 +1,129 @@
+"""Torch's optimizers in lobench: what a step costs, and how far its curves are from those of equal rules in jax.
+
+python benchmarks/torch_steps.py [--quick]
+
+1. Seconds of a whole training of digits (MLP 64-32-10, batches of 64, one seed, one thread): torch's Adam in lobench
+   over lobench's Adam, and over the same training written in torch alone.
+2. For each optimizer and each case of suites/quick, the largest relative distance between the curves of the training
+   loss of torch's optimizer and of the same rule in optax, and how far optax's own curve moves when the initial
+   parameters move by 1e-7: nothing can be closer than that. NAdam's two rules differ: torch's beta changes from
+   step to step, as in the paper, and optax's does not.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from harness import Rounds, answer_help, interleaved
+
+from lobench.core.case import Case, SeedBlock
+from lobench.engine.config.bound import bind_case
+from lobench.engine.config.suite import specs_in
+from lobench.experiments.baseline import default_layers
+from lobench.inner.adapters import as_stepper
+from lobench.inner.backend import claim_backend
+from lobench.inner.tasks import DigitsMLP
+from lobench.inner.training.train import TrainingProgram
+
+__all__ = ["main"]
+
+PAIRS: dict[str, tuple[str, dict[str, Any], Any]] = {
+    "SGD": ("SGD", {"lr": 0.01}, optax.sgd(0.01)),
+    "Momentum": ("SGD", {"lr": 0.001, "momentum": 0.9}, optax.sgd(0.001, momentum=0.9)),
+    "Adam": ("Adam", {"lr": 0.003}, optax.adam(0.003)),
+    "AdamW": ("AdamW", {"lr": 0.003, "weight_decay": 0.01}, optax.adamw(0.003, weight_decay=0.01)),
+    "RMSprop": ("RMSprop", {"lr": 0.001}, optax.rmsprop(0.001, decay=0.99, eps_in_sqrt=False)),
+    "Adagrad": ("Adagrad", {"lr": 0.01}, optax.adagrad(0.01, initial_accumulator_value=0.0, eps=1e-20)),
+    "NAdam": ("NAdam", {"lr": 0.002}, optax.nadam(0.002)),
+    "Adadelta": ("Adadelta", {"lr": 1.0}, optax.adadelta(1.0, rho=0.9, eps=1e-6)),
+}
+
+
+def program(case: Case, task: Any, optimizer: Callable[[], Any], seeds: int) -> Callable[[], np.ndarray]:
+    """Returns what trains, and gives float32[seeds, evaluations] of the training loss."""
+    compiled = TrainingProgram(case, task, lambda theta: as_stepper(optimizer(), case.num_inner_steps), seeds)
+
+    def run() -> np.ndarray:
+        curves = compiled.run({}, SeedBlock(start=0, size=seeds))
+        assert curves is not None
+        return np.asarray(curves.metrics["train/loss"])
+
+    return run
+
+
+def in_torch(num_steps: int) -> Callable[[], None]:
+    """Returns the same training as its author would write it without lobench."""
+    import torch
+    from sklearn.datasets import load_digits
+
+    torch.set_num_threads(1)
+    data = load_digits()
+    x, y = torch.tensor(data.data / 16, dtype=torch.float32), torch.tensor(data.target)
+
+    def run() -> None:
+        model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+        for _ in range(num_steps):
+            rows = torch.randint(0, len(x), (64,))
+            loss = torch.nn.functional.cross_entropy(model(x[rows]), y[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    return run
+
+
+def moved(optimizer: Any, by: float) -> Any:
+    """Returns an optimizer whose training begins elsewhere."""
+    import lobench
+
+    def initial(params: Any) -> Any:
+        return jax.tree.map(lambda leaf: leaf * (1 + by), params)
+
+    return lobench.wanting(optimizer.init, optax.with_extra_args_support(optimizer).update, initial_params=initial)
+
+
+def distance(one: np.ndarray, other: np.ndarray) -> float:
+    both = np.isfinite(one) & np.isfinite(other)
+    apart = np.abs(one - other)[both] / np.maximum(np.abs(other[both]), 1e-9)
+    return float(apart.max(initial=0.0)) if (np.isfinite(one) == np.isfinite(other)).all() else float("inf")
+
+
+def main(arguments: list[str]) -> None:
+    from lobench_torch.optimizers import torch_optimizer
+
+    claim_backend(1)
+    is_quick = "--quick" in arguments
+    steps, rounds = (100, 1) if is_quick else (2000, 7)
+    case = Case(num_inner_steps=steps, eval_every=steps, num_seeds=1, eval_batches=1)
+    task = DigitsMLP(hidden_sizes=(32,), batch_size=64)
+    theirs = program(case, task, lambda: torch_optimizer("torch.optim.Adam", lr=0.003), 1)
+    for what, other in {
+        "lobench's Adam": program(case, task, lambda: optax.adam(0.003), 1),
+        "a loop in torch alone": in_torch(steps),
+    }.items():
+        found: Rounds = interleaved(what, theirs, other, rounds)
+        low, middle, high = (np.quantile(found.ratios, share) for share in (0, 0.5, 1))
+        print(f"{steps} steps of torch's Adam in lobench over {what}: {middle:.2f} ({low:.2f} to {high:.2f})")
+
+    print("\n| optimizer | case | torch against optax | optax, moved by 1e-7 |\n| --- | --- | ---: | ---: |")
+    for spec in list(specs_in(Path(__file__).parents[1] / "suites/quick/quick.gin"))[: 1 if is_quick else None]:
+        task = bind_case(spec, default_layers()).case.task
+        for name, (cls, settings, ours) in list(PAIRS.items())[: 2 if is_quick else None]:
+            case = Case(num_inner_steps=20 if is_quick else 200, eval_every=10, num_seeds=2)
+            curves = [
+                program(case, task, lambda each=each: each, 2)()
+                for each in (torch_optimizer(f"torch.optim.{cls}", **settings), ours, moved(ours, 1e-7))
+            ]
+            print(f"| {name} | {spec.name} | {distance(*curves[:2]):.1e} | {distance(*curves[1:]):.1e} |", flush=True)
+
+
+if __name__ == "__main__":
+    answer_help(__doc__)
+    main(sys.argv[1:])

@@ -1,0 +1,82 @@
+"""Calls from a compiled program to Python.
+
+`jax.pure_callback` hands arrays that jax copies in the background. Where the backend computes with one thread, that
+thread is in the call, and large arrays never arrive. Here the function gets numpy's views of the program's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
+
+from lobench.inner.optimizer import PyTree
+
+__all__ = ["host_call", "host_error"]
+
+_RAISED: list[BaseException] = []  # by the last call that failed
+
+
+def host_call(function: Callable[..., PyTree], shapes: PyTree, *args: PyTree) -> PyTree:
+    """Calls a function of numpy arrays from traced code.
+
+    Args:
+      function: Gets trees of arrays that it must not write into or keep, and returns a tree of arrays of `shapes`. The
+        same arguments give the same bits: it may be called again, or not at all where nobody reads what it returns.
+        Under vmap it is called for one after another.
+      shapes: A tree of `jax.ShapeDtypeStruct`.
+    Raises:
+      What the function raises, where lobench trains; elsewhere jax's error with the same text.
+    """
+    leaves, tree = jax.tree.flatten(args)
+    kinds, shape_tree = jax.tree.flatten(shapes)
+
+    def flat(*leaves: Any) -> Sequence[np.ndarray]:
+        try:
+            return jax.tree.leaves(function(*jax.tree.unflatten(tree, [np.asarray(leaf) for leaf in leaves])))
+        except BaseException as error:
+            _RAISED[:] = [error]
+            raise
+
+    avals = tuple(jax.core.ShapedArray(kind.shape, kind.dtype) for kind in kinds)
+    return jax.tree.unflatten(shape_tree, _CALL.bind(*leaves, function=flat, avals=avals))
+
+
+def host_error(error: Exception) -> BaseException:
+    """Returns what a called function raised, where the program failed for that; else the program's own error."""
+    raised = _RAISED.pop() if _RAISED else error
+    return raised if type(raised).__name__ in str(error) else error
+
+
+_CALL: Any = Primitive("host_call")
+_CALL.multiple_results = True
+_CALL.def_abstract_eval(lambda *args, function, avals: avals)
+_CALL.def_impl(lambda *args, **known: jax.jit(lambda *args: _CALL.bind(*args, **known))(*args))
+
+
+def _lowering(ctx: Any, *args: Any, function: Callable[..., Any], avals: Sequence[Any]) -> Any:
+    results, _, _ = mlir.emit_python_callback(
+        ctx, function, None, list(args), ctx.avals_in, ctx.avals_out, has_side_effect=False, returns_token=False
+    )
+    return results
+
+
+def _one_after_another(args: Sequence[Any], axes: Sequence[int | None], **known: Any) -> tuple[Any, Sequence[int]]:
+    batched = [jax.numpy.moveaxis(arg, axis, 0) for arg, axis in zip(args, axes, strict=True) if axis is not None]
+
+    def one(each: Sequence[Any]) -> Any:
+        given = iter(each)
+        return _CALL.bind(
+            *(arg if axis is None else next(given) for arg, axis in zip(args, axes, strict=True)), **known
+        )
+
+    found = jax.lax.map(one, batched)
+    return found, [0] * len(found)
+
+
+mlir.register_lowering(_CALL, _lowering, cacheable=False)
+batching.primitive_batchers[_CALL] = _one_after_another

@@ -1,0 +1,1 @@
+"""torch's optimizers as optimizers of lobench: jax computes the gradients, torch takes the step."""

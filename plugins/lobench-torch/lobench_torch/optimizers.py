@@ -1,0 +1,137 @@
+"""Names of gin: `@torch.optim.NAME()`, and `@torch_optimizer()` for any class of torch optimizers."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gin
+
+import lobench
+from lobench import ConfigError
+from lobench_torch.transformation import transformation
+
+__all__ = ["torch_optimizer"]
+
+_HOME = "torch.optim"
+
+
+@lobench.configurable
+def torch_optimizer(
+    optimizer: str = "torch.optim.AdamW",
+    *,
+    no_decay: str = "",
+    groups: Mapping[str, Mapping[str, Any]] | None = None,
+    closure: bool | None = None,
+    transposed: bool = False,
+    **settings: Any,
+) -> Any:
+    """An optimizer of torch's, or of any package for torch.
+
+    Args:
+      optimizer: Where the class is: "torch.optim.AdamW", "my_package.muon:Muon".
+      no_decay: A pattern of `re`; parameters whose path has it (`mlp/b0`) get a weight_decay of 0.
+      groups: Patterns, and the settings of parameters whose path has them; the first one that fits counts.
+      closure: Whether `step` is given a function that computes the loss and the gradients anew; None: where its
+        signature asks for one.
+      transposed: Whether a matrix comes as torch's layers keep it, [outputs, inputs], and the kernel of a convolution
+        [outputs, inputs, height, width].
+      **settings: The class's own. Any number may be searched; `lr` may be a schedule.
+    Raises:
+      ConfigError: torch is not installed, there is no such class, or it wants a module.
+    """
+    special = [(_pattern(pattern), dict(own)) for pattern, own in (groups or {}).items()]
+    special += [(_pattern(no_decay), {"weight_decay": 0.0})] if no_decay else []
+    cls = _class_of(optimizer)
+    return transformation(cls, optimizer, special, settings, closure=closure, transposed=transposed)
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ConfigError(
+            "no pattern of parameters' paths", got=f"{text!r}: {error}", expected="a pattern of re"
+        ) from None
+
+
+def _class_of(where: str) -> Any:
+    module, _, name = where.partition(":") if ":" in where else where.rpartition(".")
+    try:
+        importlib.import_module("torch")
+    except ImportError as error:
+        raise ConfigError("torch is not installed", got=str(error), next_step="pip install torch") from error
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"there is no torch optimizer {where!r}", got=str(error), expected="'torch.optim.NAME' or 'package:Class'"
+        ) from error
+    return found
+
+
+class _TorchNames:
+    """Classes of torch's, and of packages that a gin file imports, by the names that Python has for them."""
+
+    summary = "`@torch.optim.NAME()`: every optimizer of torch's; `@package.NAME()` of a package that is imported"
+
+    def names(self) -> list[str]:
+        """Returns the names of torch's own; none where torch is not installed."""
+        return [f"{_HOME}.{name}" for name in self._own()]
+
+    def optimizers(self) -> dict[str, Callable[..., Any]]:
+        """Returns torch's own by their whole names."""
+        return {f"{_HOME}.{name}": cls for name, cls in self._own().items()}
+
+    def find(self, selector: str) -> str | None:
+        """Registers the class that Python calls so; returns its name, None where there is none."""
+        home, _, name = selector.rpartition(".")
+        if home == _HOME:
+            cls = self._own().get(name)
+        else:
+            cls = getattr(sys.modules.get(home), name, None) if home and "torch" in sys.modules else None
+        if not _is_optimizer(cls):
+            return None
+        _register(selector)
+        return selector
+
+    def _own(self) -> dict[str, Any]:
+        try:
+            module = importlib.import_module(_HOME)
+        except ImportError:
+            return {}
+        return {name: cls for name, cls in vars(module).items() if name[0] != "_" and _is_optimizer(cls)}
+
+
+lobench_on_use = _TorchNames()
+
+
+def _is_optimizer(candidate: Any) -> bool:
+    if not inspect.isclass(candidate):
+        return False
+    base = sys.modules[_HOME].Optimizer
+    return issubclass(candidate, base) and candidate is not base
+
+
+@functools.cache
+def _register(selector: str) -> None:
+    home, _, name = selector.rpartition(".")
+    cls = getattr(sys.modules[home], name)
+
+    def make(**values: Any) -> Any:
+        return torch_optimizer(selector, **values)
+
+    make.__doc__ = cls.__doc__
+    own = [each.replace(kind=each.KEYWORD_ONLY) for each in list(inspect.signature(cls).parameters.values())[1:]]
+    ours = [each for each in inspect.signature(torch_optimizer).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    known = {each.name for each in own}
+    own = [each for each in own if each.name not in ("args", "kwargs")]
+    make.__signature__ = inspect.Signature([*own, *(each for each in ours if each.name not in known)])  # type: ignore[attr-defined]
+    gin.external_configurable(make, name=name, module=home)

@@ -1,0 +1,196 @@
+"""A torch optimizer as an optax transformation, called from the compiled training.
+
+The task, its data, its initial parameters and its gradients are lobench's, so that a seed of a torch optimizer is
+paired with the same seed of any other. The training stays one compiled program: a step of torch's is a call from it, a
+function of parameters, gradients and state.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import lobench
+from lobench import ConfigError
+from lobench.extend import host_call
+
+if TYPE_CHECKING:
+    from lobench_torch.host import Host, Made, Stepped
+
+__all__ = ["transformation"]
+
+_USUAL = 0.1  # stands for a setting's value where that is not known yet; nearly every check lets it pass
+_MOST_HOSTS = 32
+
+_HOSTS: dict[Any, Host] = {}  # what a program calls stays the same however often it is traced
+
+
+def transformation(
+    cls: Any,
+    name: str,
+    groups: Sequence[tuple[re.Pattern[str], Mapping[str, Any]]],
+    settings: Mapping[str, Any],
+    *,
+    closure: bool | None,
+    transposed: bool,
+) -> Any:
+    """Returns the optax transformation that steps a torch optimizer."""
+    from lobench_torch.host import Made
+
+    if wants := [name for name in _positional(cls)[:1] if name in ("model", "module", "net", "network")]:
+        raise ConfigError(
+            f"{name} wants a module of torch's, for hooks in it; lobench's tasks are functions of jax",
+            got=f"its first argument is {wants[0]!r}",
+            expected="a class that is made of parameters alone",
+            next_step="train with it in torch and import its curves: `lobench import`",
+        )
+    made = Made(cls, name, tuple(groups), _takes_closure(cls) if closure is None else closure)
+    return _Transformation(made, dict(settings), transposed).made()
+
+
+def _positional(cls: Any) -> list[str]:
+    try:
+        return list(inspect.signature(cls).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def _takes_closure(cls: Any) -> bool:
+    step = getattr(cls, "step", None)
+    try:
+        parameters = inspect.signature(inspect.unwrap(step)).parameters if step is not None else {}
+    except (TypeError, ValueError):
+        return False
+    return "closure" in parameters and parameters["closure"].default is inspect.Parameter.empty
+
+
+class _Transformation:
+    """What the compiled program calls.
+
+    Settings are constants, or numbers that go to torch at every step: traced ones, and those of schedules.
+    """
+
+    def __init__(self, made: Made, settings: Mapping[str, Any], transposed: bool) -> None:
+        self._made, self._transposed = made, transposed
+        self._numbers = {name: value for name, value in settings.items() if _is_number(value)}
+        self._constants = {name: value for name, value in settings.items() if name not in self._numbers}
+        self._scheduled = [name for name, value in self._numbers.items() if isinstance(value, lobench.Schedule)]
+
+    def made(self) -> Any:
+        has_modes = all(callable(getattr(self._made.cls, name, None)) for name in ("train", "eval"))
+        eval_params = self._eval_params if has_modes else None
+        return lobench.wanting(self._init, self._update, name=self._made.name, eval_params=eval_params)
+
+    def _init(self, params: Any) -> Any:
+        return jnp.asarray(self._host(params).layout.empty())
+
+    def _update(
+        self,
+        grads: Any,
+        state: Any,
+        params: Any,
+        value: Any = 0.0,
+        key: Any = None,
+        obj_fn: Callable[[Any], Any] | None = None,
+    ) -> tuple[Any, Any]:
+        host, flat = self._host(params), self._flat(params)
+        bits = jnp.zeros(2, jnp.uint32) if key is None else jax.random.key_data(key).reshape(-1)[:2].astype(jnp.uint32)
+        numbers = jnp.stack([jnp.asarray(number, jnp.float32) for number in (value, *self._numbers.values())])
+        kinds = [_kind(np.zeros(2, np.int32)), _kind(flat), _kind(state)]
+
+        def begin(bits: Any, numbers: Any, flat: Any, state: Any) -> Any:
+            (high, low), (loss, *settings), (params, grads) = (
+                np.asarray(bits).tolist(),
+                np.asarray(numbers),
+                np.asarray(flat),
+            )
+            fixed, scheduled = self._split(settings)
+            return _parts(host.step(fixed, scheduled, params, grads, loss, np.asarray(state), high << 31 | low >> 1))
+
+        def go_on(before: Any, loss: Any, grads: Any) -> Any:
+            is_done, token = np.asarray(before[0]).tolist()
+            return before if is_done else _parts(host.go_on(token, np.asarray(loss), np.asarray(grads)))
+
+        stepped = host_call(begin, kinds, bits, numbers, jnp.stack([flat, self._flat(grads)]), state)
+        if self._made.takes_closure:
+            if obj_fn is None:
+                raise ConfigError(f"{self._made.name} takes a closure, and nobody gives the loss as a function here")
+
+            def more(stepped: Any) -> Any:
+                loss, grads = jax.value_and_grad(obj_fn)(self._tree(stepped[1], params))
+                return host_call(go_on, kinds, stepped, jnp.asarray(loss, jnp.float32), self._flat(grads))
+
+            stepped = jax.lax.while_loop(lambda stepped: stepped[0][0] == 0, more, stepped)
+        return jax.tree.map(_difference, self._tree(stepped[1], params), params), stepped[2]
+
+    def _eval_params(self, state: Any, params: Any) -> Any:
+        host, flat = self._host(params), self._flat(params)
+
+        def at(numbers: Any, params: Any, state: Any) -> Any:
+            return host.eval_params(self._split(list(np.asarray(numbers)))[0], np.asarray(params), np.asarray(state))
+
+        numbers = jnp.array([jnp.asarray(number, jnp.float32) for number in self._numbers.values()], jnp.float32)
+        found = host_call(at, _kind(flat), numbers, flat, state)
+        return self._tree(found, params)
+
+    def _flat(self, params: Any) -> jax.Array:
+        """Returns leaves one after another, as torch gets them."""
+        return jnp.concatenate([self._turned(leaf).reshape(-1) for leaf in jax.tree.leaves(params)])
+
+    def _tree(self, flat: jax.Array, like: Any) -> Any:
+        leaves, tree = jax.tree.flatten(like)
+        parts = jnp.split(flat, list(itertools.accumulate(leaf.size for leaf in leaves))[:-1])
+        back = (part.reshape(self._turned(leaf).shape) for part, leaf in zip(parts, leaves, strict=True))
+        return jax.tree.unflatten(tree, [self._turned(part, (2, 3, 1, 0)) for part in back])
+
+    def _host(self, params: Any) -> Host:
+        from lobench_torch.host import Host
+
+        shapes = {
+            jax.tree_util.keystr(path, simple=True, separator="/"): self._turned(np.empty(leaf.shape, np.bool_)).shape
+            for path, leaf in jax.tree_util.tree_leaves_with_path(params)
+        }
+        key = (self._made.cls, repr((self._made, shapes, self._constants, list(self._numbers), self._scheduled)))
+        if key not in _HOSTS:
+            probed = {name: value if type(value) is float else _USUAL for name, value in self._numbers.items()}
+            _HOSTS[key] = Host(self._made, shapes, {**self._constants, **probed}, self._scheduled)
+            if len(_HOSTS) > _MOST_HOSTS:
+                del _HOSTS[next(iter(_HOSTS))]
+        return _HOSTS[key]
+
+    def _split(self, numbers: Sequence[Any]) -> tuple[dict[str, Any], dict[str, float]]:
+        """Returns the settings of the whole training, and those of this step."""
+        # 0.001 in float32 is .0010000000475: torch gets the number that was written.
+        now = {name: float(str(np.float32(value))) for name, value in zip(self._numbers, numbers, strict=True)}
+        scheduled = {name: now[name] for name in self._scheduled}
+        return {**self._constants, **now, **dict.fromkeys(scheduled, _USUAL)}, scheduled
+
+    def _turned(self, leaf: Any, of_convolution: tuple[int, ...] = (3, 2, 0, 1)) -> Any:
+        if not self._transposed or leaf.ndim not in (2, 4):
+            return leaf
+        return leaf.T if leaf.ndim == 2 else leaf.transpose(of_convolution)
+
+
+def _parts(stepped: Stepped) -> list[np.ndarray]:
+    return [np.array([stepped.is_done, stepped.token], np.int32), stepped.params, stepped.state]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float | jax.Array | lobench.Schedule)
+
+
+def _kind(leaf: Any) -> Any:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)  # type: ignore[no-untyped-call]
+
+
+def _difference(new: jax.Array, old: jax.Array) -> jax.Array:
+    """Returns what, added to the old value, gives the new one: in all but rare cases to the last bit."""
+    update = new - old
+    return update + (new - (old + update))
