@@ -62,7 +62,10 @@ def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case") -> 
     cases = case_names([line.row.case for line in lines])
     rows = [
         header,
-        *(_cells(line, cases[line.row.case.identity], names[line.subject], finals, has_costs) for line in ordered),
+        *(
+            _cells(line, cases[line.row.case.identity], names[line.subject], finals, has_costs=has_costs)
+            for line in ordered
+        ),
     ]
     table = text_table(rows, left={0, 3, len(header) - 1})
     measured = [line for line in lines if line.diverged >= 0]
