@@ -145,7 +145,7 @@ class TrainingLoop:
         last, is_first = min(span.stop, self.end), True
         while self._step < last:
             chunk_started, start = time.perf_counter(), self._step
-            stop = self._stop_after(start, chunk)
+            wanted = stop = self._stop_after(start, chunk)
             if not is_first and not self._feed.feeds_training:
                 stop = self.clock.stop(start, stop)
             batches = self._feed.next_chunk(stop - start)
@@ -157,7 +157,7 @@ class TrainingLoop:
                 raise host_error(error) from None
             self.carry, self._step, is_first = carry, stop, False
             chunk = next_chunk(chunk, (time.perf_counter() - chunk_started) * chunk / (stop - start))
-            if on_progress is not None and (stop - start > 1 or stop == last):
+            if on_progress is not None and not start + 1 == stop < wanted:  # a step cut off for the clock is no news
                 on_progress(stop)
             if should_stop is not None and stop < self.end and should_stop():
                 return False
