@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import optax
 import pytest
 from saved_worlds import BLOCK, Regression, bits, case_of, phases_of, program_of, theta_of
@@ -64,7 +66,7 @@ def test_a_result_has_its_cost_and_the_bits_are_those_without_a_clock(
     found = program_of(case, task).run(theta, BLOCK)
     assert found is not None and found.cost is not None
     assert found.cost.num_together == BLOCK.size and " x " in found.cost.machine
-    assert num_phases or (len(found.cost.samples) >= 4 and min(found.cost.samples) > 0 and found.cost.busy > 0)
+    assert num_phases or not math.isnan(found.cost.busy)  # of chunks without an evaluation, however long they took
     # Adam's two moments and its count, float32 and int32.
     assert num_phases or found.cost.state_bytes == 4 * (2 * found.num_params + 1)
     monkeypatch.setattr(StepClock, "stop", lambda self, start, stop: stop)
