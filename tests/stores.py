@@ -11,6 +11,7 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.metric import Direction
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
+from lobench.core.step_cost import StepCost
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
 
@@ -48,6 +49,7 @@ def curves(
     revision: str = "r1",
     directions: Mapping[str, str] | None = None,
     added: tuple[str, ...] | None = (),
+    cost: StepCost | None = None,
 ) -> Curves:
     """Curves that go in two steps from `untrained` to the final value of each seed; NaN: diverged at step 7."""
     metrics = {}
@@ -65,6 +67,7 @@ def curves(
         provenance=Provenance(host="h", device="cpu", git_revision=revision, bindings="x = 1"),
         directions={name: Direction(value) for name, value in (directions or {}).items()},
         added=added,
+        cost=cost,
     )
 
 
@@ -84,6 +87,7 @@ def add(
     primary_metric: str = "train/loss",
     directions: Mapping[str, str] | None = None,
     added: tuple[str, ...] | None = (),
+    cost: StepCost | None = None,
 ) -> None:
     """Adds a checkpoint, or an optimizer: by case the final values of each metric, or an outcome without curves."""
     ledger = Ledger.open(store, name="test")
@@ -107,7 +111,9 @@ def add(
             program_version=program_version,
         )
         outcome = finals if lost else Outcome.PASSED
-        found = None if lost else curves(finals, start=start, revision=revision, directions=directions, added=added)
+        found = None
+        if not lost:
+            found = curves(finals, start=start, revision=revision, directions=directions, added=added, cost=cost)
         ledger.record_evaluation(key, info, outcome, curves=found, message="it hung" if lost else "")
     ledger.finish_checkpoint(position, programs=[program_version], case_keys=keys)
     ledger.close()

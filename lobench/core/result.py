@@ -15,6 +15,7 @@ from typing import Any
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.film import Film
 from lobench.core.metric import Direction, UnknownDirection, direction_of
+from lobench.core.step_cost import StepCost
 from lobench.core.wording import headline
 
 __all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "count_exploded", "curves_of", "mean_of", "read_header"]
@@ -117,6 +118,7 @@ class Curves:
       problems: A line for each plugin's metric that failed, and for each binding that could not be made.
       directions: Which way metrics are better, as task and plugins declare it.
       added: The metrics that plugins computed from the others; None in payloads of an older lobench.
+      cost: What its steps cost; None of imports, and in payloads of an older lobench.
       film: An episode of the first seed after the last step; None where the task films nothing.
     """
 
@@ -137,6 +139,7 @@ class Curves:
     directions: Mapping[str, Direction] = field(default_factory=dict)
     added: tuple[str, ...] | None = ()
     film: Film | None = None
+    cost: StepCost | None = None
     _payload: bytes | None = field(default=None, init=False, repr=False, compare=False)  # what it was read from
 
     @property
@@ -196,6 +199,7 @@ class Curves:
             "problems": self.problems,
             "directions": dict(self.directions),
             "film": self.film.header() if self.film is not None else None,
+            "cost": self.cost.header() if self.cost is not None else None,
         }
         origin = {name: getattr(self.provenance, name) for name in Provenance.__dataclass_fields__}
         header = {
@@ -257,6 +261,7 @@ class Curves:
             problems=tuple(header.get("problems", ())),
             directions={name: Direction(value) for name, value in header.get("directions", {}).items()},
             added=tuple(added) if (added := header.get("added")) is not None else None,
+            cost=StepCost.read(cost) if (cost := header.get("cost")) is not None else None,
             film=Film.read(film, body[offset:]) if (film := header.get("film")) is not None else None,
         )
 

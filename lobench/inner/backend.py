@@ -7,6 +7,7 @@ exists fixes it. A process whose backend exists otherwise must evaluate in anoth
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import platform
@@ -28,7 +29,9 @@ __all__ = [
     "claim_backend",
     "compiler_options",
     "device_description",
+    "device_peak_bytes",
     "foreign_maker",
+    "machine_class",
     "programs_kept_in",
 ]
 
@@ -147,6 +150,33 @@ def device_description() -> str:
     device = jax.devices()[0]
     threads = f" x {_claimed_threads}" if device.platform == "cpu" and _claimed_threads else ""
     return f"{device.platform}: {device.device_kind}{threads}"
+
+
+def machine_class(num_devices: int) -> str:
+    """Returns what times here are of: the model of the processor with its threads, or the kind of the devices."""
+    device = jax.devices()[0]
+    if device.platform == "cpu":
+        return f"{_processor()} x {_claimed_threads or os.cpu_count() or 1}"
+    return f"{device.device_kind} x {num_devices}"
+
+
+@functools.cache
+def _processor() -> str:
+    """Returns the processor's model; virtual machines call different ones alike, and their numbers tell."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            found.setdefault(name.strip(), value.strip())
+    numbers = "-".join(found[name] for name in ("cpu family", "model") if name in found)
+    name = found.get("model name") or platform.processor() or platform.machine()
+    return f"{name} ({numbers})" if numbers else name
+
+
+def device_peak_bytes() -> int | None:
+    """Returns the most that a device of this process has held so far; None where its backend does not tell."""
+    found = [(device.memory_stats() or {}).get("peak_bytes_in_use") for device in jax.local_devices()]
+    return max((peak for peak in found if peak is not None), default=None)
 
 
 class CompilationCounter:

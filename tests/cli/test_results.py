@@ -17,6 +17,7 @@ from stores import add
 
 from lobench.core.program import PROGRAM_VERSION, Program
 from lobench.core.result import Outcome
+from lobench.core.step_cost import StepCost
 from lobench.engine.store.ledger import Ledger
 from lobench.report.tables.table import sparkline
 
@@ -182,3 +183,17 @@ def test_the_final_value_of_a_primary_metric_of_its_own_stands_in_every_table(tm
     assert "0.55           -           0.725" in first and "0.55           -               -" in second
     assert lobench("report", "--store", tmp_path / "store", "--output", tmp_path / "r.html").returncode == 0
     assert '"val/loss final"' in (tmp_path / "r.html").read_text()
+
+
+def test_what_a_step_costs_is_in_the_table_and_in_json_and_empty_where_nobody_measured_it(tmp_path: Path) -> None:
+    samples = {"m x 1": (1e-3, 1.01e-3, 0.99e-3), "n x 1": (2e-3, 4e-3, 2e-3, 4e-3)}
+    costs = [StepCost(machine=name, num_together=2, samples=own, state_bytes=24) for name, own in samples.items()]
+    for step, cost in enumerate([None, *costs]):
+        add(tmp_path, step, {"a": {"train/loss": [1.0, 0.5]}}, cost=cost)
+    found = json.loads(run("--store", tmp_path, "--format", "json").stdout)
+    told = [(one["step_seconds"], one["step_unsteady"], one["state_bytes"], one["machine"]) for one in found]
+    assert told == [(None, None, None, None), (5e-4, False, 24, "m x 1"), (1.5e-3, True, 24, "n x 1")]
+    lines = run("--store", tmp_path).stdout.splitlines()
+    cells = [line.split() for line in lines[1:4]]
+    assert [cell[-3:-1] for cell in cells] == [["-", "-"], ["0.0005", "24"], ["~0.0015", "24"]]
+    assert "not to be compared: m x 1, 2 together; n x 1, 2 together" in lines[-1] and "unsteady" in lines[-2]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from lobench.core.case import CaseInfo
 from lobench.core.metric import Direction, direction_of, is_of_batch
 from lobench.core.result import count_exploded
+from lobench.core.step_cost import StepCost
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import EvaluationRow
 
@@ -38,6 +39,7 @@ class EvaluationSummary:
       diverged: Seeds that met a non-finite loss; -1 without curves.
       exploded: Seeds that ended above twice their start, without having diverged.
       wall_seconds: NaN without curves.
+      cost: Of its steps; None where nobody measured them.
     """
 
     row: EvaluationRow
@@ -49,6 +51,7 @@ class EvaluationSummary:
     diverged: int = -1
     exploded: int = 0
     wall_seconds: float = math.nan
+    cost: StepCost | None = None
 
 
 def evaluation_summaries(rows: Sequence[EvaluationRow]) -> list[EvaluationSummary]:
@@ -107,6 +110,7 @@ def _measure(
             "diverged": num_diverged,
             "exploded": exploded[index],
             "wall_seconds": header["wall_seconds"],
+            "cost": StepCost.read(cost) if (cost := header.get("cost")) is not None else None,
         }
 
 

@@ -9,13 +9,15 @@ from typing import Any
 import jax
 
 from lobench.core.case import Case
+from lobench.inner.backend import device_peak_bytes
 from lobench.inner.host_call import host_error
 from lobench.inner.training.checkpointing import SavedState, SavePoints, Saves, StateMismatch, carry_of, state_of
-from lobench.inner.training.compile_cache import Found
+from lobench.inner.training.compile_cache import Found, ProgramLayout
 from lobench.inner.training.devices import place
 from lobench.inner.training.prefetch import FIRST_CHUNK, Feed, empty, next_chunk, next_read
 from lobench.inner.training.recorder import Recorder
 from lobench.inner.training.seed_block import Carry
+from lobench.inner.training.step_clock import StepClock
 
 __all__ = ["TrainingLoop"]
 
@@ -37,6 +39,9 @@ class TrainingLoop:
       carry: None at the start.
       resumed_at: The step that it went on from.
       compile_seconds: In this run. wall_seconds, cpu_seconds: In all runs of this training.
+      clock: Of the steps of this run.
+      layout: Of the program that ran last; None where none did.
+      peak_bytes: Of the device, where its backend tells and this run needed the most of all in the process; else None.
     """
 
     def __init__(
@@ -61,6 +66,9 @@ class TrainingLoop:
         self.compile_seconds = self.wall_seconds = self.cpu_seconds = 0.0
         self._since = time.perf_counter(), time.process_time()
         self._points = SavePoints(case, saves)
+        self.clock = StepClock(recorder.eval_steps)
+        self.layout: ProgramLayout | None = None
+        self.peak_bytes: int | None = None
 
     def resume(self) -> None:
         """Goes to the furthest saved state that fits; one that does not is refused, and the start stays the start."""
@@ -100,6 +108,7 @@ class TrainingLoop:
             on_progress(self.resumed_at)
         if self._step < self.end:
             self._feed.read_ahead(self._stop_after(self._step) - self._step)  # while the program compiles
+        peak = device_peak_bytes()
         for phase in range(self._phase, len(self._spans)):
             if self._step >= self.end:
                 break
@@ -112,6 +121,7 @@ class TrainingLoop:
             if not is_through:
                 self._save(program)
                 return False
+        self.peak_bytes = now if (now := device_peak_bytes()) != peak else None
         is_part = self.end < self._case.num_inner_steps
         if (is_part or self._case.keep_state) and self._saves is not None and self._step > self.resumed_at:
             self._save(program, is_final=not is_part)
@@ -124,7 +134,7 @@ class TrainingLoop:
         on_progress: Callable[[int], None] | None,
         should_stop: Callable[[], bool] | None,
     ) -> bool:
-        layout = program.layout
+        self.layout = layout = program.layout
         fixed = place((program.given, *self._arguments), layout.parts, layout.axes)
         carry, span, chunk = self.carry, self._spans[phase], FIRST_CHUNK
         if carry is None:
@@ -132,27 +142,46 @@ class TrainingLoop:
         elif phase > self._phase:
             carry = self._enter(phase, program, carry)
         self._phase = phase
-        last = min(span.stop, self.end)
+        last, is_first = min(span.stop, self.end), True
         while self._step < last:
             chunk_started, start = time.perf_counter(), self._step
-            stop = self._stop_after(start, chunk)
+            wanted = stop = self._stop_after(start, chunk)
+            if not is_first and not self._feed.feeds_training:
+                stop = self.clock.stop(start, stop)
             batches = self._feed.next_chunk(stop - start)
             if stop < self.end:
                 self._feed.read_ahead(self._stop_after(stop) - stop)
             try:
-                carry = program.program(*fixed, batches, carry, start, stop)
-                carry.step.block_until_ready()
+                carry = self._timed(program, fixed, batches, carry, range(start, stop), is_first=is_first)
             except jax.errors.JaxRuntimeError as error:
                 raise host_error(error) from None
-            self.carry, self._step = carry, stop
+            self.carry, self._step, is_first = carry, stop, False
             chunk = next_chunk(chunk, (time.perf_counter() - chunk_started) * chunk / (stop - start))
-            if on_progress is not None:
+            if on_progress is not None and not start + 1 == stop < wanted:  # a step cut off for the clock is no news
                 on_progress(stop)
             if should_stop is not None and stop < self.end and should_stop():
                 return False
             if self._points.is_due(stop):
                 self._save(program)
         return True
+
+    def _timed(
+        self, program: Found, fixed: tuple[Any, ...], batches: Any, carry: Carry, steps: range, *, is_first: bool
+    ) -> Carry:
+        """Runs a chunk; the first one of a phase, which places its arguments, is not timed."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        carry = program.program(*fixed, batches, carry, steps.start, steps.stop)
+        carry.step.block_until_ready()
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        if not is_first:
+            is_end = steps.stop == self._spans[self._phase].stop
+            self.clock.took(steps.start, steps.stop, wall, cpu, evaluates_end=is_end)
+            if self.clock.wants_call and not is_end and not self._feed.feeds_training:
+                wall = time.perf_counter()
+                carry = program.program(*fixed, batches, carry, steps.stop, steps.stop)
+                carry.step.block_until_ready()
+                self.clock.called(time.perf_counter() - wall)
+        return carry
 
     def _stop_after(self, start: int, chunk: int = FIRST_CHUNK) -> int:
         """Returns where a chunk that begins at a step ends."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from lobench.core.case import SeedBlock
 from lobench.core.result import Curves
+from lobench.core.step_cost import StepCost
 from lobench.inner.optimizer import PyTree
 
 __all__ = ["OF_LANES", "OF_THETAS", "Carry", "Trained", "curves_of", "of_theta", "rows_of"]
@@ -42,6 +43,7 @@ class Trained(NamedTuple):
     Attributes:
       resumed_at: The step of the saved state that it went on from; 0 where there was none.
       end: The step that it counts up to; the state may be a later one.
+      cost: Of its steps; None where no step was left.
     """
 
     carry: Carry
@@ -50,6 +52,7 @@ class Trained(NamedTuple):
     cpu_seconds: float
     resumed_at: int
     end: int
+    cost: StepCost | None = None
 
 
 def of_theta(carry: Carry, index: int) -> Carry:
@@ -87,6 +90,7 @@ def curves_of(
         wall_seconds=trained.wall_seconds,
         cpu_seconds=trained.cpu_seconds,
         resumed_at=trained.resumed_at,
+        cost=trained.cost,
         num_params=sum(leaf.size for leaf in jax.tree.leaves(carry.params)) // diverged.size,
     )
 

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,7 +22,9 @@ import numpy as np
 
 from lobench.core.case import Case, SeedBlock
 from lobench.core.result import Curves
+from lobench.core.step_cost import StepCost
 from lobench.inner.adapters.stepper import Stepper
+from lobench.inner.backend import machine_class
 from lobench.inner.optimizer import Theta
 from lobench.inner.task import ArrayDataset, Task, TaskFamily
 from lobench.inner.training.arguments import Given, SettingValues
@@ -199,7 +202,23 @@ class TrainingProgram:
         assert loop.carry is not None
         share = max(num_thetas, 1)
         compiled, wall, used = loop.compile_seconds, loop.wall_seconds, loop.cpu_seconds
-        return Trained(loop.carry, compiled / share, wall / share, used / share, loop.resumed_at, loop.end)
+        cost = self._cost(loop, share * self._num_seeds)
+        return Trained(loop.carry, compiled / share, wall / share, used / share, loop.resumed_at, loop.end, cost)
+
+    def _cost(self, loop: TrainingLoop, num_together: int) -> StepCost | None:
+        """Returns what the steps cost, of which the program did so many trainings' at once."""
+        if loop.layout is None:
+            return None
+        state = jax.tree.leaves(loop.layout.carry_shape.opt_state)
+        is_of_cpu = jax.default_backend() == "cpu"
+        return StepCost(
+            machine=machine_class(loop.layout.parts),
+            num_together=num_together,
+            samples=loop.clock.samples,
+            busy=loop.clock.busy if is_of_cpu else math.nan,
+            state_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in state) // num_together,
+            peak_bytes=loop.peak_bytes,
+        )
 
     def _training_loop(
         self,

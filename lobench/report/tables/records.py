@@ -10,6 +10,7 @@ from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict, cast
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.metric import Direction
 from lobench.core.result import Curves, Outcome, mean_of
+from lobench.core.step_cost import StepCost, StepSeconds
 from lobench.core.subject import Kind, Subject
 from lobench.engine.store.ledger import EvaluationRow
 
@@ -60,6 +61,13 @@ class ResultRecord(TypedDict):
     compile_seconds: float | None
     wall_seconds: float | None
     ahead_seconds: float | None
+    step_seconds: Annotated[float | None, "Of an inner step of one seed, without compilation and evaluations."]
+    step_unsteady: Annotated[bool | None, "Too few chunks, or times too far apart, or a processor that others had too."]
+    step_spread: Annotated[float | None, "Between the quartiles of the chunks, over the median."]
+    state_bytes: Annotated[int | None, "Of the optimizer's state of one seed."]
+    peak_bytes: Annotated[int | None, "Of the device, where its backend tells."]
+    machine: Annotated[str | None, "What its times are of: those of another one are not to be compared."]
+    num_together: Annotated[int | None, "Trainings in one program: `step_seconds` is a share of its step."]
     num_params: int | None
     num_compilations: int | None
     program_version: str | None
@@ -77,11 +85,15 @@ class ResultRecord(TypedDict):
 
 ResultRecords: TypeAlias = list[ResultRecord]
 
+_COST = (
+    "step_seconds", "step_unsteady", "step_spread", "state_bytes", "peak_bytes", "machine", "num_together"
+)  # fmt: skip
+
 # What a record has besides checkpoint, case, seeds, outcome, message, metrics and eval_steps.
 _FIELDS = (
     "optimizer", "role", "primary_metric", "num_inner_steps", "diverged", "diverged_at", "exploded", "compile_seconds",
-    "wall_seconds", "ahead_seconds", "num_params", "num_compilations", "program_version", "program", "experiment",
-    "trial", "session", "recorded_at", "provenance",
+    "wall_seconds", "ahead_seconds", *_COST, "num_params", "num_compilations", "program_version", "program",
+    "experiment", "trial", "session", "recorded_at", "provenance",
 )  # fmt: skip
 
 
@@ -150,6 +162,7 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRe
         "compile_seconds": found.compile_seconds if found else None,
         "wall_seconds": found.wall_seconds if found else None,
         "ahead_seconds": found.ahead_seconds if found else None,
+        **_cost(found.cost if found else None),  # type: ignore[typeddict-item]
         "num_params": found.num_params if found else None,
         "num_compilations": found.num_compilations if found else None,
         "program_version": row.key.program_version,
@@ -172,6 +185,21 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRe
         }
         record["log_steps"] = list(found.log_steps)
     return record
+
+
+def _cost(cost: StepCost | None) -> dict[str, Any]:
+    if cost is None:
+        return dict.fromkeys(_COST)
+    seconds = StepSeconds.of([cost])
+    return {
+        "step_seconds": finite_or_none(seconds.median),
+        "step_unsteady": seconds.is_unsteady if seconds.num_samples else None,
+        "step_spread": finite_or_none(seconds.spread),
+        "state_bytes": cost.state_bytes,
+        "peak_bytes": cost.peak_bytes,
+        "machine": cost.machine,
+        "num_together": cost.num_together,
+    }
 
 
 def _metric(curves: Curves, name: str) -> MetricRecord:

@@ -13,9 +13,21 @@ from lobench.core.wording import counted, one_line
 if TYPE_CHECKING:
     from lobench.analysis.stats.comparison import MeanDifference
     from lobench.analysis.stats.intervals import Interval
+    from lobench.core.step_cost import StepSeconds
     from lobench.core.subject import Subject
 
-__all__ = ["interval_cell", "p_cell", "subject_name", "subjects_in_words", "text_table", "without_controls"]
+__all__ = [
+    "UNSTEADY_NOTE",
+    "interval_cell",
+    "p_cell",
+    "step_cell",
+    "subject_name",
+    "subjects_in_words",
+    "text_table",
+    "without_controls",
+]
+
+UNSTEADY_NOTE = "~: unsteady, of fewer than three chunks, of times far apart, or of a processor that others had too"
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
@@ -47,6 +59,12 @@ def interval_cell(found: Interval | MeanDifference | None, form: str = ".3f", *,
 def p_cell(value: float) -> str:
     """Returns a p-value with four decimals, `<0.0001` below them, and `-` where there is none."""
     return "-" if math.isnan(value) else f"{value:.4f}" if value >= 0.0001 else "<0.0001"
+
+
+def step_cell(found: StepSeconds) -> str:
+    """Returns the seconds of a step, `~` before those that are unsteady, and `-` where nobody measured any."""
+    mark = "~" if found.is_unsteady else ""
+    return "-" if math.isnan(found.median) else f"{mark}{found.median:.3g}"
 
 
 def text_table(rows: Sequence[Sequence[str]], *, left: Collection[int] | None = None) -> str:

@@ -1,0 +1,130 @@
+"""Cost of an inner step: seconds, bytes of the optimizer's state, peak memory, and the class of machine they are of."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["MachineClass", "StepCost", "StepSeconds"]
+
+_MOST_SPREAD = 0.1  # between the quartiles, over the median
+_LEAST_BUSY = 0.9  # processor seconds over wall seconds, of one thread and more
+_LEAST_SAMPLES = 3
+_MOST_KEPT = 33  # samples of an evaluation, so that its payload stays small
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class MachineClass:
+    """What times must have in common to be compared.
+
+    Attributes:
+      machine: Kind of the device or model of the processor, and how many devices or threads.
+      num_together: Trainings that one program steps at once: seeds of a block times checkpoints.
+    """
+
+    machine: str
+    num_together: int
+
+    def __str__(self) -> str:
+        return f"{self.machine}, {self.num_together} together" if self.num_together > 1 else self.machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSeconds:
+    """Seconds of an inner step of one seed.
+
+    Attributes:
+      median: Over the samples; NaN where there is none.
+      spread: Between the quartiles, over the median; NaN of fewer than two samples.
+      busy: Processor seconds over wall seconds; NaN where the processor does not compute.
+      num_samples: Chunks of inner steps.
+    """
+
+    median: float
+    spread: float
+    busy: float
+    num_samples: int
+
+    @classmethod
+    def of(cls, costs: Iterable[StepCost]) -> StepSeconds:
+        """Returns the time over all samples of some evaluations, which are of one class."""
+        own = [cost for cost in costs if cost.samples]
+        assert len({cost.machine_class for cost in own}) <= 1, "of several classes of machines"
+        samples = [seconds for cost in own for seconds in cost.samples]
+        if not samples:
+            return cls(median=math.nan, spread=math.nan, busy=math.nan, num_samples=0)
+        median, spread = statistics.median(samples), math.nan
+        if len(samples) > 1:
+            lower, _, upper = statistics.quantiles(samples, n=4, method="inclusive")
+            spread = (upper - lower) / median if median > 0 else math.nan
+        share = own[0].num_together
+        return cls(
+            median=median / share,
+            spread=spread,
+            busy=statistics.median(cost.busy for cost in own),
+            num_samples=len(samples),
+        )
+
+    @property
+    def is_unsteady(self) -> bool:
+        """Whether the samples are too few or too far apart, or something else had the processor meanwhile."""
+        is_wide = not self.spread <= _MOST_SPREAD
+        return self.num_samples > 0 and (self.num_samples < _LEAST_SAMPLES or is_wide or self.busy < _LEAST_BUSY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCost:
+    """What the steps of one evaluation cost; no part of its identity.
+
+    Attributes:
+      machine, num_together: See `MachineClass`.
+      samples: Seconds of a step of the whole program, one a chunk of inner steps without an evaluation.
+      busy: Processor seconds over wall seconds of these chunks; NaN where the processor does not compute.
+      state_bytes: Leaves of the optimizer's state of one seed, by their shapes.
+      peak_bytes: Of the device, where its backend tells and no earlier program of the process needed more; else None.
+    """
+
+    machine: str
+    num_together: int
+    samples: tuple[float, ...] = ()
+    busy: float = math.nan
+    state_bytes: int = 0
+    peak_bytes: int | None = None
+
+    @property
+    def machine_class(self) -> MachineClass:
+        return MachineClass(machine=self.machine, num_together=self.num_together)
+
+    def header(self) -> dict[str, Any]:
+        """Returns what a payload's header holds of it."""
+        found = {
+            "machine": self.machine,
+            "num_together": self.num_together,
+            "samples": [float(f"{seconds:.4g}") for seconds in _thinned(self.samples)],
+            "busy": None if math.isnan(self.busy) else round(self.busy, 3),
+            "state_bytes": self.state_bytes,
+            "peak_bytes": self.peak_bytes,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    @classmethod
+    def read(cls, header: Mapping[str, Any]) -> StepCost:
+        return cls(
+            machine=header["machine"],
+            num_together=header["num_together"],
+            samples=tuple(header["samples"]),
+            busy=header.get("busy", math.nan),
+            state_bytes=header["state_bytes"],
+            peak_bytes=header.get("peak_bytes"),
+        )
+
+
+def _thinned(samples: Sequence[float]) -> Sequence[float]:
+    """Returns the samples, or quantiles of them where they are many: the median and the quartiles stay."""
+    if len(samples) <= _MOST_KEPT:
+        return samples
+    inner = statistics.quantiles(samples, n=_MOST_KEPT - 1, method="inclusive")
+    return [min(samples), *inner, max(samples)]
