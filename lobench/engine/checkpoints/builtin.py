@@ -26,5 +26,6 @@ def lobench_checkpoint_readers() -> Iterable[Declaration]:
     return [
         Declaration(name="npz", factory=f"{module}:NpzReader", summary="numpy .npz"),
         Declaration(name="safetensors", factory=f"{module}:SafetensorsReader", summary=".safetensors"),
+        Declaration(name="torch", factory="lobench.engine.checkpoints.torch_file:TorchReader", summary="torch's .pt"),
         Declaration(name="pickle", factory=f"{module}:PickleReader", summary="refused unless --allow-pickle"),
     ]

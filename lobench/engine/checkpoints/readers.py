@@ -21,13 +21,21 @@ from lobench.hookspecs import CheckpointReader
 if TYPE_CHECKING:
     from lobench.plugins import PluginManager
 
-__all__ = ["NpzReader", "PickleReader", "SafetensorsReader", "load_checkpoint", "load_readers", "reader_for"]
+__all__ = [
+    "FileReader",
+    "NpzReader",
+    "PickleReader",
+    "SafetensorsReader",
+    "load_checkpoint",
+    "load_readers",
+    "reader_for",
+]
 
 _LARGEST_BYTES = 8 << 30  # a theta beyond this is a mistake, or a bomb
 _LEAST_UNPACKED, _MOST_TIMES = 1 << 28, 200  # bytes that any file may unpack to; times the packed ones
 
 
-class _FileReader:
+class FileReader:
     """A reader of single files, which it knows by the ends of their names."""
 
     in_place = True
@@ -40,7 +48,7 @@ class _FileReader:
         return path.suffix in self.suffixes
 
 
-class NpzReader(_FileReader):
+class NpzReader(FileReader):
     """numpy's `.npz`; the member names are the paths of the leaves."""
 
     suffixes = (".npz",)
@@ -97,7 +105,7 @@ def _memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-class SafetensorsReader(_FileReader):
+class SafetensorsReader(FileReader):
     """`.safetensors`; the tensor names are the paths of the leaves."""
 
     suffixes = (".safetensors",)
@@ -117,10 +125,10 @@ class SafetensorsReader(_FileReader):
             return content_of(load(path.read_bytes()), str(path))
 
 
-class PickleReader(_FileReader):
+class PickleReader(FileReader):
     """Pickles, which can run code when they are loaded: refused unless `--allow-pickle` was given."""
 
-    suffixes = (".pkl", ".pickle", ".joblib", ".pt", ".pth")
+    suffixes = (".pkl", ".pickle", ".joblib")
 
     def is_complete(self, path: epath.Path) -> bool:
         return bool(path.is_file())

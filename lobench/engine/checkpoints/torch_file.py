@@ -1,0 +1,104 @@
+"""Checkpoint reader of `.pt`: torch's state dicts, without torch and without running what a pickle says.
+
+The file is an archive with `data.pkl`, a pickle of the tree, and one member of bytes for each tensor. A pickle names
+functions and calls them. Here it can name the few that state dicts are made of, and nothing else.
+"""
+
+from __future__ import annotations
+
+import collections
+import pickle
+import zipfile
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from etils import epath
+
+from lobench.core.checkpoint import CheckpointContent
+from lobench.core.errors import CheckpointError, PickleRefused
+from lobench.engine.checkpoints.files import content_of, flatten, reading
+from lobench.engine.checkpoints.readers import FileReader
+
+__all__ = ["TorchReader"]
+
+_LARGEST_BYTES = 8 << 30
+_STORAGES: dict[str, Any] = {
+    "DoubleStorage": np.float64, "FloatStorage": np.float32, "HalfStorage": np.float16,
+    "BFloat16Storage": ml_dtypes.bfloat16, "LongStorage": np.int64, "IntStorage": np.int32,
+    "ShortStorage": np.int16, "CharStorage": np.int8, "ByteStorage": np.uint8, "BoolStorage": np.bool_,
+}  # fmt: skip
+
+
+class TorchReader(FileReader):
+    """`.pt` and `.pth` of torch 1.6 and later; the keys of the state dict are the paths of the leaves."""
+
+    suffixes = (".pt", ".pth")
+
+    def is_complete(self, path: epath.Path) -> bool:
+        try:
+            with path.open("rb") as file:
+                return zipfile.is_zipfile(file)  # the directory of an archive is its end
+        except OSError:
+            return False
+
+    def read(self, path: epath.Path) -> CheckpointContent:
+        with reading(path, "torch"), path.open("rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise PickleRefused(
+                    "no archive of torch.save: an older format, which is a pickle that can run code, or half a file",
+                    where=str(path),
+                    next_step="torch.save(torch.load(FILE, weights_only=True), FILE) writes today's format",
+                )
+            with zipfile.ZipFile(file) as archive:
+                return content_of(flatten(_Tree(archive, str(path)).load()), str(path))
+
+
+class _Tree(pickle.Unpickler):
+    """The tree of an archive, its tensors as arrays."""
+
+    def __init__(self, archive: zipfile.ZipFile, where: str) -> None:
+        name = next((name for name in archive.namelist() if name.endswith("data.pkl")), None)
+        if name is None or sum(each.file_size for each in archive.infolist()) > _LARGEST_BYTES:
+            raise CheckpointError(
+                "this archive is no state dict",
+                where=where,
+                expected=f"data.pkl and tensors, {_LARGEST_BYTES >> 30} GiB at most",
+            )
+        super().__init__(archive.open(name))
+        self._archive, self._folder, self._where = archive, name.removesuffix("data.pkl"), where
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "collections" and name == "OrderedDict":
+            return collections.OrderedDict
+        if module == "torch._utils" and name in ("_rebuild_tensor_v2", "_rebuild_parameter"):
+            return _tensor if name == "_rebuild_tensor_v2" else (lambda array, *rest: array)
+        if module == "torch" and name in _STORAGES:
+            return np.dtype(_STORAGES[name])
+        if module == "torch" and name == "Size":
+            return tuple
+        raise PickleRefused(
+            "it holds more than tensors, and what it names is not run",
+            where=self._where,
+            got=f"{module}.{name}",
+            expected="a state dict: names, tensors, numbers",
+            next_step="torch.save(model.state_dict(), FILE) writes one",
+        )
+
+    def persistent_load(self, known: Any) -> np.ndarray:
+        kind, dtype, key, *_ = known
+        if kind != "storage" or not isinstance(dtype, np.dtype):
+            raise CheckpointError(
+                "this archive is no state dict", where=self._where, got=f"{kind!r} in place of a tensor"
+            )
+        return np.frombuffer(self._archive.read(f"{self._folder}data/{key}"), dtype)
+
+
+def _tensor(storage: np.ndarray, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *rest: Any) -> np.ndarray:
+    """Returns a tensor of a storage, as a copy in rows."""
+    last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
+    count = int(np.prod(size, dtype=np.int64))
+    if min((offset, *size, *stride), default=0) < 0 or count > storage.size or (count and last >= storage.size):
+        raise ValueError(f"a tensor of {size} from {offset} on is not of its {storage.size} numbers")
+    strides = [step * storage.itemsize for step in stride]
+    return np.array(np.lib.stride_tricks.as_strided(storage[offset:], size, strides))

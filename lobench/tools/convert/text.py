@@ -1,0 +1,62 @@
+"""Checkpoint and messages of `lobench convert`."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TypedDict
+
+import numpy as np
+
+from lobench.core.errors import UsageError
+from lobench.engine.whole_file import write_whole
+from lobench.report.tables.text import text_table
+from lobench.tools.convert.forms import Converted
+
+__all__ = ["ConvertRecord", "convert_record", "convert_text", "write_theta"]
+
+
+class LeafRecord(TypedDict):
+    """A leaf: its name in the published weights, null where they lack it, and its path in the checkpoint."""
+
+    theirs: str | None
+    ours: str
+    shape: list[int]
+
+
+class ConvertRecord(TypedDict):
+    """Weights that were converted."""
+
+    form: str
+    optimizer: str
+    output: str
+    num_params: int
+    leaves: list[LeafRecord]
+
+
+def write_theta(path: Path, found: Converted) -> None:
+    """Writes an .npz that is there whole or not at all.
+
+    Raises:
+      UsageError: another suffix.
+    """
+    if path.suffix != ".npz":
+        raise UsageError("--output", got=str(path), expected="a file that ends in .npz")
+    buffer = io.BytesIO()
+    np.savez(buffer, **found.theta)  # type: ignore[arg-type]  # names are anything
+    write_whole(path, buffer.getvalue())
+
+
+def convert_record(found: Converted, output: Path) -> ConvertRecord:
+    leaves = [LeafRecord(theirs=theirs or None, ours=ours, shape=list(shape)) for theirs, ours, shape in found.matched]
+    size = sum(leaf.size for leaf in found.theta.values())
+    return ConvertRecord(form=found.form, optimizer=found.optimizer, output=str(output), num_params=size, leaves=leaves)
+
+
+def convert_text(found: Converted, output: Path) -> str:
+    rows = [("theirs", "ours", "shape")]
+    rows += [(theirs or "(zeros)", ours, str(list(shape))) for theirs, ours, shape in found.matched]
+    size = sum(leaf.size for leaf in found.theta.values())
+    said = f"{found.form}, {size:,} parameters, all of them matched: {output}"
+    again = f"next: lobench compare adam '{output}; Case.learned_optimizer = @{found.optimizer}()' --suite quick"
+    return "\n".join((text_table(rows), said, again))
