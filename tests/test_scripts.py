@@ -98,6 +98,7 @@ SMALLEST: dict[str, str | Elsewhere] = {
     "benchmarks/simulated_seeds.py": Elsewhere("benchmarks/coverage.py", IMPORTED),
     "benchmarks/starting.py": "benchmarks/run.py --quick --only first_result_warm",
     "benchmarks/suite_subsets.py": "benchmarks/suite_subsets.py --splits 2",
+    "benchmarks/track3_rates.py": "benchmarks/track3_rates.py --results 50",
     "benchmarks/trials.py": "benchmarks/run.py --quick --only trials",
     "benchmarks/tuned_optimizers.py": "benchmarks/tuned_optimizers.py",
     "benchmarks/unevaluated.py": "benchmarks/run.py --quick --only unevaluated",
