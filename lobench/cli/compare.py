@@ -171,8 +171,8 @@ def _track3(names: tuple[str, ...], store: Path | None, target: str | None, *, s
         emit("compare.track3", track3_record(found))
     else:
         click.echo(track3_text(found))
-    judged = [*found.results, *(found.pairs if strict else ())]
-    sys.exit(ExitCode.OK if all(one.test.is_passed for one in judged) else ExitCode.VERDICT)
+    tests = [one.test for one in found.results] + [pair.test for pair in found.pairs if strict]
+    sys.exit(ExitCode.OK if all(test.is_passed for test in tests) else ExitCode.VERDICT)
 
 
 def _refuse(given: list[str], why: str) -> None:
