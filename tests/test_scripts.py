@@ -99,6 +99,7 @@ SMALLEST: dict[str, str | Elsewhere] = {
     "benchmarks/starting.py": "benchmarks/run.py --quick --only first_result_warm",
     "benchmarks/suite_subsets.py": "benchmarks/suite_subsets.py --splits 2",
     "benchmarks/torch_steps.py": "benchmarks/torch_steps.py --quick",
+    "benchmarks/track3_rates.py": "benchmarks/track3_rates.py --results 50",
     "benchmarks/trials.py": "benchmarks/run.py --quick --only trials",
     "benchmarks/tuned_optimizers.py": "benchmarks/tuned_optimizers.py",
     "benchmarks/unevaluated.py": "benchmarks/run.py --quick --only unevaluated",

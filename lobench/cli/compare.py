@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from lobench.api.settings import WatchSettings
 from lobench.cli.exit_codes import ExitCode
@@ -18,6 +19,7 @@ __all__ = ["compare"]
 
 _OF_RACES = {"seeds": 24, "block": 2}  # and what they are where nobody says
 _NOT_OF_RACES = ("metrics", "target", "strict")
+_OF_RULES = ("subjects", "store", "target", "strict", "rule", "kind")
 
 
 @click.command(
@@ -36,11 +38,13 @@ Examples:
   lobench compare 100 200 --store runs/today/lobench_results/quick
   lobench compare SGD 'Adam, tuned' --store .lobench/experiment
   lobench compare muon soap --store runs/imported --target val/loss=3.28
+  lobench compare muon --store runs/imported --rule track3
   lobench compare dm.npz dm_cl.npz --suite suites/digits --gin-param 'Case.learned_optimizer = @L2ODM()'
   lobench compare 'adam()' 'adam(); adam.learning_rate = 0.01' 'sgd()' --suite quick --race
 
 Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is undecided), 2 usage. Of --race: 0, also
-where several are in at the end; 2 usage, or an evaluation gave no result."""
+where several are in at the end; 2 usage, or an evaluation gave no result. Of --rule track3: 0, 1 a result is not
+accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
 )
 @click.argument("subjects", nargs=-1, required=True, metavar="A B [C ...]")
 @click.option(
@@ -91,6 +95,12 @@ where several are in at the end; 2 usage, or an evaluation gave no result."""
     help="With --suite, of equals: which is best? Train block after block of seeds, and no longer those that are shown "
     "to be worse.",
 )
+@click.option(
+    "--rule",
+    type=click.Choice(["track3"]),
+    help="Judge stored results, one or more, by a benchmark's own rule. track3 (modded-nanogpt): is the mean loss of "
+    "the runs below --target (default: 3.28), and does B beat A?",
+)
 @click.option("--seeds", type=click.IntRange(min=1), help="With --race: of each case, at most (default: 24).")
 @click.option("--block", type=click.IntRange(min=1), help="With --race: seeds of a round (default: 2).")
 @format_option(
@@ -99,16 +109,20 @@ where several are in at the end; 2 usage, or an evaluation gave no result."""
     prints={
         "compare": "lobench.report.tables.comparison:ComparisonRecords",
         "compare.race": "lobench.report.tables.race:RaceRecord",
+        "compare.track3": "lobench.report.tables.track3:Track3Record",
     },
 )
 @options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params")
-def compare(subjects: tuple[str, ...], strict: bool, race: bool, kind: str, **options: Any) -> None:
+def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | None, kind: str, **options: Any) -> None:
     """Is B better than A, on which cases, by how much, and is that noise? The gate's verdict is the exit code.
 
     With --race, which of them is best, from as few trainings as tell it. A round trains one more block of seeds of
     every method that is in. To look after every round, and to stop at any time, costs nothing: the chance of a false
     decision is that of the whole race. The same command goes on from where it was stopped.
     """
+    if rule is not None:
+        _track3(subjects, options["store"], options["target"], strict=strict, kind=kind)
+        return
     if race:
         _race(subjects, {"strict": strict, **options}, kind)
         return
@@ -139,6 +153,26 @@ def _race(methods: tuple[str, ...], options: dict[str, Any], kind: str) -> None:
         emit("compare.race", race_record(found, options["alpha"]))
     else:
         click.echo(race_text(found, options["alpha"], options["margin"]))
+
+
+def _track3(names: tuple[str, ...], store: Path | None, target: str | None, *, strict: bool, kind: str) -> None:
+    from lobench.analysis.comparisons.steps_to_target import parse_target
+    from lobench.analysis.comparisons.track3 import judge
+    from lobench.api.resolve import find_stored
+    from lobench.report.tables.track3 import track3_record, track3_text
+
+    context = click.get_current_context()
+    said = [param for param in context.params if context.get_parameter_source(param) is ParameterSource.COMMANDLINE]
+    flags = {param.name: param.opts[0] for param in context.command.params}
+    _refuse([flags[name] for name in said if name not in _OF_RULES], "not of --rule, which says all but the target")
+    asked = parse_target(target) if target is not None else None
+    found = judge([find_stored(name, store).subject for name in names], asked)
+    if kind == "json":
+        emit("compare.track3", track3_record(found))
+    else:
+        click.echo(track3_text(found))
+    tests = [one.test for one in found.results] + [pair.test for pair in found.pairs if strict]
+    sys.exit(ExitCode.OK if all(test.is_passed for test in tests) else ExitCode.VERDICT)
 
 
 def _refuse(given: list[str], why: str) -> None:

@@ -186,3 +186,18 @@ def test_raw_logs_have_the_curves_that_are_known_of_them(path: Path, tmp_path: P
     for line in expected["last"]:
         step, loss = line.split()[0], line.split()[1]
         assert (int(step[5:].partition("/")[0]), float(loss[9:])) in last
+
+
+def test_the_tracks_rule_accepts_what_was_accepted(store: Path) -> None:
+    records = [str(one["record"]) for one in published()]
+    done = lobench("compare", *records, "--store", store, "--rule", "track3", "--format", "json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 1  # the first two are marked as before the rule
+    for one, result in zip(published(), found["results"], strict=True):
+        assert (result["test"]["passed"], result["step"], result["runs"]) == (
+            one["passes_rule"],
+            one["steps"],
+            one["n"],
+        )
+        assert round(result["mean"], 4) == pytest.approx(one["published_mean"], abs=1.01e-4)
+    assert max(result["deviation"] or 0 for result in found["results"]) < 0.0014

@@ -1,0 +1,137 @@
+"""Results under Track 3's acceptance rule: each against the target, and B, C, ... against A."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lobench.analysis.comparisons.steps_to_target import Target
+from lobench.analysis.stats.known_sigma import NEEDED, TARGET, Deviation, ZTest, below_target, better_than
+from lobench.analysis.store.subjects import Cell, StoredSubject
+from lobench.core.errors import UsageError
+from lobench.core.metric import Direction
+
+__all__ = ["Judged", "Pair", "Track3", "judge"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One result.
+
+    Attributes:
+      step: The last one, of all its runs.
+      losses: Of each run at that step, as it was logged; NaN where it diverged or gave none.
+      earliest: The first step at which all runs have a loss and the rule is met; None: at no step.
+      runs_needed: So many would pass with this mean; None: none would.
+    """
+
+    label: str
+    metric: str
+    step: int
+    losses: tuple[float, ...]
+    mean: float
+    test: ZTest
+    deviation: Deviation
+    earliest: int | None
+    runs_needed: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Whether `new` is shown to beat `old`, by loss and steps together."""
+
+    old: str
+    new: str
+    steps_saved: int
+    test: ZTest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Track3:
+    """Every result against the target, and all but the first one against the first."""
+
+    target: float
+    results: tuple[Judged, ...]
+    pairs: tuple[Pair, ...]
+
+
+def judge(subjects: Sequence[StoredSubject], target: Target | None = None) -> Track3:
+    """Judges results.
+
+    Args:
+      target: None: 3.28 of the primary metric.
+    Raises:
+      UsageError: a subject of several cases, without the metric or with one that is better up; runs that end at
+        different steps.
+    """
+    asked = target or Target(value=TARGET)
+    results = tuple(_judged(subject, asked) for subject in subjects)
+    first = results[0]
+    pairs = [
+        Pair(
+            old=first.label,
+            new=other.label,
+            steps_saved=first.step - other.step,
+            test=better_than(first.losses, other.losses, first.step - other.step),
+        )
+        for other in results[1:]
+    ]
+    return Track3(target=asked.value, results=results, pairs=tuple(pairs))
+
+
+def _judged(subject: StoredSubject, target: Target) -> Judged:
+    cells = list(subject.cells.values())
+    if len(cells) != 1:
+        got = ", ".join(cell.case.name for cell in cells) or "none"
+        raise UsageError("--rule track3 judges one case", where=subject.label, got=got)
+    (cell,) = cells
+    metric = target.metric or cell.case.primary_metric
+    if metric not in cell.final:
+        expected = f"one of {', '.join(sorted(cell.final))}"
+        raise UsageError("no such metric", where=subject.label, got=metric, expected=expected)
+    if cell.directions.get(metric) is Direction.MAX:
+        raise UsageError("--rule track3 is of a loss", where=subject.label, got=f"{metric}, which is better up")
+    ends = {curves.eval_steps[-1] for curves, _ in cell.sources.values()}
+    if len(ends) != 1:
+        raise UsageError(
+            "the runs end at different steps, and the rule wants one for all",
+            where=subject.label,
+            got=", ".join(map(str, sorted(ends))),
+            next_step="import them with --until-step",
+        )
+    losses = (*map(_as_logged, cell.final[metric].values()), *[math.nan] * sum(cell.lost.values()))
+    test = below_target(losses, target.value)
+    reachable = test.difference > 0
+    return Judged(
+        label=subject.label,
+        metric=metric,
+        step=int(ends.pop()),
+        losses=losses,
+        mean=float(np.mean(losses)),
+        test=test,
+        deviation=Deviation.of(losses, target.value),
+        earliest=_earliest(cell, metric, target.value, len(losses)),
+        runs_needed=max(1, math.ceil((NEEDED / test.difference) ** 2 - 1e-6)) if reachable else None,
+    )
+
+
+def _earliest(cell: Cell, metric: str, target: float, num_runs: int) -> int | None:
+    by_run = [
+        dict(zip(curves.eval_steps, np.asarray(curves.metrics[metric])[row], strict=True))
+        for curves, row in cell.sources.values()
+        if metric in curves.metrics
+    ]
+    if len(by_run) < num_runs:
+        return None
+    for step in sorted(set.intersection(*map(set, by_run))):
+        if below_target([_as_logged(run[step]) for run in by_run], target).is_passed:
+            return int(step)
+    return None
+
+
+def _as_logged(value: float) -> float:
+    """Returns the shortest number that float32 keeps as this one: 3.278 is stored as 3.2780001."""
+    return float(str(np.float32(value)))

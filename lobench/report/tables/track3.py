@@ -1,0 +1,136 @@
+"""Output of `lobench compare --rule track3`: text and a JSON record."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, TypedDict
+
+from lobench.analysis.comparisons.track3 import Judged, Track3
+from lobench.analysis.stats.known_sigma import LOSS_PER_STEP, NEEDED, SIGMA, ZTest
+from lobench.core.json_numbers import finite_or_none
+from lobench.core.wording import counted, one_line
+from lobench.report.tables.text import p_cell, text_table
+
+__all__ = ["Track3Record", "track3_record", "track3_text"]
+
+
+class Track3TestRecord(TypedDict):
+    passed: bool
+    difference: float
+    statistic: Annotated[float, "Passed at `assumes.needed` or more."]
+    p_value: float
+
+
+class Track3ResultRecord(TypedDict):
+    method: str
+    metric: str
+    step: int
+    runs: int
+    mean: float
+    test: Track3TestRecord
+    deviation: Annotated[float | None, "Of the runs; the rule assumes `assumes.sigma`."]
+    deviation_p_value: Annotated[float | None, "Chance of so large a deviation, were it the assumed one."]
+    student_p_value: Annotated[float | None, "Of the t-test, which takes the runs' own deviation."]
+    earliest_step: Annotated[int | None, "The first one at which these runs meet the rule."]
+    runs_needed: Annotated[int | None, "With this mean."]
+
+
+class Track3PairRecord(TypedDict):
+    old: str
+    new: str
+    steps_saved: int
+    test: Track3TestRecord
+
+
+class AssumedRecord(TypedDict):
+    sigma: float
+    needed: float
+    loss_per_step: float
+
+
+class Track3Record(TypedDict):
+    """`lobench compare --rule track3`: which results are accepted, and which beat the first one."""
+
+    target: float
+    results: list[Track3ResultRecord]
+    pairs: list[Track3PairRecord]
+    assumes: AssumedRecord
+
+
+def track3_record(found: Track3) -> Track3Record:
+    """Returns what `--format json` prints."""
+    return finite_or_none(
+        Track3Record(
+            target=found.target,
+            results=[_result(one) for one in found.results],
+            pairs=[
+                Track3PairRecord(old=one.old, new=one.new, steps_saved=one.steps_saved, test=_test(one.test))
+                for one in found.pairs
+            ],
+            assumes=AssumedRecord(sigma=SIGMA, needed=NEEDED, loss_per_step=LOSS_PER_STEP),
+        )
+    )
+
+
+def _result(one: Judged) -> Track3ResultRecord:
+    return {
+        "method": one.label,
+        "metric": one.metric,
+        "step": one.step,
+        "runs": len(one.losses),
+        "mean": one.mean,
+        "test": _test(one.test),
+        "deviation": one.deviation.value,
+        "deviation_p_value": one.deviation.p_larger,
+        "student_p_value": one.deviation.student,
+        "earliest_step": one.earliest,
+        "runs_needed": one.runs_needed,
+    }
+
+
+def _test(one: ZTest) -> Track3TestRecord:
+    return {
+        "passed": one.is_passed,
+        "difference": one.difference,
+        "statistic": one.statistic,
+        "p_value": one.p_value,
+    }
+
+
+def track3_text(found: Track3) -> str:
+    """Returns a row for each result, a row for each pair, and what the rule assumes."""
+    rows = [("result", "step", "runs", "mean", "statistic", "p", "verdict", "earliest step", "runs needed", "sd")]
+    for one in found.results:
+        rows.append(
+            (
+                one.label,
+                f"{one.step:,}",
+                str(len(one.losses)),
+                f"{one.mean:.5f}",
+                f"{one.test.statistic:.5f}",
+                p_cell(one.test.p_value),
+                "ACCEPTED" if one.test.is_passed else "NOT ACCEPTED",
+                "-" if one.earliest is None else f"{one.earliest:,}",
+                "-" if one.runs_needed is None else str(one.runs_needed),
+                "-" if math.isnan(one.deviation.value) else f"{one.deviation.value:.5f}",
+            )
+        )
+    lines = [text_table(rows, left={0, 6}), ""]
+    for pair in found.pairs:
+        said = "beats" if pair.test.is_passed else "is not shown to beat"
+        saved = counted(abs(pair.steps_saved), "step") + (" fewer" if pair.steps_saved >= 0 else " more")
+        lines.append(
+            one_line(f"{pair.new} {said} {pair.old}: {saved}, statistic {pair.test.statistic:.5f} of {NEEDED:g}")
+        )
+    lines += [
+        f"accepted: ({found.target:g} - mean) x sqrt(runs) is {NEEDED:g} or more, which is p = .00105 if each run is "
+        f"normal with a standard deviation of {SIGMA:g} and their number was planned",
+        *(one_line(_spread(one)) for one in found.results if one.deviation.p_larger < 0.05),
+    ]
+    return "\n".join(lines)
+
+
+def _spread(one: Judged) -> str:
+    own = one.deviation
+    said = f"{one.label}: its runs spread more than is assumed, sd {own.value:.5f}, p = {p_cell(own.p_larger)}"
+    return f"{said}; Student's test, with their own, has p = {p_cell(own.student)}"
