@@ -36,7 +36,7 @@ __all__ = ["Block", "Story", "blocks_of", "commands_of", "follow", "path_of"]
 
 _FENCE = re.compile(r"^```([\w-]*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r"(?:^|\n)\n {4}(?! *[-*] )(\S.*)")
-_VARIES = re.compile(r"[+-]?\d[\d.,e+-]*|[▁-█]+")  # from one kind of processor to another, or with the clock
+_VARIES = re.compile(r"~?[+-]?\d[\d.,e+-]*|[▁-█]+")  # from one kind of processor to another, or with the clock
 _SET_UP = ("python3 -m venv .venv", "source .venv/bin/activate")
 _READ = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
 _OF_PLUGINS = re.compile(r"^(?:Evolve|Study|Table)\.", re.MULTILINE)  # read by a command of the page
