@@ -1,7 +1,11 @@
-"""Torch's side of a step: an optimizer that is given its parameters, gradients and state, and gives them back."""
+"""Torch's side of a step: an optimizer that is given its parameters, gradients and state, and gives them back.
+
+It imports torch and numpy alone, so that it also runs in an environment without lobench.
+"""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import itertools
 import math
@@ -15,15 +19,84 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from lobench import ConfigError, LobenchError
-from lobench.extend import headline
-from lobench_torch.state import Loaded, StateLayout, snapshot
+from lobench_torch.state import Loaded, Refused, StateLayout, snapshot
 
-__all__ = ["Host", "Made", "Settings", "Stepped"]
+__all__ = ["Class", "Host", "Library", "Made", "Settings", "Stepped", "class_of"]
 
 Settings: TypeAlias = Mapping[str, Any]
 Array: TypeAlias = Any
 _PROBED = 3  # steps that show what an optimizer remembers
+
+
+def class_of(where: str) -> Any:
+    """Imports a class: "torch.optim.AdamW", "my_package.muon:Muon".
+
+    Raises:
+      Refused: torch is not installed, or there is no such class.
+    """
+    module, _, name = where.partition(":") if ":" in where else where.rpartition(".")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise Refused(
+            f"there is no torch optimizer {where!r}", got=str(error), expected="'torch.optim.NAME' or 'package:Class'"
+        ) from error
+    return found
+
+
+@dataclass(frozen=True)
+class Class:
+    """What is to be known of a class before an optimizer is made of it.
+
+    Attributes:
+      first: Its first argument; "" where it does not say.
+      takes_closure: Whether its `step` wants a function that computes the loss and the gradients.
+      has_modes: Whether it has `train()` and `eval()`.
+    """
+
+    first: str
+    takes_closure: bool
+    has_modes: bool
+
+    @classmethod
+    def of(cls, found: Any) -> Class:
+        closure = _signature(getattr(found, "step", None)).get("closure")
+        return cls(
+            first=next(iter(_signature(found)), ""),
+            takes_closure=closure is not None and closure.default is inspect.Parameter.empty,
+            has_modes=all(callable(getattr(found, name, None)) for name in ("train", "eval")),
+        )
+
+
+def _signature(function: Any) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(inspect.unwrap(function)).parameters if function is not None else {}
+    except (TypeError, ValueError):
+        return {}
+
+
+class Library:
+    """The optimizers of this Python."""
+
+    def look(self, where: str) -> Class:
+        """Returns what there is to know of a class.
+
+        Raises:
+          Refused: there is none.
+        """
+        return Class.of(class_of(where))
+
+    def identity(self, where: str) -> Any:
+        """Returns what is another one where the class of that name is."""
+        return class_of(where)
+
+    def host(
+        self, made: Made, shapes: Mapping[str, tuple[int, ...]], settings: Settings, scheduled: Sequence[str]
+    ) -> Host:
+        """Returns what steps an optimizer, as `Host`."""
+        return Host(made, shapes, settings, scheduled)
 
 
 @dataclass(frozen=True)
@@ -31,47 +104,47 @@ class Made:
     """How an optimizer is made.
 
     Attributes:
-      cls: The class, called with groups of parameters and the settings.
-      name: How errors call it.
+      name: Where its class is, which is called with groups of parameters and the settings.
       groups: (pattern, settings): parameters whose path has the pattern have these instead; the first one counts.
       takes_closure: Whether a step is given a function that computes the loss and the gradients.
     """
 
-    cls: Callable[..., Any]
     name: str
-    groups: Sequence[tuple[re.Pattern[str], Settings]] = ()
+    groups: Sequence[tuple[str, Settings]] = ()
     takes_closure: bool = False
 
     def make(self, parameters: Mapping[str, torch.Tensor], settings: Settings) -> Any:
         """Makes an optimizer.
 
         Raises:
-          ConfigError: the class refuses its settings, or wants more than parameters.
+          Refused: the class refuses its settings, or wants more than parameters.
         """
         found: list[list[torch.Tensor]] = [[] for _ in range(len(self.groups) + 1)]
         for name, tensor in parameters.items():
-            place = next((at for at, (pattern, _) in enumerate(self.groups) if pattern.search(name)), -1)
+            place = next((at for at, (pattern, _) in enumerate(self.groups) if re.search(pattern, name)), -1)
             found[place].append(tensor)
         special = zip(found, [own for _, own in self.groups], strict=False)
         groups = [{"params": found[-1]}, *({"params": each, **own} for each, own in special)]
         groups = [group for group in groups if group["params"]]
+        cls = class_of(self.name)
         try:
-            return self.cls(groups if len(groups) > 1 or groups[0].keys() != {"params"} else found[-1], **settings)
-        except LobenchError:
+            return cls(groups if len(groups) > 1 or groups[0].keys() != {"params"} else found[-1], **settings)
+        except Refused:
             raise
         except Exception as error:
-            raise ConfigError(
+            raise Refused(
                 f"{self.name} cannot be made",
-                got=headline(error),
-                expected=f"settings: {_settings_of(self.cls)}",
+                got=_line(error),
+                expected=f"settings: {_settings_of(cls)}",
             ) from error
 
 
 def _settings_of(cls: Any) -> str:
-    try:
-        return ", ".join(list(inspect.signature(cls).parameters)[1:])
-    except (TypeError, ValueError):
-        return "those that it has"
+    return ", ".join(list(_signature(cls))[1:]) or "those that it has"
+
+
+def _line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 @dataclass
@@ -118,6 +191,9 @@ class Host:
       shapes: Of the parameters, by name; all are float32.
       settings: Values for its first steps, which are of nobody and show what it remembers.
       scheduled: Names of those that each step is given anew.
+
+    Attributes:
+      empty_state: uint8[size], of an optimizer that has taken no step.
     """
 
     def __init__(
@@ -130,6 +206,7 @@ class Host:
         self._paused: dict[int, _Paused] = {}
         self._tokens = itertools.count(1)
         self.layout = self._probe(settings)
+        self.empty_state = self.layout.empty()
 
     def step(
         self,
@@ -147,10 +224,10 @@ class Host:
           settings: Values of the optimizer's settings.
           scheduled: Values for this step alone.
           params, grads: float32[all], one after another.
-          state: As the step before has left it, or `layout.empty()`.
+          state: As the step before has left it, or `empty_state`.
           seed: Of torch's random numbers.
         Raises:
-          ConfigError: the optimizer does.
+          Refused: the optimizer does.
         """
         instance = self._take(settings)
         self._load(instance, state)
@@ -167,7 +244,7 @@ class Host:
         def closure() -> torch.Tensor:
             answer = loss, grads
             if (self._params(instance) != start).any():
-                paused.asked.put(Stepped(False, self._params(instance), self.layout.empty(), token))
+                paused.asked.put(Stepped(False, self._params(instance), self.empty_state, token))
                 answer = paused.answers.get()
             self._set(instance, None, answer[1])
             return torch.tensor(float(answer[0]))
@@ -211,10 +288,10 @@ class Host:
         optimizer = instance.optimizer
         try:
             optimizer.step() if closure is None else optimizer.step(closure)
-        except LobenchError:
+        except Refused:
             raise
         except Exception as error:
-            raise ConfigError(f"{self._made.name}.step() failed", got=headline(error)) from error
+            raise Refused(f"{self._made.name}.step() failed", got=_line(error)) from error
 
     def _finished(self, settings: Settings, instance: _Instance) -> Stepped:
         assert instance.loaded is not None

@@ -29,6 +29,8 @@ def torch_optimizer(
     groups: Mapping[str, Mapping[str, Any]] | None = None,
     closure: bool | None = None,
     transposed: bool = False,
+    python: str = "",
+    library: str = "",
     **settings: Any,
 ) -> Any:
     """An optimizer of torch's, or of any package for torch.
@@ -41,40 +43,33 @@ def torch_optimizer(
         signature asks for one.
       transposed: Whether a matrix comes as torch's layers keep it, [outputs, inputs], and the kernel of a convolution
         [outputs, inputs, height, width].
+      python: Path of the Python of another environment, in which the optimizer steps; "": this one.
+      library: What is installed there, as `Method.python` notes it: part of the optimizer's identity, and of no effect.
       **settings: The class's own. Any number may be searched; `lr` may be a schedule.
     Raises:
       ConfigError: torch is not installed, there is no such class, or it wants a module.
     """
     special = [(_pattern(pattern), dict(own)) for pattern, own in (groups or {}).items()]
     special += [(_pattern(no_decay), {"weight_decay": 0.0})] if no_decay else []
-    cls = _class_of(optimizer)
-    return transformation(cls, optimizer, special, settings, closure=closure, transposed=transposed)
+    if not python:
+        _check_torch()
+    return transformation(optimizer, special, settings, closure=closure, transposed=transposed, python=python)
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def _pattern(text: str) -> str:
     try:
-        return re.compile(text)
+        return re.compile(text).pattern
     except re.error as error:
         raise ConfigError(
             "no pattern of parameters' paths", got=f"{text!r}: {error}", expected="a pattern of re"
         ) from None
 
 
-def _class_of(where: str) -> Any:
-    module, _, name = where.partition(":") if ":" in where else where.rpartition(".")
+def _check_torch() -> None:
     try:
         importlib.import_module("torch")
     except ImportError as error:
         raise ConfigError("torch is not installed", got=str(error), next_step="pip install torch") from error
-    try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"there is no torch optimizer {where!r}", got=str(error), expected="'torch.optim.NAME' or 'package:Class'"
-        ) from error
-    return found
 
 
 class _TorchNames:

@@ -16,9 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from lobench import ConfigError
-
-__all__ = ["Loaded", "StateLayout", "snapshot"]
+__all__ = ["Loaded", "Refused", "StateLayout", "snapshot"]
 
 Path: TypeAlias = tuple[Any, ...]  # ("", "state", "w0", "exp_avg"), ("", "group", 0, "d"), ("base", "self", "count")
 
@@ -27,6 +25,19 @@ _NUMBERS: Mapping[type, int] = {bool: _BOOL, int: _INT, float: _FLOAT}
 _OF_TORCH = ("state", "param_groups", "defaults")  # attributes of every torch optimizer
 _HOOKS = ("_optimizer_", "_zero_grad", "_patch", "_warned", "_step_count", "_opt_called")
 _ELSEWHERE = "train with it in torch and import its curves: `lobench import`"
+
+
+class Refused(Exception):
+    """What cannot be trained with, in the parts of a `ConfigError`; nothing here imports lobench.
+
+    Args:
+      what: In a few words.
+      **parts: where, got, expected, next_step.
+    """
+
+    def __init__(self, what: str, **parts: str) -> None:
+        super().__init__(what, parts)
+        self.what, self.parts = what, parts
 
 
 class StateLayout:
@@ -73,7 +84,7 @@ class StateLayout:
         Args:
           start: Its leaves when it was made; those that its first steps leave alone stay as they are.
         Raises:
-          ConfigError: it remembers what it did not have in its first steps.
+          Refused: it remembers what it did not have in its first steps.
         """
         state = self.empty()
         flat, codes, numbers = torch.from_numpy(state), state[self._codes_at :], self._numbers(state)
@@ -121,8 +132,8 @@ class StateLayout:
     def _numbers(self, state: np.ndarray) -> np.ndarray:
         return state[: 8 * len(self._places)].view(np.int64)
 
-    def _refused(self, path: Path, got: str) -> ConfigError:
-        return ConfigError(
+    def _refused(self, path: Path, got: str) -> Refused:
+        return Refused(
             f"{self._name}: what it remembers has changed its shape after its first steps",
             where=_text(path),
             got=got,

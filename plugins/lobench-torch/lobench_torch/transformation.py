@@ -7,10 +7,9 @@ function of parameters, gradients and state.
 
 from __future__ import annotations
 
-import inspect
+import contextlib
 import itertools
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -20,55 +19,67 @@ import numpy as np
 import lobench
 from lobench import ConfigError
 from lobench.extend import host_call
+from lobench_torch.other_python import OtherPython
 
 if TYPE_CHECKING:
-    from lobench_torch.host import Host, Made, Stepped
+    from lobench_torch.host import Library, Made, Stepped
 
 __all__ = ["transformation"]
 
 _USUAL = 0.1  # stands for a setting's value where that is not known yet; nearly every check lets it pass
 _MOST_HOSTS = 32
 
-_HOSTS: dict[Any, Host] = {}  # what a program calls stays the same however often it is traced
+_HOSTS: dict[Any, Any] = {}  # what a program calls stays the same however often it is traced
 
 
 def transformation(
-    cls: Any,
     name: str,
-    groups: Sequence[tuple[re.Pattern[str], Mapping[str, Any]]],
+    groups: Sequence[tuple[str, Mapping[str, Any]]],
     settings: Mapping[str, Any],
     *,
     closure: bool | None,
     transposed: bool,
+    python: str = "",
 ) -> Any:
-    """Returns the optax transformation that steps a torch optimizer."""
-    from lobench_torch.host import Made
+    """Returns the optax transformation that steps a torch optimizer.
 
-    if wants := [name for name in _positional(cls)[:1] if name in ("model", "module", "net", "network")]:
+    Args:
+      name: Of its class, with the module's.
+      python: Of the environment that it is in; "": this one.
+    """
+    library = _library(python)
+    with _config_errors():
+        found = library.look(name)
+    if found.first in ("model", "module", "net", "network"):
         raise ConfigError(
             f"{name} wants a module of torch's, for hooks in it; lobench's tasks are functions of jax",
-            got=f"its first argument is {wants[0]!r}",
+            got=f"its first argument is {found.first!r}",
             expected="a class that is made of parameters alone",
             next_step="train with it in torch and import its curves: `lobench import`",
         )
-    made = Made(cls, name, tuple(groups), _takes_closure(cls) if closure is None else closure)
-    return _Transformation(made, dict(settings), transposed).made()
+    from lobench_torch.host import Made
+
+    made = Made(name, tuple(groups), found.takes_closure if closure is None else closure)
+    return _Transformation(library, made, dict(settings), transposed).made(found.has_modes)
 
 
-def _positional(cls: Any) -> list[str]:
+def _library(python: str) -> Library | OtherPython:
+    if python:
+        return OtherPython.at(python)
+    from lobench_torch.host import Library
+
+    return Library()
+
+
+@contextlib.contextmanager
+def _config_errors() -> Iterator[None]:
+    """Raises what is refused as errors of lobench's."""
+    from lobench_torch.state import Refused
+
     try:
-        return list(inspect.signature(cls).parameters)
-    except (TypeError, ValueError):
-        return []
-
-
-def _takes_closure(cls: Any) -> bool:
-    step = getattr(cls, "step", None)
-    try:
-        parameters = inspect.signature(inspect.unwrap(step)).parameters if step is not None else {}
-    except (TypeError, ValueError):
-        return False
-    return "closure" in parameters and parameters["closure"].default is inspect.Parameter.empty
+        yield
+    except Refused as error:
+        raise ConfigError(error.what, **error.parts) from error.__cause__
 
 
 class _Transformation:
@@ -77,19 +88,20 @@ class _Transformation:
     Settings are constants, or numbers that go to torch at every step: traced ones, and those of schedules.
     """
 
-    def __init__(self, made: Made, settings: Mapping[str, Any], transposed: bool) -> None:
-        self._made, self._transposed = made, transposed
+    def __init__(
+        self, library: Library | OtherPython, made: Made, settings: Mapping[str, Any], transposed: bool
+    ) -> None:
+        self._library, self._made, self._transposed = library, made, transposed
         self._numbers = {name: value for name, value in settings.items() if _is_number(value)}
         self._constants = {name: value for name, value in settings.items() if name not in self._numbers}
         self._scheduled = [name for name, value in self._numbers.items() if isinstance(value, lobench.Schedule)]
 
-    def made(self) -> Any:
-        has_modes = all(callable(getattr(self._made.cls, name, None)) for name in ("train", "eval"))
+    def made(self, has_modes: bool) -> Any:
         eval_params = self._eval_params if has_modes else None
         return lobench.wanting(self._init, self._update, name=self._made.name, eval_params=eval_params)
 
     def _init(self, params: Any) -> Any:
-        return jnp.asarray(self._host(params).layout.empty())
+        return jnp.asarray(self._host(params).empty_state)
 
     def _update(
         self,
@@ -112,11 +124,14 @@ class _Transformation:
                 np.asarray(flat),
             )
             fixed, scheduled = self._split(settings)
-            return _parts(host.step(fixed, scheduled, params, grads, loss, np.asarray(state), high << 31 | low >> 1))
+            with _config_errors():
+                seed = high << 31 | low >> 1
+                return _parts(host.step(fixed, scheduled, params, grads, loss, np.asarray(state), seed))
 
         def go_on(before: Any, loss: Any, grads: Any) -> Any:
             is_done, token = np.asarray(before[0]).tolist()
-            return before if is_done else _parts(host.go_on(token, np.asarray(loss), np.asarray(grads)))
+            with _config_errors():
+                return before if is_done else _parts(host.go_on(token, np.asarray(loss), np.asarray(grads)))
 
         stepped = host_call(begin, kinds, bits, numbers, jnp.stack([flat, self._flat(grads)]), state)
         if self._made.takes_closure:
@@ -134,7 +149,9 @@ class _Transformation:
         host, flat = self._host(params), self._flat(params)
 
         def at(numbers: Any, params: Any, state: Any) -> Any:
-            return host.eval_params(self._split(list(np.asarray(numbers)))[0], np.asarray(params), np.asarray(state))
+            fixed, _ = self._split(list(np.asarray(numbers)))
+            with _config_errors():
+                return host.eval_params(fixed, np.asarray(params), np.asarray(state))
 
         numbers = jnp.array([jnp.asarray(number, jnp.float32) for number in self._numbers.values()], jnp.float32)
         found = host_call(at, _kind(flat), numbers, flat, state)
@@ -150,17 +167,18 @@ class _Transformation:
         back = (part.reshape(self._turned(leaf).shape) for part, leaf in zip(parts, leaves, strict=True))
         return jax.tree.unflatten(tree, [self._turned(part, (2, 3, 1, 0)) for part in back])
 
-    def _host(self, params: Any) -> Host:
-        from lobench_torch.host import Host
-
+    def _host(self, params: Any) -> Any:
         shapes = {
             jax.tree_util.keystr(path, simple=True, separator="/"): self._turned(np.empty(leaf.shape, np.bool_)).shape
             for path, leaf in jax.tree_util.tree_leaves_with_path(params)
         }
-        key = (self._made.cls, repr((self._made, shapes, self._constants, list(self._numbers), self._scheduled)))
+        asked = repr((self._made, shapes, self._constants, list(self._numbers), self._scheduled))
+        key = self._library.identity(self._made.name), asked
         if key not in _HOSTS:
             probed = {name: value if type(value) is float else _USUAL for name, value in self._numbers.items()}
-            _HOSTS[key] = Host(self._made, shapes, {**self._constants, **probed}, self._scheduled)
+            with _config_errors():
+                settings = {**self._constants, **probed}
+                _HOSTS[key] = self._library.host(self._made, shapes, settings, self._scheduled)
             if len(_HOSTS) > _MOST_HOSTS:
                 del _HOSTS[next(iter(_HOSTS))]
         return _HOSTS[key]

@@ -1,0 +1,233 @@
+"""Torch's optimizers in another environment, stepped over a pipe.
+
+`serve` runs under that environment's Python, which needs torch and no lobench; `OtherPython` is this side. A message is
+a tuple of numbers, texts and bytes, so that the two may have other versions of Python, numpy and torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from lobench_torch.host import Class, Host, Made, Settings, Stepped
+
+__all__ = ["OtherPython", "serve"]
+
+Array = Any
+# The folder that the script is called in is not searched: a library's checkout there is not what is installed.
+_SCRIPT = """
+import importlib.util, sys
+sys.path[:] = [folder for folder in sys.path if folder]
+home, fd = sys.argv[1:]
+spec = importlib.util.spec_from_file_location("lobench_torch", home + "/__init__.py", submodule_search_locations=[home])
+sys.modules["lobench_torch"] = importlib.util.module_from_spec(spec)
+from lobench_torch.other_python import serve
+serve(int(fd))
+"""
+_OF_THIS_PYTHON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+
+
+class OtherPython:
+    """The optimizers of another environment, as `Library` has those of this one.
+
+    Args:
+      python: Path of its Python. It is started when something is asked, again where it has ended, and ends with this
+        process.
+    """
+
+    def __init__(self, python: str) -> None:
+        self._python, self._lock = python, threading.RLock()
+        self._hosts: dict[_OtherHost, int] = {}  # those of the process that runs
+        self._running: tuple[subprocess.Popen[bytes], Connection] | None = None
+
+    @classmethod
+    @functools.cache
+    def at(cls, python: str) -> OtherPython:
+        """Returns the one that stands for a Python in this process."""
+        return cls(python)
+
+    def look(self, where: str) -> Class:
+        from lobench_torch.host import Class
+
+        return Class(*self.ask("look", where))
+
+    def identity(self, where: str) -> str:
+        return self._python
+
+    def host(
+        self, made: Made, shapes: Mapping[str, tuple[int, ...]], settings: Settings, scheduled: Sequence[str]
+    ) -> _OtherHost:
+        groups = [(pattern, dict(own)) for pattern, own in made.groups]
+        return _OtherHost(
+            self, (made.name, groups, made.takes_closure, dict(shapes), dict(settings), tuple(scheduled))
+        )
+
+    def ask(self, *message: Any, host: _OtherHost | None = None) -> Any:
+        """Returns what a function of `_Server` does.
+
+        Args:
+          host: Whose number comes before the other arguments.
+        Raises:
+          Refused: the function does, or there is no such Python, or it ended.
+        """
+        from lobench_torch.state import Refused
+
+        with self._lock:
+            process, pipe = self._running or self._start()
+            try:
+                if host is not None:
+                    message = (message[0], self._number(host), *message[1:])
+                pipe.send(message)
+                kind, *found = pipe.recv()
+            except (EOFError, OSError) as error:
+                self._running = None
+                self._hosts.clear()
+                pipe.close()
+                code = process.wait()
+                raise Refused(
+                    f"the Python of {message[0]!r} has ended",
+                    where=self._python,
+                    got=f"exit code {code}",
+                    expected="Python 3.10 or later, with torch and numpy",
+                ) from error
+        if kind == "refused":
+            what, parts = found
+            raise Refused(what, **parts)
+        return found[0]
+
+    def _number(self, host: _OtherHost) -> int:
+        if host not in self._hosts:
+            self._hosts[host] = self.ask("make", *host.made)[0]
+        return self._hosts[host]
+
+    def _start(self) -> tuple[subprocess.Popen[bytes], Connection]:
+        from lobench_torch.state import Refused
+
+        ours, theirs = socket.socketpair()
+        command = [self._python, "-c", _SCRIPT, str(Path(__file__).parent), str(theirs.fileno())]
+        env = {name: value for name, value in os.environ.items() if name not in _OF_THIS_PYTHON}
+        try:
+            # A session of its own: Ctrl-C ends the worker in its own time, and this with it.
+            process = subprocess.Popen(command, env=env, pass_fds=[theirs.fileno()], start_new_session=True)
+        except OSError as error:
+            ours.close()
+            raise Refused(
+                "no Python", where=self._python, got=error.strerror or str(error), expected="a path as envs/old/bin/python"
+            ) from error
+        finally:
+            theirs.close()
+        self._running = process, Connection(ours.detach())
+        return self._running
+
+
+class _OtherHost:
+    """A `Host` in another process.
+
+    Args:
+      made: What `_Server.make` is called with.
+    """
+
+    def __init__(self, library: OtherPython, made: tuple[Any, ...]) -> None:
+        self._library, self.made = library, made
+        self.empty_state = np.zeros(library.ask("make", *made)[1], np.uint8)
+
+    def step(
+        self,
+        settings: Settings,
+        scheduled: Settings,
+        params: Array,
+        grads: Array,
+        loss: Array,
+        state: Array,
+        seed: int,
+    ) -> Stepped:
+        given = (params.tobytes(), grads.tobytes(), float(loss), state.tobytes(), seed)
+        return _stepped(self._library.ask("step", settings, scheduled, *given, host=self))
+
+    def go_on(self, token: int, loss: Array, grads: Array) -> Stepped:
+        return _stepped(self._library.ask("go_on", token, float(loss), grads.tobytes(), host=self))
+
+    def eval_params(self, settings: Settings, params: Array, state: Array) -> np.ndarray:
+        found = self._library.ask("eval_params", settings, params.tobytes(), state.tobytes(), host=self)
+        return np.frombuffer(found, np.float32)
+
+
+def _stepped(found: tuple[bool, bytes, bytes, int]) -> Stepped:
+    from lobench_torch.host import Stepped
+
+    is_done, params, state, token = found
+    return Stepped(is_done, np.frombuffer(params, np.float32), np.frombuffer(state, np.uint8), token)
+
+
+class _Server:
+    """What may be asked of the other environment."""
+
+    def __init__(self) -> None:
+        from lobench_torch.host import Library
+
+        self._library, self._hosts = Library(), list[Any]()
+
+    def look(self, where: str) -> tuple[str, bool, bool]:
+        found = self._library.look(where)
+        return found.first, found.takes_closure, found.has_modes
+
+    def make(
+        self, name: str, groups: Any, takes_closure: bool, shapes: Any, settings: Any, scheduled: Any
+    ) -> tuple[int, int]:
+        """Returns the host's number, and the size of its state."""
+        from lobench_torch.host import Made
+
+        self._hosts.append(self._library.host(Made(name, groups, takes_closure), shapes, settings, scheduled))
+        return len(self._hosts) - 1, self._hosts[-1].empty_state.size
+
+    def step(
+        self, host: int, settings: Any, scheduled: Any, params: bytes, grads: bytes, loss: float, state: bytes, seed: int
+    ) -> tuple[bool, bytes, bytes, int]:
+        flat, slope = np.frombuffer(params, np.float32), np.frombuffer(grads, np.float32)
+        return _sent(self._host(host).step(settings, scheduled, flat, slope, loss, np.frombuffer(state, np.uint8), seed))
+
+    def go_on(self, host: int, token: int, loss: float, grads: bytes) -> tuple[bool, bytes, bytes, int]:
+        return _sent(self._host(host).go_on(token, loss, np.frombuffer(grads, np.float32)))
+
+    def eval_params(self, host: int, settings: Any, params: bytes, state: bytes) -> bytes:
+        flat, seen = np.frombuffer(params, np.float32), np.frombuffer(state, np.uint8)
+        return self._host(host).eval_params(settings, flat, seen).tobytes()
+
+    def _host(self, number: int) -> Host:
+        found: Host = self._hosts[number]
+        return found
+
+
+def _sent(stepped: Stepped) -> tuple[bool, bytes, bytes, int]:
+    return stepped.is_done, stepped.params.tobytes(), stepped.state.tobytes(), stepped.token
+
+
+def serve(fd: int) -> None:
+    """Answers until the other side is gone.
+
+    Args:
+      fd: Of a socket.
+    """
+    from lobench_torch.state import Refused
+
+    pipe, server = Connection(fd), _Server()
+    while True:
+        try:
+            function, *args = pipe.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            answer = ("done", getattr(server, function)(*args))
+        except Refused as error:
+            answer = ("refused", error.what, error.parts)
+        pipe.send(answer)
