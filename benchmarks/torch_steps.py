@@ -3,7 +3,7 @@
 python benchmarks/torch_steps.py [--quick]
 
 1. Seconds of a whole training of digits (MLP 64-32-10, batches of 64, one seed, one thread): torch's Adam in lobench
-   over lobench's Adam, and over the same training written in torch alone.
+   over lobench's Adam, over the same training written in torch alone, and over torch's Adam in another process.
 2. For each optimizer and each case of suites/quick, the largest relative distance between the curves of the training
    loss of torch's optimizer and of the same rule in optax, and how far optax's own curve moves when the initial
    parameters move by 1e-7: nothing can be closer than that. NAdam's two rules differ: torch's beta changes from
@@ -107,6 +107,9 @@ def main(arguments: list[str]) -> None:
     for what, other in {
         "lobench's Adam": program(case, task, lambda: optax.adam(0.003), 1),
         "a loop in torch alone": in_torch(steps),
+        "the same in another process": program(
+            case, task, lambda: torch_optimizer("torch.optim.Adam", lr=0.003, python=sys.executable), 1
+        ),
     }.items():
         found: Rounds = interleaved(what, theirs, other, rounds)
         low, middle, high = (np.quantile(found.ratios, share) for share in (0, 0.5, 1))

@@ -21,6 +21,7 @@ POPULATION = (
 TIMED = (
     "its order and its seconds differ; tests/report/test_progress.py and tests/report/test_running.py have such lines"
 )
+VERSIONS = "packages of a registry; plugins/lobench-torch/tests/test_other_python.py makes such environments"
 SHIPPED = "--check: the shipped suite, by minutes"
 
 STORIES = {
@@ -156,6 +157,14 @@ STORIES = {
         }
     ),
     "suites.md": Story(left_out={"pytest -n auto": "README.md has it"}),
+    "torch.md": Story(
+        left_out={
+            "python -m venv": VERSIONS,
+            "lobench run versions.gin": VERSIONS,
+            "lobench compare main pr": VERSIONS,
+            "curves first differ": VERSIONS,
+        }
+    ),
     "view.md": Story(left_out={"ssh ": "another machine"}),
     "watch.md": Story(left_out={"4.103 s  worker 0": "of a watch whose worker died; names of checkpoints differ"}),
     "which-suite.md": Story(

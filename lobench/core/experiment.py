@@ -81,6 +81,8 @@ class Method:
       paired_seeds: Of curves: their seeds are the same draws in all files that say so.
       last_counts: Of curves: of a step that a run has twice the last value counts.
       until_step: Of curves: the step at which they end; None: at that of their case.
+      python: Of an optimizer that another environment has, the path of that one's Python, relative to the experiment's
+        file; "": lobench's own.
       label: What tables say; "": the name.
       bindings: gin lines of the method's scope that are bound over the cases, without the scope.
       trainer_bindings: All of them; what `{gin}` holds.
@@ -107,6 +109,7 @@ class Method:
     paired_seeds: bool = False
     until_step: int | None = None
     last_counts: bool = False
+    python: str = ""
     label: str = ""
     bindings: tuple[str, ...] = ()
     trainer_bindings: tuple[str, ...] = ()

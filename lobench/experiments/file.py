@@ -42,6 +42,7 @@ from lobench.engine.config.syntax import (
     parse_file,
     parse_text,
 )
+from lobench.experiments.environments import library_at, python_at
 from lobench.experiments.file_reach import Reach, suite_statements
 
 __all__ = ["ExperimentFile", "is_experiment", "read_experiment"]
@@ -57,7 +58,8 @@ _OF_CURVES = (
     "until_step",
     "last_counts",
 )
-_METHOD_KEYS = (*METHOD_KINDS, "label", *_OF_COMMANDS, *_OF_CURVES, *SEARCH_KEYS)
+_OF_OPTIMIZERS = ("python",)
+_METHOD_KEYS = (*METHOD_KINDS, "label", *_OF_OPTIMIZERS, *_OF_COMMANDS, *_OF_CURVES, *SEARCH_KEYS)
 _EXPERIMENT_KEYS = tuple(field.name for field in fields(Experiment) if field.name != "methods")
 _REFERENCES = {
     "optimizer": "a reference such as @adam()",
@@ -253,6 +255,8 @@ def _method(name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequenc
         _check_command(method, folder, where)
     if method.curves:
         method = replace(method, curves=_files_of_curves(method, folder, where))
+    if method.python:
+        own += _of_environment(method, own, folder, next(one.where for one in keys if one.parameter == "python"))
     method = replace(method, space=space_of(name, own, bindings))
     read = [] if method.curves else reach.read_by(method, own)
     for binding in own:
@@ -320,6 +324,7 @@ def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
             expected="one of " + ", ".join(f"Method.{kind}" for kind in METHOD_KINDS),
         )
     only_for = dict.fromkeys(_OF_COMMANDS, "command") | dict.fromkeys(_OF_CURVES, "curves")
+    only_for |= dict.fromkeys(_OF_OPTIMIZERS, "optimizer")
     for key in values:
         is_searched = key in SEARCH_KEYS and subjects == ["curves"]
         if is_searched or subjects != [only_for.get(key, *subjects)]:
@@ -331,6 +336,26 @@ def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
                 next_step="curves are not searched" if is_searched else advice,
             )
     return values
+
+
+def _of_environment(method: Method, own: Sequence[Binding], folder: Path, where: str) -> list[Binding]:
+    """Returns what binds another environment to a method's optimizer: the Python, and what is installed there."""
+    scope, _, selector = method.optimizer.strip("@()").rpartition("/")
+    named = [one.value for one in own if one.name == selector.rpartition(".")[2] and one.parameter == "optimizer"]
+    package = str(named[-1] if named else selector).split(".")[0].split(":")[0]
+    if "." not in selector and not named:
+        raise ConfigError(
+            f"method {method.name!r}: {method.optimizer} is no optimizer of another environment",
+            where=where,
+            expected="@torch.optim.NAME(), @package.NAME(), or @torch_optimizer() with torch_optimizer.optimizer",
+        )
+    python = python_at(method.python, folder, where)
+    values = {"python": python, "library": library_at(python, package, where)}
+    scope = "/".join(filter(None, (method.name, scope)))
+    return [
+        Binding(scope=scope, selector=selector, parameter=key, value=value, where=where)
+        for key, value in values.items()
+    ]
 
 
 def _files_of_curves(method: Method, folder: Path, where: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lobench.analysis.comparisons.first_difference import FirstDifferences, first_differences
 from lobench.analysis.comparisons.gate_looks import decide
 from lobench.analysis.comparisons.gates import GateReport, GateRules
 from lobench.analysis.comparisons.paired_values import PairedValues, samples_of, without_scale
@@ -72,6 +73,7 @@ class MethodComparison:
       cases: By identity, those of either side.
       changed: Names of cases that both have, with different bindings: they are two cases, and not compared.
       num_exploded: Of A and of B, seeds that ended above twice their start, without having diverged.
+      parted: The first step at which their curves differ, by the identity of the case.
     """
 
     a: StoredSubject
@@ -80,6 +82,7 @@ class MethodComparison:
     cases: Mapping[str, CaseInfo]
     changed: tuple[str, ...]
     num_exploded: tuple[int, int]
+    parted: FirstDifferences
 
     @property
     def primary(self) -> MetricEffect:
@@ -150,6 +153,7 @@ def _compared(
         cases=cases,
         changed=changed,
         num_exploded=(exploded_a, exploded_b),
+        parted=first_differences(first, other),
     )
 
 

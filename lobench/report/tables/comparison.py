@@ -96,6 +96,10 @@ class ComparisonRecord(TypedDict):
     verdict: Annotated[Verdict, "Of the gate: is B worse than A by more than the margin?"]
     primary_metric: Annotated[str, "The one that the verdict is about."]
     changed_cases: list[str]
+    first_difference: Annotated[
+        dict[str, float],
+        "By case with common seeds, the first evaluated step at which a loss has other bits; null: at none.",
+    ]
     metrics: Annotated[dict[str, ComparedMetric], "By metric."]
     scale: str
     steps_to_target: NotRequired[Annotated[dict[str, StepsRecord], "By case; empty without --target."]]
@@ -174,7 +178,23 @@ def _headlines(found: MethodComparison) -> list[list[str]]:
 
 def _ending(found: MethodComparison) -> list[str]:
     notes = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
-    return [*notes, _sentence(found)]
+    return [*notes, *_parted(found), _sentence(found)]
+
+
+def _parted(found: MethodComparison) -> list[str]:
+    """Returns where the curves of common seeds first differ: all cases at once where it is one step."""
+    steps = {key: "nowhere" if math.isinf(step) else f"at step {step:,.0f}" for key, step in found.parted.items()}
+    if not steps:
+        return []
+    if len({*steps.values()}) == 1:
+        said = next(iter(steps.values()))
+    else:
+        said = ", ".join(sorted(f"{found.name(key)} {step}" for key, step in steps.items()))
+    return [
+        "the curves of common seeds are the same to the last bit"
+        if said == "nowhere"
+        else f"curves first differ: {said}"
+    ]
 
 
 def _seeds(effect: MetricEffect) -> str:
@@ -311,6 +331,7 @@ def _record(found: MethodComparison, scale: str) -> ComparisonRecord:
         "verdict": found.primary.gate.verdict,
         "primary_metric": found.primary.metric,
         "changed_cases": list(found.changed),
+        "first_difference": {found.name(key): step for key, step in found.parted.items()},
         "metrics": {effect.metric: _metric(found, effect) for effect in found.effects},
         "scale": scale,
     }

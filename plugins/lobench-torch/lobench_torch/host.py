@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from lobench_torch.state import Loaded, Refused, StateLayout, snapshot
+from lobench_torch.state import Loaded, RefusedOptimizer, StateLayout, snapshot
 
 __all__ = ["Class", "Host", "Library", "Made", "Settings", "Stepped", "class_of"]
 
@@ -32,7 +32,7 @@ def class_of(where: str) -> Any:
     """Imports a class: "torch.optim.AdamW", "my_package.muon:Muon".
 
     Raises:
-      Refused: torch is not installed, or there is no such class.
+      RefusedOptimizer: torch is not installed, or there is no such class.
     """
     module, _, name = where.partition(":") if ":" in where else where.rpartition(".")
     try:
@@ -40,7 +40,7 @@ def class_of(where: str) -> Any:
         for part in name.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
-        raise Refused(
+        raise RefusedOptimizer(
             f"there is no torch optimizer {where!r}", got=str(error), expected="'torch.optim.NAME' or 'package:Class'"
         ) from error
     return found
@@ -84,7 +84,7 @@ class Library:
         """Returns what there is to know of a class.
 
         Raises:
-          Refused: there is none.
+          RefusedOptimizer: there is none.
         """
         return Class.of(class_of(where))
 
@@ -117,7 +117,7 @@ class Made:
         """Makes an optimizer.
 
         Raises:
-          Refused: the class refuses its settings, or wants more than parameters.
+          RefusedOptimizer: the class refuses its settings, or wants more than parameters.
         """
         found: list[list[torch.Tensor]] = [[] for _ in range(len(self.groups) + 1)]
         for name, tensor in parameters.items():
@@ -129,10 +129,10 @@ class Made:
         cls = class_of(self.name)
         try:
             return cls(groups if len(groups) > 1 or groups[0].keys() != {"params"} else found[-1], **settings)
-        except Refused:
+        except RefusedOptimizer:
             raise
         except Exception as error:
-            raise Refused(
+            raise RefusedOptimizer(
                 f"{self.name} cannot be made",
                 got=_line(error),
                 expected=f"settings: {_settings_of(cls)}",
@@ -227,7 +227,7 @@ class Host:
           state: As the step before has left it, or `empty_state`.
           seed: Of torch's random numbers.
         Raises:
-          Refused: the optimizer does.
+          RefusedOptimizer: the optimizer does.
         """
         instance = self._take(settings)
         self._load(instance, state)
@@ -288,10 +288,10 @@ class Host:
         optimizer = instance.optimizer
         try:
             optimizer.step() if closure is None else optimizer.step(closure)
-        except Refused:
+        except RefusedOptimizer:
             raise
         except Exception as error:
-            raise Refused(f"{self._made.name}.step() failed", got=_line(error)) from error
+            raise RefusedOptimizer(f"{self._made.name}.step() failed", got=_line(error)) from error
 
     def _finished(self, settings: Settings, instance: _Instance) -> Stepped:
         assert instance.loaded is not None

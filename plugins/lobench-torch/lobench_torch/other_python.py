@@ -68,9 +68,7 @@ class OtherPython:
         self, made: Made, shapes: Mapping[str, tuple[int, ...]], settings: Settings, scheduled: Sequence[str]
     ) -> _OtherHost:
         groups = [(pattern, dict(own)) for pattern, own in made.groups]
-        return _OtherHost(
-            self, (made.name, groups, made.takes_closure, dict(shapes), dict(settings), tuple(scheduled))
-        )
+        return _OtherHost(self, (made.name, groups, made.takes_closure, dict(shapes), dict(settings), tuple(scheduled)))
 
     def ask(self, *message: Any, host: _OtherHost | None = None) -> Any:
         """Returns what a function of `_Server` does.
@@ -78,9 +76,9 @@ class OtherPython:
         Args:
           host: Whose number comes before the other arguments.
         Raises:
-          Refused: the function does, or there is no such Python, or it ended.
+          RefusedOptimizer: the function does, or there is no such Python, or it ended.
         """
-        from lobench_torch.state import Refused
+        from lobench_torch.state import RefusedOptimizer
 
         with self._lock:
             process, pipe = self._running or self._start()
@@ -94,7 +92,7 @@ class OtherPython:
                 self._hosts.clear()
                 pipe.close()
                 code = process.wait()
-                raise Refused(
+                raise RefusedOptimizer(
                     f"the Python of {message[0]!r} has ended",
                     where=self._python,
                     got=f"exit code {code}",
@@ -102,7 +100,7 @@ class OtherPython:
                 ) from error
         if kind == "refused":
             what, parts = found
-            raise Refused(what, **parts)
+            raise RefusedOptimizer(what, **parts)
         return found[0]
 
     def _number(self, host: _OtherHost) -> int:
@@ -111,7 +109,7 @@ class OtherPython:
         return self._hosts[host]
 
     def _start(self) -> tuple[subprocess.Popen[bytes], Connection]:
-        from lobench_torch.state import Refused
+        from lobench_torch.state import RefusedOptimizer
 
         ours, theirs = socket.socketpair()
         command = [self._python, "-c", _SCRIPT, str(Path(__file__).parent), str(theirs.fileno())]
@@ -121,8 +119,11 @@ class OtherPython:
             process = subprocess.Popen(command, env=env, pass_fds=[theirs.fileno()], start_new_session=True)
         except OSError as error:
             ours.close()
-            raise Refused(
-                "no Python", where=self._python, got=error.strerror or str(error), expected="a path as envs/old/bin/python"
+            raise RefusedOptimizer(
+                "no Python",
+                where=self._python,
+                got=error.strerror or str(error),
+                expected="a path as envs/old/bin/python",
             ) from error
         finally:
             theirs.close()
@@ -191,10 +192,20 @@ class _Server:
         return len(self._hosts) - 1, self._hosts[-1].empty_state.size
 
     def step(
-        self, host: int, settings: Any, scheduled: Any, params: bytes, grads: bytes, loss: float, state: bytes, seed: int
+        self,
+        host: int,
+        settings: Any,
+        scheduled: Any,
+        params: bytes,
+        grads: bytes,
+        loss: float,
+        state: bytes,
+        seed: int,
     ) -> tuple[bool, bytes, bytes, int]:
         flat, slope = np.frombuffer(params, np.float32), np.frombuffer(grads, np.float32)
-        return _sent(self._host(host).step(settings, scheduled, flat, slope, loss, np.frombuffer(state, np.uint8), seed))
+        return _sent(
+            self._host(host).step(settings, scheduled, flat, slope, loss, np.frombuffer(state, np.uint8), seed)
+        )
 
     def go_on(self, host: int, token: int, loss: float, grads: bytes) -> tuple[bool, bytes, bytes, int]:
         return _sent(self._host(host).go_on(token, loss, np.frombuffer(grads, np.float32)))
@@ -218,7 +229,7 @@ def serve(fd: int) -> None:
     Args:
       fd: Of a socket.
     """
-    from lobench_torch.state import Refused
+    from lobench_torch.state import RefusedOptimizer
 
     pipe, server = Connection(fd), _Server()
     while True:
@@ -227,7 +238,7 @@ def serve(fd: int) -> None:
         except (EOFError, OSError):
             return
         try:
-            answer = ("done", getattr(server, function)(*args))
-        except Refused as error:
+            answer: tuple[Any, ...] = ("done", getattr(server, function)(*args))
+        except RefusedOptimizer as error:
             answer = ("refused", error.what, error.parts)
         pipe.send(answer)

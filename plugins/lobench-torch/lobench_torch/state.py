@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-__all__ = ["Loaded", "Refused", "StateLayout", "snapshot"]
+__all__ = ["Loaded", "RefusedOptimizer", "StateLayout", "snapshot"]
 
 Path: TypeAlias = tuple[Any, ...]  # ("", "state", "w0", "exp_avg"), ("", "group", 0, "d"), ("base", "self", "count")
 
@@ -27,7 +27,7 @@ _HOOKS = ("_optimizer_", "_zero_grad", "_patch", "_warned", "_step_count", "_opt
 _ELSEWHERE = "train with it in torch and import its curves: `lobench import`"
 
 
-class Refused(Exception):
+class RefusedOptimizer(Exception):
     """What cannot be trained with, in the parts of a `ConfigError`; nothing here imports lobench.
 
     Args:
@@ -84,7 +84,7 @@ class StateLayout:
         Args:
           start: Its leaves when it was made; those that its first steps leave alone stay as they are.
         Raises:
-          Refused: it remembers what it did not have in its first steps.
+          RefusedOptimizer: it remembers what it did not have in its first steps.
         """
         state = self.empty()
         flat, codes, numbers = torch.from_numpy(state), state[self._codes_at :], self._numbers(state)
@@ -132,8 +132,8 @@ class StateLayout:
     def _numbers(self, state: np.ndarray) -> np.ndarray:
         return state[: 8 * len(self._places)].view(np.int64)
 
-    def _refused(self, path: Path, got: str) -> Refused:
-        return Refused(
+    def _refused(self, path: Path, got: str) -> RefusedOptimizer:
+        return RefusedOptimizer(
             f"{self._name}: what it remembers has changed its shape after its first steps",
             where=_text(path),
             got=got,

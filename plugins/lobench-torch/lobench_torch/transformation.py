@@ -74,11 +74,11 @@ def _library(python: str) -> Library | OtherPython:
 @contextlib.contextmanager
 def _config_errors() -> Iterator[None]:
     """Raises what is refused as errors of lobench's."""
-    from lobench_torch.state import Refused
+    from lobench_torch.state import RefusedOptimizer
 
     try:
         yield
-    except Refused as error:
+    except RefusedOptimizer as error:
         raise ConfigError(error.what, **error.parts) from error.__cause__
 
 

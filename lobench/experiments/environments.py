@@ -1,0 +1,74 @@
+"""Other environments that methods step in: which library is there, without importing it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from lobench.core.errors import ConfigError
+
+__all__ = ["library_at", "python_at"]
+
+# The files count, and not the version alone: a checkout that is installed to be edited keeps its version.
+_SCRIPT = """
+import hashlib, importlib.metadata, importlib.util, pathlib, sys
+sys.path[:] = [folder for folder in sys.path if folder]
+name = sys.argv[1]
+spec = importlib.util.find_spec(name)
+if spec is None:
+    sys.exit("there is no package " + repr(name))
+homes = [pathlib.Path(home) for home in spec.submodule_search_locations or ()]
+files = [(str(file.relative_to(home)), file) for home in homes for file in home.rglob("*.py")]
+files = files or [(name, pathlib.Path(spec.origin))]
+digest = hashlib.sha256()
+for path, file in sorted(files):
+    digest.update(path.encode() + bytes(1) + hashlib.sha256(file.read_bytes()).digest())
+owners = importlib.metadata.packages_distributions().get(name, [])
+found = {owner: importlib.metadata.version(owner) for owner in sorted(owners)}
+try:
+    found["torch"] = importlib.metadata.version("torch")
+except importlib.metadata.PackageNotFoundError:
+    pass
+print(", ".join([*(" ".join(each) for each in found.items()), "sha256 " + digest.hexdigest()[:12]]))
+"""
+_OF_THIS_PYTHON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+
+
+def python_at(path: str, folder: Path, where: str) -> str:
+    """Returns the path of another environment's Python, its links not followed: they are what says the environment.
+
+    Args:
+      path: Relative to `folder`.
+      where: For errors.
+    Raises:
+      ConfigError: no program is there.
+    """
+    found = os.path.normpath(folder / Path(path).expanduser())
+    if not os.access(found, os.X_OK) or os.path.isdir(found):
+        raise ConfigError("no Python", where=where, got=found, expected="a path such as envs/old/bin/python")
+    return found
+
+
+def library_at(python: str, package: str, where: str) -> str:
+    """Returns what an environment has of a package: "muons 1.2.0, torch 2.13.0, sha256 0a1b2c3d4e5f" of its files.
+
+    Raises:
+      ConfigError: it has none.
+    """
+    env = {name: value for name, value in os.environ.items() if name not in _OF_THIS_PYTHON}
+    try:
+        done = subprocess.run(
+            [python, "-c", _SCRIPT, package], env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL
+        )
+        failed = done.stderr.strip().rpartition("\n")[2] if done.returncode else ""
+    except OSError as error:
+        failed = error.strerror or str(error)
+    if failed:
+        raise ConfigError(
+            f"{package} is not in that environment",
+            where=where,
+            got=f"{failed} ({python})",
+            expected="Python 3.10 or later, with the optimizer's package and torch",
+        )
+    return done.stdout.strip()

@@ -1,0 +1,206 @@
+"""Methods whose optimizers are in other environments: real ones, that have the same package in two versions."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed: `ci/test --all` installs it")
+pytest.importorskip("lobench_torch", reason="lobench-torch is not installed: `ci/test --all` installs it")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from lobench_torch import other_python
+from lobench_torch.optimizers import torch_optimizer
+
+from lobench import ConfigError
+from lobench.extend import as_stepper
+
+MUONS = """
+import torch
+
+
+class Muon(torch.optim.Optimizer):
+    def __init__(self, params, lr=0.02, warm=0):
+        super().__init__(params, {"lr": lr, "warm": warm})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for param in group["params"]:
+                state = self.state[param]
+                state.setdefault("step", 0)
+                state.setdefault("momentum", torch.zeros_like(param)).mul_(0.95).add_(param.grad)
+                state["step"] += 1
+                update = state["momentum"]
+                if param.ndim == 2:
+                    u, _, v = torch.linalg.svd(update, full_matrices=False)
+                    update = u @ v * (param.size(0) / param.size(1)) ** 0.5  # the scale
+                param.add_(update, alpha=-group["lr"])
+
+
+class Asking(torch.optim.SGD):
+    def step(self, closure):
+        for _ in range(2):
+            closure()
+            super().step()
+"""
+MISTAKEN = MUONS.replace(" * (param.size(0) / param.size(1)) ** 0.5", "")
+LATER = MUONS.replace("update = state", 'update = 2 * state["momentum"] if state["step"] > 20 else state')
+
+EXPERIMENT = """
+import lobench.inner.tasks.image
+Case.num_inner_steps = 40
+Case.eval_every = 10
+digits/Case.task = @DigitsMLP()
+digits/DigitsMLP.hidden_sizes = (32,)
+Experiment.num_sessions = 3
+"""
+METHOD = """
+{name}/Method.optimizer = @torch_optimizer()
+{name}/torch_optimizer.optimizer = "muons.Muon"
+{name}/torch_optimizer.lr = 0.02
+{name}/Method.python = "envs/{name}/bin/python"
+"""
+
+
+def environment(folder: Path, muons: str) -> str:
+    """Makes an environment of this Python with a package of its own, and torch; returns its Python's path."""
+    venv.create(folder, with_pip=False)
+    packages = next(folder.glob("lib/python*/site-packages"))
+    (packages / "of_torch.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    (packages / "muons.py").write_text(muons, encoding="utf-8")
+    return str(folder / "bin" / "python")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("versions")
+    for name, text in {"main": MUONS, "same": f"{MUONS}\n# a comment", "pr": MISTAKEN, "later": LATER}.items():
+        environment(place / "envs" / name, text)
+    names = ("main", "same", "pr", "later")
+    (place / "versions.gin").write_text(EXPERIMENT + "".join(METHOD.format(name=name) for name in names))
+    return place
+
+
+def train(optimizer: Any) -> np.ndarray:
+    """Returns a matrix after steps of the compiled loop."""
+    stepper = as_stepper(optimizer, 12)
+    start = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
+
+    def loss(w: Any) -> Any:
+        return jnp.mean(jnp.tanh(w - 1.0) ** 2)
+
+    def body(index: Any, carry: Any) -> Any:
+        state, w = carry
+        value, grads = jax.value_and_grad(loss)(w)
+        key = jax.random.fold_in(jax.random.key(2), index)
+        return stepper.step(state, w, None, grads, value, key, loss)[:2]
+
+    begin = stepper.init(start, None, jax.random.key(0)), jnp.asarray(start)
+    return np.asarray(jax.jit(lambda carry: jax.lax.fori_loop(0, 12, body, carry))(begin)[1])
+
+
+@pytest.fixture(autouse=True)
+def processes_of_a_test() -> Iterator[None]:
+    other_python.OtherPython.at.cache_clear()
+    yield
+
+
+def lobench(folder: Path, *words: str, code: int = 0) -> str:
+    # The folder's own muons.py is that of a checkout, which no environment has.
+    done = subprocess.run(
+        [sys.executable, "-m", "lobench.cli", *words], cwd=folder, capture_output=True, text=True, env=dict(os.environ)
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def compared(folder: Path) -> dict[str, Any]:
+    """Returns every version against the first, by its name."""
+    (folder / "muons.py").write_text("raise ImportError('a checkout')", encoding="utf-8")
+    lobench(folder, "run", "versions.gin", "--workers", "1")
+    text = lobench(
+        folder, "compare", "main", "same", "pr", "later", "--store", ".lobench/versions", "--format", "json", code=1
+    )
+    return {record["b"]["label"]: record for record in json.loads(text[text.index("[") :])}
+
+
+@pytest.mark.parametrize(("name", "step"), [("same", None), ("pr", 10), ("later", 30)])
+def test_compare_says_where_a_version_first_differs(compared: dict[str, Any], name: str, step: int | None) -> None:
+    assert list(compared[name]["first_difference"].values()) == [step]
+
+
+def test_a_planted_mistake_regresses(compared: dict[str, Any]) -> None:
+    assert compared["pr"]["verdict"] == "REGRESSED"
+    assert compared["same"]["metrics"]["train/loss"]["difference"]["mean"] == 0
+
+
+def test_a_changed_library_is_another_subject(folder: Path, compared: dict[str, Any]) -> None:
+    packages = next((folder / "envs" / "same").glob("lib/python*/site-packages"))
+    (packages / "muons.py").write_text(MUONS + "\n# another comment", encoding="utf-8")
+    out = lobench(folder, "run", "versions.gin", "--workers", "1")
+    assert "same: 1 of 1 evaluations" in out
+    assert "pr: 1 of 1 evaluations" not in out
+
+
+@pytest.mark.parametrize("name", ["Muon", "Asking"])
+def test_the_bits_are_those_of_this_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    python = environment(tmp_path / "env", MUONS)
+    there = train(torch_optimizer(f"muons.{name}", lr=0.01, python=python))
+    monkeypatch.syspath_prepend(str(next((tmp_path / "env").glob("lib/python*/site-packages"))))
+    here = train(torch_optimizer(f"muons.{name}", lr=0.01))
+    np.testing.assert_array_equal(here, there)
+
+
+def test_an_environment_that_ends_is_said_and_started_again(tmp_path: Path) -> None:
+    python = environment(tmp_path / "env", MUONS)
+    made = torch_optimizer("muons.Muon", python=python)
+    before = train(made)
+    library = other_python.OtherPython.at(python)
+    assert library._running is not None
+    library._running[0].send_signal(signal.SIGKILL)
+    library._running[0].wait()
+    with pytest.raises(ConfigError, match="has ended"):
+        torch_optimizer("muons.Muon", python=python)
+    after = train(torch_optimizer("muons.Muon", python=python))
+    np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("muons.Mion", "there is no torch optimizer 'muons.Mion'"), ("nowhere.Muon", "No module named 'nowhere'")],
+)
+def test_a_class_that_is_not_there_is_said(tmp_path: Path, name: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        torch_optimizer(name, python=environment(tmp_path / "env", MUONS))
+
+
+def test_a_python_without_torch_is_said(tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare", with_pip=False)
+    with pytest.raises(ConfigError, match="with torch and numpy"):
+        torch_optimizer("muons.Muon", python=str(tmp_path / "bare" / "bin" / "python"))
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('main/Method.python = "envs/none/bin/python"', "no Python"),
+        ('main/torch_optimizer.optimizer = "mions.Muon"', "there is no package 'mions'"),
+        ("main/Method.optimizer = @adam()", "is no optimizer of another environment"),
+    ],
+)
+def test_a_wrong_environment_is_refused_before_anything_starts(folder: Path, line: str, says: str) -> None:
+    assert says in lobench(folder, "run", "versions.gin", "--gin-param", line, code=2)
