@@ -160,6 +160,7 @@ STORIES = {
     "torch.md": Story(
         left_out={
             "python -m venv": VERSIONS,
+            "main/Method.optimizer": VERSIONS,
             "lobench run versions.gin": VERSIONS,
             "lobench compare main pr": VERSIONS,
             "curves first differ": VERSIONS,
