@@ -1,0 +1,340 @@
+"""Tasks whose networks are modules of flax.nnx, flax.linen, equinox or haiku."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lobench.core.errors import ConfigError
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import ArrayDataset, Batch, Datasets
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.labelled import LABELLED
+from lobench.inner.tasks.measured import Aux, MeasuredTask
+from lobench.inner.tasks.objectives import accuracy, relative_loss, softmax_cross_entropy
+from lobench.inner.tasks.splits import datasets
+
+__all__ = ["module_task"]
+
+Factory = Callable[..., Any]
+Loss = Callable[[Any, Batch], Any]
+_MODES = ("is_training", "training", "train")  # as modules of haiku and of linen call them, and what is the opposite:
+_EVAL_MODES = ("deterministic", "use_running_average")
+
+
+@configurable
+def module_task(
+    module: Factory,
+    *,
+    data: str | Callable[[], Datasets] = "digits",
+    loss: str | Loss = "cross_entropy",
+    inputs: str = "",
+    input_shape: tuple[int, ...] = (),
+    batch_size: int = 64,
+    framework: str = "",
+) -> Any:
+    """A task that trains a module of flax.nnx, flax.linen, equinox or haiku.
+
+    Args:
+      module: What makes it, `@my_nets.Net` in gin: of nnx it takes `rngs`, of equinox `key`, of the others neither.
+      data: Of labelled data the name, as of `MLPClassifier`; or what makes `Datasets` of batches that are mappings.
+      loss: Of the module's outputs and a batch: "cross_entropy" of logits and `label`, with `accuracy`; "mse" of
+        outputs and `target`; or a function of both that gives the loss, float32[], or a pair of it and metrics.
+      inputs: What of a batch the module gets; "": the labelled examples, or `inputs`.
+      input_shape: Of one example, where the module wants another than the data has: (8, 8, 1) for a convolution.
+      batch_size: Of labelled data.
+      framework: nnx, linen, equinox or haiku; "": found from the module.
+    Raises:
+      ConfigError: the framework is not installed, or what is made is no module.
+    """
+    if isinstance(data, str):
+        arguments.choice("module_task", "data", data, LABELLED)
+        known = LABELLED[data]
+        made = datasets(known.splits, arguments.integer("module_task", "batch_size", batch_size))
+        inputs, reference = inputs or known.kind, math.log(known.num_classes)
+    else:
+        made, inputs, reference = data(), inputs or "inputs", 0.0
+    arguments.choice("module_task", "framework", framework, ("", *_FRAMEWORKS))
+    if not callable(loss):
+        arguments.choice("module_task", "loss", loss, _LOSSES)
+    found = _FRAMEWORKS[framework or _framework_of(module)](module)
+    judged = loss if callable(loss) else _LOSSES[loss]
+    is_relative = loss == "cross_entropy" and reference > 0
+    return _ModuleTask(found, made, judged, inputs, tuple(input_shape), reference if is_relative else 0.0)
+
+
+class _ModuleTask(MeasuredTask):
+    def __init__(
+        self,
+        network: _Network,
+        made: Datasets,
+        loss: Loss,
+        inputs: str,
+        input_shape: tuple[int, ...],
+        reference: float,
+    ) -> None:
+        self.datasets: Datasets = made
+        self._network, self._loss, self._inputs, self._shape = network, loss, inputs, input_shape
+        self._reference = reference
+
+    def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
+        params, state = self._network.init(key, self._examples(self._first()))
+        if not jax.tree.leaves(params):
+            raise ConfigError("module_task.module has no parameters", got=repr(self._network.factory))
+        return params, state if jax.tree.leaves(state) else None
+
+    def loss_with_state_and_aux(
+        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, PyTree, Aux]:
+        outputs, after = self._network.apply(params, state, key, self._examples(data), training=True)
+        loss, aux = self._judged(outputs, data)
+        return loss, None if state is None else after, aux
+
+    def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
+        outputs, _ = self._network.apply(params, state, key, self._examples(data), training=False)
+        return self._judged(outputs, data)
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        """Returns the loss as a share of a uniform guess's, where it is a cross entropy of known classes."""
+        return relative_loss(loss, self._reference) if self._reference else loss
+
+    def _judged(self, outputs: Any, data: Batch) -> tuple[jax.Array, Aux]:
+        said = self._loss(outputs, data)
+        loss, aux = said if isinstance(said, tuple) else (said, {})
+        if jnp.shape(loss) != ():
+            raise ConfigError(
+                "module_task.loss", got=f"an array {list(jnp.shape(loss))}", expected="one number: the mean of a batch"
+            )
+        return jnp.asarray(loss, jnp.float32), dict(aux)
+
+    def _examples(self, data: Batch) -> jax.Array:
+        if not isinstance(data, Mapping) or self._inputs not in data:
+            names = ", ".join(map(str, data)) if isinstance(data, Mapping) else type(data).__name__
+            raise ConfigError("module_task.inputs", got=repr(self._inputs), expected=f"of a batch: {names}")
+        examples = jnp.asarray(data[self._inputs])
+        if not self._shape:
+            return examples
+        if math.prod(examples.shape[1:]) != math.prod(self._shape):
+            raise ConfigError(
+                "module_task.input_shape", got=f"{self._shape}", expected=f"as many as {list(examples.shape[1:])}"
+            )
+        return examples.reshape(len(examples), *self._shape)
+
+    def _first(self) -> Batch:
+        """Returns a batch that shows the shapes."""
+        train = self.datasets.train
+        if isinstance(train, ArrayDataset):
+            return train.sample(jax.random.key(0))
+        sample = getattr(train, "sample", None)
+        return sample(jax.random.key(0)) if sample is not None else next(train.batches(0))  # type: ignore[union-attr]
+
+
+def _cross_entropy(outputs: Any, data: Batch) -> Any:
+    return softmax_cross_entropy(outputs, data["label"]), {"accuracy": accuracy(outputs, data["label"])}
+
+
+def _mse(outputs: Any, data: Batch) -> Any:
+    return jnp.mean((outputs.reshape(data["target"].shape) - data["target"]) ** 2)
+
+
+_LOSSES: Mapping[str, Loss] = {"cross_entropy": _cross_entropy, "mse": _mse}
+
+
+class _Network:
+    """Parameters and state of a module as trees of arrays, and its outputs as a function of them.
+
+    What is no array is found by making the module once more while the program is traced; nobody reads the arrays of
+    that one, and nothing of them is computed.
+    """
+
+    package = ""
+    name = ""
+
+    def __init__(self, factory: Factory) -> None:
+        self.factory = factory
+        self.library: Any = _imported(self.package, self.name)
+
+    def init(self, key: jax.Array, inputs: jax.Array) -> tuple[PyTree, PyTree]:
+        raise NotImplementedError
+
+    def apply(
+        self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool
+    ) -> tuple[Any, PyTree]:
+        """Returns the outputs of a batch, and the state after it."""
+        raise NotImplementedError
+
+    def made(self, kind: type, **arguments: Any) -> Any:
+        """Makes the module.
+
+        Raises:
+          ConfigError: it is none.
+        """
+        found = self.factory(**arguments)
+        if not isinstance(found, kind):
+            raise ConfigError(
+                "module_task.module", got=f"a {type(found).__name__}", expected=f"what makes a module of {self.name}"
+            )
+        return found
+
+
+class _Nnx(_Network):
+    package, name = "flax", "flax.nnx"
+
+    def init(self, key: jax.Array, inputs: jax.Array) -> tuple[PyTree, PyTree]:
+        _, params, _, rest = self._split(self.made(self.library.Module, rngs=self.library.Rngs(key)))
+        return self.library.to_pure_dict(params), self.library.to_pure_dict(rest)
+
+    def apply(
+        self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool
+    ) -> tuple[Any, PyTree]:
+        nnx = self.library
+        definition, ours, streams, rest = self._split(self.made(nnx.Module, rngs=nnx.Rngs(key)))
+        nnx.replace_by_pure_dict(ours, params)
+        if state is not None:
+            nnx.replace_by_pure_dict(rest, state)
+        module = nnx.merge(definition, ours, streams, rest)
+        module.train() if training else module.eval()
+        outputs = module(inputs)
+        return outputs, nnx.to_pure_dict(self._split(module)[3])
+
+    def _split(self, module: Any) -> Any:
+        """Returns definition, parameters, random streams, state: streams are made anew of each step's key."""
+        return self.library.split(module, self.library.Param, self.library.RngState, ...)
+
+
+class _Linen(_Network):
+    package, name = "flax", "flax.linen"
+
+    def init(self, key: jax.Array, inputs: jax.Array) -> tuple[PyTree, PyTree]:
+        module = self.made(self.library.Module)
+        ours, dropout = jax.random.split(key)
+        return self._split(module.init({"params": ours, "dropout": dropout}, inputs, **_mode(type(module), True)))
+
+    def apply(
+        self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool
+    ) -> tuple[Any, PyTree]:
+        module, state = self.made(self.library.Module), state or {}
+        mode = _mode(type(module), training)
+        outputs, after = module.apply(
+            {"params": params, **state}, inputs, rngs={"dropout": key}, mutable=list(state), **mode
+        )
+        return outputs, self._split(after)[1]
+
+    def _split(self, variables: Any) -> tuple[PyTree, PyTree]:
+        return variables.get("params", {}), {name: each for name, each in variables.items() if name != "params"}
+
+
+class _Haiku(_Network):
+    package, name = "dm-haiku", "haiku"
+
+    def __init__(self, factory: Factory) -> None:
+        super().__init__(factory)
+
+        def forward(inputs: jax.Array, training: bool) -> Any:
+            module = self.made(self.library.Module)
+            return module(inputs, **_mode(type(module), training))
+
+        self._transformed = self.library.transform_with_state(forward)
+
+    def init(self, key: jax.Array, inputs: jax.Array) -> tuple[PyTree, PyTree]:
+        params, state = self._transformed.init(key, inputs, True)
+        return params, state
+
+    def apply(
+        self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool
+    ) -> tuple[Any, PyTree]:
+        outputs, after = self._transformed.apply(params, {} if state is None else state, key, inputs, training)
+        return outputs, after
+
+
+class _Equinox(_Network):
+    """A module of one example, vmapped over the batch, whose axis is called "batch"."""
+
+    package, name = "equinox", "equinox"
+
+    def init(self, key: jax.Array, inputs: jax.Array) -> tuple[PyTree, PyTree]:
+        module, state = self._module(key)
+        return self.library.filter(module, self.library.is_inexact_array), state
+
+    def apply(
+        self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool
+    ) -> tuple[Any, PyTree]:
+        eqx = self.library
+        module, _ = self._module(jax.random.key(0))
+        module = eqx.combine(params, eqx.partition(module, eqx.is_inexact_array)[1])
+        if not training:
+            module = eqx.nn.inference_mode(module)
+        accepted = _accepted(type(module).__call__)
+
+        def one(example: jax.Array, state: PyTree, key: jax.Array) -> Any:
+            given = {"key": key} if "key" in accepted else {}
+            return module(example, state, **given) if state is not None else (module(example, **given), None)
+
+        keys = jax.random.split(key, len(inputs))
+        over_batch = jax.vmap(one, in_axes=(0, None, 0), out_axes=(0, None), axis_name="batch")
+        outputs, after = over_batch(inputs, state, keys)
+        return outputs, after
+
+    def _module(self, key: jax.Array) -> tuple[Any, PyTree]:
+        given = {"key": key} if "key" in _accepted(self.factory) else {}
+        module, state = self.library.nn.make_with_state(lambda: self.made(self.library.Module, **given))()
+        return module, state if jax.tree.leaves(state) else None
+
+
+_FRAMEWORKS: Mapping[str, type[_Network]] = {"nnx": _Nnx, "linen": _Linen, "equinox": _Equinox, "haiku": _Haiku}
+
+
+def _framework_of(factory: Factory) -> str:
+    """Returns which framework's module a factory makes: by what it takes, or by what it is."""
+    accepted = _accepted(factory)
+    if "rngs" in accepted:
+        return "nnx"
+    if "key" in accepted:
+        return "equinox"
+    haiku, linen, equinox = (sys.modules.get(name) for name in ("haiku", "flax.linen", "equinox"))
+    try:
+        made = factory()
+    except ValueError:  # a module of haiku's, outside of a transformation
+        if haiku is None:
+            raise
+        return "haiku"
+    if linen is not None and isinstance(made, linen.Module):
+        return "linen"
+    if equinox is not None and isinstance(made, equinox.Module):
+        return "equinox"
+    raise ConfigError(
+        "module_task.module",
+        got=f"what makes a {type(made).__name__}",
+        expected="a module of flax.nnx (it takes rngs), equinox (key), flax.linen or haiku",
+        next_step="say module_task.framework",
+    )
+
+
+def _mode(module: type, training: bool) -> dict[str, bool]:
+    """Returns what tells a module's call whether it trains, as it calls that."""
+    accepted = _accepted(module.__call__)
+    said = {name: training for name in _MODES if name in accepted}
+    return said | {name: not training for name in _EVAL_MODES if name in accepted}
+
+
+def _accepted(function: Any) -> Mapping[str, Any]:
+    try:
+        # A metaclass of nnx's hides what a class takes.
+        return inspect.signature(function.__init__ if inspect.isclass(function) else function).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
+def _imported(package: str, name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(f"{name} is not installed", got=str(error), next_step=f"pip install {package}") from error

@@ -1,0 +1,225 @@
+"""Modules of flax.nnx, flax.linen, equinox and haiku as tasks, beside lobench's own networks of the same layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from lobench.core.case import Case, SeedBlock
+from lobench.core.errors import ConfigError
+from lobench.inner.adapters import as_stepper
+from lobench.inner.tasks.image import DigitsMLP
+from lobench.inner.tasks.modules import module_task
+from lobench.inner.training.train import TrainingProgram
+from lobench.testing.tasks import TaskContract
+
+FRAMEWORKS = {"nnx": "flax.nnx", "linen": "flax.linen", "equinox": "equinox", "haiku": "haiku"}
+
+
+def nets(framework: str, *, norm: bool = False, drop: float = 0.0) -> Any:
+    """Returns a factory of a perceptron 64-32-10."""
+    library = pytest.importorskip(FRAMEWORKS[framework], reason=f"{framework} is not installed")
+    if framework == "nnx":
+
+        class Nnx(library.Module):
+            def __init__(self, *, rngs: Any) -> None:
+                self.first, self.last = library.Linear(64, 32, rngs=rngs), library.Linear(32, 10, rngs=rngs)
+                self.norm = library.BatchNorm(32, rngs=rngs) if norm else None
+                self.drop = library.Dropout(drop, rngs=rngs)
+
+            def __call__(self, x: jax.Array) -> jax.Array:
+                x = self.first(x)
+                x = x if self.norm is None else self.norm(x)
+                return self.last(self.drop(jax.nn.relu(x)))
+
+        return Nnx
+    if framework == "linen":
+
+        class Linen(library.Module):
+            @library.compact
+            def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+                x = library.Dense(32)(x)
+                x = library.BatchNorm(use_running_average=not train)(x) if norm else x
+                x = library.Dropout(drop, deterministic=not train)(jax.nn.relu(x))
+                return library.Dense(10)(x)
+
+        return Linen
+    if framework == "haiku":
+
+        class Haiku(library.Module):
+            def __call__(self, x: jax.Array, is_training: bool) -> jax.Array:
+                x = library.Linear(32)(x)
+                x = library.BatchNorm(True, True, 0.9)(x, is_training) if norm else x
+                x = jax.nn.relu(x)
+                x = library.dropout(library.next_rng_key(), drop, x) if is_training and drop else x
+                return library.Linear(10)(x)
+
+        return Haiku
+
+    class Equinox(library.Module):
+        first: Any
+        last: Any
+        norm: Any
+        drop: Any
+
+        def __init__(self, key: jax.Array) -> None:
+            one, other = jax.random.split(key)
+            self.first, self.last = library.nn.Linear(64, 32, key=one), library.nn.Linear(32, 10, key=other)
+            self.norm = library.nn.BatchNorm(32, axis_name="batch", mode="batch") if norm else None
+            self.drop = library.nn.Dropout(drop)
+
+        def __call__(self, x: jax.Array, state: Any = None, *, key: jax.Array) -> Any:
+            x = self.first(x)
+            if self.norm is not None:
+                x, state = self.norm(x, state)
+            x = self.last(self.drop(jax.nn.relu(x), key=key))
+            return x if self.norm is None else (x, state)
+
+    return Equinox
+
+
+def curves(task: Any, *, steps: int = 20, initial: Any = None) -> dict[str, np.ndarray]:
+    from lobench import wanting
+
+    sgd = optax.sgd(0.1)
+    optimizer = sgd
+    if initial is not None:
+        optimizer = wanting(sgd.init, optax.with_extra_args_support(sgd).update, initial_params=lambda params: initial)
+    case = Case(num_inner_steps=steps, eval_every=5, num_seeds=2)
+    program = TrainingProgram(case, task, lambda theta: as_stepper(optimizer, steps), 2)
+    found = program.run({}, SeedBlock(start=0, size=2))
+    assert found is not None
+    return {name: np.asarray(values) for name, values in found.metrics.items()}
+
+
+class _Contract(TaskContract):
+    framework = ""
+
+    def task(self) -> Any:
+        return module_task(nets(self.framework, norm=True, drop=0.1), batch_size=16)
+
+
+class TestNnx(_Contract):
+    framework = "nnx"
+
+
+class TestLinen(_Contract):
+    framework = "linen"
+
+
+class TestEquinox(_Contract):
+    framework = "equinox"
+
+
+class TestHaiku(_Contract):
+    framework = "haiku"
+
+
+def ours(framework: str, params: Any) -> Any:
+    """Returns a module's parameters as those of DigitsMLP."""
+    if framework == "equinox":
+        return {
+            "w0": params.first.weight.T,
+            "b0": params.first.bias,
+            "w1": params.last.weight.T,
+            "b1": params.last.bias,
+        }
+    first, last, w, b = {
+        "nnx": ("first", "last", "kernel", "bias"),
+        "linen": ("Dense_0", "Dense_1", "kernel", "bias"),
+        "haiku": ("haiku/linear", "haiku/linear_1", "w", "b"),
+    }[framework]
+    return {"w0": params[first][w], "b0": params[first][b], "w1": params[last][w], "b1": params[last][b]}
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_from_the_same_parameters_it_trains_as_lobenchs_own(framework: str) -> None:
+    task = module_task(nets(framework))
+    params, state = task.init_with_state(jax.random.key(3))
+    assert state is None
+    theirs = curves(task, initial=params)
+    own = curves(DigitsMLP(hidden_sizes=(32,)), initial=ours(framework, params))
+    for name in ("train/loss", "test/loss", "test/accuracy"):
+        np.testing.assert_allclose(theirs[name], own[name], rtol=2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_seeds_start_apart_and_a_second_training_has_the_same_bits(framework: str) -> None:
+    found = curves(module_task(nets(framework, norm=True, drop=0.2)))
+    again = curves(module_task(nets(framework, norm=True, drop=0.2)))
+    assert (found["train/loss"][0] != found["train/loss"][1]).all()
+    for name, values in found.items():
+        np.testing.assert_array_equal(values, again[name])
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_statistics_move_in_training_and_dropout_rests_in_evaluations(framework: str) -> None:
+    task = module_task(nets(framework, norm=True, drop=0.5), batch_size=16)
+    params, state = task.init_with_state(jax.random.key(0))
+    batch = task.datasets.train.sample(jax.random.key(1))
+    keys = jax.random.split(jax.random.key(2))
+    losses, after = zip(*(task.loss_with_state(params, state, key, batch) for key in keys), strict=True)
+    assert losses[0] != losses[1]  # by dropout
+    leaves = [np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(each)]) for each in (state, *after)]
+    assert (leaves[0] != leaves[1]).any() and (leaves[1] == leaves[2]).all()
+    quiet = [task.eval_loss_with_aux(params, after[0], key, batch)[0] for key in keys]
+    assert quiet[0] == quiet[1]
+
+
+def test_a_loss_and_data_of_ones_own() -> None:
+    from lobench import ArrayDataset, Datasets
+
+    library = pytest.importorskip("flax.nnx")
+    x = np.linspace(-1, 1, 64, dtype=np.float32)[:, None]
+
+    def data() -> Any:
+        return Datasets(train=ArrayDataset({"inputs": x, "target": x[:, 0] ** 2}, batch_size=16))
+
+    class Net(library.Module):
+        def __init__(self, *, rngs: Any) -> None:
+            self.first, self.last = library.Linear(1, 16, rngs=rngs), library.Linear(16, 1, rngs=rngs)
+
+        def __call__(self, x: jax.Array) -> jax.Array:
+            return self.last(jnp.tanh(self.first(x)))
+
+    found = curves(module_task(Net, data=data, loss="mse"))
+
+    def own(outputs: jax.Array, batch: Any) -> Any:
+        wrong = outputs[:, 0] - batch["target"]
+        return jnp.mean(wrong**2), {"worst": jnp.max(jnp.abs(wrong))}
+
+    mine = curves(module_task(Net, data=data, loss=own))
+    np.testing.assert_array_equal(found["train/loss"], mine["train/loss"])
+    assert "train/worst" in mine
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"module": lambda: 3}, "got what makes a int"),
+        ({"module": lambda rngs: 3, "framework": "nnx"}, "got a int; expected what makes a module of flax.nnx"),
+        ({"data": "digit"}, "module_task.data"),
+        ({"loss": "mae"}, "module_task.loss"),
+        ({"loss": lambda outputs, batch: outputs}, "an array"),
+        ({"inputs": "picture"}, "module_task.inputs"),
+        ({"input_shape": (8, 9)}, "module_task.input_shape"),
+        ({"framework": "flux"}, "module_task.framework"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(arguments: dict[str, Any], says: str) -> None:
+    given = {"module": nets("nnx"), **arguments}
+    with pytest.raises(ConfigError, match=says):
+        curves(module_task(**given))
+
+
+def test_a_framework_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "haiku", None)
+    with pytest.raises(ConfigError, match="pip install dm-haiku"):
+        module_task(lambda: None, framework="haiku")
