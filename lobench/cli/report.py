@@ -13,6 +13,7 @@ from lobench.cli.output import emit_text, format_option, json_text
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.summary import Summary
     from lobench.analysis.tables.table import TableSpec
+    from lobench.report.tables.latex import Numbers
 
 __all__ = ["report"]
 
@@ -26,6 +27,7 @@ Examples:
   lobench report --store runs/today/lobench_results/quick --baseline suites/quick --output report.html
   lobench report --store runs/today/lobench_results/quick --format text
   lobench report --store runs/today/lobench_results/quick --format latex --output table.tex --precision 3
+  lobench report --store .lobench/experiment --format latex --width '\\linewidth' --output table.tex
   lobench report --store .lobench/experiment --format latex --table table.gin --output table.tex
   lobench report --store runs/today/lobench_results/quick --format pdf --output figures
   lobench report --store .lobench/experiment --method SGD --method 'Adam, tuned' --format text
@@ -55,6 +57,12 @@ Examples:
 )
 @click.option("--experiment", help="Methods of this experiment (default: of the one that was run last).")
 @click.option("--all", "every", is_flag=True, help="All that the store holds, and no experiment's methods.")
+@click.option(
+    "--width", default="", help=r"With latex: split the table so that it fits: \linewidth, \textwidth, or as 3.3in."
+)
+@click.option(
+    "--numbers", default="plain", type=click.Choice(["plain", "siunitx"]), help="With latex: how numbers are set."
+)
 @click.option("--precision", default=3, show_default=True, type=click.IntRange(1, 8), help="With latex: digits.")
 def report(
     store: Path,
@@ -67,6 +75,8 @@ def report(
     experiment: str | None,
     every: bool,
     precision: int,
+    width: str,
+    numbers: Numbers,
 ) -> None:
     """Write a report of a store: a web page in one file, its verdict as text, a LaTeX table, or a paper's figures."""
     from lobench.analysis.comparisons.summary import Summary, summary_of
@@ -99,7 +109,7 @@ def report(
     elif kind == "latex":
         from lobench.report.tables.latex import write_latex
 
-        write_latex(summary, output, precision=precision, spec=spec)
+        write_latex(summary, output, precision=precision, spec=spec, width=width, numbers=numbers)
     else:
         from lobench.analysis.tables.tabulate import renamed
         from lobench.report.charts.figures import write_figures

@@ -53,14 +53,8 @@ def write_figures(summary: Summary, folder: Path, kind: str, figure: str | None 
     with one_line_of(OSError, StoreError, "cannot write the figures", where=folder):
         folder.mkdir(parents=True, exist_ok=True)
         # Type 3 fonts, matplotlib's default, are refused by many publishers.
-        with mpl.rc_context(
-            {
-                "pdf.fonttype": 42,
-                **dict.fromkeys(_SIZED, _FONT_SIZE),
-                "axes.spines.top": False,
-                "axes.spines.right": False,
-            }
-        ):
+        settings: dict[Any, Any] = {"pdf.fonttype": 42, "axes.spines.top": False, "axes.spines.right": False}
+        with mpl.rc_context(settings | dict.fromkeys(_SIZED, _FONT_SIZE)):
             return [path for section in sections(summary, figure) for path in _write(section, folder, kind)]
 
 
