@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -148,6 +149,16 @@ def test_ctrl_c_ends_a_watch_whose_worker_is_frozen_in_the_middle_of_a_message(
     world.process.send_signal(signal.SIGINT)
     code, output = world.ending()
     assert code == 130, output
+
+
+def test_the_first_ctrl_c_says_what_it_waits_for_and_waits_three_seconds(tmp_path: Path, worlds: list[World]) -> None:
+    worlds.append(world := World(tmp_path, "Freezer", stall_seconds=3600.0))
+    world.wait_for("frozen")
+    world.process.send_signal(signal.SIGINT)
+    code, output = world.ending()  # without a second one
+    assert code == 130, output
+    assert re.search(r"stopping: \S+/bad may end within 3 s; press Ctrl-C again to stop at once", output), output
+    assert "bad" not in world.outcomes()  # the next watch makes it
 
 
 LEAVES = """
