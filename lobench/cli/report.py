@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["report"]
 
-_FORMATS = ("html", "text", "json", "latex", "png", "pdf")
+_FORMATS = ("html", "text", "json", "latex", "png", "pdf", "appendix")
 
 
 @click.command(
@@ -31,13 +31,16 @@ Examples:
   lobench report --store .lobench/experiment --format latex --table table.gin --output table.tex
   lobench report --store runs/today/lobench_results/quick --format pdf --output figures
   lobench report --store .lobench/experiment --method SGD --method 'Adam, tuned' --format text
+  lobench report --store .lobench/experiment --format appendix --output appendix.tex
   lobench report --store .lobench/experiment --figure search --format png --output figures"""
 )
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store; it may be in use.")
-@click.option("--output", type=click.Path(path_type=Path), help="File; for png, pdf a folder; text, json need none.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="File; for png, pdf a folder; text, json, appendix need none."
+)
 @format_option(
     *_FORMATS,
-    help="json: the verdict for programs, see `lobench schema`; text: for a terminal.",
+    help="json: the verdict for programs, see `lobench schema`; appendix: for reviewers, Markdown, or LaTeX in a .tex.",
     prints={"report": "lobench.cli.records:ReportRecord"},
 )
 @baseline_option
@@ -84,17 +87,22 @@ def report(
     from lobench.analysis.tables.table import read_table
     from lobench.core.errors import UsageError
 
-    if output is None and kind not in ("text", "json"):
+    if output is None and kind not in ("text", "json", "appendix"):
         raise UsageError(f"{kind} is not for a terminal", next_step="give --output, or --format text")
-    if figure is not None and kind in ("text", "json", "latex"):
+    if figure is not None and kind in ("text", "json", "latex", "appendix"):
         raise UsageError(f"{kind} has no charts", next_step="give --format html, png or pdf, or leave --figure out")
     spec = read_table(table) if table is not None else None
     summary = summary_of(store, baselines or None, snapshot=read_methods(store, experiment, every=every))
     summary = Summary(narrowed(summary.snapshot, only), summary.scales)  # who is left out still makes the scale
-    if output is None or kind in ("text", "json"):
+    if output is None or kind in ("text", "json", "appendix"):
         from lobench.cli.results_output import written
 
-        text = _verdict(summary, spec, kind, precision) + "\n"
+        if kind == "appendix":
+            from lobench.report.tables.appendix import appendix_latex, appendix_markdown
+
+            text = (appendix_latex if output is not None and output.suffix == ".tex" else appendix_markdown)(summary)
+        else:
+            text = _verdict(summary, spec, kind, precision) + "\n"
         if output is None:
             emit_text(text)
         else:

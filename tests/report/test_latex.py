@@ -20,6 +20,7 @@ from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction
 from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.report.tables.appendix import appendix_latex, appendix_markdown
 from lobench.report.tables.latex import escape, latex_table
 
 
@@ -152,3 +153,22 @@ def test_what_is_not_split_is_too_wide(tmp_path: Path) -> None:
 def test_a_width_that_is_none_is_refused(tmp_path: Path, width: str) -> None:
     with pytest.raises(UsageError, match="--width"):
         latex_table(summary_of(make_store(tmp_path), []), width=width)
+
+
+def test_the_appendix_says_what_a_reviewer_asks(tmp_path: Path) -> None:
+    summary = summary_of(make_store(tmp_path), [make_baseline(tmp_path)])
+    text = appendix_markdown(summary)
+    titles = [line[3:] for line in text.splitlines() if line.startswith("## ")]
+    assert titles == ["Methods and their settings", "Cases and budgets", "Seeds", "Machines", "Versions", "Exclusions"]
+    assert "inner step" in text and "0 to 3" in text and "diverged" in text.partition("## Exclusions")[2]
+    log = compiled(tmp_path, appendix_latex(summary), "10pt,twocolumn")
+    assert "Overfull" not in log, re.findall(r"Overfull.*", log)
+
+
+def test_the_appendix_shows_hostile_names_as_they_are(tmp_path: Path) -> None:
+    add(tmp_path / "store", 1, {"a_b<script>`x`\n# no": {"train/loss": [1.0, 0.5]}}, uri="run/$x_{", sha256="y")
+    summary = summary_of(tmp_path / "store", [])
+    assert "<script>" not in appendix_markdown(summary).replace("\\<", "") and "\n# no" not in appendix_markdown(
+        summary
+    )
+    compiled(tmp_path, appendix_latex(summary), "10pt")
