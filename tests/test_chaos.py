@@ -66,7 +66,9 @@ class Freezer(Forker):
 
 # The time after which a half message is nobody's, for tests that end: `python -c SHORT watch ...`.
 SHORT = """
+import lobench.engine.chief.observers
 import lobench.engine.workers.channel
+lobench.engine.chief.observers._SLOW_COMPILE_SECONDS = 0.0
 lobench.engine.workers.channel.STALL_SECONDS = {seconds}
 from lobench.cli import main
 main()
@@ -183,6 +185,7 @@ def test_a_sink_that_leaves_the_process_does_not_end_the_watch(tmp_path: Path, w
     (tmp_path / "forked").touch()  # nothing else goes wrong
     code, output = world.ending()
     assert code == 0, output
+    assert len(re.findall(r"suite/good was slow to compile: \d+ s to compile, [\d.e-]+ s to run", output)) == 1, output
     assert "sink 'leaves': SystemExit: os._exit(0); trying again" in output
     assert "sink 'leaves': SystemExit: os._exit(0); while it was closed" in output
     assert world.outcomes() == {"bad": "passed", "good": "passed"}
