@@ -69,8 +69,8 @@ SHIPPED: dict[str, dict[str, Any]] = {
 
 
 def test_all_shipped_tasks_are_here() -> None:
-    # tests/inner/tasks has the contracts of wrappers and of streams, which are nothing without a task.
-    assert {*SHIPPED, *tasks.wrappers.__all__, *tasks.continual.__all__} == set(tasks.__all__)
+    # tests/inner/tasks has the contracts of wrappers and of streams, which are nothing without a task, and of modules.
+    assert {*SHIPPED, *tasks.wrappers.__all__, *tasks.continual.__all__, *tasks.modules.__all__} == set(tasks.__all__)
 
 
 class Shipped(TaskContract):
