@@ -1,4 +1,4 @@
-"""What `lobench` without arguments sees in a folder, and the next command for each.
+"""First look at a folder: what `lobench` without arguments sees there, and the next command for each.
 
 It looks at names and at the beginning of gin files, imports nothing that is in the folder, and is bounded.
 """
