@@ -134,6 +134,18 @@ class SuiteFiles:
                 self._seen[file] = now, digest
         return None
 
+    def digests(self) -> dict[str, str]:
+        """Returns the sha256 of each file by its name from the suite's folder on, as `remember` took them."""
+        roots = [Path(suite).resolve() for suite in self._suites]
+        roots = [(suite if suite.is_dir() else suite.parent).parent for suite in roots]
+        found = {file: digest for file, (_, digest) in (self._seen or {}).items()}
+        found = found or {file: _digest(file) for file in self.files()}
+        names = {
+            file: next((file.relative_to(root).as_posix() for root in roots if file.is_relative_to(root)), file.name)
+            for file in found
+        }
+        return {names[file]: found[file] for file in sorted(found)}
+
     def files(self) -> Iterator[Path]:
         """Yields them as they are now."""
         for suite in self._suites:
