@@ -12,7 +12,7 @@ from report_store import make_store
 
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.errors import StoreError
-from lobench.engine.store.bundle import Bundle, merkle_root
+from lobench.engine.store.bundle import ResultBundle, merkle_root
 from lobench.engine.store.ledger import Ledger
 
 
@@ -39,8 +39,8 @@ def test_a_bundle_is_read_as_the_store_is(bundle: Path) -> None:
 
 def test_a_bundle_of_a_bundle_has_the_same_ledger(bundle: Path, tmp_path: Path) -> None:
     lobench("publish", bundle, "--output", tmp_path / "again.lobench")
-    for name in Bundle(bundle).below("ledger"):
-        assert Bundle(bundle).read(name) == Bundle(tmp_path / "again.lobench").read(name)
+    for name in ResultBundle(bundle).below("ledger"):
+        assert ResultBundle(bundle).read(name) == ResultBundle(tmp_path / "again.lobench").read(name)
 
 
 @pytest.mark.parametrize("name", ["ledger/payloads", "card.md", "about.json", "ledger/subjects.jsonl"])
@@ -50,7 +50,7 @@ def test_a_changed_member_is_noticed(bundle: Path, tmp_path: Path, name: str) ->
         for member in before.namelist():
             content = before.read(member)
             after.writestr(member, content[:-9] + b"0" + content[-8:] if member == name else content)
-    with pytest.raises(StoreError, match="changed after it was written|damaged"):
+    with pytest.raises(StoreError, match=r"changed after it was written|damaged"):
         read_store(changed)
 
 

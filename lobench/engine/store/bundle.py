@@ -26,11 +26,11 @@ from typing import Any
 
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.wording import cause
-from lobench.engine.store.database import open_to_read, open_to_write
+from lobench.engine.store.database import database_errors, open_to_read, open_to_write
 from lobench.engine.store.tables import SCHEMA_VERSION, make_tables
 from lobench.engine.whole_file import write_whole
 
-__all__ = ["SIGNATURE", "Bundle", "has_ledger", "ledger_file", "merkle_root", "write_bundle"]
+__all__ = ["SIGNATURE", "ResultBundle", "has_ledger", "ledger_file", "merkle_root", "write_bundle"]
 
 SIGNATURE = "signature"  # of the root, and so no part of it
 
@@ -80,7 +80,7 @@ class StoredEvaluation:
     payload: bytes | None
 
 
-class Bundle:
+class ResultBundle:
     """A bundle that is read. Nothing is checked but its form: see `problems`.
 
     Raises:
@@ -162,16 +162,18 @@ def _check(members: Sequence[zipfile.ZipInfo]) -> None:
             raise ValueError(f"{one.filename} says that it has {one.file_size:,} bytes")
 
 
-def write_bundle(store: Path, output: Path, members: Mapping[str, bytes], *, signature: bytes | None = None) -> str:
+def write_bundle(
+    db: sqlite3.Connection, output: Path, members: Mapping[str, bytes], *, signature: bytes | None = None
+) -> str:
     """Writes a store's ledger and further members, and returns the root.
 
     Args:
-      store: A folder, or another bundle.
+      db: Of a ledger.
       signature: Of the root.
     Raises:
-      StoreError: the store cannot be read. UsageError: the file cannot be written.
+      StoreError: the ledger cannot be read. UsageError: the file cannot be written.
     """
-    tables = dict(_tables_of(store))
+    tables = dict(_tables_of(db))
     payloads = tables.pop("payloads")
     content = {f"ledger/{name}.jsonl": text for name, text in tables.items()} | dict(members)
     content[_PAYLOADS] = payloads
@@ -229,11 +231,9 @@ def merkle_root(leaves: Sequence[bytes]) -> str:
     return level[0].hex()
 
 
-def _tables_of(store: Path) -> Iterator[tuple[str, bytes]]:
+def _tables_of(db: sqlite3.Connection) -> Iterator[tuple[str, bytes]]:
     """Yields the tables as lines of JSON, and the curves under "payloads"."""
-    from lobench.engine.store.schema import connect, store_errors  # it opens bundles by this module
-
-    with store_errors(store), contextlib.closing(connect(store, read_only=True)) as db:
+    with database_errors("the ledger", "the result store"):
         db.execute("BEGIN")  # one state of a store that is in use
         payloads: list[bytes] = []
         for table in _TABLES:
@@ -246,6 +246,7 @@ def _tables_of(store: Path) -> Iterator[tuple[str, bytes]]:
                     row = [len(one) if isinstance(one, bytes) else one for one in row]
                 lines.append(json.dumps([_as_json(one) for one in row], separators=(",", ":")))
             yield table, "".join(f"{line}\n" for line in lines).encode()
+        db.execute("COMMIT")
         yield "payloads", b"".join(payloads)
 
 
@@ -268,7 +269,7 @@ _opened: list[tempfile.TemporaryDirectory[str]] = []  # removed when this proces
 @functools.lru_cache(maxsize=256)
 def _unpacked(path: str, size: int, mtime_ns: int) -> Path:
     """Makes the ledger of a bundle, once for each content."""
-    bundle = Bundle(Path(path))
+    bundle = ResultBundle(Path(path))
     if bundle.computed_root() != bundle.root:
         raise StoreError(
             "the bundle was changed after it was written",
@@ -292,7 +293,7 @@ def _unpacked(path: str, size: int, mtime_ns: int) -> Path:
     return database
 
 
-def _rows_of(bundle: Bundle, table: str) -> tuple[list[str], Iterable[list[Any]]]:
+def _rows_of(bundle: ResultBundle, table: str) -> tuple[list[str], Iterable[list[Any]]]:
     if table != "evaluations":
         return bundle.table(table)
     columns = json.loads(bundle.read(_ROWS).decode().partition("\n")[0])

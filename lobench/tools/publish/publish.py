@@ -82,9 +82,10 @@ def publish(
         **{f"theta/{sha256}.npz": content for sha256, content in thetas.items()},
     }
     members["card.md"] = card_of(snapshot, _with_baselines(found.folders), left_out).encode()
-    root = write_bundle(store, output, members)
-    if key is not None:
-        write_bundle(store, output, members, signature=_signature(root, key))
+    with Ledger.open(store, read_only=True) as ledger:
+        root = write_bundle(ledger.connection, output, members)
+        if key is not None:
+            write_bundle(ledger.connection, output, members, signature=_signature(root, key))
     return PublishRecord(
         output=str(output),
         root=root,
