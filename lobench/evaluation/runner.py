@@ -25,12 +25,13 @@ from lobench.engine.config.value_types import first_mistyped
 from lobench.engine.store.provenance import provenance
 from lobench.engine.store.states import BlockStates, States, owner_of
 from lobench.engine.workers.devices import settle_blas
-from lobench.evaluation.programs import Programs, Warm
+from lobench.evaluation.programs import Programs, Warm, program_of
 from lobench.evaluation.request import DeadlinePassed, ThetaLeaves, WrongThreads
 from lobench.inner.adapters import as_learned_optimizer
 from lobench.inner.backend import claim_backend, device_description, foreign_maker
 from lobench.inner.theta import match_theta
 from lobench.inner.training.input_checks import refuse_missing_inputs
+from lobench.inner.training.perturbed import PerturbedProgram
 
 __all__ = ["BlockRunner", "claim_for", "wrong_threads"]
 
@@ -76,6 +77,7 @@ class BlockRunner:
         self._bound: dict[tuple[CaseSpec, str, str], BoundCase] = {}
         self._shared = programs or Programs()
         self._programs: dict[tuple[str, int], Warm] = {}
+        self._perturbed: tuple[tuple[str, int], PerturbedProgram] | None = None  # the last one
         self._late: set[str] = set()  # flags that came after jax's backend
 
     def bind(self, spec: CaseSpec, test: str, own_bindings: str = "") -> BoundCase:
@@ -165,6 +167,27 @@ class BlockRunner:
             for place, curves in enumerate(found, 1)
         ]
 
+    def repeat(
+        self, spec: CaseSpec, test: str, theta: ThetaLeaves, block: SeedBlock, *, together: str, perturbation: int
+    ) -> Curves:
+        """Trains one seed block again, as a stored result was computed, or nearly so.
+
+        Args:
+          together: Of the result's provenance: "2 of 4" is computed second of four.
+          perturbation: 0: bit for bit the same; n: the n-th of the trainings whose parameters are moved by the last
+            place before each step, each theta alone.
+        Raises:
+          As of `run`.
+        """
+        place, _, count = together.partition(" of ")
+        seconds = self.bind(spec, test).case.timeout_seconds
+        if perturbation:
+            return self._run(spec, test, [theta], block, None, seconds, perturbation=perturbation)[0]
+        if place.isdecimal() and count.isdecimal() and int(count) > 1:
+            found = self.run_many(spec, test, [theta] * int(count), block, timeout_seconds=seconds * int(count))
+            return found[int(place) - 1]
+        return self.run(spec, test, theta, block)
+
     def trace(self, spec: CaseSpec, test: str, block: SeedBlock) -> None:
         """Traces the training of one seed block, with the shapes of a theta alone: nothing is compiled or trained.
 
@@ -215,6 +238,8 @@ class BlockRunner:
         block: SeedBlock,
         on_progress: Callable[[int], None] | None,
         timeout_seconds: float,
+        *,
+        perturbation: int = 0,
     ) -> list[Curves]:
         compiled_before = self._shared.compilations.count
         bound = self.bind(spec, test, thetas[0].own_bindings)
@@ -224,7 +249,12 @@ class BlockRunner:
         made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
         deadline, values, end = time.monotonic() + timeout_seconds, bound.settings.values, bound.case.end
         is_past = lambda: time.monotonic() > deadline  # noqa: E731
-        if len(matched) == 1:
+        if perturbation:
+            moved = self._perturbed_program(bound, block.size).run_perturbed(
+                matched[0], block, perturbation, settings=values, end=end, should_stop=is_past
+            )
+            found = [moved] if moved is not None else None
+        elif len(matched) == 1:
             saves = self._saves(bound, test, thetas[0], block, ResultProgram.of(made))
             curves = program.run(
                 matched[0], block, settings=values, end=end, on_progress=on_progress, should_stop=is_past, saves=saves
@@ -283,6 +313,13 @@ class BlockRunner:
         warm = self._programs[key]
         warm.maker.bound = bound
         return warm
+
+    def _perturbed_program(self, bound: BoundCase, num_seeds: int) -> PerturbedProgram:
+        """Returns the program of a case that is repeated; its optimizer is that of whoever was bound last."""
+        key = (bound.info.key, num_seeds)
+        if self._perturbed is None or self._perturbed[0] != key:
+            self._perturbed = key, program_of(bound, num_seeds, kind=PerturbedProgram)
+        return self._perturbed[1]
 
     def theta_of(self, bound: BoundCase, theta: ThetaLeaves) -> object:
         """Returns theta in the structure of the case's optimizer; {} where that takes none.

@@ -30,7 +30,7 @@ from lobench.engine.store.database import database_errors, open_to_read, open_to
 from lobench.engine.store.tables import SCHEMA_VERSION, make_tables
 from lobench.engine.whole_file import write_whole
 
-__all__ = ["SIGNATURE", "ResultBundle", "has_ledger", "ledger_file", "merkle_root", "write_bundle"]
+__all__ = ["SIGNATURE", "ResultBundle", "has_ledger", "ledger_file", "make_ledger", "merkle_root", "write_bundle"]
 
 SIGNATURE = "signature"  # of the root, and so no part of it
 
@@ -279,7 +279,16 @@ def _unpacked(path: str, size: int, mtime_ns: int) -> Path:
         )
     folder = tempfile.TemporaryDirectory(prefix="lobench-bundle-")
     _opened.append(folder)
-    database = Path(folder.name) / "ledger.sqlite"
+    return make_ledger(bundle, Path(folder.name))
+
+
+def make_ledger(bundle: ResultBundle, folder: Path) -> Path:
+    """Makes a store of a bundle's rows in an empty folder, whatever their root is, and returns its database.
+
+    Raises:
+      StoreError: the bundle is damaged.
+    """
+    database = folder / "ledger.sqlite"
     try:
         with contextlib.closing(open_to_write(database)) as db, bundle._reading():
             make_tables(db)

@@ -23,7 +23,7 @@ from lobench.engine.store.schema import intact_rows, store_errors
 if TYPE_CHECKING:
     from lobench.engine.store.reader import EvaluationRow
 
-__all__ = ["PlannedCase", "PlannedSubject", "Plans", "absent", "digest_of", "suite_plan"]
+__all__ = ["PlannedCase", "PlannedSubject", "Plans", "absent", "changed_files", "digest_of", "suite_plan"]
 
 PLAN, PLANNED = "plan", "planned"  # kinds of events
 _DIGEST, _PREVIOUS = "digest", "previous"
@@ -172,6 +172,32 @@ def absent(
             if blocks and mark not in told:
                 told.add(mark)
                 yield one, case, blocks
+
+
+def changed_files(planned: Sequence[PlannedSubject], members: Mapping[str, bytes]) -> list[str]:
+    """Returns a line for each file of a suite that is not what it was when the last plan was written.
+
+    Args:
+      members: Contents by `suites/N/` and the name from the suite's folder on.
+    """
+    last: dict[str, str] = {}
+    for one in planned:
+        last.update(one.files)
+    there: dict[str, set[str]] = {}
+    for name, content in members.items():
+        there.setdefault(name.split("/", 2)[2], set()).add(hashlib.sha256(content).hexdigest())
+    folders = {name.partition("/")[0] for name in last}
+    lines = []
+    for name in sorted({*last, *there}):
+        if name.partition("/")[0] not in folders or "/" not in name:
+            continue
+        if name in last and name in there and last[name] not in there[name]:
+            lines.append(f"{name} is another file than when the plan was written")
+        elif name not in there and name in last:
+            lines.append(f"{name} is missing")
+        elif name not in last and name.endswith((".py", ".gin")):
+            lines.append(f"{name} was not there when the plan was written")
+    return lines
 
 
 def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSubject]:
