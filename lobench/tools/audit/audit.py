@@ -18,13 +18,13 @@ from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
 from lobench.core.wording import headline
 from lobench.engine.chief.interfaces import WatchProgress
-from lobench.engine.config.suite_files import forget_modules
+from lobench.engine.config.suite_files import modules_meanwhile
 from lobench.engine.store.bundle import ResultBundle, make_ledger
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.plugins import load_plugins
 from lobench.tools.audit.draw import Escape, drawn, escapes, num_drawn
 from lobench.tools.audit.findings import Finding, findings, signer
-from lobench.tools.audit.repeated import Found, OtherCase, Repeats, Suites
+from lobench.tools.audit.repeated import Found, OtherCase, Repeats, Suites, bindings_of
 
 __all__ = ["Audit", "Checked", "Verdict", "audit"]
 
@@ -120,7 +120,7 @@ def audit(
             found = list(findings(bundle, ledger, rows, folder))
             notes = list(_notes(ledger, rows))
         count = num_drawn(sample, len(rows)) if rows else 0
-        if count < len(rows) and not beacon:
+        if 0 < count < len(rows) and not beacon:
             raise UsageError(
                 "--sample needs a beacon",
                 got=f"{count} of {len(rows)} evaluations",
@@ -135,13 +135,13 @@ def audit(
         repeats = Repeats(workers, thetas, folder / "compiled", manager)
         try:
             # What a suite gives is said of every result; what is drawn is evaluated as well.
-            cases, problems = _cases(suites, rows)
+            with modules_meanwhile([str(one) for one in folders]):
+                cases, problems = _cases(suites, rows)
             found += problems
             compared = _compare(repeats, rows, places, cases, log)
             test = _test(repeats, rows, cases, compared, log)
         finally:
             repeats.close()
-            forget_modules([str(one) for one in folders])
     checked = tuple(compared.checked[place] for place in places)
     beside = sorted({line for one in cases.values() if isinstance(one, Found) for line in one.beside})
     notes += [f"bound beside the suites' files, as the ledger says: {'; '.join(beside)}"] if beside else []
@@ -191,13 +191,14 @@ def _notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
 def _cases(suites: Suites, rows: Sequence[EvaluationRow]) -> tuple[dict[int, Found | str], list[Finding]]:
     """Returns the case of each row, or why there is none, and what contradicts the suites' files."""
     cases: dict[int, Found | str] = {}
+    bindings = bindings_of(rows)
     problems: list[Finding] = []
     for place, row in enumerate(rows):
         if any(one.is_imported for one in row.sightings):
             cases[place] = "it was imported: lobench did not train it"
             continue
         try:
-            cases[place] = suites.find(row)
+            cases[place] = suites.find(row, bindings.get(row.case.key, ""))
         except OtherCase as error:
             cases[place] = headline(error)
             problems.append(Finding("label" if "bindings of" in str(error) else "suite", headline(error)))

@@ -22,7 +22,9 @@ Examples:
 Exit codes: 0, 1 something contradicts itself or differs, 2 usage, or it is no bundle."""
 )
 @click.argument("bundle", type=click.Path(path_type=Path))
-@click.option("--sample", default="100%", show_default=True, help="How much is evaluated again: 5%, or a number.")
+@click.option(
+    "--sample", default="100%", show_default=True, help="How much is evaluated again: 5%, or a number; 0: nothing."
+)
 @click.option(
     "--beacon", default="", help="Public text that nobody knew when the root was published; it draws the sample."
 )

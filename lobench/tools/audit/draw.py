@@ -40,17 +40,17 @@ def num_drawn(sample: str, num_all: int) -> int:
     """Returns how many evaluations a sample is.
 
     Args:
-      sample: `5%`, or a number of evaluations.
+      sample: `5%`, or a number of evaluations; 0: none.
     Raises:
       UsageError: it is neither.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%?)", sample.strip())
-    if found is None or float(found[1]) == 0 or (found[2] and float(found[1]) > 100):
+    if found is None or (found[2] and float(found[1]) > 100):
         raise UsageError("--sample", got=repr(sample), expected="a share such as 5%, or a number such as 20")
     if not found[2] and not found[1].isdecimal():
         raise UsageError("--sample", got=repr(sample), expected="a whole number, or a share such as 5%")
     count = math.ceil(num_all * float(found[1]) / 100 - 1e-9) if found[2] else int(found[1])
-    return min(max(count, 1), num_all)
+    return min(count, num_all)
 
 
 def drawn(count: int, num_all: int, *, root: str, beacon: str) -> list[int]:

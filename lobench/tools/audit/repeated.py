@@ -26,7 +26,7 @@ from lobench.evaluation.metrics import with_metrics
 from lobench.evaluation.request import ThetaLeaves
 from lobench.plugins import PluginManager
 
-__all__ = ["Found", "OtherCase", "Repeats", "Suites"]
+__all__ = ["Found", "OtherCase", "Repeats", "Suites", "bindings_of"]
 
 _CASE = re.compile(r"^(?:.*::)?(?P<name>[^:\[\]]+)(?:\[(?P<own>.*)\])?$")
 
@@ -61,14 +61,15 @@ class Suites:
         self._modules = tuple(manager.declarations("lobench_gin_modules"))
         self._known: dict[tuple[str, str, object, str], Found | LobenchError] = {}
 
-    def find(self, row: EvaluationRow) -> Found:
+    def find(self, row: EvaluationRow, bindings: str) -> Found:
         """Returns the case of a row.
 
+        Args:
+          bindings: All that was bound, as the ledger says it of this case with this optimizer.
         Raises:
           OtherCase: its identity, or that of its optimizer, is not what the files and the ledger's bindings give.
           LobenchError: the files are not there, or cannot be bound.
         """
-        bindings = _bindings_of(row)
         place = (row.case.key, row.case.node_id, tuple(row.sightings), bindings)
         if place not in self._known:
             try:
@@ -133,11 +134,13 @@ def _tests(case: CaseInfo) -> list[str]:
     return [found["name"], *([f"{found['name']}[{found['own']}]"] if found["own"] else [])]
 
 
-def _bindings_of(row: EvaluationRow) -> str:
-    if row.payload is None:
-        return ""
-    header, _ = row.header()
-    return str(header["provenance"].get("bindings", ""))
+def bindings_of(rows: Sequence[EvaluationRow]) -> dict[str, str]:
+    """Returns what was bound by `CaseInfo.key`, as the results say it; what ended without curves does not."""
+    found: dict[str, str] = {}
+    for row in rows:
+        if row.payload is not None and row.case.key not in found:
+            found[row.case.key] = str(row.header()[0]["provenance"].get("bindings", ""))
+    return found
 
 
 class Repeats:
