@@ -6,19 +6,27 @@ import json
 import math
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from commands import lobench
+from left_behind import traceless
 from tampered import TAMPERINGS, published, tampered
 from tiny import GIN, make_run, make_suite, watch
 
 from lobench.core.errors import StoreError, UsageError
 from lobench.engine.store.bundle import ResultBundle
-from lobench.tools.audit.audit import audit
+from lobench.tools.audit.audit import Audit
+from lobench.tools.audit.audit import audit as audit_here
 from lobench.tools.audit.draw import drawn, escapes
 
 _GIN = GIN.replace("Case.num_seeds = 2", "Case.num_seeds = 4\nCase.seed_block = 2")
+
+
+def audit(bundle: Path, **options: Any) -> Audit:
+    with traceless():
+        return audit_here(bundle, **options)
 
 
 @pytest.fixture(scope="module")
