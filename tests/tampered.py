@@ -21,8 +21,6 @@ from lobench.tools.publish.publish import publish
 
 __all__ = ["TAMPERINGS", "published", "tampered"]
 
-Tampering = Callable[[Path, np.random.Generator], None]
-
 
 def published(store: Path, output: Path, suite: Path) -> Path:
     publish(store, output, suites=[suite])
@@ -35,7 +33,7 @@ def _database(store: Path) -> Iterator[sqlite3.Connection]:
         yield db
 
 
-def _change_values(store: Path, rng: np.random.Generator, *, is_final: bool) -> None:
+def _change_values(store: Path, rng: np.random.Generator, *, is_final: bool, factor: float = 0.0) -> None:
     with _database(store) as db:
         rows = db.execute("SELECT id, payload FROM evaluations WHERE payload IS NOT NULL ORDER BY id").fetchall()
         number, payload = rows[rng.integers(len(rows))]
@@ -43,7 +41,7 @@ def _change_values(store: Path, rng: np.random.Generator, *, is_final: bool) -> 
         name = "train/loss"
         values = np.array(curves.metrics[name])
         column = values.shape[1] - 1 if is_final else int(rng.integers(1, values.shape[1] - 1))
-        values[rng.integers(len(values)), column] *= np.float32(1 + 10.0 ** -rng.integers(1, 7))
+        values[rng.integers(len(values)), column] *= np.float32(factor or 1 + 10.0 ** -rng.integers(1, 7))
         changed = dataclasses.replace(curves, metrics={**curves.metrics, name: memoryview(values)})
         db.execute("UPDATE evaluations SET payload = ? WHERE id = ?", (changed.to_payload(), number))
 
@@ -52,8 +50,8 @@ def curve(store: Path, rng: np.random.Generator) -> None:
     _change_values(store, rng, is_final=False)
 
 
-def final(store: Path, rng: np.random.Generator) -> None:
-    _change_values(store, rng, is_final=True)
+def final(store: Path, rng: np.random.Generator, factor: float = 0.0) -> None:
+    _change_values(store, rng, is_final=True, factor=factor)
 
 
 def seeds_dropped(store: Path, rng: np.random.Generator) -> None:
@@ -138,15 +136,15 @@ TAMPERINGS: dict[str, tuple[str, ...]] = {  # and how an audit may name them: a 
 }
 
 
-def tampered(name: str, store: Path, suite: Path, folder: Path, rng: np.random.Generator) -> Path:
+def tampered(name: str, store: Path, suite: Path, folder: Path, rng: np.random.Generator, **options: float) -> Path:
     """Returns a bundle of a copy of a store that somebody has tampered with."""
-    change: Tampering = globals()[name]
+    change: Callable[..., None] = globals()[name]
     shutil.copytree(store, folder / "store")
     shutil.copytree(suite, folder / suite.name)
     if name == "suite_file":
         change(folder / suite.name, rng)
     elif name != "theta":
-        change(folder / "store", rng)
+        change(folder / "store", rng, **options)
     bundle = published(folder / "store", folder / "results.lobench", folder / suite.name)
     if name == "theta":
         change(bundle, rng)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import platform
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from commands import lobench
 from left_behind import traceless
 from tampered import TAMPERINGS, published, tampered
-from tiny import GIN, make_run, make_suite, watch
+from tiny import GIN, make_run, make_suite, watch, watch_command
 
 from lobench.core.errors import StoreError, UsageError
 from lobench.engine.store.bundle import ResultBundle
@@ -136,3 +138,19 @@ def test_false_ones_escape_at_the_hypergeometric_rate() -> None:
     draws = (drawn(20, 200, root="r", beacon=str(number)) for number in range(4000))
     rate = np.mean([not set(one) & set(range(10)) for one in draws])
     assert rate == pytest.approx(escape.chance, abs=4 * math.sqrt(escape.chance * (1 - escape.chance) / 4000))
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the flag is of x86-64")
+def test_another_instruction_set_is_consistent_and_a_changed_result_of_it_differs(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path, _GIN)
+    command = watch_command(make_run(tmp_path, -3.0, -2.0), suite, "--once", "--checkpoints", "all")
+    environment = {**os.environ, "XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2"}
+    store = tmp_path / "elsewhere"
+    subprocess.run([*command, "--store", str(store)], env=environment, check=True, capture_output=True)
+    found = audit(published(store, tmp_path / "other.lobench", suite))
+    assert found.is_passed
+    assert found.counts["identical"] + found.counts["consistent"] == 8
+    assert all(one.row.program.device.endswith("at most SSE4_2") for one in found.checked)
+    rng = np.random.default_rng(4)
+    changed = audit(tampered("final", store, suite, tmp_path / "tampered", rng, factor=1.001))
+    assert changed.counts["differs"] == 1
