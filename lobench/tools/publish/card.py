@@ -13,6 +13,7 @@ from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.report.tables.appendix import appendix_markdown
 from lobench.report.tables.method_table import method_text
+from lobench.report.tables.text import fenced
 from lobench.report.tables.verdict import verdict_text
 
 __all__ = ["card_of"]
@@ -36,14 +37,9 @@ def card_of(snapshot: Snapshot, baselines: Sequence[Path], left_out: Sequence[st
     shown = read_methods(snapshot.store)
     summary = summary_of(snapshot.store, baselines, snapshot=shown if shown.rows else snapshot)
     named = Summary(dataclasses.replace(summary.snapshot, store=Path("this bundle")), summary.scales)
-    parts = ["# What this bundle claims", _fenced(verdict_text(named))]
-    parts += ["## Scores", _fenced(method_text(tabulate(summary)))]
+    parts = ["# What this bundle claims", fenced(verdict_text(named))]
+    parts += ["## Scores", fenced(method_text(tabulate(summary)))]
     parts += [re.sub("^#", "##", appendix_markdown(summary), flags=re.MULTILINE).strip()]
     parts += ["## Left out", "\n".join(f"- {line}" for line in left_out) or "Nothing that the ledger knows of."]
     parts += ["## What it does not show", "\n".join(f"- {line}" for line in _NOT_SHOWN)]
     return "\n\n".join(parts) + "\n"
-
-
-def _fenced(text: str) -> str:
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    return f"{fence}text\n{text}\n{fence}"
