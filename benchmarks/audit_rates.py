@@ -99,7 +99,7 @@ def runs(count: int, flags: list[str]) -> None:
             if found.test is not None:
                 p_values.append(found.test.p_value)
             if not found.is_passed:
-                print(number, found.findings, [one.why for one in found.checked if one.verdict == "differs"])
+                print(number, found.contradictions, [one.why for one in found.checked if one.verdict == "differs"])
             if number % 10 == 9:
                 print(f"{number + 1} bundles: {accused} accused; {dict(verdicts)}", flush=True)
     tested = f"; {len(p_values)} tested, p <= .05 in {sum(p <= 0.05 for p in p_values)}" if p_values else ""
@@ -125,7 +125,7 @@ def tampered_bundles(count: int) -> None:
             place = folder / f"tampered{number}"
             place.mkdir()
             found = audit(tampered(kind, folder / "store", suite, place, np.random.default_rng(number)))
-            said = {one.kind for one in found.findings} | ({"differs"} if found.counts["differs"] else set())
+            said = {one.kind for one in found.contradictions} | ({"differs"} if found.counts["differs"] else set())
             total[kind] += 1
             named[kind] += not found.is_passed and bool(said & set(TAMPERINGS[kind]))
             shutil.rmtree(place)

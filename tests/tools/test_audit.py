@@ -46,7 +46,7 @@ def test_an_honest_bundle_passes_in_full(world: tuple[Path, Path], tmp_path: Pat
     done = lobench("audit", bundle, "--format", "json")
     record = json.loads(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (record["passed"], record["findings"], record["num_evaluations"]) == (True, [], 8)
+    assert (record["passed"], record["contradictions"], record["num_evaluations"]) == (True, [], 8)
     assert {one["verdict"] for one in record["checked"]} == {"identical"}
     assert "honest" not in record["notes"]
 
@@ -56,7 +56,7 @@ def test_what_contradicts_itself_is_named_without_an_evaluation(
     world: tuple[Path, Path], tmp_path: Path, name: str
 ) -> None:
     found = audit(tampered(name, *world, tmp_path, np.random.default_rng(0)), sample="0")
-    assert set(TAMPERINGS[name]) & {one.kind for one in found.findings}, found.findings
+    assert set(TAMPERINGS[name]) & {one.kind for one in found.contradictions}, found.contradictions
     assert not found.is_passed
 
 
@@ -69,7 +69,7 @@ def test_what_comes_out_otherwise_differs(world: tuple[Path, Path], tmp_path: Pa
 
 def test_an_honest_bundle_contradicts_nothing(world: tuple[Path, Path], tmp_path: Path) -> None:
     found = audit(published(world[0], tmp_path / "honest.lobench", world[1]), sample="0")
-    assert found.findings == ()
+    assert found.contradictions == ()
     assert found.is_passed
 
 
@@ -81,7 +81,7 @@ def test_a_bundle_changed_as_a_file_is_named(world: tuple[Path, Path], tmp_path:
         for name in before.namelist():
             after.writestr(name, before.read(name) + b"\nBetter than Adam.\n" * (name == "card.md"))
     found = audit(tmp_path / "edited.lobench", sample="0")
-    assert [one.kind for one in found.findings] == ["root"]
+    assert [one.kind for one in found.contradictions] == ["root"]
 
 
 def test_a_signature_is_of_the_root(world: tuple[Path, Path], tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from lobench.engine.config.suite_files import modules_meanwhile
 from lobench.engine.store.bundle import ResultBundle, make_ledger
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.plugins import load_plugins
+from lobench.tools.audit.contradictions import Contradiction, contradictions, signer
 from lobench.tools.audit.draw import Escape, drawn, escapes, num_drawn
-from lobench.tools.audit.findings import Finding, findings, signer
-from lobench.tools.audit.repeated import Found, OtherCase, Repeats, Suites, bindings_of
+from lobench.tools.audit.repeated import OtherCase, RepeatableCase, Repeats, Suites, bindings_of
 
 __all__ = ["Audit", "Checked", "Verdict", "audit"]
 
@@ -64,7 +64,7 @@ class Audit:
     beacon: str
     signed_by: str
     num_evaluations: int
-    findings: tuple[Finding, ...]
+    contradictions: tuple[Contradiction, ...]
     checked: tuple[Checked, ...]
     escapes: tuple[Escape, ...]
     test: RoundingTest | None = None
@@ -76,7 +76,7 @@ class Audit:
 
     @property
     def is_passed(self) -> bool:
-        return not self.findings and not self.counts["differs"]
+        return not self.contradictions and not self.counts["differs"]
 
 
 @dataclass(slots=True)
@@ -117,7 +117,7 @@ def audit(
         make_ledger(bundle, folder)
         with Ledger.open(folder, read_only=True) as ledger:
             rows = list(ledger.evaluations())
-            found = list(findings(bundle, ledger, rows, folder))
+            found = list(contradictions(bundle, ledger, rows, folder))
             notes = list(_notes(ledger, rows))
         count = num_drawn(sample, len(rows)) if rows else 0
         if 0 < count < len(rows) and not beacon:
@@ -143,7 +143,7 @@ def audit(
         finally:
             repeats.close()
     checked = tuple(compared.checked[place] for place in places)
-    beside = sorted({line for one in cases.values() if isinstance(one, Found) for line in one.beside})
+    beside = sorted({line for one in cases.values() if isinstance(one, RepeatableCase) for line in one.beside})
     notes += [f"bound beside the suites' files, as the ledger says: {'; '.join(beside)}"] if beside else []
     return Audit(
         bundle=path,
@@ -151,7 +151,7 @@ def audit(
         beacon=beacon,
         signed_by=signed_by,
         num_evaluations=len(rows),
-        findings=tuple(dict.fromkeys(found)),
+        contradictions=tuple(dict.fromkeys(found)),
         checked=checked,
         escapes=tuple(escapes(sum(one.verdict != "not auditable" for one in checked), len(rows))) if rows else (),
         test=test,
@@ -188,11 +188,13 @@ def _notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
         yield f"{len(late)} results are older than the plan that has them, such as {late[0].where}"
 
 
-def _cases(suites: Suites, rows: Sequence[EvaluationRow]) -> tuple[dict[int, Found | str], list[Finding]]:
+def _cases(
+    suites: Suites, rows: Sequence[EvaluationRow]
+) -> tuple[dict[int, RepeatableCase | str], list[Contradiction]]:
     """Returns the case of each row, or why there is none, and what contradicts the suites' files."""
-    cases: dict[int, Found | str] = {}
+    cases: dict[int, RepeatableCase | str] = {}
     bindings = bindings_of(rows)
-    problems: list[Finding] = []
+    problems: list[Contradiction] = []
     for place, row in enumerate(rows):
         if any(one.is_imported for one in row.sightings):
             cases[place] = "it was imported: lobench did not train it"
@@ -201,7 +203,7 @@ def _cases(suites: Suites, rows: Sequence[EvaluationRow]) -> tuple[dict[int, Fou
             cases[place] = suites.find(row, bindings.get(row.case.key, ""))
         except OtherCase as error:
             cases[place] = headline(error)
-            problems.append(Finding("label" if "bindings of" in str(error) else "suite", headline(error)))
+            problems.append(Contradiction("label" if "bindings of" in str(error) else "suite", headline(error)))
         except LobenchError as error:
             cases[place] = headline(error)
     return cases, problems
@@ -211,7 +213,7 @@ def _compare(
     repeats: Repeats,
     rows: Sequence[EvaluationRow],
     places: Sequence[int],
-    cases: Mapping[int, Found | str],
+    cases: Mapping[int, RepeatableCase | str],
     log: Callable[[str], None],
 ) -> _Compared:
     """Evaluates what was drawn."""
@@ -315,7 +317,7 @@ def _first_difference(claim: Curves, ours: Curves) -> str | None:
 def _test(
     repeats: Repeats,
     rows: Sequence[EvaluationRow],
-    cases: Mapping[int, Found | str],
+    cases: Mapping[int, RepeatableCase | str],
     compared: _Compared,
     log: Callable[[str], None],
 ) -> RoundingTest | None:
@@ -324,7 +326,12 @@ def _test(
     if not places:
         return None
     numbers = range(1, NUM_PERTURBED + 1)
-    asked = [(rows[place], found, n) for place in places if isinstance(found := cases[place], Found) for n in numbers]
+    asked = [
+        (rows[place], found, n)
+        for place in places
+        if isinstance(found := cases[place], RepeatableCase)
+        for n in numbers
+    ]
     results = list(repeats.all(asked, _counter(log, len(asked), "perturbed")))
     table = {}
     for index, place in enumerate(places):

@@ -26,7 +26,7 @@ from lobench.evaluation.metrics import with_metrics
 from lobench.evaluation.request import ThetaLeaves
 from lobench.plugins import PluginManager
 
-__all__ = ["Found", "OtherCase", "Repeats", "Suites", "bindings_of"]
+__all__ = ["OtherCase", "RepeatableCase", "Repeats", "Suites", "bindings_of"]
 
 _CASE = re.compile(r"^(?:.*::)?(?P<name>[^:\[\]]+)(?:\[(?P<own>.*)\])?$")
 
@@ -36,7 +36,7 @@ class OtherCase(LobenchError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class RepeatableCase:
     """A case of a bundle's suites as a result has it.
 
     Attributes:
@@ -59,9 +59,9 @@ class Suites:
     def __init__(self, folders: Sequence[Path], manager: PluginManager) -> None:
         self._specs = specs_of(*folders)
         self._modules = tuple(manager.declarations("lobench_gin_modules"))
-        self._known: dict[tuple[str, str, object, str], Found | LobenchError] = {}
+        self._known: dict[tuple[str, str, object, str], RepeatableCase | LobenchError] = {}
 
-    def find(self, row: EvaluationRow, bindings: str) -> Found:
+    def find(self, row: EvaluationRow, bindings: str) -> RepeatableCase:
         """Returns the case of a row.
 
         Args:
@@ -83,7 +83,7 @@ class Suites:
             raise found
         return found
 
-    def _find(self, row: EvaluationRow, bindings: str) -> Found:
+    def _find(self, row: EvaluationRow, bindings: str) -> RepeatableCase:
         specs = [one for one in self._specs if one.suite == row.case.suite and _is(one, row.case)]
         if not specs:
             raise LobenchError("the bundle does not have the suite's files", where=row.where)
@@ -98,17 +98,17 @@ class Suites:
         assert problem is not None
         raise problem
 
-    def _bound(self, row: EvaluationRow, spec: CaseSpec, who: Subject, test: str, bindings: str) -> Found:
+    def _bound(self, row: EvaluationRow, spec: CaseSpec, who: Subject, test: str, bindings: str) -> RepeatableCase:
         layers = Layers(variant=who.variant, gin_modules=self._modules)
         bound = bind_case(spec, layers, test=test, build=False)
         if _is_same(bound, row):
-            return Found(layers=layers, spec=spec, test=test, beside=())
+            return RepeatableCase(layers=layers, spec=spec, test=test, beside=())
         # A run's config.gin, --gin-file and --gin-param are in the ledger as what they have bound.
         own = set(bound.bindings.splitlines())
         beside = tuple(line for line in bindings.splitlines() if line not in own)
         layers = dataclasses.replace(layers, gin_params=beside)
         if beside and _is_same(again := bind_case(spec, layers, test=test, build=False), row):
-            return Found(layers=layers, spec=spec, test=test, beside=beside)
+            return RepeatableCase(layers=layers, spec=spec, test=test, beside=beside)
         bound = again if beside else bound
         if bound.info.identity != row.case.identity:
             raise OtherCase("the suite's files give another case than the result is of", where=row.where)
@@ -166,7 +166,7 @@ class Repeats:
             runner.close()
 
     def all(
-        self, asked: Sequence[tuple[EvaluationRow, Found, int]], done: Callable[[int], None]
+        self, asked: Sequence[tuple[EvaluationRow, RepeatableCase, int]], done: Callable[[int], None]
     ) -> Iterator[Curves | LobenchError]:
         """Yields curves, or why there are none, in the order of what is asked: a row, its case, a perturbation."""
         with ThreadPoolExecutor(self._num_workers) as pool:
@@ -179,7 +179,7 @@ class Repeats:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def _run(self, row: EvaluationRow, found: Found, perturbation: int) -> Curves | LobenchError:
+    def _run(self, row: EvaluationRow, found: RepeatableCase, perturbation: int) -> Curves | LobenchError:
         runner = self._idle.get()
         try:
             return self._run_in(runner, row, found, perturbation)
@@ -188,7 +188,7 @@ class Repeats:
         finally:
             self._idle.put(runner)
 
-    def _run_in(self, runner: IsolatedRunner, row: EvaluationRow, found: Found, perturbation: int) -> Curves:
+    def _run_in(self, runner: IsolatedRunner, row: EvaluationRow, found: RepeatableCase, perturbation: int) -> Curves:
         sha256 = row.key.checkpoint_sha256
         has_theta = any(one.has_theta for one in row.sightings)
         if has_theta and sha256 not in self._thetas:

@@ -10,12 +10,12 @@ from lobench.report.tables.text import without_controls
 from lobench.tools.audit.audit import Audit, Checked
 from lobench.tools.audit.draw import EscapeRecord
 
-__all__ = ["AuditRecord", "CheckedRecord", "FindingRecord", "audit_record", "audit_text"]
+__all__ = ["AuditRecord", "CheckedRecord", "ContradictionRecord", "audit_record", "audit_text"]
 
 _MOST_SAID = 20
 
 
-class FindingRecord(TypedDict):
+class ContradictionRecord(TypedDict):
     """Something that contradicts the rest of a bundle."""
 
     kind: Literal["root", "signature", "plan", "absent", "label", "theta", "suite", "result"]
@@ -42,7 +42,7 @@ class AuditRecord(TypedDict):
     signed_by: str
     passed: bool
     num_evaluations: int
-    findings: list[FindingRecord]
+    contradictions: list[ContradictionRecord]
     checked: list[CheckedRecord]
     level: float
     p_value: float | None
@@ -59,7 +59,7 @@ def audit_record(found: Audit) -> AuditRecord:
         signed_by=found.signed_by,
         passed=found.is_passed,
         num_evaluations=found.num_evaluations,
-        findings=[FindingRecord(kind=one.kind, what=one.what) for one in found.findings],
+        contradictions=[ContradictionRecord(kind=one.kind, what=one.what) for one in found.contradictions],
         checked=[
             CheckedRecord(
                 subject=one.row.sightings[0].label,
@@ -84,11 +84,11 @@ def audit_text(found: Audit) -> str:
     by = f" by {one_line(found.signed_by)}" if found.signed_by else ""
     named = ", ".join(f"{counts[name]} {name}" for name in ("identical", "consistent", "differs", "not auditable"))
     lines = [
-        f"{'PASS' if found.is_passed else 'FAIL'}: {counted(len(found.findings), 'contradiction')}; "
+        f"{'PASS' if found.is_passed else 'FAIL'}: {counted(len(found.contradictions), 'contradiction')}; "
         f"of {counted(total, 'evaluation')} made again {named}",
         f"root {found.root}, {'signed' if by else 'not signed'}{by}",
     ]
-    lines += [f"  {one.kind}: {one.what}" for one in found.findings]
+    lines += [f"  {one.kind}: {one.what}" for one in found.contradictions]
     told = [one for one in found.checked if one.verdict == "differs"]
     told += [one for one in found.checked if one.verdict == "not auditable"]
     lines += [_line(one) for one in told[:_MOST_SAID]]

@@ -18,53 +18,57 @@ from lobench.engine.store.bundle import SIGNATURE, ResultBundle
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import PlannedSubject, absent, changed_files
 
-__all__ = ["Finding", "FindingKind", "findings", "signer"]
+__all__ = ["Contradiction", "ContradictionKind", "contradictions", "signer"]
 
-FindingKind: TypeAlias = Literal["root", "signature", "plan", "absent", "label", "theta", "suite", "result"]
+ContradictionKind: TypeAlias = Literal["root", "signature", "plan", "absent", "label", "theta", "suite", "result"]
 
 _NAMESPACE = "lobench"
 
 
-class Finding(NamedTuple):
+class Contradiction(NamedTuple):
     """Something that contradicts the rest of the bundle."""
 
-    kind: FindingKind
+    kind: ContradictionKind
     what: str
 
 
-def findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow], folder: Path) -> Iterator[Finding]:
+def contradictions(
+    bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow], folder: Path
+) -> Iterator[Contradiction]:
     """Yields what contradicts something else.
 
     Args:
       folder: Where the bundle's members are extracted.
     """
     if (found := bundle.computed_root()) != bundle.root:
-        yield Finding("root", f"it says {bundle.root[:16]}, and its content has {found[:16]}: it was changed later")
+        yield Contradiction(
+            "root", f"it says {bundle.root[:16]}, and its content has {found[:16]}: it was changed later"
+        )
     planned, sightings = ledger.planned(), list(ledger.sightings().values())
     yield from _of_experiments(bundle)
     yield from _of_plans(planned, rows)
     yield from _of_labels(planned, sightings, ledger)
     for name in changed_files(planned, {name: bundle.read(name) for name in bundle.below("suites")}):
-        yield Finding("suite", name)
+        yield Contradiction("suite", name)
     yield from _of_thetas(bundle, folder)
     yield from _of_rows(rows)
 
 
-def _of_experiments(bundle: ResultBundle) -> Iterator[Finding]:
+def _of_experiments(bundle: ResultBundle) -> Iterator[Contradiction]:
     columns, rows = bundle.table("experiments")
     for row in rows:
         one = dict(zip(columns, row, strict=True))
         if one["config"] and hashlib.sha256(one["config"].encode()).hexdigest() != one["config_sha256"]:
-            yield Finding("plan", f"the file of experiment {one['name']} has another hash than the ledger says")
+            yield Contradiction("plan", f"the file of experiment {one['name']} has another hash than the ledger says")
 
 
-def _of_plans(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+def _of_plans(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) -> Iterator[Contradiction]:
     for one in planned:
         if one.problem:
-            yield Finding("plan", f"the plan of {one.label}: {one.problem}")
+            yield Contradiction("plan", f"the plan of {one.label}: {one.problem}")
     for one, case, blocks in absent(planned, rows):
         seeds = ", ".join(f"{block.start}-{block.start + block.size - 1}" for block in blocks)
-        yield Finding("absent", f"{one.label} on {case.name}: seeds {seeds} were planned, and have no outcome")
+        yield Contradiction("absent", f"{one.label} on {case.name}: seeds {seeds} were planned, and have no outcome")
     known = {(one.sha256, case.identity, case.optimizer_hash) for one in planned for case in one.cases}
     beside = [
         row
@@ -74,29 +78,31 @@ def _of_plans(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) 
         and (row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash) not in known
     ]
     if beside:
-        yield Finding("plan", f"{counted(len(beside), 'result')} of what no plan has, such as {beside[0].where}")
+        yield Contradiction("plan", f"{counted(len(beside), 'result')} of what no plan has, such as {beside[0].where}")
 
 
-def _of_labels(planned: Sequence[PlannedSubject], sightings: Sequence[Subject], ledger: Ledger) -> Iterator[Finding]:
+def _of_labels(
+    planned: Sequence[PlannedSubject], sightings: Sequence[Subject], ledger: Ledger
+) -> Iterator[Contradiction]:
     labels: dict[tuple[str, str], set[str]] = {}
     for one in planned:
         labels.setdefault((one.sha256, one.variant), set()).add(one.label)
     for who in sightings:
         if who.is_optimizer and optimizer_sha256(who.uri) != who.sha256:
-            yield Finding("label", f"the optimizer {who.uri!r} has another hash than the ledger says")
+            yield Contradiction("label", f"the optimizer {who.uri!r} has another hash than the ledger says")
         before = labels.get(who.key)
         if before and who.label not in before:
-            yield Finding("label", f"{who.label!r} was planned as {' and '.join(map(repr, sorted(before)))}")
+            yield Contradiction("label", f"{who.label!r} was planned as {' and '.join(map(repr, sorted(before)))}")
     for form in ledger.experiments():
         yield from _of_members(form.config, ledger, form.id)
 
 
-def _of_members(config: str, ledger: Ledger, experiment: int) -> Iterator[Finding]:
+def _of_members(config: str, ledger: Ledger, experiment: int) -> Iterator[Contradiction]:
     """Yields the methods whose evaluations are of a subject that is called otherwise."""
     try:
         statements = parse_text(config, "the experiment")
     except ConfigError as error:
-        yield Finding("plan", f"the configuration of an experiment cannot be read: {headline(error)}")
+        yield Contradiction("plan", f"the configuration of an experiment cannot be read: {headline(error)}")
         return
     called = {
         one.scope: str(one.value)
@@ -113,26 +119,28 @@ def _of_members(config: str, ledger: Ledger, experiment: int) -> Iterator[Findin
         names = {label for sha256 in hashes for label in known.get(sha256, ())}
         if method in called and len(hashes) == 1 and names and called[method] not in names:
             text = " and ".join(map(repr, sorted(names)))
-            yield Finding("label", f"method {method} is called {called[method]!r}, and has the results of {text}")
+            yield Contradiction("label", f"method {method} is called {called[method]!r}, and has the results of {text}")
 
 
-def _of_thetas(bundle: ResultBundle, folder: Path) -> Iterator[Finding]:
+def _of_thetas(bundle: ResultBundle, folder: Path) -> Iterator[Contradiction]:
     for name in bundle.below("theta"):
         try:
             load_theta(folder / name)  # its name is its hash
         except LobenchError:
-            yield Finding("theta", f"theta {Path(name).stem[:12]} is another one than its name says")
+            yield Contradiction("theta", f"theta {Path(name).stem[:12]} is another one than its name says")
 
 
-def _of_rows(rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+def _of_rows(rows: Sequence[EvaluationRow]) -> Iterator[Contradiction]:
     for row in rows:
         if not row.subjects:
-            yield Finding("result", f"{row.where}: nobody was seen with this hash")
+            yield Contradiction("result", f"{row.where}: nobody was seen with this hash")
         if row.payload is None:
             continue
         header, _ = row.header()
         if list(row.key.seed_block.seeds) != header["seeds"]:
-            yield Finding("result", f"{row.where}: curves of seeds {header['seeds']}, expected {row.key.seed_block}")
+            yield Contradiction(
+                "result", f"{row.where}: curves of seeds {header['seeds']}, expected {row.key.seed_block}"
+            )
 
 
 def signer(bundle: ResultBundle, allowed: Path | None) -> str:
