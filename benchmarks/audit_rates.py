@@ -3,7 +3,7 @@
 Usage:
   python benchmarks/audit_rates.py honest [--count 200]
   python benchmarks/audit_rates.py tampered [--count 200]
-  python benchmarks/audit_rates.py isa [--count 100]
+  python benchmarks/audit_rates.py isa [--count 100] [--runs FOLDER]
   python benchmarks/audit_rates.py size [--count 10000]
 
 `honest`: each bundle is of a run of its own, of two optimizers on two cases in four blocks: every 20 runs in another
@@ -80,7 +80,7 @@ def _made(folder: Path, count: int, flags: list[str]) -> None:
             sys.exit(done.stderr)
 
 
-def runs(count: int, flags: list[str]) -> None:
+def runs(count: int, flags: list[str], made: Path | None) -> None:
     from tampered import published
 
     from lobench.tools.audit.audit import audit
@@ -88,8 +88,9 @@ def runs(count: int, flags: list[str]) -> None:
     verdicts: collections.Counter[str] = collections.Counter()
     accused, wrong, p_values = 0, 0, []
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        _made(folder, count, flags)
+        folder = made or Path(name)
+        if made is None or not made.is_dir():
+            _made(folder, count, flags)
         for number in range(count):
             bundle = published(folder / f"store{number}", folder / f"{number}.lobench", folder / "digits_small")
             found = audit(bundle)
@@ -193,6 +194,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["honest", "tampered", "isa", "size"])
     parser.add_argument("--count", type=int)
+    parser.add_argument("--runs", type=Path, help="Folder of the runs, made if it is not there.")
     options = parser.parse_args()
     count = options.count or {"honest": 200, "tampered": 200, "isa": 100, "size": 10_000}[options.what]
     if options.what == "size":
@@ -200,7 +202,7 @@ def main() -> None:
     elif options.what == "tampered":
         tampered_bundles(count)
     else:
-        runs(count, [""] if options.what == "honest" else ["SSE4_2", "AVX"])
+        runs(count, [""] if options.what == "honest" else ["SSE4_2", "AVX"], options.runs)
 
 
 if __name__ == "__main__":

@@ -175,7 +175,7 @@ class BlockRunner:
         Args:
           together: Of the result's provenance: "2 of 4" is computed second of four.
           perturbation: 0: bit for bit the same; n: the n-th of the trainings whose parameters are moved by the last
-            place before each step, each theta alone.
+            place again and again (`lobench.inner.training.perturbed`), each theta alone.
         Raises:
           As of `run`.
         """

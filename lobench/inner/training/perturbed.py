@@ -25,12 +25,19 @@ __all__ = ["PerturbedProgram"]
 
 
 class _Perturbed(TrainingLoop):
-    """Goes step by step where the length of a call is free, and moves the parameters before each call."""
+    """Moves the parameters before each call, and calls 1, 2, 4, ... steps before each evaluation.
+
+    A training that converges forgets what was moved long ago, so that it counts most shortly before it is looked at.
+    Where training batches are fed, calls are as long as what was read ahead.
+    """
 
     number = 0
 
     def _stop_after(self, start: int, chunk: int = 1) -> int:
-        return super()._stop_after(start, chunk) if self._feed.feeds_training else start + 1
+        if self._feed.feeds_training:
+            return super()._stop_after(start, chunk)
+        left = self._case.eval_every - start % self._case.eval_every
+        return super()._stop_after(start, max(left // 2, 1))
 
     def _program(self, phase: int) -> Found:
         found = super()._program(phase)
