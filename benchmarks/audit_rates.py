@@ -11,8 +11,8 @@ process, the first of them with two workers beside it, the order of the subjects
 `tampered`: copies of a store of two checkpoints, each changed in one of the ways of `tests/tampered.py` by somebody who
 makes a new root; all are audited in full, and the draws of 5% are compared with the hypergeometric rate. `isa`: as
 `honest`, made with `XLA_FLAGS=--xla_cpu_max_isa=SSE4_2` (and AVX), which know no fused multiply-add, and audited
-without it. `size`: a store of so many evaluations, made of values of a log-normal law, as a bundle: seconds and bytes,
-beside gzip of its curves.
+without it, four of the eight evaluations each. `size`: a store of so many evaluations, made of values of a log-normal
+law, as a bundle: seconds and bytes, beside gzip of its curves.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _made(folder: Path, count: int, flags: list[str]) -> None:
             sys.exit(done.stderr)
 
 
-def runs(count: int, flags: list[str], made: Path | None) -> None:
+def runs(count: int, flags: list[str], made: Path | None, sample: str) -> None:
     from tampered import published
 
     from lobench.tools.audit.audit import audit
@@ -89,11 +89,13 @@ def runs(count: int, flags: list[str], made: Path | None) -> None:
     accused, wrong, p_values = 0, 0, []
     with tempfile.TemporaryDirectory() as name:
         folder = made or Path(name)
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder / "cache-of-audits")  # equal programs are compiled once
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         if made is None or not made.is_dir():
             _made(folder, count, flags)
         for number in range(count):
             bundle = published(folder / f"store{number}", folder / f"{number}.lobench", folder / "digits_small")
-            found = audit(bundle)
+            found = audit(bundle, sample=sample, beacon=f"beacon {number}")
             verdicts.update(found.counts)
             accused += not found.is_passed
             wrong += any(one.verdict == "identical" and one.why for one in found.checked)
@@ -202,7 +204,8 @@ def main() -> None:
     elif options.what == "tampered":
         tampered_bundles(count)
     else:
-        runs(count, [""] if options.what == "honest" else ["SSE4_2", "AVX"], options.runs)
+        flags, sample = ([""], "100%") if options.what == "honest" else (["SSE4_2", "AVX"], "4")
+        runs(count, flags, options.runs, sample)
 
 
 if __name__ == "__main__":

@@ -322,7 +322,8 @@ def _test(
     log: Callable[[str], None],
 ) -> RoundingTest | None:
     """Tests what other programs or other machines have computed, all of it together."""
-    places = sorted(compared.to_test)
+    # Trainings of one program come one after another.
+    places = sorted(compared.to_test, key=lambda place: (rows[place].case.key, rows[place].key.seed_block, place))
     if not places:
         return None
     numbers = range(1, NUM_PERTURBED + 1)
