@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import dataclasses
 import gzip
 import os
 import shutil
@@ -27,6 +28,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -80,6 +82,27 @@ def _made(folder: Path, count: int, flags: list[str]) -> None:
             sys.exit(done.stderr)
 
 
+def _evaluate_here(suite: Path) -> None:
+    """Has audits evaluate in this process, as their children do, so that equal programs are compiled once for all."""
+    from lobench.core.case import CaseSpec
+    from lobench.engine.config.layers import Layers
+    from lobench.evaluation.programs import Programs
+    from lobench.evaluation.runner import BlockRunner
+    from lobench.tools.audit import repeated
+
+    programs, runners = Programs(), dict[Layers, BlockRunner]()
+
+    class Here(repeated.IsolatedRunner):
+        def run(self, layers: Layers, spec: CaseSpec, *what: Any, **how: Any) -> Any:
+            # Equal files, extracted elsewhere each time.
+            spec = dataclasses.replace(spec, path=str(suite / Path(spec.path).name), root=str(suite.parent))
+            return runners.setdefault(layers, BlockRunner(layers, programs)).repeat(
+                spec, *what, **{"together": "", "perturbation": 0} | how
+            )
+
+    repeated.IsolatedRunner = Here  # type: ignore[misc]
+
+
 def runs(count: int, flags: list[str], made: Path | None, sample: str) -> None:
     from tampered import published
 
@@ -89,8 +112,7 @@ def runs(count: int, flags: list[str], made: Path | None, sample: str) -> None:
     accused, wrong, p_values = 0, 0, []
     with tempfile.TemporaryDirectory() as name:
         folder = made or Path(name)
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder / "cache-of-audits")  # equal programs are compiled once
-        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        _evaluate_here((folder / "digits_small").resolve())
         if made is None or not made.is_dir():
             _made(folder, count, flags)
         for number in range(count):

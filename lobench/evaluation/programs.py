@@ -76,14 +76,16 @@ class Programs:
 
     def __init__(self) -> None:
         self.compilations = CompilationCounter()
-        self._shared: WeakValueDictionary[tuple[CaseSpec, str, int], Warm] = WeakValueDictionary()
+        self._shared: WeakValueDictionary[tuple[CaseSpec, str, int, type[TrainingProgram]], Warm] = (
+            WeakValueDictionary()
+        )
 
-    def of(self, bound: BoundCase, num_seeds: int) -> Warm:
-        key = (bound.spec, bound.info.program_key, num_seeds)
+    def of(self, bound: BoundCase, num_seeds: int, kind: type[TrainingProgram] = TrainingProgram) -> Warm:
+        key = (bound.spec, bound.info.program_key, num_seeds, kind)
         warm = self._shared.get(key)
         if warm is None:
             maker = StepperMaker(bound)
-            warm = self._shared[key] = Warm(maker, program_of(bound, num_seeds, maker=maker))
+            warm = self._shared[key] = Warm(maker, program_of(bound, num_seeds, kind=kind, maker=maker))
         return warm
 
 

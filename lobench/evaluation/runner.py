@@ -25,13 +25,14 @@ from lobench.engine.config.value_types import first_mistyped
 from lobench.engine.store.provenance import provenance
 from lobench.engine.store.states import BlockStates, States, owner_of
 from lobench.engine.workers.devices import settle_blas
-from lobench.evaluation.programs import Programs, Warm, program_of
+from lobench.evaluation.programs import Programs, Warm
 from lobench.evaluation.request import DeadlinePassed, ThetaLeaves, WrongThreads
 from lobench.inner.adapters import as_learned_optimizer
 from lobench.inner.backend import claim_backend, device_description, foreign_maker
 from lobench.inner.theta import match_theta
 from lobench.inner.training.input_checks import refuse_missing_inputs
 from lobench.inner.training.perturbed import PerturbedProgram
+from lobench.inner.training.train import TrainingProgram
 
 __all__ = ["BlockRunner", "claim_for", "wrong_threads"]
 
@@ -76,8 +77,7 @@ class BlockRunner:
         self._layers, self._states = layers, states
         self._bound: dict[tuple[CaseSpec, str, str], BoundCase] = {}
         self._shared = programs or Programs()
-        self._programs: dict[tuple[str, int], Warm] = {}
-        self._perturbed: tuple[tuple[str, int], PerturbedProgram] | None = None  # the last one
+        self._programs: dict[tuple[str, int, type[TrainingProgram]], Warm] = {}
         self._late: set[str] = set()  # flags that came after jax's backend
 
     def bind(self, spec: CaseSpec, test: str, own_bindings: str = "") -> BoundCase:
@@ -244,13 +244,14 @@ class BlockRunner:
         compiled_before = self._shared.compilations.count
         bound = self.bind(spec, test, thetas[0].own_bindings)
         self.claim(bound)
-        warm, matched = self._program(bound, block.size), [self.theta_of(bound, theta) for theta in thetas]
+        kind = PerturbedProgram if perturbation else TrainingProgram
+        warm, matched = self._program(bound, block.size, kind), [self.theta_of(bound, theta) for theta in thetas]
         program = warm.program
         made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
         deadline, values, end = time.monotonic() + timeout_seconds, bound.settings.values, bound.case.end
         is_past = lambda: time.monotonic() > deadline  # noqa: E731
-        if perturbation:
-            moved = self._perturbed_program(bound, block.size).run_perturbed(
+        if isinstance(program, PerturbedProgram):
+            moved = program.run_perturbed(
                 matched[0], block, perturbation, settings=values, end=end, should_stop=is_past
             )
             found = [moved] if moved is not None else None
@@ -306,20 +307,13 @@ class BlockRunner:
         if not claim_backend(bound.case.num_cpus):
             raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.name!r}")
 
-    def _program(self, bound: BoundCase, num_seeds: int) -> Warm:
-        key = (bound.info.whole_key, num_seeds)
+    def _program(self, bound: BoundCase, num_seeds: int, kind: type[TrainingProgram] = TrainingProgram) -> Warm:
+        key = (bound.info.whole_key, num_seeds, kind)
         if key not in self._programs:
-            self._programs[key] = self._shared.of(bound, num_seeds)
+            self._programs[key] = self._shared.of(bound, num_seeds, kind)
         warm = self._programs[key]
         warm.maker.bound = bound
         return warm
-
-    def _perturbed_program(self, bound: BoundCase, num_seeds: int) -> PerturbedProgram:
-        """Returns the program of a case that is repeated; its optimizer is that of whoever was bound last."""
-        key = (bound.info.key, num_seeds)
-        if self._perturbed is None or self._perturbed[0] != key:
-            self._perturbed = key, program_of(bound, num_seeds, kind=PerturbedProgram)
-        return self._perturbed[1]
 
     def theta_of(self, bound: BoundCase, theta: ThetaLeaves) -> object:
         """Returns theta in the structure of the case's optimizer; {} where that takes none.

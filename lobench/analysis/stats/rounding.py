@@ -14,6 +14,7 @@ __all__ = ["NUM_PERTURBED", "RoundingTest", "excess", "rounding_test"]
 NUM_PERTURBED = 19  # trainings beside each claim: the level of the test is 1 / 20
 
 _FLOOR = 8.0  # last places of float32; what a reduction of another order may differ by
+_BEYOND = math.log(10.0)  # an excess is refused where it is larger than all others by this factor
 _APART = math.log(1e30)  # where one side is no number and the other is one
 
 FloatArray = NDArray[np.float64]
@@ -26,7 +27,7 @@ class RoundingTest(NamedTuple):
       p_value: Of "the claims are such trainings, too": the share of them, the claims among them, whose largest excess
         is as large.
       excess: Of each claim: by how many powers of e its largest difference is above the median of the perturbed ones.
-      limit: The largest excess of any perturbed training.
+      limit: An excess above it is refused: that of every perturbed training, and ten times as much.
     """
 
     p_value: float
@@ -59,7 +60,8 @@ def rounding_test(excesses: Sequence[FloatArray]) -> RoundingTest:
     Each training of one number, over all evaluations, is as good as the claims where these differ by rounding alone:
     then each of them has the largest excess equally often, whatever its law. The chance that honest claims are refused
     is one over the number of trainings, were the other machine's rounding a move by the last place at each step. It is
-    mostly less, since a last place is more than what sums in another order differ by.
+    less, since a claim is refused only where its excess is ten times that of any other, and since a last place is more
+    than what sums in another order differ by.
 
     Args:
       excesses: Of each evaluation, as `excess` returns them; all of one length.
@@ -70,7 +72,7 @@ def rounding_test(excesses: Sequence[FloatArray]) -> RoundingTest:
     return RoundingTest(
         p_value=float((largest >= largest[0]).mean()),
         excess=tuple(table[:, 0].tolist()),
-        limit=float(largest[1:].max()),
+        limit=float(largest[1:].max()) + _BEYOND,
     )
 
 

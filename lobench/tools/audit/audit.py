@@ -353,7 +353,7 @@ def _test(
         claim, ours = compared.to_test[place]
         is_beyond = own > test.limit
         size = f"at most {math.exp(min(own, 690)):.3g} times what rounding does"
-        where = f"; {_first_difference(claim, ours)}" if is_beyond else ""
+        where = f"; first {_first_difference(claim, ours)}" if is_beyond else ""
         compared.checked[place] = Checked(
             row=rows[place], verdict="differs" if is_beyond else "consistent", why=f"{size}{where}"
         )

@@ -35,7 +35,7 @@ class RunRecord(TypedDict):
     num_seeds: int
 
 
-class ChangeRecord(TypedDict):
+class ScoreChangeRecord(TypedDict):
     """A run at which the score changed."""
 
     run: int
@@ -55,7 +55,7 @@ class HistoryRecord(TypedDict):
     scale: str
     seeds: list[int]
     runs: list[RunRecord]
-    changes: list[ChangeRecord]
+    changes: list[ScoreChangeRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
