@@ -66,8 +66,8 @@ def _command(alarm: str, on_alarm: str, options: dict[str, Any]) -> list[str]:
 def _alarms(command: list[str]) -> Iterator[Callable[[], int]]:
     """Runs `lobench alarm` beside the body, which it outlives until all is looked at; yields what says its exit code.
 
-    It sees that the watch has ended, however it does, by the end of its standard input. If it ends before, a line says so: the
-    watch goes on without alarms.
+    It sees that the watch has ended, however it does, by the end of its standard input. Where it ends before, a line
+    says so, and the watch goes on without alarms.
     """
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2)
     assert child.stdin is not None
@@ -76,7 +76,8 @@ def _alarms(command: list[str]) -> Iterator[Callable[[], int]]:
     def report_early_end() -> None:
         code = child.wait()
         if not body_ended.is_set():
-            click.echo(f"--alarm: its process ended early, with exit code {code}; the watch goes on without alarms", err=True)
+            line = f"--alarm: its process ended early, with exit code {code}; the watch goes on without alarms"
+            click.echo(line, err=True)
 
     waiting = threading.Thread(target=report_early_end, daemon=True)
     waiting.start()
