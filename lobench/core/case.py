@@ -81,7 +81,7 @@ class Case:
       axes: Values by name, `{"width": [8, 32]}`: each cell is a case of its own, in which `%width` is its value.
       stop_after: Share of the training after which it ends, 0 < share < 1: its result is what it gave up to the last
         evaluation before. Another training than the whole one, which goes on from its state. Searches bind it
-        (`Method.stop_hopeless`).
+        (`Method.median_stopping`).
     """
 
     task: Any = None

@@ -142,7 +142,7 @@ def test_reports_have_seeds_that_no_session_has() -> None:
     assert report_bindings(Experiment(), None) == (f"Case.first_seed = {FIRST_REPORT_SEED}",)
 
 
-def test_hopeless_is_below_the_median_of_all_that_came_so_far_whoever_came_first() -> None:
+def test_the_median_is_of_all_that_came_so_far_whoever_came_first() -> None:
     def waves(*numbers: int) -> list[Trial]:
         return [Trial(number=one, parameters={}, state="waiting", fitness=None, wave=one // 4) for one in numbers]
 

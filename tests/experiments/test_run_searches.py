@@ -109,7 +109,7 @@ def test_a_search_ends_with_its_best_on_fresh_seeds_and_these_values_written_out
 def test_a_search_that_is_killed_again_and_again_has_the_same_trials_and_none_twice(
     folder: Path, search: str, num_workers: str
 ) -> None:
-    lines = {"ic_grid": "", "auto_ic_grid": "tuned/Method.num_trials = 8\ntuned/Method.stop_hopeless = 0.5\n"}[search]
+    lines = {"ic_grid": "", "auto_ic_grid": "tuned/Method.num_trials = 8\ntuned/Method.median_stopping = 0.5\n"}[search]
     text = SEARCH.replace("@ic_grid()", f"@{search}()") + lines + "tuned/Method.wave = 2\n"
     (folder / "x.gin").write_text(text)
     run(folder, store="undisturbed")
@@ -124,11 +124,11 @@ def test_a_search_that_is_killed_again_and_again_has_the_same_trials_and_none_tw
     assert set(members(folder / "killed")) == set(members(folder / "undisturbed"))
 
 
-STOPPING = SEARCH.replace("@ic_grid()", "@grid()") + "tuned/Method.stop_hopeless = 0.5\n"
+STOPPING = SEARCH.replace("@ic_grid()", "@grid()") + "tuned/Method.median_stopping = 0.5\n"
 
 
-def test_hopeless_trials_are_stopped_and_recorded_as_such_and_the_best_is_not_among_them(folder: Path) -> None:
-    (folder / "x.gin").write_text(STOPPING.replace("tuned/Method.stop_hopeless = 0.5\n", ""))
+def test_trials_below_the_median_are_stopped_and_recorded_as_such_and_the_best_is_not_among_them(folder: Path) -> None:
+    (folder / "x.gin").write_text(STOPPING.replace("tuned/Method.median_stopping = 0.5\n", ""))
     run(folder, store="all")
     (folder / "x.gin").write_text(STOPPING)
     said = run(folder)
