@@ -98,8 +98,8 @@ def calibration(found: list[Found]) -> str:
     for low, high in itertools.pairwise(edges):
         own = [one for one in found if low <= one.belief.within(1) < high]
         if own:
-            said = sum(one.belief.within(1) for one in own) / len(own)
-            parts.append(f"said {said:.0%}, was {sum(one.is_hit for one in own) / len(own):.0%} of {len(own)}")
+            output = sum(one.belief.within(1) for one in own) / len(own)
+            parts.append(f"said {output:.0%}, was {sum(one.is_hit for one in own) / len(own):.0%} of {len(own)}")
     return "; ".join(parts)
 
 

@@ -84,8 +84,8 @@ def main() -> None:
                     costs.append(cost)
                 out = ~np.array(left)
                 tied = out[:, gaps == gaps[0]].any(axis=1).mean()
-                said = f"{out[:, 0].mean():.3f} | {tied:.3f} | {np.mean(costs):.2f} | {(~out).sum(axis=1).mean():.1f}"
-                print(f"| {name} | {methods} | {'chosen' if is_chosen else 'all'} | {said} |", flush=True)
+                output = f"{out[:, 0].mean():.3f} | {tied:.3f} | {np.mean(costs):.2f} | {(~out).sum(axis=1).mean():.1f}"
+                print(f"| {name} | {methods} | {'chosen' if is_chosen else 'all'} | {output} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -198,11 +198,11 @@ def num_cores() -> int:
 
 def command_text(*words: str, **options: object) -> str:
     """Returns a command as a shell takes it; an option that is None or "" is not said."""
-    said = [*words]
+    command = [*words]
     for name, value in options.items():
         for one in value if isinstance(value, tuple) else (value,):
-            said += [] if one in (None, "") else [f"--{name.replace('_', '-')}", str(one)]
-    return shlex.join(said)
+            command += [] if one in (None, "") else [f"--{name.replace('_', '-')}", str(one)]
+    return shlex.join(command)
 
 
 def texts(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:

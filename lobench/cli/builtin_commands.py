@@ -15,4 +15,4 @@ def lobench_cli_commands() -> list[object]:
     from lobench.cli.group import own_commands
     from lobench.hookspecs import Declaration
 
-    return [Declaration(name=name, factory=factory, summary=said) for name, (factory, said) in own_commands().items()]
+    return [Declaration(name=name, factory=factory, summary=line) for name, (factory, line) in own_commands().items()]

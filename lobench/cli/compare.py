@@ -162,9 +162,9 @@ def _track3(names: tuple[str, ...], store: Path | None, target: str | None, *, s
     from lobench.report.tables.track3 import track3_record, track3_text
 
     context = click.get_current_context()
-    said = [param for param in context.params if context.get_parameter_source(param) is ParameterSource.COMMANDLINE]
+    given = [param for param in context.params if context.get_parameter_source(param) is ParameterSource.COMMANDLINE]
     flags = {param.name: param.opts[0] for param in context.command.params}
-    _refuse([flags[name] for name in said if name not in _OF_RULES], "not of --rule, which says all but the target")
+    _refuse([flags[name] for name in given if name not in _OF_RULES], "not of --rule, which says all but the target")
     asked = parse_target(target) if target is not None else None
     found = judge([find_stored(name, store).subject for name in names], asked)
     if kind == "json":

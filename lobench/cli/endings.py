@@ -97,8 +97,8 @@ def log_ending(settings: WatchSettings, watched: Watched, log: Callable[..., Non
 
 def unread_lines(ending: Ending) -> list[str]:
     """Returns a line for each run whose newest checkpoint could not be read."""
-    said = "the newest checkpoint could not be read, and what was evaluated is older"
-    return [f"{said}: {why}" for why in ending.unread.values()]
+    warning = "the newest checkpoint could not be read, and what was evaluated is older"
+    return [f"{warning}: {why}" for why in ending.unread.values()]
 
 
 def _counts(ending: Ending) -> str:

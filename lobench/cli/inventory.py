@@ -183,9 +183,9 @@ def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
 
 def _described(name: str, made: Callable[..., Any]) -> list[str]:
     """Returns lines: the name and its first sentence, the settings with their defaults, the source if it says one."""
-    said = _description(name, made)
-    head = f"{name}  {said['summary']}".rstrip()
-    return [head, *(f"    {more}" for more in (said["settings"], said["source"]) if more)]
+    described = _description(name, made)
+    head = f"{name}  {described['summary']}".rstrip()
+    return [head, *(f"    {more}" for more in (described["settings"], described["source"]) if more)]
 
 
 def _description(name: str, made: Callable[..., Any]) -> Item:

@@ -232,7 +232,7 @@ def _is_told(case: Case) -> bool:
             task = task.task_fn(task.sample(key_of(seed)))
         params, state = task.init_with_state(key_of(seed))
         stepper = as_stepper(case.optimizer, case.num_inner_steps)
-        stepper.init(params, state, key_of(seed), facts_of(stepper.wants(params), lambda: task, params))
+        stepper.init(params, state, key_of(seed), facts_of(stepper.extra_inputs(params), lambda: task, params))
         return seed
 
     with horizon_reads() as reads:

@@ -36,8 +36,8 @@ def told(*arguments: str, names: tuple[str, ...] = ()) -> Any:
 
 def test_a_field_is_an_option_of_its_type_and_default() -> None:
     assert told() == {"files": (), "is_quiet": False, "tries": 3, "seconds": None}
-    said = told("-f", "a", "--file", "b", "--is-quiet", "--tries", "9", "--seconds", "0.5")
-    assert said == {"files": ("a", "b"), "is_quiet": True, "tries": 9, "seconds": 0.5}
+    given = told("-f", "a", "--file", "b", "--is-quiet", "--tries", "9", "--seconds", "0.5")
+    assert given == {"files": ("a", "b"), "is_quiet": True, "tries": 9, "seconds": 0.5}
     assert told(names=("tries",)) == {"tries": 3}
 
 

@@ -170,8 +170,8 @@ def test_two_checkpoints_of_one_outer_step_are_told_apart(tmp_path: Path) -> Non
         add(tmp_path, 100, {"a": {"train/loss": [1.0]}}, uri=f"{place}/theta.npz", sha256=place[0].encode().hex() * 32)
     add(tmp_path, 200, {"a": {"train/loss": [1.0]}})
     lines = run("--store", tmp_path).stdout.splitlines()
-    said = sorted(" ".join(line.split()[1:3]) for line in lines[1:4])
-    assert said == ["100 (left/theta.npz)", "100 (right/theta.npz)", "200 0-0"]  # the last has no need of it
+    tails = sorted(" ".join(line.split()[1:3]) for line in lines[1:4])
+    assert tails == ["100 (left/theta.npz)", "100 (right/theta.npz)", "200 0-0"]  # the last has no need of it
 
 
 def test_the_final_value_of_a_primary_metric_of_its_own_stands_in_every_table(tmp_path: Path) -> None:

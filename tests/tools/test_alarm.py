@@ -88,12 +88,12 @@ def test_a_watch_follows_its_run_and_ends_with_the_alarm(tmp_path: Path) -> None
 
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5)
-    for options, said in {
+    for options, output in {
         ("--alarm", "regres"): "--alarm; got 'regres'; expected regress, overfit, stall",
         (): "there is no store of a watch",
     }.items():
         done = alarm(run, suite, *options)
-        assert done.returncode == 2 and said in done.stderr, done.stderr
+        assert done.returncode == 2 and output in done.stderr, done.stderr
     assert watch(run, suite, "--once", "--workers", "1").returncode == 0
     done = alarm(run, suite, "--alarm", "overfit")
     assert done.returncode == 2 and "overfit needs cases of both roles" in done.stderr

@@ -105,5 +105,5 @@ def test_planted_falls_are_found_with_a_fifth_of_the_evaluations_and_small_ones_
         assert sum(one.is_hit for one in found) >= 24
         assert sum(one.num_probes for one in found) <= 25 * NUM_CHECKPOINTS // 8
     small = [bisected(1.0, draws, most=NUM_CHECKPOINTS // 5) for _ in range(12)]
-    said, was = sum(one.belief.within(1) for one in small) / 12, sum(one.is_hit for one in small) / 12
-    assert abs(said - was) < 0.3
+    output, was = sum(one.belief.within(1) for one in small) / 12, sum(one.is_hit for one in small) / 12
+    assert abs(output - was) < 0.3

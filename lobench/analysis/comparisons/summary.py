@@ -243,8 +243,8 @@ class Summary:
     @property
     def headline(self) -> str:
         """What reports begin with: what all suites say, "score" where they differ."""
-        said = {case.headline for case in self.snapshot.cases}
-        return said.pop() if len(said) == 1 else HEADLINES[0]
+        headlines = {case.headline for case in self.snapshot.cases}
+        return headlines.pop() if len(headlines) == 1 else HEADLINES[0]
 
     def speedups(self) -> tuple[Interval, int, int]:
         """Returns VeLO's headline of the shown subject: over the envelope, the interquartile mean over cases and seeds.

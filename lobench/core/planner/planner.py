@@ -258,8 +258,8 @@ class Planner:
                 case schedule.Ended(work, end, lease, message):
                     if isinstance(work.key, CommandId):
                         self._commands.discard(work.key)
-                        said = event.message if event is not None and end is schedule.End.RETURNED else message
-                        self._actions.append(events.CommandEnded(work.key, said))
+                        text = event.message if event is not None and end is schedule.End.RETURNED else message
+                        self._actions.append(events.CommandEnded(work.key, text))
                     elif end is schedule.End.RETURNED:
                         assert event is not None
                         self._returned(work.key, event, lease)

@@ -28,7 +28,7 @@ class TrainingLoop:
     Args:
       case: Says when it is saved.
       spans: The inner steps of each phase.
-      arguments: Lanes, arrays and the evaluations' batches.
+      arguments: Replicas, arrays and the evaluations' batches.
       find: Phase -> its program.
       enter: (Phase after the first one, what is given to its program, carry of the phase before) -> its own carry.
       shape: Phase -> the shapes of its carry, without compiling it.

@@ -187,13 +187,13 @@ def _parted(found: MethodComparison) -> list[str]:
     if not steps:
         return []
     if len({*steps.values()}) == 1:
-        said = next(iter(steps.values()))
+        where_first = next(iter(steps.values()))
     else:
-        said = ", ".join(sorted(f"{found.name(key)} {step}" for key, step in steps.items()))
+        where_first = ", ".join(sorted(f"{found.name(key)} {step}" for key, step in steps.items()))
     return [
         "the curves of common seeds are the same to the last bit"
-        if said == "nowhere"
-        else f"curves first differ: {said}"
+        if where_first == "nowhere"
+        else f"curves first differ: {where_first}"
     ]
 
 

@@ -354,7 +354,7 @@ class _Teller:
         self._write()
 
     def _call(self, event: AlarmRaised) -> None:
-        said = {
+        variables = {
             "LOBENCH_ALARM": event.kind,
             "LOBENCH_OUTER_STEP": str(event.subject.outer_step),
             "LOBENCH_CHECKPOINT": event.subject.uri,
@@ -363,7 +363,7 @@ class _Teller:
         }
         # What it prints goes where all lines go: standard output may be the record's.
         done = subprocess.run(
-            self._command, shell=True, env={**os.environ, **said}, stdin=subprocess.DEVNULL, stdout=2, check=False
+            self._command, shell=True, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, stdout=2, check=False
         )
         if done.returncode:
             self._progress.log(f"--on-alarm {self._command!r} ended with {done.returncode}")

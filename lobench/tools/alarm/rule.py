@@ -165,11 +165,15 @@ def regressed(samples: Mapping[str, Samples], margin: float, level: float) -> Fi
     overall, several = gate.overall, len(gate.cases) > 1
     smallest = min((one.p_holm for one in gate.cases if not math.isnan(one.p_holm)), default=math.nan)
     p_value = overall.p_regressed if not several else two_sided(_known(overall.p_regressed), _known(smallest))
-    said = [one for one in gate.cases if one.verdict is Verdict.REGRESSED]
+    failing = [one for one in gate.cases if one.verdict is Verdict.REGRESSED]
     # A mean may tell where no case does by itself: then all cases that are worse are named.
-    named = said or [one for one in gate.cases if one.harm > margin]
+    named = failing or [one for one in gate.cases if one.harm > margin]
     # Where a case tells and the mean does not, the numbers are that case's.
-    worst = overall if overall.verdict is Verdict.REGRESSED or not said else max(said, key=lambda one: _known(one.harm))
+    worst = (
+        overall
+        if overall.verdict is Verdict.REGRESSED or not failing
+        else max(failing, key=lambda one: _known(one.harm))
+    )
     return Finding(
         is_found=gate.verdict is Verdict.REGRESSED,
         harm=worst.harm,

@@ -48,11 +48,11 @@ def import_curves(files: tuple[str, ...], store: Path, output: str, **options: o
     """
     from lobench.tools.curve_import.imports import import_curves as imported
 
-    said: list[str] = []
+    printed: list[str] = []
 
     def log(note: str) -> None:
-        said.append(note)
+        printed.append(note)
         click.echo(note, err=True)
 
     found = imported(*files, store=store, log=log, **options)
-    emit("import", found.to_record()) if output == "json" else click.echo(found.describe(said))
+    emit("import", found.to_record()) if output == "json" else click.echo(found.describe(printed))

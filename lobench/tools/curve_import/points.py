@@ -163,11 +163,11 @@ def named_run(name: str, asked: CurveRequest, *, case: str = "") -> CurveRun:
         raise UsageError("--pattern is no regular expression", got=f"{asked.pattern!r}, {error}") from error
     if asked.pattern and found is None:
         raise UsageError("--pattern does not fit a run's name", got=f"{name!r}, {asked.pattern!r}")
-    said = {key: value for key, value in (found.groupdict() if found else {}).items() if value}
+    from_name = {key: value for key, value in (found.groupdict() if found else {}).items() if value}
     return CurveRun(
-        method=asked.method or said.get("method", name),
-        case=said.get("case", case) if asked.pattern else asked.case or case,
-        seed=said.get("seed", name if asked.method else asked.seed or "0"),
+        method=asked.method or from_name.get("method", name),
+        case=from_name.get("case", case) if asked.pattern else asked.case or case,
+        seed=from_name.get("seed", name if asked.method else asked.seed or "0"),
     )
 
 

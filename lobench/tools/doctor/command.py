@@ -71,12 +71,12 @@ def doctor(store: Path | None, config: Path | None, replay: Path | None, start: 
     """Check jax's devices, plugins, store and configuration; exit code 3 if something is wrong."""
     if replay is not None:
         record, is_well = _replay(replay, start)
-        said: tuple[str, ReplayRecord | DoctorRecord] = "doctor.replay", record
+        record_of: tuple[str, ReplayRecord | DoctorRecord] = "doctor.replay", record
     else:
         checks = [_checked(name, check) for name, check in _checks(store, config)]
-        said, is_well = ("doctor", DoctorRecord(checks=checks)), all(one["is_ok"] for one in checks)
+        record_of, is_well = ("doctor", DoctorRecord(checks=checks)), all(one["is_ok"] for one in checks)
     if kind == "json":
-        emit(*said)
+        emit(*record_of)
     sys.exit(ExitCode.OK if is_well else ExitCode.ERROR)
 
 

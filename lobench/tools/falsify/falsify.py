@@ -204,8 +204,8 @@ class _Oracle:
             return math.nan, 1.0
         location = locate(Samples.of_differences([sides[1][seed] - sides[0][seed] for seed in block.seeds]))
         gap, p_value = location.estimate.mean, location.above(self.rules.margin)
-        said = "loses" if p_value <= self.rules.level else "is not shown to lose"
-        self.progress.log(f"  {said}: {gap:.3f} behind, p = {p_value:.2g}, of {self.rules.level:.2g}")
+        line = "loses" if p_value <= self.rules.level else "is not shown to lose"
+        self.progress.log(f"  {line}: {gap:.3f} behind, p = {p_value:.2g}, of {self.rules.level:.2g}")
         return gap, p_value
 
     def file(self, cell: Cell) -> Path:

@@ -57,7 +57,7 @@ class RayExecutor:
         self._bridge: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._clock = AwakeClock()
-        self._heard, self._gone_since, self._next_try = 0.0, 0.0, 0.0
+        self._last_message, self._gone_since, self._next_try = 0.0, 0.0, 0.0
         self._address, self._is_used = "", False
         config.log_folder.mkdir(parents=True, exist_ok=True)
         self._open()
@@ -89,7 +89,7 @@ class RayExecutor:
             elif self._wakeup is not None:
                 os.read(self._wakeup.fileno(), 4096)
         limit = SILENCE_SECONDS if self._address else _CONNECT_SECONDS
-        if self._channel is not None and self._clock.now() - self._heard > limit:
+        if self._channel is not None and self._clock.now() - self._last_message > limit:
             messages += self._lose_bridge("Ray's driver does not answer")
         return messages
 
@@ -117,7 +117,7 @@ class RayExecutor:
                 env=_environment(self._config.address),
             )
         self._channel = Channel(ours)
-        self._heard, self._address = self._clock.now(), ""
+        self._last_message, self._address = self._clock.now(), ""
         plan = WorkerPlan(
             sha256=self._parcel.sha256,
             suites=tuple(self._parcel.inside(suite) for suite in self._config.arguments),
@@ -144,7 +144,7 @@ class RayExecutor:
     def _read(self, channel: Channel) -> list[ExecutorEvent]:
         messages: list[ExecutorEvent] = []
         for data in channel.receive():
-            self._heard = self._clock.now()
+            self._last_message = self._clock.now()
             messages += self._take(FROM_BRIDGE.from_bytes(data))
         if self._channel is channel and (channel.problem or channel.is_closed):
             messages += self._lose_bridge(f"Ray's driver {channel.problem or 'ended'}")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lobench import wanting
+from lobench import with_extra_inputs
 from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
 from lobench.inner.optimizers import momentum, psi_sgd
@@ -31,7 +31,7 @@ def starting(made: Any, scale: Any) -> Any:
     def initial_params(params: Any, scale_invariant: Any) -> Any:
         return {name: leaf * (1 if scale_invariant[name] is None else scale) for name, leaf in params.items()}
 
-    return wanting(made.init, made.update, ("scale_invariant",), inner=made, initial_params=initial_params)
+    return with_extra_inputs(made.init, made.update, ("scale_invariant",), inner=made, initial_params=initial_params)
 
 
 def losses(make: Any, settings: Any, task: Any = MLP, num_steps: int = NUM_STEPS) -> np.ndarray:

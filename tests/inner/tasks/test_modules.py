@@ -84,12 +84,14 @@ def nets(framework: str, *, norm: bool = False, drop: float = 0.0) -> Any:
 
 
 def curves(task: Any, *, steps: int = 20, initial: Any = None) -> dict[str, np.ndarray]:
-    from lobench import wanting
+    from lobench import with_extra_inputs
 
     sgd = optax.sgd(0.1)
     optimizer = sgd
     if initial is not None:
-        optimizer = wanting(sgd.init, optax.with_extra_args_support(sgd).update, initial_params=lambda params: initial)
+        optimizer = with_extra_inputs(
+            sgd.init, optax.with_extra_args_support(sgd).update, initial_params=lambda params: initial
+        )
     case = Case(num_inner_steps=steps, eval_every=5, num_seeds=2)
     program = TrainingProgram(case, task, lambda theta: as_stepper(optimizer, steps), 2)
     found = program.run({}, SeedBlock(start=0, size=2))
