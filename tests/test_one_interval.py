@@ -118,7 +118,7 @@ def check_live_lines(summary: Summary) -> None:
     methods.plan({one.label: len(one.cells) for one in summary.snapshot.subjects}, summary.snapshot.rows)
     progress = PlainMethods(output, methods)
     for state in methods.states(anew=True):
-        progress.tell(state)
+        progress.report_state(state)
     for place, label in enumerate(labels):
         found = summary.mean_score(place, "primary")
         (line,) = (one for one in output.getvalue().splitlines() if one.startswith(f"{label}: "))

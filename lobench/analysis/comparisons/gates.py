@@ -110,8 +110,8 @@ class GateResult:
         """What is to be said of B's diverged seeds, "0 of 4 diverged, at most 53%"; of A's where there are any."""
         if not self.num_b:
             return ""
-        told = f"{self.diverged_b} of {self.num_b} diverged, at most {100 * self.most_diverged:.0f}%"
-        return told + (f" (against {self.diverged_a} of {self.num_a})" if self.diverged_a or self.diverged_b else "")
+        text = f"{self.diverged_b} of {self.num_b} diverged, at most {100 * self.most_diverged:.0f}%"
+        return text + (f" (against {self.diverged_a} of {self.num_a})" if self.diverged_a or self.diverged_b else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,7 +89,7 @@ class Deliverer:
         while not self._reports.empty():
             report = self._reports.get()
             for unwritten in report.unwritten:
-                self._tell(report.address, unwritten)
+                self._log_unwritten(report.address, unwritten)
             if report.error is None:
                 self._reached[report.address] = report.sequence
             else:
@@ -102,10 +102,10 @@ class Deliverer:
                     self._ledger.advance(self._cursors[address], sequence)
             self._reached.clear()
             self._written_at = time.monotonic()
-        for tell, address, error in failed:
-            tell(address, error)
+        for report_to, address, error in failed:
+            report_to(address, error)
 
-    def _tell(self, address: str, unwritten: _Unwritten) -> None:
+    def _log_unwritten(self, address: str, unwritten: _Unwritten) -> None:
         known = (address, unwritten.run, unwritten.kind)
         if known not in self._unwritten:
             self._unwritten.add(known)
@@ -148,7 +148,9 @@ class Deliverer:
             for run, methods in self._ledger.shared_runs().items():
                 names = " and ".join(map(repr, methods))
                 for address in self._keeping:
-                    self._tell(address, _Unwritten(run, "shared", f"methods {names} are one subject: one run, {run!r}"))
+                    self._log_unwritten(
+                        address, _Unwritten(run, "shared", f"methods {names} are one subject: one run, {run!r}")
+                    )
 
 
 def _cursor_of(address: str, sink: ResultSink) -> str:

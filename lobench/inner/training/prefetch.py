@@ -45,7 +45,7 @@ class Feed:
     Iterators of training are read in a thread of their own, so that a chunk can be read while the one before computes.
 
     Args:
-      says_positions: Whether `positions` will be asked for.
+      keeps_positions: Whether `positions` will be asked for.
 
     Attributes:
       eval_batches: By split, leaves [(num_replicas,) eval_batches, ...]; only splits that an iterator feeds, none
@@ -61,9 +61,9 @@ class Feed:
         tasks_per_seed: int,
         case: Case,
         *,
-        says_positions: bool = False,
+        keeps_positions: bool = False,
     ) -> None:
-        self._repeat, self._num_replicas, self._says_positions = tasks_per_seed, num_replicas(case), says_positions
+        self._repeat, self._num_replicas, self._keeps_positions = tasks_per_seed, num_replicas(case), keeps_positions
         self.eval_batches: dict[str, PyTree] = {}
         for split, dataset in datasets.items():
             if isinstance(dataset, IteratorDataset) and case.eval_batches:
@@ -163,7 +163,7 @@ class Feed:
                 raise _ended("train", step + 1, count)
         for row in rows:
             row[count:] = row[count - 1]  # unused
-        return _Chunk(self._by_round(chunk), self._positions_now() if self._says_positions else None)
+        return _Chunk(self._by_round(chunk), self._positions_now() if self._keeps_positions else None)
 
     def _positions_now(self) -> list[Any] | None:
         if not all(hasattr(iterator, "get_state") for iterator in self._iterators):

@@ -193,7 +193,7 @@ class TrainingProgram:
     ) -> Trained | None:
         assert block.size == self._num_seeds, (block, self._num_seeds)
         theta = jax.tree.map(jnp.asarray, theta)
-        feed = Feed(self._datasets, block, self._tasks_per_seed, self._case, says_positions=saves is not None)
+        feed = Feed(self._datasets, block, self._tasks_per_seed, self._case, keeps_positions=saves is not None)
         with contextlib.closing(feed):
             loop = self._training_loop(theta, settings, num_thetas, self._replicas(block), feed, end, saves)
             loop.resume()
@@ -241,7 +241,7 @@ class TrainingProgram:
             feed,
             self._spans,
             arguments,
-            find=lambda phase: self._told(
+            find=lambda phase: self._placed(
                 phase,
                 self._compiled[phase].find(
                     theta,
@@ -269,7 +269,7 @@ class TrainingProgram:
         """Returns what the program of all phases is told of one; nothing where each phase has its own."""
         return (self._places[phase],) if self._are_alike else ()
 
-    def _told(self, phase: int, found: Found) -> Found:
+    def _placed(self, phase: int, found: Found) -> Found:
         place = self._place(phase)
         return found._replace(program=lambda *arguments: found.program(*arguments, *place)) if place else found
 

@@ -117,10 +117,10 @@ def alarm(
     with contextlib.ExitStack() as stack:
         busy = "another `lobench alarm` follows this run"
         stack.callback(StoreLock(folder / "alarm", "alarm", file="alarm.lock", busy=busy).release)
-        teller = _Teller(
+        notifier = _Notifier(
             folder / "alarm" / "alarms.json", manager, make_sinks(settings, manager, folder), on_alarm, progress
         )
-        stack.callback(teller.close)
+        stack.callback(notifier.close)
         follower = _Follower(
             run=run,
             store=folder,
@@ -129,7 +129,7 @@ def alarm(
             rules=rules,
             progress=progress,
             options={"gin_files": texts(gin_files), "gin_params": (*run.bindings, *gin_params), **options},
-            teller=teller,
+            notifier=notifier,
         )
         over = False
         while not over:
@@ -172,10 +172,10 @@ class _Follower:
         rules: AlarmRules,
         progress: WatchProgress,
         options: Mapping[str, Any],
-        teller: _Teller,
+        notifier: _Notifier,
     ) -> None:
         self._run, self._store, self._suites, self._kinds, self._rules = run, store, suites, kinds, rules
-        self._progress, self._options, self.teller = progress, options, teller
+        self._progress, self._options, self.notifier = progress, options, notifier
         self._tried: set[int] = set()
         self._seen: tuple[Subject, ...] = ()
         self._known: list[tuple[str, Subject, bool]] = []
@@ -194,7 +194,7 @@ class _Follower:
         """
         standings = self._standings()
         if self._found is not None and standings == self._known and not is_over:
-            self.teller.deliver()
+            self.notifier.deliver()
             return self._found
         self._known = standings
         found = self._read(is_over)
@@ -208,8 +208,8 @@ class _Follower:
                     see = command_text("lobench", "results", store=self._store / "alarm")
                     self._progress.log(f"{asked.kind}: cannot be confirmed: no result on fresh seeds; see `{see}`")
         for one in self.alarms:
-            self.teller.tell(self.event(one, found), found.runs[one.place])
-        self.teller.deliver()
+            self.notifier.notify_of(self.event(one, found), found.runs[one.place])
+        self.notifier.deliver()
         self._keep_best(found)
         self._seen, self._found = found.subjects, found
         return found
@@ -320,7 +320,7 @@ class _Follower:
         return replace(event, message=alarm_line(event, one, self._rules, self._run.location, self._suites))
 
 
-class _Teller:
+class _Notifier:
     """Tells each alarm once to plugins and to the command, and at least once to each sink.
 
     Args:
@@ -337,20 +337,20 @@ class _Teller:
     ) -> None:
         self._file, self._manager, self._sinks, self._command = file, manager, sinks, command
         self._progress = progress
-        self._told, self._reached = _read_told(file)
+        self._raised, self._reached = _read_raised(file)
         self._deliveries: list[Delivery] = []
 
-    def tell(self, event: AlarmRaised, run: str) -> None:
+    def notify_of(self, event: AlarmRaised, run: str) -> None:
         known = _name(event)
         if known not in [_name(each.event) for each in self._deliveries]:
             self._deliveries.append(Delivery(sequence=len(self._deliveries) + 1, event=event, run=run))
-        if known in self._told:
+        if known in self._raised:
             return
         self._progress.log(event.message)
         notify(self._manager, "lobench_alarm_raised", event, self._failed)
         if self._command:
             self._call(event)
-        self._told.append(known)
+        self._raised.append(known)
         self._write()
 
     def _call(self, event: AlarmRaised) -> None:
@@ -394,7 +394,7 @@ class _Teller:
         self._progress.log(f"{where}: {headline(error)}")
 
     def _write(self) -> None:
-        write_whole(self._file, json.dumps({"told": self._told, "sinks": self._reached}, indent=1) + "\n")
+        write_whole(self._file, json.dumps({"told": self._raised, "sinks": self._reached}, indent=1) + "\n")
 
 
 def _name(event: object) -> list[Any]:
@@ -403,7 +403,7 @@ def _name(event: object) -> list[Any]:
     return [event.kind, event.subject.sha256, event.subject.outer_step]
 
 
-def _read_told(file: Path) -> tuple[list[list[Any]], dict[str, list[list[Any]]]]:
+def _read_raised(file: Path) -> tuple[list[list[Any]], dict[str, list[list[Any]]]]:
     try:
         found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"told": [], "sinks": {}}
         return list(found["told"]), {address: list(names) for address, names in found["sinks"].items()}

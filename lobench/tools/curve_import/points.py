@@ -236,18 +236,21 @@ def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], asked: C
     odd = {key: sorted(found) for key, found in values.items() if len(found) > 1 and key not in seeds}
     if not odd:
         return
-    told = [f"{key} ({', '.join(found[:_TOLD])}{', ...' * (len(found) > _TOLD)})" for key, found in odd.items()]
+    shown = [
+        f"{key} ({', '.join(found[:_MOST_SHOWN])}{', ...' * (len(found) > _MOST_SHOWN)})" for key, found in odd.items()
+    ]
     first = next(iter(odd))
     on = f" on {case!r}" if case else ""
     raise UsageError(
         f"{len(members)} runs are called {method!r}{on}, and differ in more than a seed",
-        got=", ".join(told[:_TOLD]) + (f" and {len(told) - _TOLD} more" if len(told) > _TOLD else ""),
+        got=", ".join(shown[:_MOST_SHOWN])
+        + (f" and {len(shown) - _MOST_SHOWN} more" if len(shown) > _MOST_SHOWN else ""),
         next_step=f"--case-from {first} where these are problems, --method-from {first} where they are methods, "
         f"--seed-from {first} where they only tell seeds apart",
     )
 
 
-_TOLD = 4  # values, and keys, of one line
+_MOST_SHOWN = 4  # values, and keys, of one line
 
 
 def step_numbers(values: NDArray[np.float64], lines: NDArray[np.int64], where: str, column: str) -> NDArray[np.int64]:

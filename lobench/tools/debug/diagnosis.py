@@ -151,14 +151,14 @@ def diagnose(training: Training) -> Diagnosis:
     else:
         found = _idle(training) or _stalled(training)
     strange = outside(training)
-    told = []
+    more = []
     if strange is not None and (found.step is None or strange[0] <= found.step):
-        told.append(strange[1])
+        more.append(strange[1])
     if found.kind in ("one_layer", "all_layers") and (idle := _idle(training)) is not None:
-        told.append(f"afterwards: {idle.line}")
-    if strange is not None and found.kind in ("one_layer", "all_layers", "stall") and told:
+        more.append(f"afterwards: {idle.line}")
+    if strange is not None and found.kind in ("one_layer", "all_layers", "stall") and more:
         found = replace(found, line=f"{found.line}; {strange[1]}")
-    return replace(found, facts=(*found.facts, *told))
+    return replace(found, facts=(*found.facts, *more))
 
 
 def smoothed(values: Sequence[float]) -> NDArray[np.float64]:

@@ -37,13 +37,13 @@ from lobench_ray.messages import (
     TO_BRIDGE,
     Alive,
     ClusterRefused,
+    Forward,
     FromBridge,
     Join,
     Joined,
     Kill,
     Leave,
     SlotStart,
-    Tell,
     ToBridge,
     Unreachable,
 )
@@ -68,7 +68,7 @@ class _Slot:
     size: tuple[float, float]  # cores, devices
     last_message: float | None = None
     node: str = ""
-    outbox: deque[Tell] = field(default_factory=deque)
+    outbox: deque[Forward] = field(default_factory=deque)
     is_sending: bool = False
 
 
@@ -170,8 +170,8 @@ class Bridge:
                     self._start(message.worker, message.num_cpus, message.num_gpus)
                 case Kill():
                     self._kill(message.worker)
-                case Tell() if message.worker in self._slots:
-                    self._tell(message)
+                case Forward() if message.worker in self._slots:
+                    self._forward(message)
         except (ray.exceptions.RayError, OSError) as error:
             self._lose(message.worker, _one_line(error), lost=True)
 
@@ -241,20 +241,20 @@ class Bridge:
         else:
             self._receive(worker)
 
-    def _tell(self, tell: Tell) -> None:
-        slot = self._slots[tell.worker]
-        slot.outbox.append(tell)
+    def _forward(self, forward: Forward) -> None:
+        slot = self._slots[forward.worker]
+        slot.outbox.append(forward)
         if not slot.is_sending:
             self._send_next(slot)
 
     def _send_next(self, slot: _Slot) -> None:
         slot.is_sending = bool(slot.outbox)
         if slot.is_sending:
-            tell = slot.outbox.popleft()
-            paths = [Path(file) for file in tell.files]
+            forward = slot.outbox.popleft()
+            paths = [Path(file) for file in forward.files]
             files = [self._file(path) for path in paths]
-            reference = slot.actor.send.remote(tell.message, [path.name for path in paths], files)
-            self._then(reference, lambda _: self._send_next(slot), tell.worker)
+            reference = slot.actor.send.remote(forward.message, [path.name for path in paths], files)
+            self._then(reference, lambda _: self._send_next(slot), forward.worker)
 
     def _file(self, path: Path) -> Any:
         """Returns a file in the object store, where each node fetches it once."""

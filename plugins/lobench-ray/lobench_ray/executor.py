@@ -22,6 +22,7 @@ from lobench_ray.clock import AwakeClock
 from lobench_ray.messages import (
     FROM_BRIDGE,
     ClusterRefused,
+    Forward,
     FromBridge,
     Join,
     Joined,
@@ -29,7 +30,6 @@ from lobench_ray.messages import (
     Leave,
     Log,
     SlotStart,
-    Tell,
     Unreachable,
     WorkerPlan,
 )
@@ -64,15 +64,15 @@ class RayExecutor:
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
         self._workers[worker] = (num_cpus, num_gpus)
-        self._tell(SlotStart(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
+        self._send(SlotStart(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
 
     def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
         if worker in self._workers:
-            self._tell(Tell(worker=worker, files=tuple(files), message=message))
+            self._send(Forward(worker=worker, files=tuple(files), message=message))
 
     def kill(self, worker: int) -> None:
         if self._workers.pop(worker, None) is not None:
-            self._tell(Kill(worker=worker))
+            self._send(Kill(worker=worker))
 
     def wait(self, timeout: float) -> list[ExecutorEvent]:
         now = time.monotonic()
@@ -96,7 +96,7 @@ class RayExecutor:
     def close(self) -> None:
         if self._bridge is None:
             return
-        self._tell(Leave())
+        self._send(Leave())
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._bridge.wait(_CLOSE_SECONDS)
         self._end_bridge()
@@ -132,11 +132,11 @@ class RayExecutor:
             plan=plan,
             parcel=self._parcel.data,
         )
-        self._tell(join)
+        self._send(join)
         for worker, (num_cpus, num_gpus) in self._workers.items():
-            self._tell(SlotStart(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
+            self._send(SlotStart(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
 
-    def _tell(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         """Tells the bridge; where there is none, the next one is told which workers there are."""
         if self._channel is not None:
             self._channel.send(message.to_bytes())
