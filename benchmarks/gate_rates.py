@@ -185,14 +185,14 @@ class World:
     """Two sides on some cases, of one law but for a shift of B.
 
     Attributes:
-      law: Of a value: `normal`, `t3`, `lognormal` (sigma 1), each with sd .1.
+      distribution: Of a value: `normal`, `t3`, `lognormal` (sigma 1), each with sd .1.
       sizes: Seeds of A and of B.
       step: In which values are rounded; 0: they are not.
       lost: Share of A's and of B's seeds that diverge.
       shift: B is better by so much.
     """
 
-    law: str = "normal"
+    distribution: str = "normal"
     sizes: tuple[int, int]
     is_paired: bool = True
     num_cases: int = 1
@@ -210,9 +210,9 @@ class World:
 
     def _side(self, generator: np.random.Generator, size: int, lost: float) -> np.ndarray:
         shape = (self.num_cases, size)
-        if self.law == "t3":
+        if self.distribution == "t3":
             noise = generator.standard_t(3, shape) / math.sqrt(3)
-        elif self.law == "lognormal":
+        elif self.distribution == "lognormal":
             noise = (generator.lognormal(0, 1, shape) - math.exp(0.5)) / math.sqrt((math.e - 1) * math.e)
         else:
             noise = generator.standard_normal(shape)

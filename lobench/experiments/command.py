@@ -92,7 +92,7 @@ def run_experiment(
       ran_as: The schema for programs, and what its document holds besides; None: text alone.
     """
     from lobench.api.settings import num_workers
-    from lobench.cli.endings import log_unmet
+    from lobench.cli.endings import log_failed
     from lobench.experiments.records import plan_record, ran_record
     from lobench.experiments.run import ExperimentRun
     from lobench.experiments.text import ending_lines, plan_lines, run_exit_code, table_of
@@ -115,7 +115,7 @@ def run_experiment(
         ran = planned.run(progress)
     click.echo(table_of(ran), nl=False)
     if not ran.ending.interrupted:
-        log_unmet(ran.store, ran.ending, planned.repeating_command, progress.log)
+        log_failed(ran.store, ran.ending, planned.repeating_command, progress.log)
     for line in ending_lines(ran):
         progress.log(line)
     if ran_as is not None:

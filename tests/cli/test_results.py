@@ -191,8 +191,8 @@ def test_what_a_step_costs_is_in_the_table_and_in_json_and_empty_where_nobody_me
     for step, cost in enumerate([None, *costs]):
         add(tmp_path, step, {"a": {"train/loss": [1.0, 0.5]}}, cost=cost)
     found = json.loads(run("--store", tmp_path, "--format", "json").stdout)
-    told = [(one["step_seconds"], one["step_unsteady"], one["state_bytes"], one["machine"]) for one in found]
-    assert told == [(None, None, None, None), (5e-4, False, 24, "m x 1"), (1.5e-3, True, 24, "n x 1")]
+    timings = [(one["step_seconds"], one["step_unsteady"], one["state_bytes"], one["machine"]) for one in found]
+    assert timings == [(None, None, None, None), (5e-4, False, 24, "m x 1"), (1.5e-3, True, 24, "n x 1")]
     lines = run("--store", tmp_path).stdout.splitlines()
     cells = [line.split() for line in lines[1:4]]
     assert [cell[-3:-1] for cell in cells] == [["-", "-"], ["0.0005", "24"], ["~0.0015", "24"]]

@@ -18,9 +18,9 @@ from tiny import KILLED_CHIEF, PATIENCE, make_run, make_suite, watch, write_chec
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.analysis.store.snapshot import read_store
 from lobench.tools.alarm.evidence import block_of
-from lobench.tools.alarm.rule import AlarmRules, Confirmation, Kind, Stall, TwoStages, course, level_of
+from lobench.tools.alarm.rule import AlarmRules, Confirmation, Kind, Stall, TwoStages, detector_of, level_of
 
-Course: TypeAlias = Callable[[int], float]
+Run: TypeAlias = Callable[[int], float]
 
 SEEDS = "Case.num_seeds = 3\n"
 ROLES = 'a/Suite.role = "meta_train"\nb/Suite.role = "meta_test"\n'
@@ -47,8 +47,8 @@ def test_a_run_that_gets_worse_is_told_once_and_a_kill_in_the_middle_changes_not
     store = run / "lobench_results" / "tiny" / "alarm"
     before = {(row.key.checkpoint_sha256, row.key.seed_block): row.recorded_at for row in read_store(store).rows}
     told = tmp_path / "told.txt"
-    tell = f'echo "$LOBENCH_ALARM $LOBENCH_OUTER_STEP" >> {told}; exit 3'
-    done = alarm(run, suite, "--on-alarm", tell, "--sink", "tensorboard")
+    command = f'echo "$LOBENCH_ALARM $LOBENCH_OUTER_STEP" >> {told}; exit 3'
+    done = alarm(run, suite, "--on-alarm", command, "--sink", "tensorboard")
     assert done.returncode == 1, done.stderr
     record = json.loads(done.stdout)
     # Silent while it stays worse, and again after it was good.
@@ -63,7 +63,7 @@ def test_a_run_that_gets_worse_is_told_once_and_a_kill_in_the_middle_changes_not
     assert (suite / "alarms.txt").read_text() == "regress 4 2\nregress 7 2\n"
     assert "ended with 3" in done.stderr and "ALARM regress: outer step 4 is worse than 2" in done.stderr
     assert f"`lobench bisect {run} --suite {suite} --case tiny/" in done.stderr
-    again = alarm(run, suite, "--on-alarm", tell, "--sink", "tensorboard")
+    again = alarm(run, suite, "--on-alarm", command, "--sink", "tensorboard")
     assert again.returncode == 1 and json.loads(again.stdout) == record
     assert len(told.read_text().splitlines()) == 2 and "ALARM" not in again.stderr
     from lobench_tensorboard.sink import written_scalars
@@ -141,16 +141,16 @@ class Planted:
 
 
 def played(kind: Kind, run: Planted, **rules: float) -> TwoStages | Stall:
-    found = course(kind, AlarmRules(**rules), ("out/a", "out/b"), ("in/a", "in/b"))  # type: ignore[arg-type]
+    found = detector_of(kind, AlarmRules(**rules), ("out/a", "out/b"), ("in/a", "in/b"))  # type: ignore[arg-type]
     found.go_on(run)
     return found
 
 
 def test_overfitting_is_told_apart_from_a_fall_everywhere() -> None:
-    def falls(place: int) -> float:
+    def drops(place: int) -> float:
         return -0.3 * (place >= 10)
 
-    everywhere, outside = (Planted(falls, of, 20, 0.05) for of in (falls, lambda place: 0.0))
+    everywhere, outside = (Planted(drops, of, 20, 0.05) for of in (drops, lambda place: 0.0))
     assert [one.place for one in played("regress", everywhere).alarms] == [10]
     assert not played("overfit", everywhere).alarms
     (found,) = played("overfit", outside).alarms

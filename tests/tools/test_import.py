@@ -304,10 +304,10 @@ def test_a_merged_store_tells_no_sink_of_imports(tmp_path: Path) -> None:
     add(tmp_path / "two", 1, {"a": {"train/loss": [0.5, 0.6]}})
     assert lobench("merge", tmp_path / "one", tmp_path / "two", "--output", tmp_path / "both").returncode == 0
     assert held(tmp_path / "both") == held(tmp_path / "one")
-    told = sqlite3.connect(tmp_path / "both" / "ledger.sqlite").execute(
+    completions = sqlite3.connect(tmp_path / "both" / "ledger.sqlite").execute(
         "SELECT DISTINCT s.kind FROM deliveries d JOIN subjects s ON s.position = d.position"
     )
-    assert told.fetchall() == [("checkpoint",)]
+    assert completions.fetchall() == [("checkpoint",)]
 
 
 def test_a_gate_in_pytest_refuses_seeds_that_are_not_its_own(tmp_path: Path) -> None:

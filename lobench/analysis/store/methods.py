@@ -287,7 +287,7 @@ def _of_sessions(cells: Mapping[int, Cell]) -> Cell:
             session: min(cell.diverged_at.values()) for session, cell in sorted(cells.items()) if cell.diverged_at
         },
         sources={session: next(iter(cell.sources.values())) for session, cell in sorted(cells.items()) if cell.sources},
-        troubles=tuple(trouble for cell in cells.values() for trouble in cell.troubles),
+        failures=tuple(failure for cell in cells.values() for failure in cell.failures),
     )
 
 

@@ -173,7 +173,7 @@ class _Lines:
         """Returns the line of a subject that is through, and its colour."""
         subject = scored.subject
         change = self.know(who, scored)
-        troubles = Counter(str(outcome) for cell in subject.cells.values() for outcome, _ in cell.troubles)
+        failures = Counter(str(outcome) for cell in subject.cells.values() for outcome, _ in cell.failures)
         num_done = sum(bool(cell.sources) for cell in subject.cells.values())
         of_all = "" if num_done == len(subject.cells) else f"{num_done} of "
         num_diverged, seeds = subject.num_diverged, counted(subject.num_seeds, "seed")
@@ -183,11 +183,11 @@ class _Lines:
             *diverged,
             *(
                 counted(count, name) if name == "error" else f"{count} {name}"
-                for name, count in sorted(troubles.items())
+                for name, count in sorted(failures.items())
             ),
         ]
         text = "  ".join(filter(None, (self._score(scored, change), ", ".join(counts))))
-        return text, BAD if diverged or troubles else BEST if " above the best" in change else ""
+        return text, BAD if diverged or failures else BEST if " above the best" in change else ""
 
     def _score(self, scored: Scored, change: str) -> str:
         from lobench.report.tables.table import sparkline

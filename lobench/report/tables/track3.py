@@ -82,7 +82,7 @@ def _result(one: Judged) -> Track3ResultRecord:
         "test": _test(one.test),
         "deviation": one.deviation.value,
         "deviation_p_value": one.deviation.p_larger,
-        "student_p_value": one.deviation.student,
+        "student_p_value": one.deviation.p_t_test,
         "earliest_step": one.earliest,
         "runs_needed": one.runs_needed,
     }
@@ -133,4 +133,4 @@ def track3_text(found: Track3) -> str:
 def _spread(one: Judged) -> str:
     own = one.deviation
     verb = f"{one.label}: its runs spread more than is assumed, sd {own.value:.5f}, p = {p_cell(own.p_larger)}"
-    return f"{verb}; Student's test, with their own, has p = {p_cell(own.student)}"
+    return f"{verb}; Student's test, with their own, has p = {p_cell(own.p_t_test)}"

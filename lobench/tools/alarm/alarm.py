@@ -29,7 +29,7 @@ from lobench.hookspecs import AlarmRaised, Delivery, ResultSink
 from lobench.plugins import PluginManager
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.alarm.evidence import StoredRun, block_of, read_run
-from lobench.tools.alarm.rule import Alarm, AlarmRules, Confirmation, Kind, Stall, TwoStages, course, kinds_of
+from lobench.tools.alarm.rule import Alarm, AlarmRules, Confirmation, Kind, Stall, TwoStages, detector_of, kinds_of
 from lobench.tools.alarm.text import alarm_line
 
 __all__ = ["Alarmed", "alarm"]
@@ -154,13 +154,13 @@ def alarm(
         num_checkpoints=len(found),
         alarms=tuple(alarms),
         events=tuple(follower.event(one, found) for one in alarms),
-        num_confirmations={one.kind: one.number for one in follower.courses},
+        num_confirmations={one.kind: one.number for one in follower.detectors},
         command=command,
     )
 
 
 class _Follower:
-    """The courses of all kinds along one run."""
+    """The detectors of all kinds along one run."""
 
     def __init__(
         self,
@@ -180,12 +180,12 @@ class _Follower:
         self._seen: tuple[Subject, ...] = ()
         self._known: list[tuple[str, Subject, bool]] = []
         self._found: StoredRun | None = None
-        self.courses: list[TwoStages | Stall] = []
+        self.detectors: list[TwoStages | Stall] = []
         self._kept = store / "alarm" / "kept"
 
     @property
     def alarms(self) -> list[Alarm]:
-        return sorted((one for each in self.courses for one in each.alarms), key=lambda one: (one.place, one.kind))
+        return sorted((one for each in self.detectors for one in each.alarms), key=lambda one: (one.place, one.kind))
 
     def look(self, *, is_over: bool) -> StoredRun:
         """Goes on with what a watch has finished since the last look, and tells what was found.
@@ -199,7 +199,7 @@ class _Follower:
         self._known = standings
         found = self._read(is_over)
         self._begin(found)
-        for each in self.courses:
+        for each in self.detectors:
             while (asked := each.go_on(found)) is not None:
                 self._confirm(asked, found)
                 # What a watch has finished meanwhile is of the next look: places stay those that were asked about.
@@ -226,7 +226,7 @@ class _Follower:
 
     def _begin(self, found: StoredRun) -> None:
         """Sets out anew where what was seen is no longer the beginning of the run: the watch evaluated more."""
-        if not found.subjects or (self.courses and found.subjects[: len(self._seen)] == self._seen):
+        if not found.subjects or (self.detectors and found.subjects[: len(self._seen)] == self._seen):
             return
         if len(runs := {one.run for one in found.subjects}) > 1:
             got = ", ".join(sorted(runs))
@@ -242,7 +242,7 @@ class _Follower:
                 got=", ".join(f"{len(cases)} of role {role or 'none'}" for role, cases in by_role.items()),
                 expected=f"Suite.role or Suite.roles: {_TRAINED} and {_HELD_OUT}",
             )
-        self.courses = [course(kind, self._rules, outside, inside) for kind in self._kinds]
+        self.detectors = [detector_of(kind, self._rules, outside, inside) for kind in self._kinds]
 
     def _confirm(self, asked: Confirmation, found: StoredRun) -> None:
         """Evaluates both sides on fresh seeds; where that gives nothing the suspicion is dropped."""
@@ -283,7 +283,7 @@ class _Follower:
             return
         last = len(found) - 1
         wanted = {}
-        for one in self.courses:
+        for one in self.detectors:
             if isinstance(one, TwoStages):
                 worths = [found.worth(place, last, one.kind, one.number, one.cases) for place in range(last + 1)]
                 best = max(range(last + 1), key=lambda place: (worths[place] == worths[place], worths[place]))

@@ -33,7 +33,7 @@ __all__ = [
     "Kind",
     "Stall",
     "TwoStages",
-    "course",
+    "detector_of",
     "kinds_of",
     "level_of",
 ]
@@ -235,7 +235,7 @@ def _known(value: float, otherwise: float = 1.0) -> float:
 
 @dataclass(slots=True, kw_only=True)
 class TwoStages:
-    """The course of one kind along a run; `go_on` takes it as far as the evidence reaches.
+    """The detector of one kind along a run; `go_on` takes it as far as the evidence reaches.
 
     The reference is the best checkpoint before, by all seeds that it has: the fresh ones of a confirmation count from
     then on, so that one which was the best by luck is the reference no longer. After an alarm the kind is silent until
@@ -374,10 +374,10 @@ def _trend(steps: np.ndarray, worths: np.ndarray, level: float) -> tuple[float, 
     return slope, slope + t_isf(level, len(steps) - 2) * error
 
 
-def course(
+def detector_of(
     kind: Kind, rules: AlarmRules, outside: Collection[str] = (), inside: Collection[str] = ()
 ) -> TwoStages | Stall:
-    """Returns the course of a kind at the beginning of a run.
+    """Returns the detector of a kind of alarm, at the beginning of a run.
 
     Args:
       outside, inside: For `overfit`, the cases out of the distribution that theta is meta-trained on, and in it.

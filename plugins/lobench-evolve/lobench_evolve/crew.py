@@ -52,12 +52,12 @@ class WorkerJob:
 
     Attributes:
       wanted: Genomes that the worker must know; it is told those that it does not.
-      course: The theta that they mutate, where no seed makes it; the worker is told what it has not heard of it.
+      theta_path: The theta that they mutate, where no seed makes it; the worker is told what it has not heard of it.
     """
 
     task: Task
     wanted: tuple[int, ...] = ()
-    course: ThetaPath | None = None
+    theta_path: ThetaPath | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -210,14 +210,14 @@ class Crew:
         job, known, genomes = self._jobs[job_number], self._known[number], self._genomes
         gone = sorted(known.genomes - genomes.keys())
         known.genomes.difference_update(gone)
-        course, given = job.course, []
+        theta_path, given = job.theta_path, []
         moved = None
-        if course is not None:
-            given, moved = [course.theta], course.after(known.step)
-            known.step = course.step + len(course.updates)
+        if theta_path is not None:
+            given, moved = [theta_path.theta], theta_path.after(known.step)
+            known.step = theta_path.step + len(theta_path.updates)
         new = lineage(genomes, job.wanted, [*known.genomes, *given])
         known.genomes.update(genome.id for genome in new)
-        learn = Learn(forget=tuple(gone), genomes=tuple(new), course=moved)
+        learn = Learn(forget=tuple(gone), genomes=tuple(new), theta_path=moved)
         self._executor.send(number, learn.to_bytes())
         self._executor.send(number, dataclasses.replace(job.task, job=job_number).to_bytes())
 

@@ -66,7 +66,7 @@ def right(worker: int, task: Evaluate) -> Message:
 def test_a_job_comes_with_what_its_worker_must_learn_and_is_answered() -> None:
     executor = Spoken(right)
     assert ran(executor) == ([(0, b"1234")], ["a notice"])
-    assert executor.learned == [Learn(forget=(), genomes=(GENOME,), course=None)]
+    assert executor.learned == [Learn(forget=(), genomes=(GENOME,), theta_path=None)]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_job_comes_with_what_its_worker_must_learn_and_is_answered() -> None:
         (WorkerExited(worker=0, message="killed by signal 9"), "killed by signal 9"),
         (Welcome(provenance={}, pid=1).to_bytes()[:-2], "no message"),
         (Answer(job=0, payload=b"").to_bytes().replace(b'"job"', b'"jab"'), "answer: no field 'job'"),
-        (Learn(forget=(), genomes=(), course=None), "unknown kind 'learn'"),
+        (Learn(forget=(), genomes=(), theta_path=None), "unknown kind 'learn'"),
     ],
 )
 def test_who_dies_or_is_not_understood_is_replaced_and_its_job_done_by_another(

@@ -130,8 +130,8 @@ def pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         pool.close()
 
 
-def read(heard: ExecutorEvent) -> FromWorker | ExecutorEvent:
-    return FROM_WORKER.from_bytes(heard.message) if isinstance(heard, WorkerMessage) else heard
+def read(received: ExecutorEvent) -> FromWorker | ExecutorEvent:
+    return FROM_WORKER.from_bytes(received.message) if isinstance(received, WorkerMessage) else received
 
 
 def until(pool: LocalPool, kind: type[M]) -> tuple[M, list[FromWorker | ExecutorEvent]]:

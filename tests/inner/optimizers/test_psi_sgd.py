@@ -125,8 +125,8 @@ def test_norms_grow_by_their_law(seed: int, exponent: int) -> None:
     w, g, moved = columns(params), columns(grads), columns(after)
     for name in AXES:
         before = (w[name] ** 2).sum(0)
-        law = before * (1 + 0.25 * before * (g[name] ** 2).sum(0))
-        np.testing.assert_allclose((moved[name] ** 2).sum(0), law, rtol=1e-6)
+        expected = before * (1 + 0.25 * before * (g[name] ** 2).sum(0))
+        np.testing.assert_allclose((moved[name] ** 2).sum(0), expected, rtol=1e-6)
 
 
 @settings(deadline=None, max_examples=50)
