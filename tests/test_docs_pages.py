@@ -224,7 +224,7 @@ def _the_search_says_its_best_trial(folder: Path, output: str) -> None:
 
 
 @after("for-agents.md")
-def _the_better_rate_is_found_and_told_on_other_seeds(folder: Path, output: str) -> None:
+def _the_better_rate_is_found_and_evaluated_on_other_seeds(folder: Path, output: str) -> None:
     found = re.search(r"^(adam\(\).+) (\w+) (\S+)$", output, re.MULTILINE)
     assert found and found[1] == "adam(); adam.learning_rate = 0.01" and found[2] == "better" and float(found[3]) > 0
     assert (folder / "search/choose/ledger.sqlite").is_file() and '"lobench/report/1"' in output
@@ -259,7 +259,7 @@ def _a_run_whose_last_checkpoint_is_worse(folder: Path) -> None:
 
 
 @after("live.md")
-def _what_it_said_is_what_the_page_shows(folder: Path, output: str) -> None:
+def _its_output_is_what_the_page_shows(folder: Path, output: str) -> None:
     shown = next(block.text for block in blocks_of("live.md") if block.language == "text")
     assert all(line in output for line in shown.splitlines() if line.startswith(("watching", "6 cases", "scores")))
     assert re.search(

@@ -42,7 +42,7 @@ CHANGES: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.parametrize("told", CHANGES)
+@pytest.mark.parametrize("output", CHANGES)
 def test_what_is_changed_is_told_and_as_before(output: str) -> None:
     importlib.import_module("colorsys")
     with as_before() as found:

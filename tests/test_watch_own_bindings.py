@@ -78,5 +78,5 @@ def test_what_is_no_value_of_the_optimizer_is_an_error_of_that_evaluation(tmp_pa
     done = watch(run, suite, *ONCE, "--store", str(tmp_path / "store"))
     messages = {r["checkpoint"]["outer_step"]: r["message"] for r in results(tmp_path / "store")}
     assert done.returncode == 3
-    for step, says in enumerate(output.values(), 1):
-        assert says in messages[step] and "\n" not in messages[step]
+    for step, expected in enumerate(output.values(), 1):
+        assert expected in messages[step] and "\n" not in messages[step]

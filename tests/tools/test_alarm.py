@@ -46,8 +46,8 @@ def test_a_run_that_gets_worse_is_told_once_and_a_kill_in_the_middle_changes_not
     assert killed.returncode == -9
     store = run / "lobench_results" / "tiny" / "alarm"
     before = {(row.key.checkpoint_sha256, row.key.seed_block): row.recorded_at for row in read_store(store).rows}
-    told = tmp_path / "told.txt"
-    command = f'echo "$LOBENCH_ALARM $LOBENCH_OUTER_STEP" >> {told}; exit 3'
+    called = tmp_path / "told.txt"
+    command = f'echo "$LOBENCH_ALARM $LOBENCH_OUTER_STEP" >> {called}; exit 3'
     done = alarm(run, suite, "--on-alarm", command, "--sink", "tensorboard")
     assert done.returncode == 1, done.stderr
     record = json.loads(done.stdout)
@@ -59,13 +59,13 @@ def test_a_run_that_gets_worse_is_told_once_and_a_kill_in_the_middle_changes_not
     after = {(row.key.checkpoint_sha256, row.key.seed_block): row.recorded_at for row in rows}
     assert len(before) > 0 and before.items() <= after.items()
     assert sum(row.key.seed_block.size for row in rows) == 2 * 2 * 2 * 4  # confirmations, sides, cases, seeds
-    assert told.read_text().splitlines() == ["regress 4", "regress 7"]
+    assert called.read_text().splitlines() == ["regress 4", "regress 7"]
     assert (suite / "alarms.txt").read_text() == "regress 4 2\nregress 7 2\n"
     assert "ended with 3" in done.stderr and "ALARM regress: outer step 4 is worse than 2" in done.stderr
     assert f"`lobench bisect {run} --suite {suite} --case tiny/" in done.stderr
     again = alarm(run, suite, "--on-alarm", command, "--sink", "tensorboard")
     assert again.returncode == 1 and json.loads(again.stdout) == record
-    assert len(told.read_text().splitlines()) == 2 and "ALARM" not in again.stderr
+    assert len(called.read_text().splitlines()) == 2 and "ALARM" not in again.stderr
     from lobench_tensorboard.sink import written_scalars
 
     written = [one for one in written_scalars(store.parent / "tensorboard") if "alarm" in one[0]]
@@ -97,10 +97,10 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     assert watch(run, suite, "--once", "--workers", "1").returncode == 0
     done = alarm(run, suite, "--alarm", "overfit")
     assert done.returncode == 2 and "overfit needs cases of both roles" in done.stderr
-    told = run / "lobench_results" / "tiny" / "alarm" / "alarms.json"
-    told.write_text("{")
+    called = run / "lobench_results" / "tiny" / "alarm" / "alarms.json"
+    called.write_text("{")
     done = alarm(run, suite)
-    assert done.returncode == 2 and str(told) in done.stderr and "move it away" in done.stderr
+    assert done.returncode == 2 and str(called) in done.stderr and "move it away" in done.stderr
 
 
 class Planted:

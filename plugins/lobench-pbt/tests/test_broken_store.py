@@ -150,7 +150,7 @@ def test_a_store_is_gone_on_with_by_a_link_to_it_and_not_where_it_was_moved(tmp_
 
 
 @pytest.mark.parametrize("command", ["serve", "status", "export"])
-@pytest.mark.parametrize(("broken", "says"), [("file", "ff: "), ("database", "pbt.sqlite: cannot use")])
+@pytest.mark.parametrize(("broken", "expected"), [("file", "ff: "), ("database", "pbt.sqlite: cannot use")])
 def test_a_store_that_is_none(tmp_path: Path, command: str, broken: str, expected: str) -> None:
     store = tmp_path / "ff"
     if broken == "file":

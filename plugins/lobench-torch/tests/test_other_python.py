@@ -180,7 +180,7 @@ def test_an_environment_that_ends_is_said_and_started_again(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "text"),
     [("muons.Mion", "there is no torch optimizer 'muons.Mion'"), ("nowhere.Muon", "No module named 'nowhere'")],
 )
 def test_a_class_that_is_not_there_is_said(tmp_path: Path, name: str, text: str) -> None:
@@ -195,7 +195,7 @@ def test_a_python_without_torch_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "text"),
     [
         ('main/Method.python = "envs/none/bin/python"', "no Python"),
         ('main/torch_optimizer.optimizer = "mions.Muon"', "there is no package 'mions'"),

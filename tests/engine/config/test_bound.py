@@ -326,7 +326,7 @@ def test_what_a_checkpoint_carries_includes_nothing(suite: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("layers", "want"),
+    ("layers", "expected"),
     [
         ({}, 1),
         ({"gin_params": ("Case.num_cpus = 3",)}, 3),

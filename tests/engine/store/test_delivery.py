@@ -254,12 +254,15 @@ def test_what_a_sink_raises_when_it_is_closed_can_be_told_apart(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "_CLOSE_SECONDS", PATIENCE)
-    told: list[str] = []
+    messages: list[str] = []
     deliverer = Deliverer(
-        ledger, {"a": Sink(close=fail)}, no_error, on_close_error=lambda name, error: told.append(f"{name}: {error}")
+        ledger,
+        {"a": Sink(close=fail)},
+        no_error,
+        on_close_error=lambda name, error: messages.append(f"{name}: {error}"),
     )
     deliverer.close()
-    assert told == ["a: no route to the database"]
+    assert messages == ["a: no route to the database"]
 
 
 EVENT = CheckpointSeen(subject=Subject.of_checkpoint(Checkpoint(uri="c", sha256="x", outer_step=1)))

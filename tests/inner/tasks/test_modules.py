@@ -201,7 +201,7 @@ def test_a_loss_and_data_of_ones_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "expected"),
     [
         ({"module": lambda: 3}, "got what makes a int"),
         ({"module": lambda rngs: 3, "framework": "nnx"}, "got a int; expected what makes a module of flax.nnx"),
@@ -213,9 +213,9 @@ def test_a_loss_and_data_of_ones_own() -> None:
         ({"framework": "flux"}, "module_task.framework"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(arguments: dict[str, Any], says: str) -> None:
+def test_what_is_wrong_is_said_in_a_line(arguments: dict[str, Any], expected: str) -> None:
     given = {"module": nets("nnx"), **arguments}
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=expected):
         curves(module_task(**given))
 
 
