@@ -222,15 +222,15 @@ class World:
 _SD = 0.1
 WORLDS: dict[str, dict[str, Any]] = {
     "normal": {},
-    "t3": {"law": "t3"},
-    "lognormal": {"law": "lognormal"},
+    "t3": {"distribution": "t3"},
+    "lognormal": {"distribution": "lognormal"},
     "ties, step sd": {"step": _SD},
     "ties, step 2.5 sd": {"step": 2.5 * _SD},
     "ties, step .15 sd": {"step": 0.15 * _SD},
     "2% diverge": {"lost": (0.02, 0.02)},
     "10% diverge": {"lost": (0.1, 0.1)},
     "30% diverge": {"lost": (0.3, 0.3)},
-    "30% diverge, lognormal": {"lost": (0.3, 0.3), "law": "lognormal"},
+    "30% diverge, lognormal": {"lost": (0.3, 0.3), "distribution": "lognormal"},
 }
 PAIRED = (2, 3, 4, 8, 24)
 APART = ((3, 3), (5, 5), (4, 8), (2, 5), (3, 10), (4, 20))

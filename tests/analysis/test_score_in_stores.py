@@ -14,7 +14,7 @@ from stores import add, case_info, curves
 
 from lobench.analysis.comparisons.gates import Verdict
 from lobench.analysis.comparisons.method_comparison import MethodComparison, compare_subjects
-from lobench.analysis.comparisons.summary import seeds_say, summary_of
+from lobench.analysis.comparisons.summary import seeds_note, summary_of
 from lobench.analysis.scores.baseline_file import Baseline
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import ScaleKind
@@ -154,7 +154,7 @@ def test_where_the_mean_and_the_seeds_disagree_the_headline_says_both(tmp_path: 
     found, _ = compared(tmp_path)
     effect = found.primary
     assert effect.comparison.verdict is Effect.UNDECIDED and effect.improvement.lower > 0.5
-    assert seeds_say(effect.comparison, effect.improvement) == "better on more seeds than not, P = 0.88"
+    assert seeds_note(effect.comparison, effect.improvement) == "better on more seeds than not, P = 0.88"
     text = comparison_text([found], scale="")
     assert "no difference of the score is shown; better on more seeds than not, P = 0.88" in text
     report = lobench("report", "--store", tmp_path, "--format", "text").stdout
