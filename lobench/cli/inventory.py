@@ -88,15 +88,19 @@ _KINDS = {
 @click.command(name="list")
 @click.argument("kind", metavar="[KIND]", default="kinds", type=Name(["kinds", *_KINDS]))
 @click.option(
-    "--folder", type=click.Path(path_type=Path), help="For suites: yours (default: ./suites, and lobench's own)."
+    "--folder",
+    type=click.Path(path_type=Path),
+    help="For suites: folder of suites (default: ./suites, and lobench's own).",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Tasks, optimizers, schedules: their settings and sources too.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="For tasks, optimizers and schedules: show settings and sources too."
+)
 @format_option("text", "json", name="form", prints={"list": f"{__name__}:ListRecord"})
 def list_things(kind: str, folder: Path | None, verbose: bool, form: str) -> None:
-    """List what gin files, suites and options can name.
+    """List the names that gin files, suites and options accept.
 
     KIND: tasks, optimizers, schedules, suites, sources, readers, sinks, executors, policies, strategies, searches,
-    metrics, commands. Without one, these kinds are listed.
+    metrics, commands. Without KIND, list the kinds.
     """
     broken = list[LobenchError]()
     if kind == "kinds":

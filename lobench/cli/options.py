@@ -39,13 +39,15 @@ def options_of(settings: type, *names: str) -> Callable[[C], C]:
 def display_options(command: C) -> C:
     """Gives a command what its display has: `verbose` and `color`."""
     choice = click.Choice(["auto", "yes", "no"])
-    command = click.option("--color", type=choice, default="auto", show_default=True, help="As pytest's.")(command)
-    return click.option("--verbose", "-v", is_flag=True, help="A line for each evaluation too.")(command)
+    command = click.option("--color", type=choice, default="auto", show_default=True, help="Colors, as in pytest.")(
+        command
+    )
+    return click.option("--verbose", "-v", is_flag=True, help="Print a line for each evaluation too.")(command)
 
 
 def baseline_option(command: C) -> C:
     """Gives a command that reads one store `baselines`."""
-    text = "Suite, or a file of its baselines; may be given again (default: the suites that the store names)."
+    text = "Suite, or a file of its baselines; repeatable (default: the suites of the store)."
     kind = click.Path(exists=True, path_type=Path)
     return click.option("--baseline", "baselines", multiple=True, type=kind, help=text)(command)
 

@@ -35,20 +35,20 @@ what it prints."""
 )
 @click.argument("experiment", metavar="EXPERIMENT.gin")
 @click.option("--store", default="", help="Result store (default: .lobench/EXPERIMENT).")
-@click.option("--method", "methods", multiple=True, help="Only this method; may be given again. The rest later.")
+@click.option("--method", "methods", multiple=True, help="Only this method; repeatable. A later run adds the others.")
 @click.option(
-    "--case", "cases", multiple=True, help="Only this case: relu32, quick/relu32 or digits.relu32; may be given again."
+    "--case", "cases", multiple=True, help="Only this case: relu32, quick/relu32 or digits.relu32; repeatable."
 )
 @options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "sinks")
-@click.option("--report", is_flag=True, help="Keep a web page of the results current: report.html in the store.")
-@click.option("--gin-param", "gin_params", multiple=True, help="gin binding after the file's; may be given again.")
+@click.option("--report", is_flag=True, help="Keep a web page of the results up to date: report.html in the store.")
+@click.option("--gin-param", "gin_params", multiple=True, help="gin binding that overrides the file's; repeatable.")
 @click.option(
     "--check",
     "--dry-run",
     is_flag=True,
-    help="Train nothing: plan and bind all methods as the run does, and say what is missing and what it costs.",
+    help="Train nothing; plan and bind all methods as the run does, and print what is missing and what it costs.",
 )
-@click.option("--offline", is_flag=True, help="With --check: start no worker either; say what was not checked.")
+@click.option("--offline", is_flag=True, help="With --check: start no worker either, and print what was not checked.")
 @options_of(WatchSettings, "max_core_hours", "retry_errors", "allow_pickle")
 @format_option(
     "text",
@@ -66,7 +66,7 @@ def run(
     sinks: tuple[str, ...],
     **options: object,
 ) -> None:
-    """Run an experiment: methods x cases x sessions, as far as the store does not hold them yet."""
+    """Run an experiment: the methods x cases x sessions that the store does not hold yet."""
     from lobench.experiments.run import RunSettings
     from lobench.report.page.builtin import REPORT
 
@@ -101,7 +101,7 @@ def run_experiment(
 
     planned = ExperimentRun(settings)
     if offline and not check:
-        raise UsageError("--offline is of --check: a run needs its workers")
+        raise UsageError("--offline needs --check: a run needs workers")
     if check:
         plan = planned.check(default_progress(), is_offline=offline)
         max_cores = num_workers(settings.workers)

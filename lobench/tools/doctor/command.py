@@ -56,9 +56,9 @@ _DEVICES = "import jax; print(jax.__version__, ', '.join(str(device) for device 
     "--replay",
     type=click.Path(path_type=Path),
     metavar="STORE",
-    help="Decide again what the last watch into this store decided, and say why; nothing else is checked.",
+    help="Replay the decisions of the last watch into this store with their reasons, and check nothing else.",
 )
-@click.option("--start", type=int, help="With --replay: an earlier start, by its number.")
+@click.option("--start", type=int, help="With --replay: number of an earlier start.")
 @format_option(
     "text",
     "json",
