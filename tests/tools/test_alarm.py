@@ -88,9 +88,9 @@ def test_a_watch_follows_its_run_and_ends_with_the_alarm(tmp_path: Path) -> None
 
 def test_a_watch_reports_that_its_alarms_ended_early_and_goes_on(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path, extra=SEEDS), make_run(tmp_path, -1.5)
-    told = run / "lobench_results" / "tiny" / "alarm" / "alarms.json"
-    told.parent.mkdir(parents=True)
-    told.write_text("{")
+    alarms_file = run / "lobench_results" / "tiny" / "alarm" / "alarms.json"
+    alarms_file.parent.mkdir(parents=True)
+    alarms_file.write_text("{")
     command = [sys.executable, "-m", "lobench.cli", "watch", str(run), "--suite", str(suite), "--workers", "1"]
     with subprocess.Popen([*command, "--alarm", "regress"], stderr=subprocess.PIPE, text=True) as watching:
         assert watching.stderr is not None
