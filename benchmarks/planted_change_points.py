@@ -108,7 +108,7 @@ def calibration(found: list[Found]) -> str:
 @click.option("--most", default=NUM_CHECKPOINTS // 5, show_default=True, help="Evaluations of one bisection.")
 @click.option("--at-once", default=1, show_default=True)
 @click.option("--wobble", multiple=True, type=float, default=(0.0, 0.5), show_default=True)
-@click.option("--fall", "falls", multiple=True, type=float, default=(0.5, 1.0, 2.0, 4.0), show_default=True)
+@click.option("--fall", "drops", multiple=True, type=float, default=(0.5, 1.0, 2.0, 4.0), show_default=True)
 def main(runs: int, most: int, at_once: int, wobble: tuple[float, ...], drops: tuple[float, ...]) -> None:
     """Print the table."""
     print("| fall | wobble | within one | said | decided | evaluations (of all) | 95th | 'no fall' |")
