@@ -31,7 +31,7 @@ Examples:
     },
 )
 def score(logs: Path, targets_file: Path | None, normaliser: Path | None, kind: str) -> None:
-    """Published scores from logs.
+    """Compute published scores from logs.
 
     \b
     --targets: AlgoPerf's; submission, study, workload, trial, global_step, time, val_metric.
