@@ -38,7 +38,7 @@ def score(logs: Path, targets_file: Path | None, normaliser: Path | None, kind: 
     --normaliser: VeLO's, the speed-up over its baselines; task, seed, step, loss.
     """
     if (targets_file is None) == (normaliser is None):
-        raise UsageError("which score?", expected="one of --targets and --normaliser")
+        raise UsageError("--targets and --normaliser: give one of them")
     if normaliser is not None:
         _velo(logs, normaliser, kind)
     elif targets_file is not None:
