@@ -237,12 +237,18 @@ class BlockRunner:
         if found is None:
             where = f"{spec.path}: case {spec.name!r}"
             raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
+        num_compilations = self._shared.compilations.count - compiled_before
+        if bound.case.time_gradient:
+            num_thetas = len(found) if len(found) > 1 else 0
+            gradient = self._shared.gradient_cost(bound, block, num_thetas)
+            costs = [curves.cost and dataclasses.replace(curves.cost, gradient=gradient) for curves in found]
+            found = [dataclasses.replace(curves, cost=cost) for curves, cost in zip(found, costs, strict=True)]
         # Theirs and ours alike: a wrapper need not pass it on.
         directions = getattr(bound.case.task, "metric_directions", {})
         return [
             dataclasses.replace(
                 curves,
-                num_compilations=self._shared.compilations.count - compiled_before,
+                num_compilations=num_compilations,
                 provenance=dataclasses.replace(made, optimizer=warm.maker.ran_as),
                 problems=(*bound.problems, *curves.problems),
                 directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.name!r}"),
