@@ -86,7 +86,7 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
 @click.option(
     "--target",
     metavar="[METRIC=]VALUE",
-    help="After how many steps is either there? Of the primary metric if none is said.",
+    help="After how many steps, and seconds of training, is either there? Of the primary metric if none is said.",
 )
 @click.option("--strict", is_flag=True, help="An undecided gate is exit code 1 too.")
 @click.option(
@@ -132,9 +132,9 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
 
     found = logged_aside(compared, *subjects, **options)
     if kind == "json":
-        emit("compare", comparison_records(found.pairs, scale=found.scale, steps=found.steps))
+        emit("compare", comparison_records(found.pairs, scale=found.scale, steps=found.steps, costs=found.costs))
     else:
-        click.echo(comparison_text(found.pairs, scale=found.scale, steps=found.steps))
+        click.echo(comparison_text(found.pairs, scale=found.scale, steps=found.steps, costs=found.costs))
     bad = {"REGRESSED", "INCONCLUSIVE"} if strict else {"REGRESSED"}
     sys.exit(ExitCode.VERDICT if bad.intersection(found.verdicts()) else ExitCode.OK)
 
