@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["MachineClass", "Overhead", "StepCost", "StepSeconds"]
+__all__ = ["UNSTEADY_NOTE", "MachineClass", "Overhead", "StepCost", "StepSeconds"]
+
+UNSTEADY_NOTE = "~: unsteady, of fewer than three chunks, of times far apart, or of a processor that others had too"
 
 _MOST_SPREAD = 0.1  # between the quartiles, over the median
 _LEAST_BUSY = 0.9  # processor seconds over wall seconds, of one thread and more

@@ -126,3 +126,54 @@ def test_without_times_nothing_is_said_of_them(tmp_path: Path) -> None:
     assert "seconds" not in done.stdout and "machine" not in done.stdout
     (record,) = json.loads(lobench("compare", "1", "2", "--store", tmp_path, "--format", "json").stdout)
     assert record["costs"] == {} and np.isfinite(record["metrics"]["train/loss"]["p_value"])
+
+
+def timed_methods(store: Path) -> None:
+    """Two methods on machine m, a third one on n."""
+    bare = cost(tuple(value / 2 for value in FAST))
+    add(store, 0, {"a": LOSSES, "b": LOSSES}, optimizer="adam()", cost=cost(FAST, gradient=bare))
+    add(store, 0, {"a": BETTER, "b": BETTER}, optimizer="sgd()", cost=cost((2e-3, 4e-3, 2e-3, 4e-3)))
+    add(store, 0, {"a": BETTER}, optimizer="lion()", cost=cost(SLOW, machine="n x 1"))
+
+
+def test_tables_have_panels_of_costs_one_for_each_class_of_machines(tmp_path: Path) -> None:
+    timed_methods(tmp_path)
+    words = ("results", "--store", tmp_path, "--by", "method")
+    panels = {block.splitlines()[0]: block for block in lobench(*words).stdout.split("\n\n")}
+    seconds = {name.split("  ")[0]: block for name, block in panels.items() if name.startswith("seconds of a step")}
+    assert sorted(seconds) == ["seconds of a step (m x 1)", "seconds of a step (n x 1)"]
+    assert "lion()" not in seconds["seconds of a step (m x 1)"] and "adam()" not in seconds["seconds of a step (n x 1)"]
+    found = json.loads(lobench(*words, "--format", "json").stdout)
+    cells = {(one["metric"], one["machine"], one["method"], one["case"]): one for one in found if one["machine"]}
+    assert cells["seconds of a step", "n x 1", "lion()", "a"]["mean"] == pytest.approx(2e-3)
+    assert cells["times a gradient step", "m x 1", "adam()", "b"]["mean"] == pytest.approx(2)
+    slow = cells["train/loss at equal time", "m x 1", "sgd()", "a"]
+    assert slow["unsteady"] and slow["seeds"] == 4 and slow["mean"] == pytest.approx(1.4, abs=1e-3)  # a third of it
+    assert cells["train/loss at equal time", "n x 1", "lion()", "a"]["mean"] == pytest.approx(0.2), "the fastest there"
+
+
+def test_papers_have_no_costs_unless_a_table_asks_for_them(tmp_path: Path) -> None:
+    timed_methods(tmp_path / "store")
+    words = ("report", "--store", tmp_path / "store", "--format", "latex", "--output", tmp_path / "t.tex")
+    assert lobench(*words).returncode == 0 and "seconds" not in (tmp_path / "t.tex").read_text()
+    (tmp_path / "table.gin").write_text("Table.costs = True\n")
+    assert lobench(*words, "--table", tmp_path / "table.gin").returncode == 0
+    text = (tmp_path / "t.tex").read_text()
+    assert "seconds of a step (m x 1)" in text and r"$\sim " in text and "never" not in text
+
+
+def test_the_page_has_costs_and_says_what_is_unsteady(tmp_path: Path) -> None:
+    timed_methods(tmp_path / "store")
+    lobench("report", "--store", tmp_path / "store", "--output", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "seconds of a step (m x 1)" in page and "train/loss at equal time (n x 1)" in page and "~: unsteady" in page
+
+
+def test_a_store_without_the_time_of_a_gradient_has_no_column_of_it(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": LOSSES}, cost=cost(FAST))
+    assert "over gradient" not in lobench("results", "--store", tmp_path).stdout
+    add(tmp_path, 2, {"a": LOSSES}, cost=cost(FAST, gradient=cost(tuple(value / 4 for value in FAST))))
+    lines = lobench("results", "--store", tmp_path).stdout.splitlines()
+    assert [line.split()[-2] for line in lines[1:3]] == ["-", "x4"]
+    found = json.loads(lobench("results", "--store", tmp_path, "--format", "json").stdout)
+    assert [(one["overhead"], one["gradient_seconds"]) for one in found] == [(None, None), (4.0, 2.5e-4)]

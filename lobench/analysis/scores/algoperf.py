@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RULES",
+    "AlgoPerfRules",
     "AlgoPerfScores",
     "Removal",
-    "Rules",
     "SubmissionScore",
     "Targets",
     "WorkloadTarget",
@@ -47,7 +47,7 @@ MAX_RATIO = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class AlgoPerfRules:
     """What a version of the benchmark asks of a log.
 
     Attributes:
@@ -65,7 +65,7 @@ class Rules:
     self_tuning: float
     has_held_out: bool
 
-    def of_self_tuning(self) -> Rules:
+    def of_self_tuning(self) -> AlgoPerfRules:
         """Returns the rules of the other track."""
         budgets = {name: seconds * self.self_tuning for name, seconds in self.budgets.items()}
         return dataclasses.replace(self, num_trials=1, budgets=budgets)
@@ -84,7 +84,7 @@ class Rules:
 RULES = {
     rules.version: rules
     for rules in (
-        Rules(
+        AlgoPerfRules(
             version="0.5",
             num_studies=5,
             num_trials=5,
@@ -101,7 +101,7 @@ RULES = {
             self_tuning=3.0,
             has_held_out=True,
         ),
-        Rules(
+        AlgoPerfRules(
             version="0.6",
             num_studies=3,
             num_trials=5,
@@ -213,7 +213,7 @@ class AlgoPerfScores:
     targets: Targets
 
 
-def score_log(log: pd.DataFrame, targets: Targets, rules: Rules | None = None) -> AlgoPerfScores:
+def score_log(log: pd.DataFrame, targets: Targets, rules: AlgoPerfRules | None = None) -> AlgoPerfScores:
     """Scores every submission of a log.
 
     Args:

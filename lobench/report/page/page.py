@@ -108,7 +108,7 @@ def _methods(summary: Summary, spec: TableSpec | None) -> dict[str, Any]:
     snapshot = summary.snapshot
     if spec is None and not snapshot.groups.shows_methods:
         return {"method_panels": [], "method_legend": (), "method_bold": "", "method_notes": ()}
-    found = tabulate(summary, spec or TableSpec(rows="method"))
+    found = tabulate(summary, spec or TableSpec(rows="method", costs=True))
     return {
         "method_panels": method_panels(found),
         "method_legend": found.legend,

@@ -9,10 +9,10 @@ from typing import Annotated, TypedDict
 from lobench.analysis.comparisons.step_costs import CaseCosts, SideCost
 from lobench.analysis.stats.comparison import MeanDifference
 from lobench.core.result import mean_of
-from lobench.core.step_cost import MachineClass, Overhead
-from lobench.report.tables.text import UNSTEADY_NOTE, interval_cell, p_cell, step_cell, text_table
+from lobench.core.step_cost import UNSTEADY_NOTE, MachineClass
+from lobench.report.tables.text import interval_cell, overhead_cell, p_cell, step_cell, text_table
 
-__all__ = ["CostRecord", "cost_notes", "cost_records", "cost_tables", "cost_text", "overhead_cell"]
+__all__ = ["CostRecord", "cost_notes", "cost_records", "cost_tables", "cost_text"]
 
 
 class CostOfSide(TypedDict):
@@ -41,12 +41,6 @@ class CostRecord(TypedDict):
     machines_b: list[str]
     at_equal_steps: Annotated[MeanDifference, "Of the metric's values, B - A, after the last step."]
     at_equal_time: MeanDifference
-
-
-def overhead_cell(found: Overhead) -> str:
-    """Returns `x1.25`, `~` before what is unsteady, and `-` where no gradient was timed."""
-    mark = "~" if found.is_unsteady else ""
-    return "-" if math.isnan(found.ratio) else f"{mark}x{found.ratio:.3g}"
 
 
 def cost_tables(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, TypedDict
 
-from lobench.analysis.scores.algoperf import AlgoPerfScores, Removal, Rules, WorkloadTime
+from lobench.analysis.scores.algoperf import AlgoPerfRules, AlgoPerfScores, Removal, WorkloadTime
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import text_table
 from lobench.tools.score.velo import VeloScore, VeloSummary
@@ -62,7 +62,7 @@ class VeloRecord(TypedDict):
     tasks: dict[str, VeloScore]
 
 
-def scores_record(found: AlgoPerfScores, rules: Rules | None) -> AlgoPerfRecord:
+def scores_record(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> AlgoPerfRecord:
     """Returns `{"scores": {submission: score}, ...}`."""
     return {
         "rules": None
@@ -107,7 +107,7 @@ def _workload(entry: WorkloadTime, held_out: bool) -> WorkloadRecord:
     }
 
 
-def scores_table(found: AlgoPerfScores, rules: Rules | None) -> str:
+def scores_table(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:
     """Returns the scores, for each submission which rule removed which workload, and what was not scored."""
     targets = found.targets
     rows = [("submission", "score", "workloads left", "removed")]
@@ -126,7 +126,7 @@ def scores_table(found: AlgoPerfScores, rules: Rules | None) -> str:
     return "\n".join([text_table(rows, left={0, 3}), counts, *_by_rules(found, rules)])
 
 
-def _by_rules(found: AlgoPerfScores, rules: Rules | None) -> list[str]:
+def _by_rules(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> list[str]:
     """Returns by which rules a log was scored, and what of it is not as they say."""
     if rules is None:
         return []
