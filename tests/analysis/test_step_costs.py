@@ -17,6 +17,7 @@ from lobench.analysis.comparisons.steps_to_target import Target, compare_steps
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import StoredSubject
+from lobench.analysis.tables.frames import open_results as lobench_results
 from lobench.core.step_cost import MachineClass, StepCost
 
 FAST, SLOW = (1e-3, 1.01e-3, 0.99e-3), (2e-3, 2.02e-3, 1.98e-3)
@@ -150,6 +151,16 @@ def test_tables_have_panels_of_costs_one_for_each_class_of_machines(tmp_path: Pa
     slow = cells["train/loss at equal time", "m x 1", "sgd()", "a"]
     assert slow["unsteady"] and slow["seeds"] == 4 and slow["mean"] == pytest.approx(1.4, abs=1e-3)  # a third of it
     assert cells["train/loss at equal time", "n x 1", "lion()", "a"]["mean"] == pytest.approx(0.2), "the fastest there"
+
+
+def test_a_frame_has_times_and_what_they_are_of(tmp_path: Path) -> None:
+    timed_methods(tmp_path)
+    add(tmp_path, 0, {"c": LOSSES}, optimizer="adam()")
+    frame = lobench_results(tmp_path).evaluations().set_index(["label", "case"])
+    assert frame.loc["adam()", "a"][["step_seconds", "gradient_seconds", "machine", "num_together"]].tolist() == [
+        pytest.approx(1e-3), pytest.approx(5e-4), "m x 1", 1,
+    ]  # fmt: skip
+    assert frame.loc["adam()", "c"][["step_seconds", "machine"]].isna().all()
 
 
 def test_papers_have_no_costs_unless_a_table_asks_for_them(tmp_path: Path) -> None:
