@@ -238,7 +238,7 @@ class BlockRunner:
             where = f"{spec.path}: case {spec.name!r}"
             raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
         num_compilations = self._shared.compilations.count - compiled_before
-        if bound.case.time_gradient and not is_past():
+        if bound.case.time_gradient and time.monotonic() < deadline:
             num_thetas = len(found) if len(found) > 1 else 0
             gradient = self._shared.gradient_cost(bound, block, num_thetas)
             costs = [curves.cost and dataclasses.replace(curves.cost, gradient=gradient) for curves in found]

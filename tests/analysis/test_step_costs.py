@@ -9,16 +9,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import report_store
 from commands import lobench
 from stores import add
 
 from lobench.analysis.comparisons.step_costs import class_costs, compare_costs
 from lobench.analysis.comparisons.steps_to_target import Target, compare_steps
+from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import StoredSubject
 from lobench.analysis.tables.frames import open_results as lobench_results
+from lobench.analysis.tables.table import TableSpec
+from lobench.analysis.tables.tabulate import tabulate
+from lobench.core.result import Curves
 from lobench.core.step_cost import MachineClass, StepCost
+from lobench.report.tables.method_table import method_text
 
 FAST, SLOW = (1e-3, 1.01e-3, 0.99e-3), (2e-3, 2.02e-3, 1.98e-3)
 LOSSES = {"train/loss": [0.5, 0.6, 0.4, 0.5]}
@@ -151,6 +157,27 @@ def test_tables_have_panels_of_costs_one_for_each_class_of_machines(tmp_path: Pa
     slow = cells["train/loss at equal time", "m x 1", "sgd()", "a"]
     assert slow["unsteady"] and slow["seeds"] == 4 and slow["mean"] == pytest.approx(1.4, abs=1e-3)  # a third of it
     assert cells["train/loss at equal time", "n x 1", "lion()", "a"]["mean"] == pytest.approx(0.2), "the fastest there"
+
+
+def test_where_there_is_a_baseline_there_are_seconds_to_its_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = report_store.curves
+
+    def timed(final: float, rng: np.random.Generator, *, diverges: bool = False) -> Curves:
+        """The better ones get below the baseline's loss."""
+        return dataclasses.replace(plain(final**3, rng, diverges=diverges), cost=cost(FAST))
+
+    monkeypatch.setattr(report_store, "curves", timed)
+    found = summary_of(report_store.make_store(tmp_path), [report_store.make_baseline(tmp_path)])
+    table = tabulate(found, TableSpec(rows="method", costs=True))
+    (panel,) = (panel for panel in table.panels if panel.title == "seconds to tuned train/loss")
+    places = list(range(len(found.snapshot.subjects)))
+    steps = found.times_to_tuned(places)[:-1]
+    assert steps.size and np.isfinite(steps).any()
+    told = [entry.interval.mean for line in panel.lines for entry in line.entries if entry is not None]
+    assert sorted(told) == pytest.approx(sorted((steps * 1e-3).ravel().tolist()))
+    assert panel.machine == "m x 1" and ("never" in method_text(table)) == bool(np.isinf(steps).any())
 
 
 def test_a_frame_has_times_and_what_they_are_of(tmp_path: Path) -> None:

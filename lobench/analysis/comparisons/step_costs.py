@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -141,17 +143,16 @@ def _values_at(cell: Cell, metric: str, step: float) -> dict[int, float]:
     """
     found = {}
     for seed, (curves, row) in sorted(cell.sources.items()):
-        values = np.asarray(curves.metrics.get(metric, ()), np.float64)
-        if values.ndim != 2 or values.shape[1] != len(curves.eval_steps):
+        at, values = curves.eval_steps, np.asarray(curves.metrics.get(metric, ()))
+        if values.ndim != 2 or values.shape[1] != len(at):
             continue  # one value a seed, of the end
-        at = np.asarray(curves.eval_steps, np.float64)
-        before = int(np.searchsorted(at, step + 1e-6, side="right")) - 1
+        before = bisect.bisect_right(at, step + 1e-6) - 1
         if before < 0:
             continue  # curves from elsewhere that begin later
-        one, after = values[row, before], min(before + 1, len(at) - 1)
-        other = values[row, after] if np.isfinite(values[row, after]) else one
+        after = min(before + 1, len(at) - 1)
+        one, other = float(values[row, before]), float(values[row, after])
         share = (step - at[before]) / (at[after] - at[before]) if after > before else 0.0
-        found[seed] = float(one + max(share, 0.0) * (other - one))
+        found[seed] = one + max(share, 0.0) * (other - one) if math.isfinite(other) else one
     return found
 
 

@@ -229,12 +229,13 @@ class _Maker:
     def _panels_of_costs(self, rows: str) -> list[Panel]:
         """Four panels for each class of machines that has times: numbers of one class stand in no panel of another."""
         found: dict[str, dict[str, dict[int, list[Entry | None]]]] = {}
+        tuned = self._steps_to_tuned()
         for case, _ in self._cases:
             name = self._summary.metric_of(case, self._metrics[0])
             cells = [self._cell(place, case, name) if place >= 0 else None for place, _ in self._methods]
             for one in class_costs(cells, name):
                 of_class = found.setdefault(str(one.machine), {})
-                for title, entries in self._costs(case, name, one.sides).items():
+                for title, entries in self._costs(name, one.sides, tuned.get(case, {})).items():
                     of_class.setdefault(title, {})[case] = entries
         if not found:
             return []
@@ -260,9 +261,10 @@ class _Maker:
         self._notes += [UNSTEADY_NOTE] if any(entry is not None and entry.is_unsteady for entry in entries) else []
         return panels
 
-    def _costs(self, case: int, metric: str, sides: Sequence[SideCost | None]) -> dict[str, list[Entry | None]]:
+    def _costs(
+        self, metric: str, sides: Sequence[SideCost | None], tuned: Mapping[int, float]
+    ) -> dict[str, list[Entry | None]]:
         """Returns the entries of each panel of costs of a case, by method; only of panels that have one."""
-        tuned = self._steps_to_tuned(case)
         found: dict[str, list[Entry | None]] = {
             "seconds of a step": [_time(side.seconds.median, side) if side else None for side in sides],
             "times a gradient step": [
@@ -280,13 +282,12 @@ class _Maker:
         entry = self._entry(side.at_equal_time, metric, is_bold=False)
         return entry and dataclasses.replace(entry, is_unsteady=side.is_unsteady)
 
-    def _steps_to_tuned(self, case: int) -> dict[int, float]:
-        """Returns by place after how many inner steps a method has the tuned baseline's loss; {} without a baseline."""
-        if self._summary.baseline(case) is None:
-            return {}
+    def _steps_to_tuned(self) -> dict[int, dict[int, float]]:
+        """Returns of each case that has a baseline, by place, the inner steps after which a method has its loss."""
         places = [place for place, _ in self._methods if place >= 0]
-        column = sum(self._summary.baseline(one) is not None for one in range(case))
-        return dict(zip(places, self._summary.times_to_tuned(places)[:-1, column].tolist(), strict=True))
+        cases = [case for case in range(len(self._summary.snapshot.cases)) if self._summary.baseline(case) is not None]
+        columns = self._summary.times_to_tuned(places)[:-1].T.tolist() if cases else []
+        return {case: dict(zip(places, column, strict=True)) for case, column in zip(cases, columns, strict=True)}
 
     def _digits_of(self, metric: str) -> int:
         names = {self._summary.metric_of(case, metric) for case, _ in self._cases}
