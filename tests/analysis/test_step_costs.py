@@ -207,6 +207,16 @@ def test_the_page_has_costs_and_says_what_is_unsteady(tmp_path: Path) -> None:
     assert "seconds of a step (m x 1)" in page and "train/loss at equal time (n x 1)" in page and "~: unsteady" in page
 
 
+def test_the_page_of_a_run_has_the_costs_of_its_last_checkpoint_by_case(tmp_path: Path) -> None:
+    bare = cost(tuple(value / 4 for value in FAST))
+    for step in (1, 2):
+        add(tmp_path / "store", step, {"a": LOSSES, "b": LOSSES}, cost=cost(FAST, gradient=bare))
+    lobench("report", "--store", tmp_path / "store", "--output", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert page.count(">0.001</td>") == 2 and page.count(">x4</td>") == 2
+    assert "times a gradient step (m x 1)" in page and "are of one seed" in page
+
+
 def test_a_store_without_the_time_of_a_gradient_has_no_column_of_it(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": LOSSES}, cost=cost(FAST))
     assert "over gradient" not in lobench("results", "--store", tmp_path).stdout
