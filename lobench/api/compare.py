@@ -67,8 +67,8 @@ class Comparison:
         return tuple(pair.primary.gate.verdict for pair in self.pairs)
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{pair.b.label}: {pair.primary.gate.verdict}" for pair in self.pairs)
-        return f"Comparison(against {self.pairs[0].a.label}: {told})"
+        gates_text = ", ".join(f"{pair.b.label}: {pair.primary.gate.verdict}" for pair in self.pairs)
+        return f"Comparison(against {self.pairs[0].a.label}: {gates_text})"
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Draws the differences of the score, case by case and their mean; returns matplotlib's axes.
@@ -115,10 +115,10 @@ def compare(
       metrics: Default: the primary metric, train/loss and test/loss.
       margin: Harm to the score that the gate tolerates (default: 0.05 on a log scale, 0.02 on a linear one).
       alpha: Chance of a false alarm.
-      max_diverged: PASS rules out that a larger share of B's seeds diverges; 1: the bound is told, no more.
+      max_diverged: PASS rules out that a larger share of B's seeds diverges; 1: the bound is gates_text, no more.
       target: A value of the primary metric, or "val/loss=3.28": after how many steps is either there?
       workers, executor, ray_address, insecure, gin_files, gin_params: Of the evaluations.
-      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
+      progress: What is gates_text while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Raises:
       LobenchError: usage; nothing of that name; an evaluation that cannot start; a named baseline is stale.
       KeyboardInterrupt: Ctrl-C; the same call goes on from there.

@@ -93,7 +93,7 @@ def test_noise_is_inconclusive_and_names_the_seeds_that_would_decide(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "expected"),
     [
         (("1",), "nothing to compare with"),
         (("1", "2"), "give --suite to evaluate it now, or --store"),
@@ -106,9 +106,9 @@ def test_noise_is_inconclusive_and_names_the_seeds_that_would_decide(tmp_path: P
         (("a", "b", "--suite", "nowhere"), "nowhere: there is no such suite"),
     ],
 )
-def test_usage_is_one_clear_line(store: Path, arguments: tuple[str, ...], says: str) -> None:
+def test_usage_is_one_clear_line(store: Path, arguments: tuple[str, ...], expected: str) -> None:
     done = run(*(argument.format(store=store) for argument in arguments))
-    assert done.returncode == 2 and says in done.stderr and len(done.stderr.strip().splitlines()) == 1
+    assert done.returncode == 2 and expected in done.stderr and len(done.stderr.strip().splitlines()) == 1
 
 
 def test_checkpoints_and_optimizers_are_evaluated_now_and_kept(tmp_path: Path) -> None:

@@ -102,12 +102,12 @@ def test_a_race_of_a_search_has_its_settings_as_methods(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "output"),
     [
         (("--search", "ic_grid", "--vary", "b1 = [0.5, 0.9]", "--vary", "b2 = [0.5, 0.9]"), "does not race them"),
         (("--report-sessions", "3"), "--report-sessions is of a search"),
     ],
 )
-def test_what_learns_from_its_trials_does_not_race_them(folder: Path, options: tuple[str, ...], said: str) -> None:
+def test_what_learns_from_its_trials_does_not_race_them(folder: Path, options: tuple[str, ...], output: str) -> None:
     done = lobench("tune", "tiny", "--optimizer", "adam", "--race", "--print", *options)
-    assert done.returncode == 2 and said in done.stderr
+    assert done.returncode == 2 and output in done.stderr

@@ -247,7 +247,7 @@ def test_brackets_of_a_name_are_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "expected"),
     [
         (b"", "not a CSV"),
         (b"Time," + HEADER.encode() + b"1,a,s,wmt,t,1,2,31\n", "has the column time twice"),
@@ -262,16 +262,16 @@ def test_brackets_of_a_name_are_shown(tmp_path: Path) -> None:
         (b"\xff\xfe\x00\x01", "not a text file"),
     ],
 )
-def test_a_bad_log_is_one_clear_line(tmp_path: Path, content: bytes, says: str) -> None:
+def test_a_bad_log_is_one_clear_line(tmp_path: Path, content: bytes, expected: str) -> None:
     path = tmp_path / "log.csv"
     path.write_bytes(content)
     with pytest.raises(UsageError) as error:
         read_log(path, read_targets(targets_file(tmp_path)))
-    assert says in str(error.value) and str(path) in str(error.value) and "\n" not in str(error.value)
+    assert expected in str(error.value) and str(path) in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("record", "says"),
+    ("record", "expected"),
     [
         ("{", "not JSON"),
         ("[]", "not a file of targets"),
@@ -289,12 +289,12 @@ def test_a_bad_log_is_one_clear_line(tmp_path: Path, content: bytes, says: str) 
         ),
     ],
 )
-def test_bad_targets_are_one_clear_line(tmp_path: Path, record: object, says: str) -> None:
+def test_bad_targets_are_one_clear_line(tmp_path: Path, record: object, expected: str) -> None:
     path = tmp_path / "targets.json"
     path.write_text(record if isinstance(record, str) else json.dumps(record))
     with pytest.raises(UsageError, match=r"targets\.json") as error:
         read_targets(path)
-    assert says in str(error.value)
+    assert expected in str(error.value)
 
 
 def test_a_missing_file_ends_with_code_2_and_one_line(tmp_path: Path) -> None:

@@ -229,14 +229,14 @@ def test_a_wrapper_is_put_around_the_task_and_one_that_is_there_is_taken_off(tmp
 
 
 @pytest.mark.parametrize(
-    ("axes", "said"),
+    ("axes", "output"),
     [
         ("Steep.dimm = [1, 2]", "no parameter 'dimm'"),
         ("Steep.dim = 3", "a binding of a list"),
         ("adam.b1 = [0.1]", "the case has nothing of it"),
     ],
 )
-def test_axes_that_are_none_are_refused(tmp_path: Path, axes: str, said: str) -> None:
+def test_axes_that_are_none_are_refused(tmp_path: Path, axes: str, output: str) -> None:
     steep_suite(tmp_path)
     done = falsify(tmp_path, "--axes", axes)
-    assert done.returncode == 2 and said in done.stderr
+    assert done.returncode == 2 and output in done.stderr

@@ -42,7 +42,7 @@ class Trial:
 
     Attributes:
       number: Its place in the search, 0, 1, 2, ...
-      state: "stopped": it was hopeless after a part of its training, and has no fitness (`Method.stop_hopeless`).
+      state: "stopped": `Method.median_stopping` ended it after a part of its training, and it has no fitness.
       parameters: Values of the active parameters, by path, in the order of the space.
       fitness: Higher is better; None: it has none (yet, or it failed, or it is infeasible).
       wave: The wave in which it was proposed, 0, 1, 2, ...

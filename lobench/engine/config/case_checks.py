@@ -82,7 +82,7 @@ def _is_finite(value: object) -> bool:
 
 
 def _check_sessions(case: Case, where: str) -> None:
-    """Refuses lanes that share nothing, and sessions that nobody has counted."""
+    """Refuses replicas that share nothing, and sessions that nobody has counted."""
     if case.sessions not in SESSIONS:
         raise ConfigError(
             "Case.sessions",
@@ -93,14 +93,14 @@ def _check_sessions(case: Case, where: str) -> None:
         )
     if case.sessions == "apart" and case.num_lanes is not None:
         raise ConfigError(
-            "Case.num_lanes: lanes that are apart share no parameters",
+            "Case.num_lanes: replicas that are apart share no parameters",
             where=where,
             got=repr(case.num_lanes),
             next_step="bind Case.sessions = 'shared', 'synced' or 'mean', or leave it out",
         )
     if case.sessions != "apart" and case.num_lanes is None:
         raise ConfigError(
-            f"Case.sessions = {case.sessions!r} does not say how many lanes share the parameters",
+            f"Case.sessions = {case.sessions!r} does not say how many replicas share the parameters",
             where=where,
             next_step="bind Case.num_lanes = 4, say; num_seeds counts such groups",
         )

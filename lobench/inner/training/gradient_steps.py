@@ -94,8 +94,8 @@ class GradientSteps(TrainingProgram):
         rate = jnp.zeros(num_thetas or (), jnp.float32)
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._bare)
         with contextlib.closing(feed):
-            lanes = self._lanes(block)
-            loop = self._training_loop({"learning_rate": rate}, (), num_thetas, lanes, feed, None, None, _TimedSteps)
+            replicas = self._replicas(block)
+            loop = self._training_loop({"learning_rate": rate}, (), num_thetas, replicas, feed, None, None, _TimedSteps)
             loop.run(None, None)
         found = self._cost(loop, max(num_thetas, 1) * self._num_seeds)
         return found if found is not None and found.samples else None

@@ -40,7 +40,7 @@ from lobench.report.tables.verdict import cards, interval_text, subtitle, title,
 
 __all__ = ["render_page", "waiting_page", "write_page"]
 
-_MAX_TROUBLES = 50
+_MAX_FAILURES = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ def render_page(
         "cases_note": _cases_note(summary, comparison, has_costs=bool(costs)),
         **_case_table(summary, cases, costs),
         **_methods(summary, spec),
-        "troubles": _warnings(snapshot),
+        "failures": _warnings(snapshot),
         "command": f"lobench results --store {shlex.quote(str(snapshot.store))} --format json",
         "data": _json(_evaluations(snapshot.rows)),
         **_provenance(summary),
@@ -226,21 +226,21 @@ def _warnings(snapshot: Snapshot) -> list[str]:
     lines = []
     for place, case in itertools.product(range(len(snapshot.subjects)), range(len(snapshot.cases))):
         cell = snapshot.cell(place, case)
-        if cell is None or not (cell.diverged_at or cell.troubles):
+        if cell is None or not (cell.diverged_at or cell.failures):
             continue
         diverged = [f"seed {seed} at inner step {step}" for seed, step in cell.diverged_at.items()]
         where = f"{snapshot.labels[place]}, {snapshot.name(case)}"
         if diverged:
             of_all = f"{len(diverged)} of {counted(len(cell.seeds), 'seed')} diverged"
             lines.append(f"{where}: {of_all}: {', '.join(diverged)}")
-        lines += [f"{where}: {outcome}: {message}" for outcome, message in cell.troubles]
+        lines += [f"{where}: {outcome}: {message}" for outcome, message in cell.failures]
     if several := describe_programs({row.program for row in snapshot.rows}):
         lines.insert(0, several)
     skipped = sum(int(str(detail.get("count", 1))) for kind, detail in snapshot.events if kind == "skipped")
     if skipped:
         lines.append(f"skipped: {counted(skipped, 'checkpoint')}, as --checkpoints says: newer ones waited")
-    more = len(lines) - _MAX_TROUBLES
-    return [*lines[:_MAX_TROUBLES], *([f"and {more} more: see the table below"] if more > 0 else [])]
+    more = len(lines) - _MAX_FAILURES
+    return [*lines[:_MAX_FAILURES], *([f"and {more} more: see the table below"] if more > 0 else [])]
 
 
 def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:

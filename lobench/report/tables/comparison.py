@@ -12,7 +12,7 @@ from lobench.analysis.comparisons.gates import GateResult, Verdict
 from lobench.analysis.comparisons.method_comparison import APART, MethodComparison, MetricEffect
 from lobench.analysis.comparisons.step_costs import CaseCosts
 from lobench.analysis.comparisons.steps_to_target import CaseSteps, StepsToTarget, TimeToTarget
-from lobench.analysis.comparisons.summary import seeds_say
+from lobench.analysis.comparisons.summary import seeds_note
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.comparison import Effect, MeanDifference, comparison_words
 from lobench.analysis.stats.intervals import Interval
@@ -222,13 +222,13 @@ def _parted(found: MethodComparison) -> list[str]:
     if not steps:
         return []
     if len({*steps.values()}) == 1:
-        said = next(iter(steps.values()))
+        where_first = next(iter(steps.values()))
     else:
-        said = ", ".join(sorted(f"{found.name(key)} {step}" for key, step in steps.items()))
+        where_first = ", ".join(sorted(f"{found.name(key)} {step}" for key, step in steps.items()))
     return [
         "the curves of common seeds are the same to the last bit"
-        if said == "nowhere"
-        else f"curves first differ: {said}"
+        if where_first == "nowhere"
+        else f"curves first differ: {where_first}"
     ]
 
 
@@ -326,22 +326,22 @@ def _sentence(found: MethodComparison) -> str:
     a, b = found.a.label, found.b.label
     parts = []
     for effect in found.effects:
-        says = seeds_say(effect.comparison, effect.improvement)
+        seeds = seeds_note(effect.comparison, effect.improvement)
         two_parts = comparison_words(effect.comparison)
-        undecided = "no difference of the score is shown" if says else "no difference is shown"
+        undecided = "no difference of the score is shown" if seeds else "no difference is shown"
         words = {
             Effect.BETTER: f"{b} is better than {a}",
             Effect.WORSE: f"{b} is worse than {a}",
             Effect.MIXED: f"{b} is better than {a} in one way and worse in the other",
             Effect.UNDECIDED: undecided,
         }
-        told = words[effect.comparison.verdict] + (f": {two_parts}" if two_parts else "")
-        parts.append(f"{effect.metric}: {told}" + (f"; {says}" if says else ""))
+        parts_text = words[effect.comparison.verdict] + (f": {two_parts}" if two_parts else "")
+        parts.append(f"{effect.metric}: {parts_text}" + (f"; {seeds}" if seeds else ""))
     stories = {effect.comparison.verdict for effect in found.effects}
-    told = "; ".join(parts)
+    parts_text = "; ".join(parts)
     if {Effect.BETTER, Effect.WORSE} <= stories:
-        told += ": the metrics tell different stories"
-    return f"{told}. Verdict ({found.primary.metric}): {found.primary.gate.verdict}"
+        parts_text += ": the metrics tell different stories"
+    return f"{parts_text}. Verdict ({found.primary.metric}): {found.primary.gate.verdict}"
 
 
 def _short(label: str, most: int = 24) -> str:

@@ -92,10 +92,10 @@ def cost_notes(found: Sequence[CaseCosts], name: Callable[[str], str]) -> list[s
     sides = [side for one in found for side in _sides(one)]
     notes += [UNSTEADY_NOTE] if any(side.is_unsteady or side.overhead.is_unsteady for side in sides) else []
     apart = [one for one in found if one.shared is None]
-    told = {", ".join(map(str, own)) + " against " + ", ".join(map(str, other)) for own, other in map(_classes, apart)}
+    pairs = {", ".join(map(str, own)) + " against " + ", ".join(map(str, other)) for own, other in map(_classes, apart)}
     if apart:
         cases = ", ".join(sorted(name(one.case) for one in apart))
-        notes.append(f"no time of one class of machines, and none compared: {cases} ({'; '.join(sorted(told))})")
+        notes.append(f"no time of one class of machines, and none compared: {cases} ({'; '.join(sorted(pairs))})")
     return notes
 
 

@@ -131,8 +131,8 @@ def _distinguished(names: Mapping[Subject, str]) -> dict[Subject, str]:
         paths = [subject.uri.rstrip("/").split("/") for subject in alike]
         ends = (["/".join(path[-depth:]) for path in paths] for depth in range(1, max(map(len, paths)) + 1))
         hashes = [subject.sha256[:8] for subject in alike]
-        told = next((own for own in ends if len({*own}) == len(own)), hashes)
-        found |= {subject: f"{name} ({own})" for subject, own in zip(alike, told, strict=True)}
+        endings = next((own for own in ends if len({*own}) == len(own)), hashes)
+        found |= {subject: f"{name} ({own})" for subject, own in zip(alike, endings, strict=True)}
     return found
 
 

@@ -91,7 +91,7 @@ class Probed:
     blocks: tuple[SeedBlock, ...] = ()
     num_evaluations: int = 0
     looked_at: Mapping[int, frozenset[SeedBlock]] = dataclasses.field(default_factory=dict)
-    troubles: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
     num_diverged: int = 0
     scale: str = ""
 
@@ -242,7 +242,7 @@ def probed(
         blocks=tuple(blocks),
         num_evaluations=len({(checkpoints[one.place].sha256, one.block) for one in probes.values()}),
         looked_at={place: frozenset(found) for place, found in looked_at.items()},
-        troubles=tuple(dict.fromkeys(text for cell in cells.values() for _, text in cell.troubles if text)),
+        failures=tuple(dict.fromkeys(text for cell in cells.values() for _, text in cell.failures if text)),
         num_diverged=sum(
             all(seed in cells[checkpoints[probe.place].sha256].diverged for seed in blocks[probe.block].seeds)
             for probe in probes.values()

@@ -41,7 +41,7 @@ Examples:
 def score(
     logs: Path, targets_file: Path | None, normaliser: Path | None, version: str | None, self_tuning: bool, kind: str
 ) -> None:
-    """Published scores from logs.
+    """Compute published scores from logs.
 
     \b
     --targets: AlgoPerf's; submission, study, workload, trial, global_step, time, val_metric.

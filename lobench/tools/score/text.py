@@ -138,8 +138,8 @@ def _by_rules(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> list[str]:
         if entry.num_studies and (entry.num_studies, entry.num_trials) != asked
     ]
     more = [f"and {len(others) - _MOST_NOTES} more"] if len(others) > _MOST_NOTES else []
-    told = "; not so: " + "; ".join([*others[:_MOST_NOTES], *more]) if others else ""
-    return [one_line(f"AlgoPerf {rules.version}, studies x trials {asked[0]} x {asked[1]}{told}")]
+    differing = "; not so: " + "; ".join([*others[:_MOST_NOTES], *more]) if others else ""
+    return [one_line(f"AlgoPerf {rules.version}, studies x trials {asked[0]} x {asked[1]}{differing}")]
 
 
 def _why(workload: str, entry: WorkloadTime) -> str:

@@ -162,7 +162,7 @@ def test_a_list_of_a_parameter_that_takes_lists_is_one_value(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "output"),
     [
         ((TWO, "warm/Phase.num_inner_steps = None"), r"phase 1 of 2 \('warm'\): Phase.num_inner_steps is not bound"),
         (("x/Case.phases = [@bare/Phase()]",), r"Phase.num_inner_steps is not bound; expected an integer >= 1"),
@@ -183,9 +183,9 @@ def test_a_list_of_a_parameter_that_takes_lists_is_one_value(tmp_path: Path) -> 
     ],
 )
 def test_what_is_wrong_is_said_in_a_line_before_anything_is_built(
-    tmp_path: Path, params: tuple[str, ...], said: str
+    tmp_path: Path, params: tuple[str, ...], output: str
 ) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
+    with pytest.raises(ConfigError, match=output) as caught:
         bind(tmp_path, *params)
     assert "\n" not in str(caught.value)
 
