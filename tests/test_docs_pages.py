@@ -337,6 +337,9 @@ def _logs_of_algoperf_and_velo(folder: Path) -> None:
     data = reference_data()
     shutil.copy(data / "algoperf/evaluations_to_target.csv.gz", folder / "evaluations.csv.gz")
     shutil.copy(data / "algoperf/workload_targets_v05.json", folder / "workload_targets.json")
+    shutil.copy(data / "algoperf/v05_self_to_target.csv.gz", folder / "self_tuning.csv.gz")
+    shutil.copy(data / "algoperf/v06_external_to_target.csv.gz", folder / "evaluations_06.csv.gz")
+    shutil.copy(data / "algoperf/workload_targets_v06.json", folder / "workload_targets_06.json")
     shutil.copy(data / "velo/three_tasks.json.gz", folder / "speedup_over_multiple_baselines.json.gz")
     curves = [
         ("ImageMLP_Cifar10_8_Relu32", seed, 100 * place, 2.3 - 0.1 * place) for seed in range(2) for place in range(4)

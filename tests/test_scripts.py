@@ -98,6 +98,7 @@ SMALLEST: dict[str, str | Elsewhere] = {
     "benchmarks/search.py": "benchmarks/search.py --trials 2 --seeds 2",
     "benchmarks/simulated_seeds.py": Elsewhere("benchmarks/coverage.py", IMPORTED),
     "benchmarks/starting.py": "benchmarks/run.py --quick --only first_result_warm",
+    "benchmarks/step_seconds.py": "benchmarks/step_seconds.py --quick",
     "benchmarks/suite_subsets.py": "benchmarks/suite_subsets.py --splits 2",
     "benchmarks/torch_steps.py": "benchmarks/torch_steps.py --quick",
     "benchmarks/track3_rates.py": "benchmarks/track3_rates.py --results 50",

@@ -12,6 +12,7 @@ from etils import epath
 
 from lobench.analysis.comparisons.gates import GateRules
 from lobench.analysis.comparisons.method_comparison import MethodComparison, compare_subjects
+from lobench.analysis.comparisons.step_costs import CaseCosts, compare_costs
 from lobench.analysis.comparisons.steps_to_target import CaseSteps, compare_steps, parse_target
 from lobench.analysis.scores.baseline_file import StaleBaseline
 from lobench.analysis.scores.scales import Scales
@@ -52,11 +53,14 @@ class Comparison:
     Attributes:
       scale: What 0 and 1 on the scale are.
       steps: Of each pair how many steps either takes to the target, case by case; () without one.
+      costs: Of each pair what a step costs, and the primary metric at equal time, case by case; of cases without a time
+        nothing.
     """
 
     pairs: tuple[MethodComparison, ...]
     scale: str
     steps: tuple[tuple[CaseSteps, ...], ...] = ()
+    costs: tuple[tuple[CaseCosts, ...], ...] = ()
 
     def verdicts(self) -> tuple[str, ...]:
         """Returns the gate's verdict on each of B, C, ..."""
@@ -78,7 +82,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: what `lobench compare` prints."""
-        return comparison_html(self.pairs, scale=self.scale)
+        return comparison_html(self.pairs, scale=self.scale, costs=self.costs)
 
 
 def compare(
@@ -154,8 +158,10 @@ def compare(
     if target is not None:
         asked = parse_target(str(target))
         steps = [tuple(compare_steps(pair.a, pair.b, asked, scales, alpha=alpha)) for pair in pairs]
+    costs = tuple(tuple(compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=alpha)) for pair in pairs)
     are_of_finals = all(pair.primary.is_of_finals for pair in pairs)
-    return Comparison(pairs=tuple(pairs), scale=_OF_FINALS if are_of_finals else scales.describe(), steps=tuple(steps))
+    scale = _OF_FINALS if are_of_finals else scales.describe()
+    return Comparison(pairs=tuple(pairs), scale=scale, steps=tuple(steps), costs=costs)
 
 
 def default_store_of(suites: Sequence[str]) -> Path:

@@ -91,7 +91,8 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
 @click.option(
     "--target",
     metavar="[METRIC=]VALUE",
-    help="Report after how many steps each side reaches this value (default: of the primary metric).",
+    help="Report after how many steps, and seconds of training, each side reaches this value (default: of the primary "
+    "metric).",
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 for an undecided gate too.")
 @click.option(
@@ -139,9 +140,9 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
 
     found = logged_aside(compared, *subjects, **options)
     if kind == "json":
-        emit("compare", comparison_records(found.pairs, scale=found.scale, steps=found.steps))
+        emit("compare", comparison_records(found.pairs, scale=found.scale, steps=found.steps, costs=found.costs))
     else:
-        click.echo(comparison_text(found.pairs, scale=found.scale, steps=found.steps))
+        click.echo(comparison_text(found.pairs, scale=found.scale, steps=found.steps, costs=found.costs))
     bad = {"REGRESSED", "INCONCLUSIVE"} if strict else {"REGRESSED"}
     sys.exit(ExitCode.VERDICT if bad.intersection(found.verdicts()) else ExitCode.OK)
 

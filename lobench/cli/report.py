@@ -137,6 +137,7 @@ def report(
 
 def _verdict(summary: Summary, spec: TableSpec | None, kind: str, digits: int) -> str:
     """Returns the verdict, and the table of methods where there are some, as text or as JSON."""
+    from lobench.analysis.tables.table import TableSpec
     from lobench.analysis.tables.tabulate import tabulate
     from lobench.cli.records import verdict_record
     from lobench.report.tables.method_table import method_records, method_text
@@ -144,7 +145,7 @@ def _verdict(summary: Summary, spec: TableSpec | None, kind: str, digits: int) -
 
     text = verdict_text(summary)
     shows = spec is not None or summary.snapshot.groups.shows_methods
-    table = tabulate(summary, spec, digits=digits) if shows else None
+    table = tabulate(summary, spec or TableSpec(costs=True), digits=digits) if shows else None
     if kind == "json":
         return json_text("report", verdict_record(summary, method_records(table) if table is not None else []))
     return text if table is None else f"{text}\n\n{method_text(table)}"

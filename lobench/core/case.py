@@ -78,6 +78,8 @@ class Case:
       save_every: Inner steps between saves of a training's state, from which it goes on after a kill or a deadline;
         None: about every minute of work, 0: never. Like `keep_state` it fixes no bit and is no part of the identity.
       keep_state: Whether the state at the end stays, so that a case of more phases goes on from it.
+      time_gradient: Whether the time of a bare gradient step is measured beside that of the optimizer's own, once for
+        each case in a process; it fixes no bit either.
       axes: Values by name, `{"width": [8, 32]}`: each cell is a case of its own, in which `%width` is its value.
       stop_after: Share of the training after which it ends, 0 < share < 1: its result is what it gave up to the last
         evaluation before. Another training than the whole one, which goes on from its state. Searches bind it
@@ -107,6 +109,7 @@ class Case:
     phases: Sequence[Phase] = ()
     save_every: int | None = None
     keep_state: bool = False
+    time_gradient: bool = False
     axes: Mapping[str, Sequence[Any]] | None = None
     stop_after: float | None = None
 

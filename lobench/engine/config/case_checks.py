@@ -133,8 +133,9 @@ def _check_numbers(case: Case, where: str) -> None:
     sizes = case.block_sizes
     if not isinstance(sizes, list | tuple) or not all(type(size) is int and size >= 1 for size in sizes):
         raise ConfigError("Case.block_sizes", where=where, got=repr(sizes), expected="integers >= 1")
-    if not isinstance(case.keep_state, bool):
-        raise ConfigError("Case.keep_state", where=where, got=repr(case.keep_state), expected="True or False")
+    for name in ("keep_state", "time_gradient"):
+        if not isinstance(value := getattr(case, name), bool):
+            raise ConfigError(f"Case.{name}", where=where, got=repr(value), expected="True or False")
     if case.scale not in (None, "log", "linear"):
         raise ConfigError("Case.scale", where=where, got=repr(case.scale), expected="'log' or 'linear'")
     share = case.stop_after

@@ -210,7 +210,7 @@ def _column_groups(columns: Sequence[Heading]) -> list[str]:
 def _panel(panel: Panel, width: int, numbers: Numbers) -> list[str]:
     """Returns the rows below a rule and the panel's title, and a rule between its groups."""
     lines = ["\\midrule"]
-    lines += [f"\\multicolumn{{{width}}}{{l}}{{\\emph{{{escape(panel.title)}}}}} \\\\"] if panel.title else []
+    lines += [f"\\multicolumn{{{width}}}{{l}}{{\\emph{{{escape(panel.heading)}}}}} \\\\"] if panel.title else []
     group = ""
     for index, line in enumerate(panel.lines):
         if line.heading.group != group:
@@ -245,8 +245,11 @@ def _own_cell(entry: Entry, digits: int | None, numbers: Numbers) -> str:
     if entry.against:
         low, high = (f"{bound:+.3f}" if math.isfinite(bound) else "?" for bound in (found.lower, found.upper))
         return f"$[{low}, {high}]$ against {escape(entry.against)}"
+    if math.isinf(found.mean):
+        return "never"
     text = f"{found.mean:.3f}" if is_score else _number(found.mean, digits or 1)
     text = f"\\mathbf{{{text}}}" if entry.is_bold else _set(found.mean, text, numbers)
+    text = "\\sim " * entry.is_unsteady + text
     if math.isnan(found.upper):
         return f"${text}$"
     low, high = (
