@@ -13,14 +13,14 @@ from lobench.core.wording import counted, one_line
 if TYPE_CHECKING:
     from lobench.analysis.stats.comparison import MeanDifference
     from lobench.analysis.stats.intervals import Interval
-    from lobench.core.step_cost import StepSeconds
+    from lobench.core.step_cost import Overhead, StepSeconds
     from lobench.core.subject import Subject
 
 __all__ = [
-    "UNSTEADY_NOTE",
     "fenced",
     "interval_cell",
     "markdown_line",
+    "overhead_cell",
     "p_cell",
     "step_cell",
     "subject_name",
@@ -28,8 +28,6 @@ __all__ = [
     "text_table",
     "without_controls",
 ]
-
-UNSTEADY_NOTE = "~: unsteady, of fewer than three chunks, of times far apart, or of a processor that others had too"
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
@@ -78,6 +76,12 @@ def fenced(text: str, language: str = "text") -> str:
     """Returns text as a block of Markdown, whatever fences it has itself."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}{language}\n{text}\n{fence}"
+
+
+def overhead_cell(found: Overhead) -> str:
+    """Returns `x1.25`, `~` before what is unsteady, and `-` where no gradient was timed."""
+    mark = "~" if found.is_unsteady else ""
+    return "-" if math.isnan(found.ratio) else f"{mark}x{found.ratio:.3g}"
 
 
 def text_table(rows: Sequence[Sequence[str]], *, left: Collection[int] | None = None) -> str:
