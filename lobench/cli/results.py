@@ -95,9 +95,9 @@ def results(
         raise UsageError("--by method has no --history, --curves, --case, csv or parquet", expected="--format json")
     if patch is not None:
         if kind == "json":
-            raise UsageError("--patch is a patch, and no JSON", expected="no --format beside it")
+            raise UsageError("--patch prints a patch, not JSON", expected="no --format beside it")
         if not history:
-            raise UsageError("--patch is of an experiment of the history", expected="--history beside it")
+            raise UsageError("--patch needs --history")
         from lobench.analysis.comparisons.history import patch_of
 
         show(patch_of(store, patch))

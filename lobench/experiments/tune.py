@@ -59,7 +59,7 @@ def race_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> s
       ConfigError: as of `searched`.
     """
     if settings.report_sessions is not None:
-        raise UsageError("--report-sessions is of a search: a race of its settings has its bounds on all seeds")
+        raise UsageError("--report-sessions needs a search: a race has bounds on all seeds")
     name, called = settings.method, settings.search_name
     bindings = only_bindings(parse_text(tune_text(settings, folder), "--vary"))
     own = [one for one in bindings if one.scope.split("/")[0] == name and one.name != "Method"]

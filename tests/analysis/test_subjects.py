@@ -114,7 +114,7 @@ def test_a_changed_case_is_named_and_not_compared(tmp_path: Path) -> None:
     add(tmp_path / "z", 1, {"c": losses})
     with pytest.raises(UsageError, match="no case in common; got s/a, s/b, and s/c"):
         compare_subjects([x, *subjects(tmp_path / "z")])
-    with pytest.raises(UsageError, match="nobody has this metric"):
+    with pytest.raises(UsageError, match="no subject has this metric"):
         compare_subjects([x, y], metrics=["test/bleu"])
 
 

@@ -123,7 +123,7 @@ def test_seeds_that_diverge_are_counted_apart_and_leave_the_bounds_of_the_others
 def test_what_cannot_race_says_so(raced: tuple[Path, dict[str, Any]]) -> None:
     folder = raced[0]
     assert "a race takes two methods or more" in race(folder, methods=METHODS[:1]).stderr
-    assert "a method races once" in race(folder, methods=[METHODS[0], METHODS[0]]).stderr
+    assert "a method is in the race twice" in race(folder, methods=[METHODS[0], METHODS[0]]).stderr
     assert "seeds come in whole blocks; got 5 seeds in blocks of 2" in race(folder, "--seeds", "5").stderr
     assert "--strict is of no race" in race(folder, "--strict").stderr
     assert (

@@ -125,7 +125,7 @@ def test_what_gives_no_result_ends_a_race_and_is_tried_again(tmp_path: Path) -> 
         ("race.margin = -1", "race.margin"),
         ("race.looks = 3", "nothing reads race.looks"),
         ("Experiment.race = @races()", "expected @race()"),
-        ("Experiment.fixed = []", "a race is on cases that are equal for all methods"),
+        ("Experiment.fixed = []", "a race needs cases that are equal for all methods"),
         ("slow/Method.search = @random()\nslow/sgd.learning_rate = @rate/Real()", "method 'slow' does not race"),
     ],
 )

@@ -53,7 +53,7 @@ def test_without_more_it_varies_the_learning_rate_and_a_plan_leaves_nothing_behi
         (("--vary", "learning rate = [1]"), "--vary; got 'learning rate = [1]'"),
         (("--vary", "b1 = Real(0.9, 0.5)"), "the range is reversed"),
         (("--search", "optimal"), "unknown search 'optimal'"),
-        (("--search", "random"), "this search has no end of its own; bind Method.num_trials"),
+        (("--search", "random"), "this search needs a number of trials; bind Method.num_trials"),
         (("--search", "grid", "--num-trials", "3"), "num_trials; got 3; expected 11"),
     ],
 )

@@ -153,7 +153,7 @@ def test_a_replay_on_other_seeds_or_of_another_rule_is_refused(fallen: tuple[Pat
     measured = measured_loss(path)
     assert measured.behind == fallen[1]["smallest"]["gap"] and len(measured.scores) >= 6
     others = sample_curves([[1.0, 0.5], [1.0, 0.5]])
-    with pytest.raises(LobenchError, match="these are other seeds"):
+    with pytest.raises(LobenchError, match="the result has other seeds"):
         measured.gap(Result([others]))
     older = path.with_name("older.json")
     older.write_text(json.dumps(json.loads(path.read_text()) | {"score_version": 1}))

@@ -73,7 +73,7 @@ def test_curves_that_are_none_are_told_in_a_line(files: Path, text: str, output:
     [
         ("[]", "this is no normaliser; got list"),
         ('{"a": [[0, 1], [2.0]]}', "task 'a': steps and losses do not belong together"),
-        ('{"a": [[0, 1], [1.0, 2.0]]}', "the steps must rise and the losses must not"),
+        ('{"a": [[0, 1], [1.0, 2.0]]}', "steps must increase and losses must not"),
         ('{"a": 3}', "task 'a': this is no normaliser"),
         ("{", "cannot read the normaliser"),
     ],

@@ -185,7 +185,7 @@ def _metrics(subjects: Sequence[StoredSubject], asked: Sequence[str]) -> list[tu
     known = set().union(*(subject.metrics() for subject in subjects))
     for metric in asked:
         if metric not in known:
-            raise UsageError("nobody has this metric", got=repr(metric), expected=", ".join(sorted(known)))
+            raise UsageError("no subject has this metric", got=repr(metric), expected=", ".join(sorted(known)))
     return [(metric, metric) for metric in asked] or headline_metrics(subjects)
 
 

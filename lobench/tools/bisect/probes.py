@@ -223,7 +223,9 @@ def probed(
     if cells and not any(measured in cell.final for cell in cells.values()):
         known = sorted({each for cell in cells.values() for each in cell.final})
         if metric and known:
-            raise LobenchError("nobody has this metric", where=str(store), got=repr(metric), expected=", ".join(known))
+            raise LobenchError(
+                "no subject has this metric", where=str(store), got=repr(metric), expected=", ".join(known)
+            )
     if scales.direction(case, measured) is None and any(cell.final for cell in cells.values()):
         raise UnknownDirection(measured, where=str(store))
     looked_at: dict[int, set[SeedBlock]] = {}

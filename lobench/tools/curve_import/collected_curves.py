@@ -143,7 +143,7 @@ class CollectedCurves:
         if not self.spill.num_points:
             expected = f"values of {', '.join(self.asked.metrics)}" if self.asked.metrics else "values"
             got = ", ".join(sorted(self._seen or self._metrics_there())) or "none"
-            raise UsageError("there is nothing to take", where=str(self.sources[0].path), got=got, expected=expected)
+            raise UsageError("there is nothing to import", where=str(self.sources[0].path), got=got, expected=expected)
         return self
 
     def _where_of(self, run: CurveRun) -> str:

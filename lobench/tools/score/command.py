@@ -48,7 +48,7 @@ def score(
     --normaliser: VeLO's, the speed-up over its baselines; task, seed, step, loss.
     """
     if (targets_file is None) == (normaliser is None):
-        raise UsageError("which score?", expected="one of --targets and --normaliser")
+        raise UsageError("--targets and --normaliser: give one of them")
     if normaliser is not None:
         if version is not None or self_tuning:
             raise UsageError("--rules and --self-tuning are AlgoPerf's", expected="--targets")

@@ -73,7 +73,7 @@ def suite(
         found = worth_of_store(store, baselines, experiment, every=every, keep=keep, difference=difference)
     elif baselines or experiment or every:
         raise UsageError(
-            "options of a store",
+            "these options need a store",
             where=str(named),
             got="a suite",
             next_step="name a store, or leave out --baseline, --experiment and --all",

@@ -131,7 +131,7 @@ def test_what_is_no_table_at_all(tmp_path: Path) -> None:
     assert "there is no such file" in refusal(tmp_path / "nobody.csv")
     assert "nothing reads this" in refusal(tmp_path)
     write_csv(tmp_path / "only_header.csv", [])
-    assert "there is nothing to take" in refusal(tmp_path / "only_header.csv")
+    assert "there is nothing to import" in refusal(tmp_path / "only_header.csv")
 
 
 def test_the_csv_of_a_wandb_chart(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_wandbs_table_of_runs_is_no_history(tmp_path: Path) -> None:
 
 def test_a_metric_that_no_file_has_is_told_those_that_are_there(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "c.csv", [(0, 2.0)], ("Step", "adam - val_loss"))
-    assert "there is nothing to take; got val_loss; expected values of loss" in refusal(file, metrics=["loss"])
+    assert "there is nothing to import; got val_loss; expected values of loss" in refusal(file, metrics=["loss"])
     with pytest.raises(UsageError, match=r"no regular expression; got '\(', missing \)"):
         import_curves(file, store=tmp_path / "s", pattern="(")
 
