@@ -93,17 +93,17 @@ def test_a_comparison_names_a_checkpoint_by_its_place_in_the_hub(hub: str, tmp_p
 
 @needs_hub
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("place", "expected"),
     [
         ("hf://me/celo2@from%2Fpylo/theta/none.npz", "EntryNotFoundError"),
         ("hf://me/celo2@none/theta/celo2.npz", "NotFoundError"),
     ],
 )
-def test_what_the_hub_lacks_is_one_line(place: str, said: str, hub: str, tmp_path: Path) -> None:
+def test_what_the_hub_lacks_is_one_line(place: str, expected: str, hub: str, tmp_path: Path) -> None:
     done = run("convert", place, "--output", "x.npz", cwd=tmp_path, HF_ENDPOINT=hub)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"lobench: {place}: not to be had from the hub; got ") and said in line
+    assert line.startswith(f"lobench: {place}: not to be had from the hub; got ") and expected in line
     assert not (tmp_path / "x.npz").exists()
 
 
