@@ -193,7 +193,7 @@ def rename(item: pytest.Item, spec: CaseSpec | None) -> None:
         name = f"{spec.suite}/{spec.name}.{getattr(item, 'originalname', item.name)}[{member}]"
     taken.add(name)
     item.name = name
-    if member.method.kind == "command" or member.method.search is not None:
+    if member.method.command or member.method.search is not None:
         how = "has a search" if member.method.search is not None else "is trained by a command"
         reason = f"{member.method.name} {how}: `lobench run {shlex.quote(selected.argument)}` runs it"
         item.add_marker(pytest.mark.skip(reason=reason))
