@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ Kind = Literal["optimizer", "checkpoint", "command", "curves", "script"]
 METHOD_KINDS: tuple[_Field, ...] = get_args(_Field)
 CommandState = Literal["waiting", "running", "done", "failed", "infeasible", "stopped"]
 
+_HASHED = 8
 _BLOCKS = re.compile(r"(?:Case\.first_seed = (\d+)\n)?Case\.block_sizes = \(([\d, ]*)\)")
 
 
@@ -153,6 +155,12 @@ class Method:
     def subject(self) -> str:
         """What its evaluations depend on, as far as the file says it."""
         return "\n".join((self.kind, self.named, *sorted(self.trainer_bindings)))
+
+    @property
+    def folder_name(self) -> str:
+        """The folder of a command's sessions: a changed method has another one, and the trial `mine/3` that of `mine`
+        with its values."""
+        return f"{self.name.partition('/')[0]}-{hashlib.sha256(self.subject.encode()).hexdigest()[:_HASHED]}"
 
     def with_values(self, values: Mapping[str, Value]) -> Method:
         """Returns a trial: the method without a search, its values where the spaces stand, as a file would say them.

@@ -54,7 +54,9 @@ class Trials(CommandRuns):
     def _look_at_scripts(self) -> None:
         before = self.growths()
         running = [self._runs[command] for command, state in self.states.items() if state == "running"]
-        self._growing = {run: self.scripts.growth(run) for run in running if run.is_script}
+        running = [run for run in running if run.is_script]
+        self.scripts.num_running = len(running)
+        self._growing = {run: self.scripts.growth(run) for run in running}
         if self.growths() != before:
             self.grown()
 

@@ -12,6 +12,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.experiment import CommandState, SessionMember, members
 from lobench.core.planner import EvaluationId, Plan
 from lobench.core.program import IMPORTED
+from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.chief.commands import CommandRun, holds_checkpoint
 from lobench.engine.chief.interfaces import ERRORS, Arrivals, Ending, WatchProgress
 from lobench.engine.config.origin import revision_of
@@ -145,7 +146,9 @@ class ExperimentRecord:
         is_retried = self._retry_errors and state in _WITHOUT
         if (state == "done" or (is_retried and state == "infeasible")) and self._scripts is not None:
             name = script_name(run.method)
-            if not self._scripts.holds(name, [run.session]) and self._scripts.record(run):
+            is_trials = "/" in run.method.name and run.session < FIRST_REPORT_SEED
+            take = self._scripts.lack if is_trials else self._scripts.record  # a trial's are taken once it is judged
+            if not self._scripts.holds(name, [run.session]) and take(run):
                 return "waiting"  # its files are gone, or hold what nobody asks for any more
             return "done"
         return "waiting" if is_retried else state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,13 +12,11 @@ from lobench.core.subject import Given, Subject
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.chief.commands import CommandRun
 from lobench.experiments.file import ExperimentFile
-from lobench.experiments.search.planned import PlannedSearch
 from lobench.experiments.scripts import num_reported, script_name
+from lobench.experiments.search.planned import PlannedSearch
 from lobench.experiments.search.running import SearchRun
 
 __all__ = ["MethodIndex", "Role"]
-
-_HASHED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +74,7 @@ class MethodIndex:
             CommandRun(
                 method=method,
                 session=session,
-                folder=_folder(self.store, method) / str(session),
+                folder=self.store.absolute() / "commands" / method.folder_name / str(session),
                 runs_in=self._runs_in,
                 log=self.store.absolute() / "logs" / f"{method.name.replace('/', '-')}-{session}",
             )
@@ -151,9 +148,3 @@ class MethodIndex:
             replace(case, first_seed=FIRST_REPORT_SEED, block_sizes=sizes or case.block_sizes) for case in cases
         )
         return sum(len(case.blocks()) for case in reported)
-
-
-def _folder(store: Path, method: Method) -> Path:
-    """Returns the folder of a method's sessions: a changed method has another one."""
-    digest = hashlib.sha256(method.subject.encode()).hexdigest()[:_HASHED]
-    return store.absolute() / "commands" / f"{method.name.partition('/')[0]}-{digest}"

@@ -31,15 +31,15 @@ from lobench.tools.curve_import.spill import Curve
 
 __all__ = ["Growth", "ScriptCurves", "num_reported", "script_members", "script_name"]
 
-_HASHED = 8
-_SHARE = 0.05  # of the time, at most, that goes into looking at one file
+_HASHED = 4  # of how its files are read
+_SHARE = 0.1  # of the time, at most, that goes into looking at files
 _UNTIL = "Method.until_step"
 
 
 def script_name(method: Method) -> str:
     """Returns what the curves of a script are called in a store: another one where its values or its reading differ."""
-    read_as = (method.subject, [*method.metrics], method.until_step, method.paired_seeds)
-    return f"{method.name.partition('/')[0]}-{hashlib.sha256(json.dumps(read_as).encode()).hexdigest()[:_HASHED]}"
+    read_as = json.dumps(([*method.metrics], method.until_step, method.paired_seeds))
+    return f"{method.folder_name}-{hashlib.sha256(read_as.encode()).hexdigest()[:_HASHED]}"
 
 
 def script_members(
@@ -96,6 +96,7 @@ class ScriptCurves:
 
     Attributes:
       num_recorded: Curves that are new.
+      num_running: Scripts that run, which share the time for looking at their files.
     """
 
     def __init__(
@@ -111,7 +112,8 @@ class ScriptCurves:
         self._growth: dict[CommandRun, Growth] = {}
         self._looked: dict[CommandRun, tuple[object, float]] = {}  # at which state of the files, and when next
         self._said: set[str] = set()
-        self.num_recorded = 0
+        self.num_recorded = self.num_running = 0
+        self._is_warm = False
 
     def record(self, run: CommandRun, *, part: str = "", until: Mapping[str, int] | None = None) -> str:
         """Takes a session's curves into the ledger; returns why that cannot be, and "" where they are there.
@@ -172,7 +174,7 @@ class ScriptCurves:
         return [row for row in found if row.key.program_version == IMPORTED.key]
 
     def worth(self, name: str, sessions: Collection[int]) -> float | None:
-        """Returns the fitness of curves in the ledger over sessions; None where one has none, or nothing can be said."""
+        """Returns the fitness of curves in the ledger over sessions; None where one has none, or has no scale."""
         return self._fitness(self.rows(name), sessions)
 
     def _fitness(self, rows: Sequence[EvaluationRow], sessions: Collection[int]) -> float | None:
@@ -207,7 +209,9 @@ class ScriptCurves:
             except (LobenchError, OSError) as error:
                 if any(size for _, size, _ in now):  # it may still become right: what is wrong at its end counts
                     self._say(f"{run.method.title}: its curves cannot be read so far: {error}")
-        self._looked[run] = now, time.monotonic() + (time.monotonic() - began) / _SHARE
+        took = time.monotonic() - began if self._is_warm else 0.0  # the first look imports what it needs
+        self._is_warm = self._is_warm or now != state
+        self._looked[run] = now, time.monotonic() + took / _SHARE * max(self.num_running, 1)
         return self._growth.get(run)
 
     def _text(self, run: CommandRun, found: SessionCurves) -> str:
