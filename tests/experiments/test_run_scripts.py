@@ -3,84 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from commands import lobench
+from curve_scripts import NUMPY, SCRIPTS, SEARCH
 from tiny import KILLED_CHIEF, PATIENCE, content, make_suite, results
 
-from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.store.experiments import Membership, TrialRow
 from lobench.engine.store.ledger import Ledger
-
-# Gradient descent on a quadratic; says in its folder that it began, and that it came to its end.
-NUMPY = """
-import argparse, os, time
-import numpy as np
-from lobench.curves import Logger
-parser = argparse.ArgumentParser()
-for name, kind in (("--seed", int), ("--lr", float), ("--out", str)):
-    parser.add_argument(name, type=kind)
-asked = parser.parse_args()
-open(os.path.join(asked.out, "began"), "a").write("x")
-weights = np.random.default_rng(asked.seed).normal(size=3)
-with Logger(os.path.join(asked.out, "curves.jsonl")) as log:
-    for step in range(41):
-        if step % 4 == 0:
-            log(step, {"val/loss": (weights**2).sum()})
-            time.sleep(0.02)
-        weights = weights - asked.lr * np.array([1.0, 0.3, 0.1]) * weights
-open(os.path.join(asked.out, "ended"), "a").write("x")
-"""
-TORCH = """
-import argparse, os
-import torch
-from lobench.curves import Logger
-parser = argparse.ArgumentParser()
-for name, kind in (("--seed", int), ("--lr", float), ("--out", str)):
-    parser.add_argument(name, type=kind)
-asked = parser.parse_args()
-torch.set_num_threads(1)
-torch.manual_seed(asked.seed)
-inputs = torch.randn(32, 4)
-targets = inputs @ torch.randn(4, 1)
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=asked.lr, momentum=0.5)
-with Logger(os.path.join(asked.out, "curves.jsonl")) as log:
-    for step in range(41):
-        loss = torch.nn.functional.mse_loss(model(inputs), targets)
-        if step % 4 == 0:
-            log(step, {"val/loss": loss})
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-open(os.path.join(asked.out, "ended"), "a").write("x")
-"""
-SCRIPT = """
-mine/Method.command = "python train.py --seed {session} --lr {lr} --out {out}"
-mine/Method.curves = "{out}/curves.jsonl"
-"""
-SEARCH = f"""
-Experiment.num_sessions = 2
-{SCRIPT}
-mine/Method.search = @random()
-mine/Method.num_trials = 12
-mine/Method.wave = 4
-mine/Method.until_step = 40
-mine/Method.stop_hopeless = 0.3
-mine/Method.report_sessions = 1
-mine/lr = @rate/Real()
-rate/Real.low = 1e-3
-rate/Real.high = 1.0
-rate/Real.scale = "log"
-"""
 
 
 def run(folder: Path, *options: str, file: str = "x.gin", store: str = "store", code: int = 0) -> str:
@@ -137,7 +73,7 @@ def test_a_search_over_scripts_that_is_killed_three_times_is_that_of_an_undistur
     if library == "torch":
         pytest.importorskip("torch", reason="torch is not installed: pip install torch")
     gin = SEARCH.replace("num_sessions = 2", "num_sessions = 1") if library == "torch" else SEARCH
-    script(tmp_path, {"numpy": NUMPY, "torch": TORCH}[library], gin)
+    script(tmp_path, SCRIPTS[library], gin)
     run(tmp_path, store="undisturbed")
     for commit, after in (("9", "0"), ("20", "1"), ("30", "0")):
         words = ["run", "x.gin", "--workers", "2", "--store", "killed"]
@@ -152,3 +88,165 @@ def test_a_search_over_scripts_that_is_killed_three_times_is_that_of_an_undistur
     assert content(tmp_path / "killed") == content(tmp_path / "undisturbed")
     assert set(members(tmp_path / "killed")) == set(members(tmp_path / "undisturbed"))
     assert no_process_has(str(tmp_path / "killed"))
+
+
+# What a session does is said by its number; each writes beside what an earlier start has left there.
+ODD = """
+import json, os, sys
+out, seed = sys.argv[1], int(sys.argv[2])
+path = os.path.join(out, "curves.jsonl")
+def row(step, value):
+    return json.dumps({"step": step, "metric": "val/loss", "value": value}) + "\\n"
+rows = "".join(row(step, 8 / (step + 1)) for step in range(0, 31, 10))
+if seed == 0:                       # writes nothing
+    sys.exit()
+if seed == 1:                       # fails after it has written
+    rows += "no more data\\n"
+if seed == 2:                       # diverges, and ends there
+    rows = row(0, 8.0) + row(10, float("nan"))
+if seed == 3:                       # rubbish, and a line that a kill has cut, both before what counts
+    rows = "Warning: slow\\n" + row(0, 8.0)[:20] + "\\n" + "[1, 2]\\n\\x00\\n" + rows
+if seed == 4:                       # begins again: what it repeats counts the second time
+    rows = row(0, 1.0) + row(10, 1.0) + rows
+if seed == 5:                       # the last line has no end
+    rows = rows[:-1]
+if seed == 6:                       # ends before the step that is asked for
+    rows = row(0, 8.0) + row(20, 4.0)
+with open(path, "w") as file:
+    file.write(rows)
+if seed == 1:
+    sys.exit("it broke")
+"""
+ODD_GIN = """
+Experiment.num_sessions = 7
+odd/Method.command = "python train.py {out} {session}"
+odd/Method.curves = "{out}/curves.jsonl"
+odd/Method.until_step = 30
+"""
+
+
+def test_what_scripts_write_and_how_they_end_is_said_and_loses_nothing_of_the_others(tmp_path: Path) -> None:
+    script(tmp_path, ODD, ODD_GIN)
+    said = run(tmp_path, "--executor", "inline", code=3)
+    assert "odd-0 infeasible: " in said and "curves.jsonl: it wrote no curves" in said
+    assert "odd-1 failed: exited with status 1: it broke" in said
+    assert "4 lines are no JSON objects and are left out; line 1 is 'Warning: slow'" in said
+    assert "odd-6 infeasible: " in said and "a run has no value at step 30; got" in said
+    found = finals(tmp_path / "store")
+    assert sorted(session for _, session in found) == [2, 3, 4, 5]
+    assert [found["odd", session] for session in (3, 4, 5)] == pytest.approx([8 / 31] * 3)
+    (record,) = [one for one in results(tmp_path / "store") if one["seeds"] == [2]]
+    assert record["diverged"] == [True] or record["diverged"] == 1
+    assert "done: 4 of" in said and "4 passed" in said
+    again = run(tmp_path, "--executor", "inline", code=3)
+    assert "nothing new" in again and "starts: " not in again
+    # Another step to end at: files that are there are read again, and nothing runs.
+    (tmp_path / "x.gin").write_text(ODD_GIN.replace("= 30", "= 20"))
+    read_again = run(tmp_path, "--executor", "inline", code=3)
+    assert "starts: " not in read_again and finals(tmp_path / "store")["odd", 3] == pytest.approx(8 / 21)
+    retried = run(tmp_path, "--executor", "inline", "--retry-errors", code=3)
+    assert "odd-1 starts: " in retried and "odd-6 starts: " not in retried, "its file is what is asked for now"
+    assert finals(tmp_path / "store")["odd", 6] == 4.0
+
+
+# At half of its steps a bad trial, and a process that it has started, write on and on.
+ENDLESS = """
+import json, os, signal, subprocess, sys, time
+out, rate = sys.argv[1], float(sys.argv[2])
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+with open(os.path.join(out, "curves.jsonl"), "a", buffering=1) as file:
+    def write(step, value):
+        file.write(json.dumps({"step": step, "metric": "val/loss", "value": value}) + "\\n")
+    for step in range(0, 51, 10):
+        write(step, 8 / (1 + rate * step))
+    if rate < 0.5:
+        loop = "import sys, time\\nwhile True:\\n time.sleep(.01); open(sys.argv[1], 'a').write('{}')"
+        subprocess.Popen([sys.executable, "-c", loop, os.path.join(out, "child")])
+        while True:
+            time.sleep(0.01)
+            write(60, 1e-9)
+    for step in range(60, 101, 10):
+        write(step, 8 / (1 + rate * step))
+"""
+ENDLESS_GIN = """
+Experiment.num_sessions = 1
+mine/Method.command = "python train.py {out} {train.rate}"
+mine/Method.curves = "{out}/curves.jsonl"
+mine/Method.until_step = 100
+mine/Method.search = @grid()
+mine/Method.wave = 2
+mine/Method.stop_hopeless = 0.5
+mine/Method.report_sessions = 0
+mine/train.rate = @rate/Discrete()
+rate/Discrete.values = [0.1, 1.0]
+"""
+
+
+def test_a_stopped_script_is_ended_with_what_it_started_and_what_it_writes_then_counts_for_nothing(
+    tmp_path: Path,
+) -> None:
+    script(tmp_path, ENDLESS, ENDLESS_GIN)
+    assert "2 trials, 2 trainings and 2 evaluations, 0 of them recorded" in run(tmp_path, "--check")
+    said = run(tmp_path)
+    stopped, done = (row for row in trials(tmp_path / "store") if row.method == "mine")
+    assert (stopped.state, done.state) == ("stopped", "done") and stopped.fitness is None
+    assert "after 50%, below" in stopped.note and "mine: trial 1 of 2 is the best" in said
+    assert no_process_has(str(tmp_path / "store"))
+    (child,) = (tmp_path / "store").glob("commands/*/0/child")
+    size = child.stat().st_size
+    time.sleep(0.1)
+    assert child.stat().st_size == size > 0
+    assert {one.trial for one in members(tmp_path / "store")} == {1}
+    parts = [one for one in results(tmp_path / "store", "--curves") if " to 50%" in one["label"]]
+    assert {tuple(one["eval_steps"]) for one in parts} == {(0, 10, 20, 30, 40, 50)}
+    assert "1 of 1 evaluation, nothing new" in run(tmp_path)
+    # The values of the best, written out, are the same script: nothing runs.
+    written = ENDLESS_GIN.replace("@rate/Discrete()", "1.0").replace("mine/Method.stop_hopeless = 0.5\n", "")
+    kept = [
+        line
+        for line in written.splitlines()
+        if not any(word in line for word in ("search", "wave", "Discrete", "report"))
+    ]
+    (tmp_path / "x.gin").write_text("\n".join(kept))
+    assert "starts: " not in run(tmp_path) and len(members(tmp_path / "store")) == 1
+
+
+def test_scripts_stand_beside_what_lobench_trains_and_are_read_as_they_grow(tmp_path: Path) -> None:
+    make_suite(tmp_path)
+    gin = 'Experiment.suites = ["tiny"]\nExperiment.num_sessions = 2\nsgd/Method.optimizer = @sgd()\n'
+    rows = 'json.dumps({"step": s, "case": c, "metric": "train_loss", "value": 1 / (s + 1)})'
+    text = f"import json, sys\nwith open(sys.argv[1] + '/c.jsonl', 'w') as f:\n for c in 'ab':\n  for s in range(0, 11, 5):\n   f.write({rows} + chr(10))\n"
+    script(
+        tmp_path, text, gin + 'mine/Method.command = "python train.py {out}"\nmine/Method.curves = "{out}/c.jsonl"\n'
+    )
+    done = run(tmp_path, "--executor", "inline")
+    assert "mine (imported)" in done and "sgd" in done
+    assert "4 of 2" not in done
+    found = {(one.method, one.session, one.evaluation.case_key.split(":")[0]) for one in members(tmp_path / "store")}
+    assert len([one for one in found if one[0] == "mine"]) == 4
+    assert {one[2] for one in found if one[0] == "mine"} == {one[2] for one in found if one[0] == "sgd"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("--lr {lr}", "--lr {rate}", "nothing stands for {rate}"),
+        ("{out}/curves.jsonl", "curves.jsonl", "its curves do not say {out}"),
+        ("--out {out}", "--out x", "its command does not say {out}"),
+        ("mine/Method.until_step = 40\n", "", "nothing says how long a training is"),
+        ("--lr {lr} ", "", "nothing reads"),
+        (
+            "mine/Method.wave",
+            "mine/Method.checkpoints = 'all'\nmine/Method.wave",
+            "nothing reads mine/Method.checkpoints",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_script_is_said_before_anything_runs(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    assert old in SEARCH
+    script(tmp_path, NUMPY, SEARCH.replace(old, new))
+    words = run(tmp_path, code=2).strip().splitlines()
+    assert said in words[-1] and len(words) == 1, words
