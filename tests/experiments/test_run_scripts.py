@@ -212,14 +212,21 @@ def test_a_stopped_script_is_ended_with_what_it_started_and_what_it_writes_then_
     assert "starts: " not in run(tmp_path) and len(members(tmp_path / "store")) == 1
 
 
+BOTH_CASES = """
+import json, sys
+with open(sys.argv[1] + "/c.jsonl", "w") as file:
+    for case in "ab":
+        for step in (0, 5, 10):
+            row = {"step": step, "case": case, "metric": "train_loss", "value": 1 / (step + 1)}
+            file.write(json.dumps(row) + "\\n")
+"""
+
+
 def test_scripts_stand_beside_what_lobench_trains_and_are_read_as_they_grow(tmp_path: Path) -> None:
     make_suite(tmp_path)
     gin = 'Experiment.suites = ["tiny"]\nExperiment.num_sessions = 2\nsgd/Method.optimizer = @sgd()\n'
-    rows = 'json.dumps({"step": s, "case": c, "metric": "train_loss", "value": 1 / (s + 1)})'
-    text = f"import json, sys\nwith open(sys.argv[1] + '/c.jsonl', 'w') as f:\n for c in 'ab':\n  for s in range(0, 11, 5):\n   f.write({rows} + chr(10))\n"
-    script(
-        tmp_path, text, gin + 'mine/Method.command = "python train.py {out}"\nmine/Method.curves = "{out}/c.jsonl"\n'
-    )
+    gin += 'mine/Method.command = "python train.py {out}"\nmine/Method.curves = "{out}/c.jsonl"\n'
+    script(tmp_path, BOTH_CASES, gin)
     done = run(tmp_path, "--executor", "inline")
     assert "mine (imported)" in done and "sgd" in done
     assert "4 of 2" not in done
