@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 
 from lobench.core.case import CaseInfo
 from lobench.core.subject import Given, Subject
@@ -36,7 +35,7 @@ class Trials(CommandRuns):
     curves: ExperimentCurves | None = None
     scripts: ScriptCurves
     grown: Callable[[], None] = staticmethod(lambda: None)
-    _growing: Mapping[CommandRun, Growth | None] = MappingProxyType({})
+    _growing: Sequence[tuple[CommandRun, Growth | None]] = ()
 
     @property
     def is_open(self) -> bool:
@@ -56,14 +55,14 @@ class Trials(CommandRuns):
         running = [self._runs[command] for command, state in self.states.items() if state == "running"]
         running = [run for run in running if run.is_script]
         self.scripts.num_running = len(running)
-        self._growing = {run: self.scripts.growth(run) for run in running}
+        self._growing = [(run, self.scripts.growth(run)) for run in running]
         if self.growths() != before:
             self.grown()
 
     def growths(self) -> dict[str, list[str]]:
         """Returns how far the scripts are that run, by the name of their method."""
         found: dict[str, list[str]] = {}
-        for run, growth in self._growing.items():
+        for run, growth in self._growing:
             if self.states[run.id] != "running":
                 continue
             name = run.method.name.partition("/")[0]
@@ -110,7 +109,12 @@ def search_runs(
         known = known_of(planned, file, place.ledger, place.form)
         make_own = SubjectSearch if planned.method.stop_hopeless is None else StoppingSearch
         make = {"command": make_commands, "script": make_scripts}.get(planned.method.kind, make_own)
-        runs.append(make(planned, place, known, width=_width(planned, place, num_slots)))
+        num_beside = num_slots
+        if planned.method.kind == "script" and planned.method.stop_hopeless is not None:
+            # All sessions of a wave run at once, or the first would be at their end before the last are judged.
+            takes = len(place.experiment.sessions or (0,)) * planned.method.num_cpus
+            num_beside = max(num_slots // takes, 1)
+        runs.append(make(planned, place, known, width=_width(planned, place, num_beside)))
     return runs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import math
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from lobench.analysis.comparisons.event_numbers import row_of
 from lobench.analysis.scores.trial_fitness import fitness
@@ -109,8 +111,8 @@ class ScriptCurves:
     ) -> None:
         self._ledger, self._experiment, self._own_cases = ledger, experiment, own_cases
         self._log, self._told = log, told
-        self._growth: dict[CommandRun, Growth] = {}
-        self._looked: dict[CommandRun, tuple[object, float]] = {}  # at which state of the files, and when next
+        self._growth: dict[Path, Growth] = {}
+        self._looked: dict[Path, tuple[object, float]] = {}  # by folder, at which state of the files, and when next
         self._said: set[str] = set()
         self.num_recorded = self.num_running = 0
         self._is_warm = False
@@ -198,21 +200,21 @@ class ScriptCurves:
           is_over: Whether nothing writes any more: it looks now, whatever looking costs.
         """
         files = self._files(run)
-        state, next_at = self._looked.get(run, (None, -math.inf))
+        state, next_at = self._looked.get(run.folder, (None, -math.inf))
         began = time.monotonic()
         if began < next_at and not is_over:
-            return self._growth.get(run)
+            return self._growth.get(run.folder)
         if (now := files.state) != state and now:
             try:
                 with self._read(run, script_name(run.method), until=run.method.until_step) as found:
-                    self._growth[run] = Growth(curves=found.primary_curves(), text=self._text(run, found))
+                    self._growth[run.folder] = Growth(curves=found.primary_curves(), text=self._text(run, found))
             except (LobenchError, OSError) as error:
                 if any(size for _, size, _ in now):  # it may still become right: what is wrong at its end counts
                     self._say(f"{run.method.title}: its curves cannot be read so far: {error}")
         took = time.monotonic() - began if self._is_warm else 0.0  # the first look imports what it needs
         self._is_warm = self._is_warm or now != state
-        self._looked[run] = now, time.monotonic() + took / _SHARE * max(self.num_running, 1)
-        return self._growth.get(run)
+        self._looked[run.folder] = now, time.monotonic() + took / _SHARE * max(self.num_running, 1)
+        return self._growth.get(run.folder)
 
     def _text(self, run: CommandRun, found: SessionCurves) -> str:
         made = list(curves_in(self._ledger, found, own_cases=self._own_cases, seed=run.session))
@@ -252,7 +254,8 @@ class ScriptCurves:
         return self._files(run).read(settings, until=until if until is not None else method.until_step)
 
     def _files(self, run: CommandRun) -> SessionFiles:
-        return SessionFiles(os.path.normpath(run.runs_in / filled(run.method.curves, run.values)))
+        values = {name: glob.escape(value) for name, value in run.values.items()}
+        return SessionFiles(os.path.normpath(glob.escape(str(run.runs_in)) / Path(filled(run.method.curves, values))))
 
     def _say(self, line: str) -> None:
         if line not in self._said:

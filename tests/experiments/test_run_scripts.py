@@ -121,6 +121,7 @@ ODD_GIN = """
 Experiment.num_sessions = 7
 odd/Method.command = "python train.py {out} {session}"
 odd/Method.curves = "{out}/curves.jsonl"
+odd/Method.metrics = ["val/loss"]
 odd/Method.until_step = 30
 """
 

@@ -175,6 +175,8 @@ class ScriptSearch(SearchRun):
 
     def _cut(self, run: CommandRun, point: int) -> Mapping[str, int] | None:
         """Returns of each case the last step up to a point; None while a session has not come there."""
+        if self._commands.states[run.id] == "waiting":
+            return None
         growth = self._scripts.growth(run, is_over=self._commands.is_through(run.id))
         return None if growth is None else growth.cut(point)
 
