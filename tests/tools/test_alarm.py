@@ -86,6 +86,22 @@ def test_a_watch_follows_its_run_and_ends_with_the_alarm(tmp_path: Path) -> None
     assert done.returncode == 2 and "--alarm; got 'regres'" in done.stderr and "outer step 3" not in done.stdout
 
 
+def test_a_watch_reports_that_its_alarms_ended_early_and_goes_on(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path, extra=SEEDS), make_run(tmp_path, -1.5)
+    told = run / "lobench_results" / "tiny" / "alarm" / "alarms.json"
+    told.parent.mkdir(parents=True)
+    told.write_text("{")
+    command = [sys.executable, "-m", "lobench.cli", "watch", str(run), "--suite", str(suite), "--workers", "1"]
+    with subprocess.Popen([*command, "--alarm", "regress"], stderr=subprocess.PIPE, text=True) as watching:
+        assert watching.stderr is not None
+        lines = iter(watching.stderr.readline, "")
+        assert any("ended early, with exit code 2; the watch goes on" in line for line in lines)
+        assert watching.poll() is None
+        watching.terminate()
+        watching.stderr.read()
+    assert watching.returncode not in (0, 2)
+
+
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5)
     for options, said in {
