@@ -52,7 +52,7 @@ class ScriptSearch(SearchRun):
         self._commands, self._scripts, self._runs_of, self._state_of = commands, scripts, runs_of, state_of
         self._runs: dict[int, Sequence[CommandRun]] = {}  # by trial; two that are the same share them
         self._so_far: dict[int, float | None] = {}  # by trial, the fitness of its part
-        self._asked: set[int] = set()  # whose part the ledger may have, and was asked for
+        self._held: dict[int, set[int]] = {}  # by trial, the sessions of which the ledger had the part before
         self._judged: set[int] = set()  # those of which is said whether they go on
         self._notes: dict[str, str] = {}  # why those were stopped that were, by their names
 
@@ -154,9 +154,9 @@ class ScriptSearch(SearchRun):
         """Records a trial's curves as far as the point where it is judged, once all of its sessions are there."""
         runs, part = self._runs[trial.number], f" to {share:.0%}"
         name, sessions = f"{script_name(runs[0].method)}{part}", [run.session for run in runs]
-        is_first = trial.number not in self._asked
-        self._asked.add(trial.number)
-        if not (is_first and self._scripts.holds(name, sessions)):
+        if trial.number not in self._held:
+            self._held[trial.number] = {row.key.seed_block.start for row in self._scripts.rows(name)}
+        if runs := [run for run in runs if run.session not in self._held[trial.number]]:
             point = round(share * (self.method.until_step or 0))
             cuts = [self._cut(run, point) for run in runs]
             if None in cuts:
@@ -170,7 +170,9 @@ class ScriptSearch(SearchRun):
                     if cut is not None
                 ]
             if any(problems):
-                return  # it may be read in a moment; at its end it is said
+                if all(self._commands.is_through(run.id) for run in runs):
+                    self._so_far[trial.number] = None
+                return  # while it runs it may be read in a moment
         self._so_far[trial.number] = self._scripts.worth(name, sessions)
 
     def _cut(self, run: CommandRun, point: int) -> Mapping[str, int] | None:
@@ -213,7 +215,7 @@ class ScriptSearch(SearchRun):
         self._runs = {number: runs for number, runs in self._runs.items() if number < first}
         self._so_far = {number: worth for number, worth in self._so_far.items() if number < first}
         self._judged = {number for number in self._judged if number < first}
-        self._asked = {number for number in self._asked if number < first}
+        self._held = {number: held for number, held in self._held.items() if number < first}
 
     def _is_ours(self, key: Key) -> bool:
         return False  # no subject is evaluated
