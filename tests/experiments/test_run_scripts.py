@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 import sys
 import time
@@ -152,7 +153,7 @@ def test_what_scripts_write_and_how_they_end_is_said_and_loses_nothing_of_the_ot
 
 # At half of its steps a bad trial, and a process that it has started, write on and on.
 ENDLESS = """
-import json, os, signal, subprocess, sys, time
+import glob, json, os, signal, subprocess, sys, time
 out, rate = sys.argv[1], float(sys.argv[2])
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
@@ -169,6 +170,12 @@ with open(os.path.join(out, "curves.jsonl"), "a", buffering=1) as file:
             write(60, 1e-9)
     for step in range(60, 101, 10):
         write(step, 8 / (1 + rate * step))
+for _ in range(300):  # goes on until nobody writes there any more: that the run has ended ends nothing yet
+    sizes = [os.path.getsize(path) for path in glob.glob(os.path.join(out, "../../mine-*/0/child"))]
+    time.sleep(0.3)
+    if sizes and sizes == [os.path.getsize(path) for path in glob.glob(os.path.join(out, "../../mine-*/0/child"))]:
+        sys.exit()
+sys.exit("it writes on and on")
 """
 ENDLESS_GIN = """
 Experiment.num_sessions = 1
@@ -190,6 +197,7 @@ def test_a_stopped_script_is_ended_with_what_it_started_and_what_it_writes_then_
     script(tmp_path, ENDLESS, ENDLESS_GIN)
     assert "2 trials, 2 trainings and 2 evaluations, 0 of them recorded" in run(tmp_path, "--check")
     said = run(tmp_path)
+    assert re.search(r"mine: 0 of 2 trials, .* running \(mine \d-0 at step \d+: val/loss \S+, score \S+", said), said
     stopped, done = (row for row in trials(tmp_path / "store") if row.method == "mine")
     assert (stopped.state, done.state) == ("stopped", "done") and stopped.fitness is None
     assert "after 50%, below" in stopped.note and "mine: trial 1 of 2 is the best" in said
