@@ -38,8 +38,8 @@ class Logger:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, method: str = "", case: str = "", seed: int | str = "") -> None:
-        said = {"method": method, "case": case, "seed": seed}
-        self._run = {name: value for name, value in said.items() if value != ""}
+        given = {"method": method, "case": case, "seed": seed}
+        self._run = {name: value for name, value in given.items() if value != ""}
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         size = os.fstat(self._file).st_size
         self._is_cut = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"  # by a program that was killed

@@ -49,11 +49,11 @@ def test_from_a_training_to_a_gate_and_to_parity(tmp_path: Path) -> None:
     missing = Story(
         left_out={"pytest test_parity.py": "torch is not here"}, instead={"train.py": STAND_IN, "tuned.py": TUNED}
     )
-    said = follow("pytorch.md", tmp_path, Story() if HAS_TORCH else missing)
-    assert "5 pairs of seeds" in said and "steps to the target" in said
-    assert "imported/regression, val/loss 1" in said
-    assert "trial 2 of 3 is the best" in said and "stopped early" in said
-    assert said.count("1 passed") == 1 + HAS_TORCH
+    output = follow("pytorch.md", tmp_path, Story() if HAS_TORCH else missing)
+    assert "5 pairs of seeds" in output and "steps to the target" in output
+    assert "imported/regression, val/loss 1" in output
+    assert "trial 2 of 3 is the best" in output and "stopped early" in output
+    assert output.count("1 passed") == 1 + HAS_TORCH
     assert parity.read(tmp_path / "adam.npz").num_steps == 20
 
 

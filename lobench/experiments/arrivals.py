@@ -107,10 +107,10 @@ def search_runs(
     runs: list[SearchRun] = []
     for planned in searches:
         known = known_of(planned, file, place.ledger, place.form)
-        make_own = SubjectSearch if planned.method.stop_hopeless is None else StoppingSearch
+        make_own = SubjectSearch if planned.method.median_stopping is None else StoppingSearch
         make = {"command": make_commands, "script": make_scripts}.get(planned.method.kind, make_own)
         num_beside = num_slots
-        if planned.method.kind == "script" and planned.method.stop_hopeless is not None:
+        if planned.method.kind == "script" and planned.method.median_stopping is not None:
             # All sessions of a wave run at once, or the first would be at their end before the last are judged.
             takes = len(place.experiment.sessions or (0,)) * planned.method.num_cpus
             num_beside = max(num_slots // takes, 1)

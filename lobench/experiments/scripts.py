@@ -94,7 +94,7 @@ class ScriptCurves:
       ledger: Takes the curves.
       own_cases: The cases that lobench trains in this experiment: a script's curves may be on them, by their names.
       log: Is told what is odd.
-      told: Is told each session's curves once they are recorded.
+      on_recorded: Is called with each session's curves once they are recorded.
 
     Attributes:
       num_recorded: Curves that are new.
@@ -107,13 +107,13 @@ class ScriptCurves:
         experiment: Experiment,
         own_cases: Sequence[CaseInfo],
         log: Callable[[str], None],
-        told: Callable[[EvaluationFinished], None],
+        on_recorded: Callable[[EvaluationFinished], None],
     ) -> None:
         self._ledger, self._experiment, self._own_cases = ledger, experiment, own_cases
-        self._log, self._told = log, told
+        self._log, self._record_event = log, on_recorded
         self._growth: dict[Path, Growth] = {}
         self._looked: dict[Path, tuple[object, float]] = {}  # by folder, at which state of the files, and when next
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
         self.num_recorded = self.num_running = 0
         self._is_warm = False
 
@@ -147,7 +147,7 @@ class ScriptCurves:
             self.num_recorded += done.num_new + done.num_replaced
             for row in self.rows(name):
                 if (row.key.seed_block, row.case.key) in wanted:
-                    self._told(
+                    self._record_event(
                         EvaluationFinished(
                             subject=subject,
                             case=row.case,
@@ -258,6 +258,6 @@ class ScriptCurves:
         return SessionFiles(os.path.normpath(glob.escape(str(run.runs_in)) / Path(filled(run.method.curves, values))))
 
     def _say(self, line: str) -> None:
-        if line not in self._said:
-            self._said.add(line)
+        if line not in self._logged:
+            self._logged.add(line)
             self._log(line)

@@ -91,7 +91,7 @@ def test_a_search_over_scripts_that_is_killed_three_times_is_that_of_an_undistur
     assert no_process_has(str(tmp_path / "killed"))
 
 
-# What a session does is said by its number; each writes beside what an earlier start has left there.
+# What a session does is output by its number; each writes beside what an earlier start has left there.
 ODD = """
 import json, os, sys
 out, seed = sys.argv[1], int(sys.argv[2])
@@ -129,17 +129,17 @@ odd/Method.until_step = 30
 
 def test_what_scripts_write_and_how_they_end_is_said_and_loses_nothing_of_the_others(tmp_path: Path) -> None:
     script(tmp_path, ODD, ODD_GIN)
-    said = run(tmp_path, "--executor", "inline", code=3)
-    assert "odd-0 infeasible: " in said and "curves.jsonl: it wrote no curves" in said
-    assert "odd-1 failed: exited with status 1: it broke" in said
-    assert "4 lines are no JSON objects and are left out; line 1 is 'Warning: slow'" in said
-    assert "odd-6 infeasible: " in said and "a run has no value at step 30; got" in said
+    output = run(tmp_path, "--executor", "inline", code=3)
+    assert "odd-0 infeasible: " in output and "curves.jsonl: it wrote no curves" in output
+    assert "odd-1 failed: exited with status 1: it broke" in output
+    assert "4 lines are no JSON objects and are left out; line 1 is 'Warning: slow'" in output
+    assert "odd-6 infeasible: " in output and "a run has no value at step 30; got" in output
     found = finals(tmp_path / "store")
     assert sorted(session for _, session in found) == [2, 3, 4, 5]
     assert [found["odd", session] for session in (3, 4, 5)] == pytest.approx([8 / 31] * 3)
     (record,) = [one for one in results(tmp_path / "store") if one["seeds"] == [2]]
     assert record["diverged"] == [True] or record["diverged"] == 1
-    assert "done: 4 of" in said and "4 passed" in said
+    assert "done: 4 of" in output and "4 passed" in output
     again = run(tmp_path, "--executor", "inline", code=3)
     assert "nothing new" in again and "starts: " not in again
     # Another step to end at: files that are there are read again, and nothing runs.
@@ -184,7 +184,7 @@ mine/Method.curves = "{out}/curves.jsonl"
 mine/Method.until_step = 100
 mine/Method.search = @grid()
 mine/Method.wave = 2
-mine/Method.stop_hopeless = 0.5
+mine/Method.median_stopping = 0.5
 mine/Method.report_sessions = 0
 mine/train.rate = @rate/Discrete()
 rate/Discrete.values = [0.1, 1.0]
@@ -196,11 +196,13 @@ def test_a_stopped_script_is_ended_with_what_it_started_and_what_it_writes_then_
 ) -> None:
     script(tmp_path, ENDLESS, ENDLESS_GIN)
     assert "2 trials, 2 trainings and 2 evaluations, 0 of them recorded" in run(tmp_path, "--check")
-    said = run(tmp_path)
-    assert re.search(r"mine: 0 of 2 trials, .* running \(mine \d-0 at step \d+: val/loss \S+, score \S+", said), said
+    output = run(tmp_path)
+    assert re.search(r"mine: 0 of 2 trials, .* running \(mine \d-0 at step \d+: val/loss \S+, score \S+", output), (
+        output
+    )
     stopped, done = (row for row in trials(tmp_path / "store") if row.method == "mine")
     assert (stopped.state, done.state) == ("stopped", "done") and stopped.fitness is None
-    assert "after 50%, below" in stopped.note and "mine: trial 1 of 2 is the best" in said
+    assert "after 50%, below" in stopped.note and "mine: trial 1 of 2 is the best" in output
     assert no_process_has(str(tmp_path / "store"))
     (child,) = (tmp_path / "store").glob("commands/*/0/child")
     size = child.stat().st_size
@@ -211,7 +213,7 @@ def test_a_stopped_script_is_ended_with_what_it_started_and_what_it_writes_then_
     assert {tuple(one["eval_steps"]) for one in parts} == {(0, 10, 20, 30, 40, 50)}
     assert "1 of 1 evaluation, nothing new" in run(tmp_path)
     # The values of the best, written out, are the same script: nothing runs.
-    written = ENDLESS_GIN.replace("@rate/Discrete()", "1.0").replace("mine/Method.stop_hopeless = 0.5\n", "")
+    written = ENDLESS_GIN.replace("@rate/Discrete()", "1.0").replace("mine/Method.median_stopping = 0.5\n", "")
     kept = [
         line
         for line in written.splitlines()
@@ -245,7 +247,7 @@ def test_scripts_stand_beside_what_lobench_trains_and_are_read_as_they_grow(tmp_
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "output"),
     [
         ("--lr {lr}", "--lr {rate}", "nothing stands for {rate}"),
         ("{out}/curves.jsonl", "curves.jsonl", "its curves do not say {out}"),
@@ -260,9 +262,9 @@ def test_scripts_stand_beside_what_lobench_trains_and_are_read_as_they_grow(tmp_
     ],
 )
 def test_what_is_wrong_with_a_script_is_said_before_anything_runs(
-    tmp_path: Path, old: str, new: str, said: str
+    tmp_path: Path, old: str, new: str, output: str
 ) -> None:
     assert old in SEARCH
     script(tmp_path, NUMPY, SEARCH.replace(old, new))
     words = run(tmp_path, code=2).strip().splitlines()
-    assert said in words[-1] and len(words) == 1, words
+    assert output in words[-1] and len(words) == 1, words

@@ -209,7 +209,7 @@ class CommandRuns:
         state: CommandState = "failed" if problem else "infeasible"
         if not problem and not (problem := self._refused.get(command, "") or self._lack(self._runs[command])):
             state = "done"
-        self._tell(command, state, problem)
+        self._record_state(command, state, problem)
 
     def _lack(self, run: CommandRun) -> str:
         """Returns why what a command that ended well should bring is not there; "" where it is."""
@@ -225,11 +225,11 @@ class CommandRuns:
             if "://" not in uri and Path(uri).is_relative_to(run.folder):
                 self._refused.setdefault(command, problem)
                 if self.states[command] == "done":
-                    self._tell(command, "infeasible", problem)
+                    self._record_state(command, "infeasible", problem)
                 return True
         return False
 
-    def _tell(self, command: CommandId, state: CommandState, problem: str) -> None:
+    def _record_state(self, command: CommandId, state: CommandState, problem: str) -> None:
         self._set(command, state)
         self._log(f"{self._runs[command].label} {state}{': ' if problem else ''}{problem}")
 

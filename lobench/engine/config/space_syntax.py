@@ -36,7 +36,8 @@ __all__ = [
     "without_searches",
 ]
 
-SEARCH_KEYS = ("search", "num_trials", "wave", "stop_hopeless", "report_sessions")
+SEARCH_KEYS = ("search", "num_trials", "wave", "median_stopping", "report_sessions")
+_RENAMED = {"median_stopping": "median_stopping"}  # keys of `Method` in the files that older stores hold
 _OF_NO_TRIAL = ("label", "num_trials", "report_sessions", "num_cpus", "num_gpus")
 _RACE = ("Experiment", "race")
 _OF_RACES: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -156,11 +157,11 @@ def search_of(
     Raises:
       ConfigError: a space without a search, a search without a space, the number of trials without a search.
     """
-    if method.stop_hopeless is not None and (method.kind == "command" or (method.curves and not method.until_step)):
+    if method.median_stopping is not None and (method.kind == "command" or (method.curves and not method.until_step)):
         is_script = method.kind == "script"
         raise ConfigError(
-            f"nothing {'says how long a training is' if is_script else f'reads {method.name}/Method.stop_hopeless'}",
-            where=next(one.where for one in keys if one.parameter == "stop_hopeless"),
+            f"nothing {'says how long a training is' if is_script else f'reads {method.name}/Method.median_stopping'}",
+            where=next(one.where for one in keys if one.parameter == "median_stopping"),
             next_step=f"bind {method.name}/Method.until_step to its last step: trials are compared at a share of it"
             if is_script
             else "a meta-training goes on to its end: it counts for optimizers, checkpoints, and scripts with curves",
@@ -269,7 +270,7 @@ def search_identity(config: str, name: str) -> tuple[str, ...]:
         return ()
     others = {one.scope for one in bindings if one.name == "Method"} - {name}
     kept = [
-        binding_text(one)
+        binding_text(replace(one, parameter=_RENAMED.get(one.parameter, one.parameter)))
         for one in bindings
         if one.scope.split("/")[0] not in others
         and not (one.name == "Method" and one.parameter in _OF_NO_TRIAL)

@@ -62,7 +62,7 @@ class CommandRunner:
         try:
             Path(asked.log).parent.mkdir(parents=True, exist_ok=True)
             with open(f"{asked.log}.out", "ab") as out, open(f"{asked.log}.err", "ab") as err:
-                said_before = err.tell()
+                size_before = err.tell()
                 with self._changing:
                     if asked.lease in self._stopped:
                         return "stopped before it began"
@@ -72,9 +72,9 @@ class CommandRunner:
                     self._lease, code = -1, self._process.wait()
             if code == 0:
                 return ""
-            said = [line.strip() for line in tail_of(Path(f"{asked.log}.err"), said_before).splitlines()]
-            said = [line for line in said if line]
-            return how_it_ended(code) + (f": {printable(said[-1])}" if said else "")
+            text = tail_of(Path(f"{asked.log}.err"), size_before)
+            lines = [line.strip() for line in text.splitlines() if line.strip()]
+            return how_it_ended(code) + (f": {printable(lines[-1])}" if lines else "")
         except OSError as error:
             return f"it could not be run: {cause(error)}"
 

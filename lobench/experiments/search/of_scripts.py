@@ -1,6 +1,6 @@
 """Search over scripts: a trial is a process for each session, with its values on its command line.
 
-Its fitness is that of the curves that its sessions write. With `Method.stop_hopeless` these are read while they grow:
+Its fitness is that of the curves that its sessions write. With `Method.median_stopping` these are read while they grow:
 the trials of a wave that are below the median at a share of their steps are stopped, and their processes ended. What is
 compared is each curve as far as that step, however far it was when somebody looked. So neither the speed of a machine
 nor a kill has a part in it.
@@ -73,7 +73,7 @@ class ScriptSearch(SearchRun):
     def decides(self, run: CommandRun) -> bool:
         name, _, number = run.method.name.partition("/")
         is_trials = name == self.method.name and run.session < FIRST_REPORT_SEED
-        return is_trials and self.method.stop_hopeless is not None and int(number) not in self._judged
+        return is_trials and self.method.median_stopping is not None and int(number) not in self._judged
 
     def roles_of(self, subject: Subject) -> Iterator[tuple[str, int, bool]]:
         best = self.history.best if self._unreported is not None else None
@@ -121,13 +121,13 @@ class ScriptSearch(SearchRun):
 
     def _look_at_sessions(self) -> None:
         """Judges the waves whose parts are all there, and ends the trials whose sessions have ended."""
-        if self.method.stop_hopeless is not None:
+        if self.method.median_stopping is not None:
             for trial in self.history.trials:
                 if trial.number not in self._so_far:
-                    self._look_at_part(trial, self.method.stop_hopeless)
+                    self._look_at_part(trial, self.method.median_stopping)
             self._judge()
         for trial in self.history.trials:
-            is_waited_for = self.method.stop_hopeless is not None and trial.number not in self._judged
+            is_waited_for = self.method.median_stopping is not None and trial.number not in self._judged
             runs = self._runs.get(trial.number, ())
             if is_waited_for or is_over(trial.state) or not all(self._commands.is_through(run.id) for run in runs):
                 continue
@@ -191,7 +191,7 @@ class ScriptSearch(SearchRun):
             if wave[0].number in self._judged:
                 continue
             self._judged.update(trial.number for trial in wave)
-            stopped = below_median(wave, self._so_far, after=f"{self.method.stop_hopeless:.0%}")
+            stopped = below_median(wave, self._so_far, after=f"{self.method.median_stopping:.0%}")
             for trial in wave:
                 name = script_name(self._runs[trial.number][0].method)
                 if trial.number in stopped:

@@ -27,7 +27,7 @@ def add_to(watch: click.Command) -> None:
     kinds = "Follow the run with `lobench alarm`: regress, overfit or stall; an alarm makes the exit code 1."
     watch.params += [
         click.Option(["--alarm"], default="", metavar="KIND[,KIND]", help=kinds),
-        click.Option(["--on-alarm"], default="", metavar="COMMAND", help="Of an alarm: a command of the shell."),
+        click.Option(["--on-alarm"], default="", metavar="COMMAND", help="Shell command to run on an alarm."),
     ]
 
     def with_alarms(alarm: str, on_alarm: str, **options: Any) -> None:
