@@ -239,7 +239,7 @@ class _Methods(PlainProgress):
     def grown(self) -> None:
         for state in self._methods.states():
             if state.growing and not state.is_through:
-                self.tell(state)
+                self.report_state(state)
 
     def completed(self, subject: Subject, left: Left) -> None:
         """Says that a search is through: only now it knows what its last trial was worth."""
