@@ -8,8 +8,8 @@ A race trains one seed more of each method that is in, on 6 cases, 24 seeds at m
 thrown out at any look counts, so that the rates hold wherever a user stops. The noise of one seed and case is .08 on
 the score. `best out` is the share of races in which the first of the best methods is thrown out, `any tied out` that
 in which any method that is as good is. The cost is the share of the trainings of all methods on all seeds; beside it
-how many methods are left. Level .05. Of 100 methods 200 races a world are played. With --margin races end where no
-method that is left can be better than the leader by more: how often they do, and how often although one is.
+how many methods are left. Level .05. With --margin races end where no method that is left can be better than the
+leader by more: how often they do, and how often although one is.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def main() -> None:
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |" + " ---: | ---: | ---: |" * bool(more))
     for methods in map(int, asked.methods.split(",")):
         at_once = max(1, 200_000 // methods**2)
-        races = asked.races if methods < 50 else min(asked.races, 200)
+        races = asked.races
         for world in _margin_worlds(asked.margin) if asked.margin else WORLDS:
             sizes = [min(at_once, races - start) for start in range(0, races, at_once)]
             found, worse = [], np.zeros(methods)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -65,7 +66,9 @@ class Freezer(Forker):
 
 # The time after which a half message is nobody's, for tests that end: `python -c SHORT watch ...`.
 SHORT = """
+import lobench.engine.chief.observers
 import lobench.engine.workers.channel
+lobench.engine.chief.observers._SLOW_COMPILE_SECONDS = 0.0
 lobench.engine.workers.channel.STALL_SECONDS = {seconds}
 from lobench.cli import main
 main()
@@ -150,6 +153,16 @@ def test_ctrl_c_ends_a_watch_whose_worker_is_frozen_in_the_middle_of_a_message(
     assert code == 130, output
 
 
+def test_the_first_ctrl_c_says_what_it_waits_for_and_waits_three_seconds(tmp_path: Path, worlds: list[World]) -> None:
+    worlds.append(world := World(tmp_path, "Freezer", stall_seconds=3600.0))
+    world.wait_for("frozen")
+    world.process.send_signal(signal.SIGINT)
+    code, output = world.ending()  # without a second one
+    assert code == 130, output
+    assert re.search(r"stopping: \S+/bad may end within 3 s; press Ctrl-C again to stop at once", output), output
+    assert "bad" not in world.outcomes()  # the next watch makes it
+
+
 LEAVES = """
 import os
 from lobench.hookspecs import Declaration
@@ -172,6 +185,7 @@ def test_a_sink_that_leaves_the_process_does_not_end_the_watch(tmp_path: Path, w
     (tmp_path / "forked").touch()  # nothing else goes wrong
     code, output = world.ending()
     assert code == 0, output
+    assert len(re.findall(r"\S+/good was slow to compile: \d+ s to compile, [\d.e-]+ s to run", output)) == 1, output
     assert "sink 'leaves': SystemExit: os._exit(0); trying again" in output
     assert "sink 'leaves': SystemExit: os._exit(0); while it was closed" in output
     assert world.outcomes() == {"bad": "passed", "good": "passed"}

@@ -130,7 +130,7 @@ def test_who_ends_the_watch_loses_at_most_one_interval(tmp_path: Path, how: str,
     else:
         process.send_signal(signal.SIGINT)
         assert process.stdout is not None
-        while "stopping: what runs may end" not in (line := process.stdout.readline()):
+        while "stopping: " not in (line := process.stdout.readline()):
             assert line
         process.send_signal(signal.SIGINT)
     process.communicate(timeout=PATIENCE)

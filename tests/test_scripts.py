@@ -53,6 +53,7 @@ SMALLEST: dict[str, str | Elsewhere] = {
     "benchmarks/ablate_rates.py": "benchmarks/ablate_rates.py --searches 2",
     "benchmarks/alarm_rates.py": "benchmarks/alarm_rates.py --runs 1 --world outside",
     "benchmarks/baseline_grid.py": "benchmarks/baseline_grid.py tiny.gin --sample 1",
+    "benchmarks/budget_optuna.py": "benchmarks/budget_optuna.py --case quadratic --searches 1 --trials 5",
     "benchmarks/chief.py": "benchmarks/run.py --quick --only chief_rate_growth",
     "benchmarks/control.py": "benchmarks/control.py 512",
     "benchmarks/coverage.py": "benchmarks/coverage.py 1",

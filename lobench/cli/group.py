@@ -121,10 +121,25 @@ def plugin_commands() -> dict[str, Any]:
     return {name: one for name, one in found.items() if name not in own_commands()}
 
 
-@click.group(cls=_Group, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Group,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+)
 @click.version_option(package_name="lobench")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """pytest for learned optimizers: evaluate every checkpoint of a meta-training run."""
+    if context.invoked_subcommand is not None:
+        return
+    from lobench.cli.first_look import first_look
+
+    if lines := first_look(Path()):
+        click.echo("\n".join([*lines, "", "`lobench --help` lists all commands."]))
+        return
+    click.echo(context.get_help())
+    context.exit(ExitCode.USAGE)
 
 
 def main() -> None:

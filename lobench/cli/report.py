@@ -13,10 +13,11 @@ from lobench.cli.output import emit_text, format_option, json_text
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.summary import Summary
     from lobench.analysis.tables.table import TableSpec
+    from lobench.report.tables.latex import Numbers
 
 __all__ = ["report"]
 
-_FORMATS = ("html", "text", "json", "latex", "png", "pdf")
+_FORMATS = ("html", "text", "json", "latex", "png", "pdf", "appendix")
 
 
 @click.command(
@@ -26,16 +27,20 @@ Examples:
   lobench report --store runs/today/lobench_results/quick --baseline suites/quick --output report.html
   lobench report --store runs/today/lobench_results/quick --format text
   lobench report --store runs/today/lobench_results/quick --format latex --output table.tex --precision 3
+  lobench report --store .lobench/experiment --format latex --width '\\linewidth' --output table.tex
   lobench report --store .lobench/experiment --format latex --table table.gin --output table.tex
   lobench report --store runs/today/lobench_results/quick --format pdf --output figures
   lobench report --store .lobench/experiment --method SGD --method 'Adam, tuned' --format text
+  lobench report --store .lobench/experiment --format appendix --output appendix.tex
   lobench report --store .lobench/experiment --figure search --format png --output figures"""
 )
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store; it may be in use.")
-@click.option("--output", type=click.Path(path_type=Path), help="File; for png, pdf a folder; text, json need none.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="File; for png, pdf a folder; text, json, appendix need none."
+)
 @format_option(
     *_FORMATS,
-    help="json: the verdict for programs, see `lobench schema`; text: for a terminal.",
+    help="json: the verdict for programs, see `lobench schema`; appendix: for reviewers, Markdown, or LaTeX in a .tex.",
     prints={"report": "lobench.cli.records:ReportRecord"},
 )
 @baseline_option
@@ -55,6 +60,12 @@ Examples:
 )
 @click.option("--experiment", help="Methods of this experiment (default: of the one that was run last).")
 @click.option("--all", "every", is_flag=True, help="All that the store holds, and no experiment's methods.")
+@click.option(
+    "--width", default="", help=r"With latex: split the table so that it fits: \linewidth, \textwidth, or as 3.3in."
+)
+@click.option(
+    "--numbers", default="plain", type=click.Choice(["plain", "siunitx"]), help="With latex: how numbers are set."
+)
 @click.option("--precision", default=3, show_default=True, type=click.IntRange(1, 8), help="With latex: digits.")
 def report(
     store: Path,
@@ -67,6 +78,8 @@ def report(
     experiment: str | None,
     every: bool,
     precision: int,
+    width: str,
+    numbers: Numbers,
 ) -> None:
     """Write a report of a store: a web page in one file, its verdict as text, a LaTeX table, or a paper's figures."""
     from lobench.analysis.comparisons.summary import Summary, summary_of
@@ -74,17 +87,22 @@ def report(
     from lobench.analysis.tables.table import read_table
     from lobench.core.errors import UsageError
 
-    if output is None and kind not in ("text", "json"):
+    if output is None and kind not in ("text", "json", "appendix"):
         raise UsageError(f"{kind} is not for a terminal", next_step="give --output, or --format text")
-    if figure is not None and kind in ("text", "json", "latex"):
+    if figure is not None and kind in ("text", "json", "latex", "appendix"):
         raise UsageError(f"{kind} has no charts", next_step="give --format html, png or pdf, or leave --figure out")
     spec = read_table(table) if table is not None else None
     summary = summary_of(store, baselines or None, snapshot=read_methods(store, experiment, every=every))
     summary = Summary(narrowed(summary.snapshot, only), summary.scales)  # who is left out still makes the scale
-    if output is None or kind in ("text", "json"):
+    if output is None or kind in ("text", "json", "appendix"):
         from lobench.cli.results_output import written
 
-        text = _verdict(summary, spec, kind, precision) + "\n"
+        if kind == "appendix":
+            from lobench.report.tables.appendix import appendix_latex, appendix_markdown
+
+            text = (appendix_latex if output is not None and output.suffix == ".tex" else appendix_markdown)(summary)
+        else:
+            text = _verdict(summary, spec, kind, precision) + "\n"
         if output is None:
             emit_text(text)
         else:
@@ -99,7 +117,7 @@ def report(
     elif kind == "latex":
         from lobench.report.tables.latex import write_latex
 
-        write_latex(summary, output, precision=precision, spec=spec)
+        write_latex(summary, output, precision=precision, spec=spec, width=width, numbers=numbers)
     else:
         from lobench.analysis.tables.tabulate import renamed
         from lobench.report.charts.figures import write_figures

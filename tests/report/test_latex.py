@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
+import shutil
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from report_store import make_baseline, make_store
 from stores import add, case_info
 
@@ -13,8 +17,10 @@ from lobench.analysis.comparisons.best_group import bold_cells
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell
+from lobench.core.errors import UsageError
 from lobench.core.metric import Direction
 from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.report.tables.appendix import appendix_latex, appendix_markdown
 from lobench.report.tables.latex import escape, latex_table
 
 
@@ -73,7 +79,9 @@ def test_the_table_has_groups_rules_intervals_and_a_column_for_the_baseline(tmp_
     assert "diverged (1/4)" in table and r"\pm" not in table
     row = next(line for line in lines if "case0" in line)
     assert row.count("&") == 5 and row.endswith(r"$\mathbf{0.20}\,[0.20, 0.20]$ \\")
-    assert lines[-2:] == [r"\bottomrule", r"\end{tabular}"]
+    assert lines[-4:-1] == [r"\bottomrule", r"\end{tabular}", r"\par\smallskip"]
+    assert r"Means over seeds; brackets: 95\% interval; bold: the best" in lines[-1]
+    assert "1 of b" not in table and "a of b seeds diverged" in lines[-1]
     assert "mean score, train/loss" in table and "mean rank, train/loss" in table
 
 
@@ -95,3 +103,72 @@ def test_names_are_escaped() -> None:
     assert escape("a_b & 50% #1 {x} \\ ~^$") == (
         r"a\_b \& 50\% \#1 \{x\} \textbackslash{} \textasciitilde{}\textasciicircum{}\$"
     )
+
+
+def many(folder: Path) -> Path:
+    """A store of 9 methods and 12 cases."""
+    for method in range(9):
+        losses = {"train/loss": [10.0, 0.1234 + 0.01 * method], "test/loss": [10.0, 123.4 + method]}
+        cases = {f"long_case_name_{case}": losses for case in range(12)}
+        add(folder, 1, cases, uri=f"run/method_{method}", sha256=str(method))
+    return folder
+
+
+def compiled(folder: Path, table: str, options: str) -> str:
+    """Returns the log of LaTeX."""
+    if shutil.which("latex") is None or shutil.which("kpsewhich") is None:
+        pytest.skip("LaTeX is not installed")
+    packages = ["booktabs", "siunitx"] if r"\num{" in table else ["booktabs"]
+    for package in packages:
+        if subprocess.run(["kpsewhich", f"{package}.sty"], capture_output=True, check=False).returncode:
+            pytest.skip(f"LaTeX's {package} is not installed")
+    uses = "".join(f"\\usepackage{{{package}}}" for package in packages)
+    head = f"\\documentclass[{options}]{{article}}{uses}\\begin{{document}}\n"
+    (folder / "paper.tex").write_text(f"{head}{table}\\end{{document}}\n")
+    found = subprocess.run(
+        ["latex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"],
+        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stdout[-2000:]
+    return (folder / "paper.log").read_text(errors="replace")
+
+
+@pytest.mark.parametrize("numbers", ["plain", "siunitx"])
+@pytest.mark.parametrize(("columns", "width"), [("onecolumn", r"\textwidth"), ("twocolumn", r"\linewidth")])
+def test_nine_methods_and_twelve_cases_fit(tmp_path: Path, columns: str, width: str, numbers: str) -> None:
+    summary = summary_of(many(tmp_path / "store"), [])
+    table = latex_table(summary, width=width, numbers=numbers)  # type: ignore[arg-type]  # a parameter of the test
+    log = compiled(tmp_path, table, f"10pt,{columns}")
+    assert "Overfull" not in log, re.findall(r"Overfull.*", log)
+    for case in range(12):
+        assert len(re.findall(rf"long\\_case\\_name\\_{case}\b", table)) == 1
+
+
+def test_what_is_not_split_is_too_wide(tmp_path: Path) -> None:
+    table = latex_table(summary_of(many(tmp_path / "store"), []))
+    assert "Overfull" in compiled(tmp_path, table, "10pt,twocolumn")
+
+
+@pytest.mark.parametrize("width", ["wide", "3", "-3in", "0pt", r"\hsize"])
+def test_a_width_that_is_none_is_refused(tmp_path: Path, width: str) -> None:
+    with pytest.raises(UsageError, match="--width"):
+        latex_table(summary_of(make_store(tmp_path), []), width=width)
+
+
+def test_the_appendix_says_what_a_reviewer_asks(tmp_path: Path) -> None:
+    summary = summary_of(make_store(tmp_path), [make_baseline(tmp_path)])
+    text = appendix_markdown(summary)
+    titles = [line[3:] for line in text.splitlines() if line.startswith("## ")]
+    assert titles == ["Methods and their settings", "Cases and budgets", "Seeds", "Machines", "Versions", "Exclusions"]
+    assert "inner step" in text and "0 to 3" in text and "diverged" in text.partition("## Exclusions")[2]
+    log = compiled(tmp_path, appendix_latex(summary), "10pt,twocolumn")
+    assert "Overfull" not in log, re.findall(r"Overfull.*", log)
+
+
+def test_the_appendix_shows_hostile_names_as_they_are(tmp_path: Path) -> None:
+    add(tmp_path / "store", 1, {"a_b<script>`x`\n# no": {"train/loss": [1.0, 0.5]}}, uri="run/$x_{", sha256="y")
+    summary = summary_of(tmp_path / "store", [])
+    assert "<script>" not in appendix_markdown(summary).replace("\\<", "") and "\n# no" not in appendix_markdown(
+        summary
+    )
+    compiled(tmp_path, appendix_latex(summary), "10pt")

@@ -22,7 +22,17 @@ class Dispatch:
 
     def __init__(self, subjects: Subjects, spool: Spool, workers: WatchWorkers, progress: WatchProgress) -> None:
         self._subjects, self._spool, self._workers, self._progress = subjects, spool, workers, progress
+        self._running: dict[int, str] = {}  # by worker, the case of its job
         self._copies: dict[int, tuple[str, int]] = {}  # by worker, of the theta that it was given
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """Cases that workers evaluate now, each once."""
+        return tuple(dict.fromkeys(self._running.values()))
+
+    def forget(self, worker: int) -> None:
+        """Takes that a worker evaluates nothing any more."""
+        self._running.pop(worker, None)
 
     def lease(self, action: planner.Lease) -> planner.Finished | None:
         """Sends a job; where its theta is gone, returns how it ended instead."""
@@ -31,6 +41,7 @@ class Dispatch:
         if not self._subjects.has_theta(evaluation):
             text = f"its theta is gone: the spool lost its copy, and {subject.uri} cannot be read any more"
             return planner.Finished(action.worker, action.lease, Outcome.EXPIRED, time.monotonic(), text)
+        self._running[action.worker] = f"{action.case.suite}/{action.case.name}"
         self._copies[action.worker] = self._spool.copy_of(evaluation.sha256)
         self._progress.leased(action.lease, subject, action.case)
         uri, theta_path = self._theta(evaluation)
@@ -48,6 +59,7 @@ class Dispatch:
 
     def returned(self, worker: int, result: JobResult, now: float) -> tuple[planner.Finished, Curves | None]:
         """Returns a worker's result; an error whose theta left the spool meanwhile is void, and is tried again."""
+        self.forget(worker)
         event, curves = finished_of(worker, result, now)
         before = self._copies.pop(worker, None)
         is_void = event.outcome is Outcome.ERROR and before is not None and before != self._spool.copy_of(before[0])

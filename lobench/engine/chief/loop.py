@@ -39,7 +39,9 @@ from lobench.plugins import PluginManager
 
 __all__ = ["Chief"]
 
-_GRACE_SECONDS = 10.0
+_GRACE_SECONDS = 3.0  # for evaluations, which the next watch can make again
+_COMMAND_GRACE_SECONDS = 10.0  # for commands, of which a whole meta-training would be lost
+_MOST_NAMED = 3  # of what runs
 _FLUSH_SECONDS = 30.0
 _AT_ONCE = (planner.StartWorker, planner.KillWorker, planner.Lease, planner.LeaseCommand, planner.CommandEnded)
 
@@ -118,6 +120,7 @@ class Chief:
         self._sighted: list[tuple[int, Subject]] = []
         self._outcomes: dict[Outcome, int] = {}
         self._over_budget = self._suite_changed = False
+        self._commands: set[str] = set()  # that run
         self._signals = Signals()
         self._done = self._ended = False
         self._last_news = time.monotonic()
@@ -203,8 +206,7 @@ class Chief:
         while not self._done:
             now = time.monotonic()
             if self._signals.count and not drain_deadline:
-                self._progress.log("stopping: what runs may end; press Ctrl-C again to stop at once")
-                drain_deadline = now + _GRACE_SECONDS
+                drain_deadline = now + self._log_stopping()
                 self._handle(planner.Drain())
             if drain_deadline and (self._signals.count > 1 or now > drain_deadline):
                 return
@@ -227,6 +229,17 @@ class Chief:
             self._workers.mention_slow_starts()
             self._deliverer.pump()
             self._intake.discard(self._subjects.needed)
+
+    def _log_stopping(self) -> float:
+        """Says what the end waits for, and returns for how many seconds at most."""
+        seconds = _COMMAND_GRACE_SECONDS if self._commands else _GRACE_SECONDS
+        running = [*sorted(self._commands), *self._dispatch.running]
+        named = ", ".join(running[:_MOST_NAMED]) + f" and {len(running) - _MOST_NAMED} more" * (
+            len(running) > _MOST_NAMED
+        )
+        waits = f"{named} may end within {seconds:g} s" if running else "nothing runs"
+        self._progress.log(f"stopping: {waits}; press Ctrl-C again to stop at once")
+        return seconds
 
     def _maybe_end(self, quiet_polls: int) -> None:
         if self._intake.backlog or self._arrivals.is_open:
@@ -308,6 +321,7 @@ class Chief:
             case (worker, JobResult() as result):
                 return [self._dispatch.returned(worker, result, now)]
             case WorkerExited(worker=worker, message=why, lost=lost):
+                self._dispatch.forget(worker)
                 return [(planner.WorkerDied(worker, now, why, lost), None)]
             case ExecutorCapacity(machines=machines, limit=limit):
                 sizes = tuple(planner.Size(int(num_cpus), num_gpus) for num_cpus, num_gpus in machines)
@@ -368,11 +382,14 @@ class Chief:
                     self._known.begin()
                     self._workers.start(worker, size)
             case planner.KillWorker(worker, _):
+                self._dispatch.forget(worker)
                 self._workers.kill(worker)
             case planner.Lease():
                 if (ended := self._dispatch.lease(action)) is not None:
                     self._own_events.append(ended)
             case planner.LeaseCommand() | planner.CommandEnded():
+                name = f"the command of {action.command.method}"
+                (self._commands.add if isinstance(action, planner.LeaseCommand) else self._commands.discard)(name)
                 self._arrivals.act(action, self._workers)
             case planner.Record():
                 self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1

@@ -14,12 +14,15 @@ from lobench.plugins import PluginManager
 
 __all__ = ["Observers"]
 
+_SLOW_COMPILE_SECONDS = 30.0
+
 
 class Observers:
     """The observing hooks of plugins, and the progress of evaluations."""
 
     def __init__(self, manager: PluginManager, ledger: Ledger, progress: WatchProgress) -> None:
         self._manager, self._ledger, self._progress = manager, ledger, progress
+        self._slow: set[str] = set()  # cases that were slow to compile, and it is said
         self._alone: set[tuple[str, str]] = set()  # cases that were to be computed together, and why not
 
     def seen(self, subject: Subject) -> None:
@@ -39,6 +42,10 @@ class Observers:
         if why and (action.case.key, why) not in self._alone:
             self._alone.add((action.case.key, why))
             self._progress.log(f"{action.case.suite}/{action.case.name}: computed alone: {why}")
+        if curves is not None and curves.compile_seconds > _SLOW_COMPILE_SECONDS and action.case.key not in self._slow:
+            self._slow.add(action.case.key)
+            took = f"{curves.compile_seconds:.0f} s to compile, {curves.wall_seconds:.3g} s to run"
+            self._progress.log(f"{action.case.suite}/{action.case.name} was slow to compile: {took}")
         notify(self._manager, "lobench_evaluation_finished", event, self._error)
 
     def finished(self, position: int, subject: Subject, left: planner.Left) -> None:

@@ -14,6 +14,7 @@ from lobench.analysis.comparisons.summary import Summary
 from lobench.core.errors import LobenchError, StoreError
 from lobench.core.wording import one_line_of
 from lobench.drawing.axes import plain
+from lobench.drawing.palette import LIGHT
 from lobench.report.charts.charts import sections
 from lobench.report.charts.heat_map import HeatMap, share
 from lobench.report.charts.sections import Figure as SectionFigure
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = ["write_figures"]
 
-_COLOURS = {"s1": "#0063a8", "s2": "#b84400", "s3": "#00714f", "s4": "#7d3c98"}
-_COLOURS |= {"s5": "#a01f60", "s6": "#6b6000", "s7": "#59636e", "s8": "#00758a"}
+_COLOURS = {f"s{place}": colour for place, colour in enumerate(LIGHT, 1)}
+_FONT_SIZE = 8  # points, of every text
+_SIZED = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
 _INCHES = 3.3  # a column of most papers
-_INCHES_OF_A_LETTER, _INCHES_OF_A_LINE = 0.06, 0.1
+_INCHES_OF_A_LETTER, _INCHES_OF_A_LINE = 0.06, 0.13
 _PER_PAGE = 12
 
 
@@ -51,7 +53,8 @@ def write_figures(summary: Summary, folder: Path, kind: str, figure: str | None 
     with one_line_of(OSError, StoreError, "cannot write the figures", where=folder):
         folder.mkdir(parents=True, exist_ok=True)
         # Type 3 fonts, matplotlib's default, are refused by many publishers.
-        with mpl.rc_context({"pdf.fonttype": 42, "font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
+        settings: dict[Any, Any] = {"pdf.fonttype": 42, "axes.spines.top": False, "axes.spines.right": False}
+        with mpl.rc_context(settings | dict.fromkeys(_SIZED, _FONT_SIZE)):
             return [path for section in sections(summary, figure) for path in _write(section, folder, kind)]
 
 
@@ -88,8 +91,8 @@ def _write(section: Section, folder: Path, kind: str) -> list[Path]:
                 frameon=False,
             )
         if section.trained_with:
-            text = textwrap.fill(plain(section.trained_with), 60 * columns)
-            figure.supxlabel(text, fontsize=6, x=0.01, ha="left")
+            text = textwrap.fill(plain(section.trained_with), 50 * columns)
+            figure.supxlabel(text, fontsize=_FONT_SIZE, x=0.01, ha="left")
             figure.set_figheight(figure.get_figheight() + _INCHES_OF_A_LINE * (text.count("\n") + 1))
         number = f"-{start // _PER_PAGE + 1}" if len(section.figures) > _PER_PAGE else ""
         paths.append(folder / f"{section.id}{number}.{kind}")
@@ -107,7 +110,7 @@ def _draw_map(axes: Axes, chart: HeatMap) -> None:
     axes.imshow(chart.values, cmap="Blues", vmin=0, vmax=1 / 0.6, aspect="auto")  # texts stay readable on it
     for row, values in enumerate(chart.values):
         for column, value in enumerate(values):
-            axes.text(column, row, share(value), ha="center", va="center", fontsize=6)
+            axes.text(column, row, share(value), ha="center", va="center")
     axes.set_xlabel(plain(chart.x_label))
     axes.set_ylabel(plain(chart.y_label))
     axes.set_xticks(range(len(chart.values[0])))
@@ -151,6 +154,6 @@ def _draw(axes: Axes, chart: Chart | HeatMap) -> None:
     for place in chart.rules:
         axes.axvline(place, color="0.4", linewidth=0.8)
     for note in chart.notes:
-        axes.text(note.x, note.y, plain(note.text), ha="center", fontsize=6)
+        axes.text(note.x, note.y, plain(note.text), ha="center")
     if chart.y_range is not None:
         axes.set_ylim(chart.y_range[0], chart.y_range[1] * 1.02)

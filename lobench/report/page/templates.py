@@ -7,6 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from lobench.drawing.palette import style_variables
 from lobench.report.tables.text import without_controls
 
 __all__ = ["page_part", "plain_page", "rendered"]
@@ -17,7 +18,8 @@ _PARTS = {"page.css": ["page.css"], "page.js": ["charts.js", "page.js", "explore
 
 def page_part(name: str) -> str:
     """Returns a part of a page that is a file of its own where the page is served: its style, or a script."""
-    return "".join((_TEMPLATES / file).read_text(encoding="utf-8") for file in _PARTS[name])
+    colours = style_variables() if name == "page.css" else ""
+    return colours + "".join((_TEMPLATES / file).read_text(encoding="utf-8") for file in _PARTS[name])
 
 
 def rendered(

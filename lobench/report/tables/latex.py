@@ -1,19 +1,30 @@
-r"""LaTeX tables: `lobench report --format latex`, which needs booktabs alone."""
+r"""LaTeX tables: `lobench report --format latex`, which needs booktabs, and siunitx where it is asked for."""
 
 from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from lobench.analysis.comparisons.summary import Summary
-from lobench.analysis.tables.table import Entry, Heading, Panel, TableSpec
+from lobench.analysis.tables.table import Entry, Heading, Panel, TableSpec, Tabulated
 from lobench.analysis.tables.tabulate import SEARCHED_NOTE, tabulate
-from lobench.core.errors import StoreError
+from lobench.core.errors import StoreError, UsageError
 from lobench.core.wording import one_line, one_line_of
 
-__all__ = ["latex_table", "write_latex"]
+__all__ = ["Numbers", "latex_table", "write_latex"]
+
+Numbers = Literal["plain", "siunitx"]
+
+_LENGTHS = {"\\linewidth": 229.0, "\\columnwidth": 229.0, "\\textwidth": 345.0}  # points, of a 10pt article
+_POINTS = {"pt": 1.0, "in": 72.27, "cm": 28.45, "mm": 2.845}
+_GAP = 6.0  # points, \tabcolsep
+_SHARE_OF_NAMES = 0.4  # of the width, at most
+_WIDE = ("\\text", "\\times", "\\infty", "\\quad")
 
 _ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -26,20 +37,30 @@ _ESCAPES = {
 }
 
 
-def write_latex(summary: Summary, output: Path, *, precision: int, spec: TableSpec | None = None) -> None:
+def write_latex(
+    summary: Summary,
+    output: Path,
+    *,
+    precision: int,
+    spec: TableSpec | None = None,
+    width: str = "",
+    numbers: Numbers = "plain",
+) -> None:
     """Writes the table.
 
     Raises:
       StoreError: nothing to show, or the file cannot be written.
     """
-    text = latex_table(summary, spec, precision=precision)
+    text = latex_table(summary, spec, precision=precision, width=width, numbers=numbers)
     with one_line_of(OSError, StoreError, "cannot write the table", where=output):
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text, encoding="utf-8")
 
 
-def latex_table(summary: Summary, spec: TableSpec | None = None, *, precision: int = 3) -> str:
-    """Returns a table of methods and cases, as `analysis.tabulate` lays it out, the tuned baseline beside the methods.
+def latex_table(
+    summary: Summary, spec: TableSpec | None = None, *, precision: int = 3, width: str = "", numbers: Numbers = "plain"
+) -> str:
+    r"""Returns a table of methods and cases, as `analysis.tabulate` lays it out, the tuned baseline beside the methods.
 
     A cell is the seed mean with its 95% interval, of which few are symmetric.
     What the methods were trained with, beyond their names, stands below.
@@ -47,30 +68,130 @@ def latex_table(summary: Summary, spec: TableSpec | None = None, *, precision: i
     Args:
       spec: What a table's file says.
       precision: Significant digits of the means, where the file says none.
+      width: Where it is split into tables that fit (see `points_of`); "": one table, however wide.
+      numbers: "siunitx": with `\num`, by which the paper's own settings hold; a bold mean is plain.
     Raises:
-      StoreError: the store holds no evaluation. ConfigError: the file names what is not there.
+      StoreError: the store holds no evaluation. UsageError: no such width.
+      ConfigError: the file names what is not there.
     """
     found = tabulate(summary, spec, digits=precision)
     bold = f"bold: {found.bold}" if found.bold else "nothing is bold"
-    width = 1 + len(found.columns)
+    packages = "booktabs,siunitx" if numbers == "siunitx" else "booktabs"
     lines = [
         *(f"% {one_line(note)}" for note in found.notes),
-        f"% lobench report; \\usepackage{{booktabs}}. Seed mean and its 95% interval; {bold}.",
-        f"\\begin{{tabular}}{{l{'r' * len(found.columns)}}}",
-        "\\toprule",
-        *_column_groups(found.columns),
-        " & ".join(["", *(escape(column.label) for column in found.columns)]) + r" \\",
-        *(line for panel in found.panels for line in _panel(panel, width)),
-        "\\bottomrule",
-        "\\end{tabular}",
+        f"% lobench report; \\usepackage{{{packages}}}. Seed mean and its 95% interval; {bold}.",
+        *_tables(found, points_of(width) if width else math.inf, numbers),
     ]
-    if SEARCHED_NOTE in found.notes:
-        note = escape(SEARCHED_NOTE.partition(": ")[2])
-        lines += [r"\par\smallskip", f"{{\\footnotesize\\raggedright $^{{s}}$ {note}.\\par}}"]
+    lines += [r"\par\smallskip", f"{{\\footnotesize\\noindent\\raggedright {_caption(found)}\\par}}"]
     if found.legend:
         told = "; ".join(f"\\emph{{{escape(label)}}}: {escape(text)}" for label, text in found.legend)
-        lines += [r"\par\smallskip", f"{{\\footnotesize\\raggedright {told}.\\par}}"]
+        lines += [r"\par\smallskip", f"{{\\footnotesize\\noindent\\raggedright {told}.\\par}}"]
     return "\n".join([*lines, ""])
+
+
+def points_of(width: str) -> float:
+    r"""Returns the width that a table may have, in points.
+
+    TeX alone knows `\linewidth`: it is taken for a column of a 10pt article in two columns, and `\textwidth` for the
+    text of one in one column, so that the table fits there and in what is wider.
+
+    Raises:
+      UsageError: it is neither a length that TeX has nor a number with a unit.
+    """
+    if width in _LENGTHS:
+        return _LENGTHS[width]
+    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(pt|in|cm|mm)", width)
+    if found is None or not (points := float(found[1]) * _POINTS[found[2]]) > 0:
+        raise UsageError(
+            "unknown width", where="--width", got=repr(width), expected=f"{', '.join(_LENGTHS)}, or a length as 3.3in"
+        )
+    return points
+
+
+def _caption(found: Tabulated) -> str:
+    """Returns what the marks mean that the table has, as sentences."""
+    entries = [entry for panel in found.panels for line in panel.lines for entry in line.entries]
+    shown = [entry for entry in entries if entry is not None]
+    told = ["Means over seeds"]
+    if any(not math.isnan(entry.interval.upper) for entry in shown):
+        told.append("brackets: 95% interval")
+    if any(entry.is_bold for entry in shown):
+        told.append(f"bold: {found.bold}")
+    if any(entry.num_lost for entry in shown):
+        told.append("diverged (a/b): a of b seeds diverged, so there is no mean")
+    text = escape("; ".join(told))
+    text += "; --: not evaluated" * (None in entries)
+    if SEARCHED_NOTE in found.notes:
+        text += f"; $^{{s}}$: {escape(SEARCHED_NOTE.partition(': ')[2])}"
+    return f"{text}."
+
+
+def _tables(found: Tabulated, room: float, numbers: Numbers) -> list[str]:
+    """Returns the table; below one another, with the rows' names in each, as many columns as there is room for."""
+    rows = [line for panel in found.panels for line in panel.lines]
+    indent = "\\quad " if any(panel.title for panel in found.panels) else ""
+    names = [indent + escape(line.heading.label) for line in rows]
+    names_width = max(map(_points, names))
+    names_column = "l"
+    if names_width > room * _SHARE_OF_NAMES:
+        names_width = room * _SHARE_OF_NAMES
+        names_column = f"p{{{names_width:.0f}pt}}"
+    widths = []
+    for place, column in enumerate(found.columns):
+        cells = [
+            _points(_cell(line.entries[place], panel.digits, numbers))
+            for panel in found.panels
+            for line in panel.lines
+            if place < len(line.entries)
+        ]
+        widths.append(max(_points(escape(column.label)), _points(escape(column.group)), *cells) + 2 * _GAP)
+    parts: list[list[int]] = [[]]
+    left = room - names_width - 2 * _GAP
+    for place, width in enumerate(widths):
+        if parts[-1] and sum(widths[one] for one in parts[-1]) + width > left:
+            parts.append([])
+        parts[-1].append(place)
+    lines: list[str] = []
+    for part in parts:
+        shown = _of_columns(found, part)
+        count = 1 + len(part)
+        lines += ["\\par\\medskip"] if lines else []
+        lines += ["\\noindent"] if math.isfinite(room) else []
+        lines += [
+            f"\\begin{{tabular}}{{{names_column}{'r' * len(part)}}}",
+            "\\toprule",
+            *_column_groups(shown.columns),
+            " & ".join(["", *(escape(column.label) for column in shown.columns)]) + r" \\",
+            *(line for panel in shown.panels for line in _panel(panel, count, numbers)),
+            "\\bottomrule",
+            "\\end{tabular}",
+        ]
+    return lines
+
+
+def _of_columns(found: Tabulated, places: Sequence[int]) -> Tabulated:
+    """Returns the part of a table that has these columns; rows and panels without an entry there are left out."""
+    panels = []
+    for panel in found.panels:
+        lines = [
+            replace(line, entries=tuple(line.entries[one] for one in places if one < len(line.entries)))
+            for line in panel.lines
+        ]
+        if any(line.entries for line in lines):
+            panels.append(replace(panel, lines=tuple(lines)))
+    return replace(found, columns=tuple(found.columns[one] for one in places), panels=tuple(panels))
+
+
+def _points(text: str) -> float:
+    """Returns about how wide LaTeX text is at 10pt, rather too much than too little."""
+    plain = re.sub(r"\\[A-Za-z]+ ?|\\(.)", lambda found: found[1] or ("xx" if found[0].startswith(_WIDE) else ""), text)
+    return sum(_wide(letter) for letter in plain if letter not in "{}$^")
+
+
+def _wide(letter: str) -> float:
+    if letter in "iljtfr.,;:'!()[] ":
+        return 4.0
+    return 10.0 if letter in "mwMW" or ord(letter) > 127 else 8.0 if letter.isupper() or letter in "+=_%&" else 5.8
 
 
 def _column_groups(columns: Sequence[Heading]) -> list[str]:
@@ -86,7 +207,7 @@ def _column_groups(columns: Sequence[Heading]) -> list[str]:
     return [" & ".join(cells) + r" \\", " ".join(rules)]
 
 
-def _panel(panel: Panel, width: int) -> list[str]:
+def _panel(panel: Panel, width: int, numbers: Numbers) -> list[str]:
     """Returns the rows below a rule and the panel's title, and a rule between its groups."""
     lines = ["\\midrule"]
     lines += [f"\\multicolumn{{{width}}}{{l}}{{\\emph{{{escape(panel.title)}}}}} \\\\"] if panel.title else []
@@ -96,14 +217,14 @@ def _panel(panel: Panel, width: int) -> list[str]:
             group = line.heading.group
             lines += [f"\\cmidrule(l){{1-{width}}}"] if index else []
             lines += [f"\\multicolumn{{{width}}}{{l}}{{{escape(group)}}} \\\\"] if group else []
-        cells = [_cell(entry, panel.digits) for entry in line.entries]
+        cells = [_cell(entry, panel.digits, numbers) for entry in line.entries]
         cells += [""] * (width - 1 - len(cells))
         indent = "\\quad " if panel.title else ""
         lines.append(" & ".join([f"{indent}{escape(line.heading.label)}", *cells]) + r" \\")
     return lines
 
 
-def _cell(entry: Entry | None, digits: int | None) -> str:
+def _cell(entry: Entry | None, digits: int | None, numbers: Numbers) -> str:
     if entry is None:
         return "--"
     digits = None if entry.is_score else digits
@@ -114,10 +235,10 @@ def _cell(entry: Entry | None, digits: int | None) -> str:
         searched = f" $({own})^{{s}}$"
     elif entry.is_chosen:
         searched = "$^{s}$"
-    return f"{_own_cell(entry, digits)}{searched}"
+    return f"{_own_cell(entry, digits, numbers)}{searched}"
 
 
-def _own_cell(entry: Entry, digits: int | None) -> str:
+def _own_cell(entry: Entry, digits: int | None, numbers: Numbers) -> str:
     if entry.num_lost:
         return f"diverged ({entry.num_lost}/{entry.num_seeds})"
     found, is_score = entry.interval, digits is None
@@ -125,11 +246,21 @@ def _own_cell(entry: Entry, digits: int | None) -> str:
         low, high = (f"{bound:+.3f}" if math.isfinite(bound) else "?" for bound in (found.lower, found.upper))
         return f"$[{low}, {high}]$ against {escape(entry.against)}"
     text = f"{found.mean:.3f}" if is_score else _number(found.mean, digits or 1)
-    text = f"\\mathbf{{{text}}}" if entry.is_bold else text
+    text = f"\\mathbf{{{text}}}" if entry.is_bold else _set(found.mean, text, numbers)
     if math.isnan(found.upper):
         return f"${text}$"
-    low, high = (f"{bound:.3f}" if is_score else _number(bound, digits or 1) for bound in (found.lower, found.upper))
+    low, high = (
+        _set(bound, f"{bound:.3f}" if is_score else _number(bound, digits or 1), numbers)
+        for bound in (found.lower, found.upper)
+    )
     return f"${text}\\,[{low}, {high}]$"
+
+
+def _set(value: float, text: str, numbers: Numbers) -> str:
+    if numbers == "plain" or not math.isfinite(value):
+        return text
+    mantissa, _, power = text.partition(" \\times 10^")
+    return f"\\num{{{mantissa}{f'e{power[1:-1]}' if power else ''}}}"
 
 
 def _number(value: float, precision: int) -> str:

@@ -1,0 +1,123 @@
+"""First look at a folder: what `lobench` without arguments sees there, and the next command for each.
+
+It looks at names and at the beginning of gin files, imports nothing that is in the folder, and is bounded.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from lobench.core.wording import counted, one_line
+
+__all__ = ["first_look"]
+
+_MOST_ENTRIES = 2_000  # of a folder
+_MOST_SAID = 3  # of each kind
+_MOST_TEXT = 1 << 16  # characters of a gin file
+_STORES = (".lobench", "lobench_results")  # folders of stores
+_CHECKPOINTS = (".npz", ".safetensors", ".pkl", ".pickle", ".joblib", ".pt", ".pth", ".msgpack", ".flax")
+_CURVES = (".csv", ".csv.gz", ".jsonl")
+_STEP = re.compile(r"(?:checkpoint|ckpt|step|global_step)?[_-]?\d+")
+_BINDINGS = re.compile(r"^\s*(?:[\w/.]+/)?(Experiment|Case)\.\w+\s*=", re.MULTILINE)
+
+
+def first_look(folder: Path) -> list[str]:
+    """Returns two lines for each thing that is known here, what it is and the next command; none where nothing is."""
+    return [line for what, command in _seen(folder) for line in (one_line(what), f"  {one_line(command)}")]
+
+
+def _seen(folder: Path) -> Iterator[tuple[str, str]]:
+    entries = _entries(folder)
+    stores = [one for one in (folder, *entries, *_below(entries)) if _is_file(one / "ledger.sqlite")]
+    for store in stores[:_MOST_SAID]:
+        name = _shown(store, folder)
+        yield f"{name} is a store of results", f"lobench view {name}      # or: lobench results --store {name}"
+    if len(stores) > _MOST_SAID:
+        yield counted(len(stores) - _MOST_SAID, "more store"), "lobench results --store STORE"
+    kinds = {one: _gin_kind(one) for one in entries if one.suffix == ".gin"}
+    for file in [one for one, kind in kinds.items() if kind == "Experiment"][:_MOST_SAID]:
+        yield f"{_shown(file, folder)} is an experiment", f"lobench run {_shown(file, folder)}"
+    suites = [folder] if "Case" in kinds.values() else []
+    suites += [one for one in entries if _is_folder(one) and _is_suite(one)]
+    for suite in suites[:_MOST_SAID]:
+        name = _shown(suite, folder)
+        yield f"{name} is a suite", f"pytest {name} --collect-only -q      # its cases"
+    run = [one for one in entries if _is_checkpoint(one)]
+    suite_name = _shown(suites[0], folder) if suites else "quick"
+    if run:
+        yield (
+            f". is a run's folder with {counted(len(run), 'checkpoint')}",
+            f"lobench watch . --suite {suite_name} --once",
+        )
+    runs = [one for one in entries if _is_folder(one) and one not in run and any(map(_is_checkpoint, _entries(one)))]
+    for one in runs[:_MOST_SAID]:
+        name = _shown(one, folder)
+        yield f"{name} is a run's folder", f"lobench watch {name} --suite {suite_name} --once"
+    curves = [one for one in entries if one.name.endswith(_CURVES) and _is_file(one)]
+    if curves:
+        names = " ".join(_shown(one, folder) for one in curves[:_MOST_SAID])
+        more = f" and {len(curves) - _MOST_SAID} more" * (len(curves) > _MOST_SAID)
+        yield f"{names}{more} may be curves", f"lobench import {names} --store imported"
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Returns what is in a folder, sorted; nothing where it cannot be read."""
+    try:
+        return sorted(itertools.islice(folder.iterdir(), _MOST_ENTRIES))
+    except OSError:
+        return []
+
+
+def _below(entries: list[Path]) -> Iterator[Path]:
+    """Yields where stores are kept below a folder: in it, and in the folder of a run."""
+    for one in entries:
+        if one.name in _STORES:
+            yield from _entries(one)
+        elif _is_folder(one):
+            yield from _entries(one / "lobench_results")
+
+
+def _is_suite(folder: Path) -> bool:
+    return any(_gin_kind(one) == "Case" for one in _entries(folder) if one.suffix == ".gin")
+
+
+def _is_checkpoint(path: Path) -> bool:
+    if path.name.endswith(_CHECKPOINTS):
+        return _is_file(path)
+    return _STEP.fullmatch(path.name) is not None and _is_folder(path)
+
+
+def _gin_kind(file: Path) -> str:
+    """Returns "Experiment", "Case" or ""."""
+    try:
+        if not file.is_file():  # to open a pipe would wait
+            return ""
+        with file.open(encoding="utf-8", errors="replace") as text:
+            found = set(_BINDINGS.findall(text.read(_MOST_TEXT)))
+    except OSError:
+        return ""
+    return "Experiment" if "Experiment" in found else "Case" if found else ""
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def _shown(path: Path, folder: Path) -> str:
+    """Returns a path as a shell takes it, from the folder; one that begins with - is no option."""
+    name = str(path.relative_to(folder))
+    return shlex.quote(f"./{name}" if name.startswith("-") else name)

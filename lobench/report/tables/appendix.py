@@ -1,0 +1,211 @@
+"""Appendix for reviewers: `lobench report --format appendix`, as Markdown or LaTeX; all of it is from the ledger."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lobench.analysis.comparisons.summary import Summary
+from lobench.analysis.store.methods import hyperparameters
+from lobench.core.errors import StoreError
+from lobench.core.result import Outcome
+from lobench.core.wording import counted, one_line
+from lobench.engine.store.experiments import ExperimentRow
+from lobench.engine.store.ledger import Ledger
+from lobench.report.tables.latex import escape
+
+__all__ = ["appendix_latex", "appendix_markdown"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A title, and a line for each thing: its name and what is said of it, or what is said alone."""
+
+    title: str
+    lines: tuple[tuple[str, str], ...]
+
+
+def appendix_markdown(summary: Summary) -> str:
+    """Returns settings, spaces, budgets, seeds, machines, versions and exclusions as Markdown.
+
+    Raises:
+      StoreError: the store holds no evaluation.
+    """
+    parts, experiment = _parts(summary)
+    lines = ["# Appendix: how the evaluations were made"]
+    for part in parts:
+        lines += ["", f"## {part.title}", ""]
+        lines += [f"- {f'**{_marked(name)}**: ' if name else ''}{_marked(text)}" for name, text in part.lines]
+    if experiment is not None:
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", experiment.config)), default=0))
+        lines += ["", "## Configuration", "", f"{fence}gin", *_config(experiment), fence]
+    return "\n".join([*lines, ""])
+
+
+def appendix_latex(summary: Summary) -> str:
+    """Returns the same as LaTeX, for a paper's appendix; it needs no package.
+
+    Raises:
+      StoreError: the store holds no evaluation.
+    """
+    parts, experiment = _parts(summary)
+    lines = ["% lobench report --format appendix", r"\section{How the evaluations were made}"]
+    for part in parts:
+        lines += [f"\\subsection*{{{escape(part.title)}}}", r"\begin{itemize}\raggedright"]
+        for name, text in part.lines:
+            bold = f"\\textbf{{{_breaking(name)}}}: " if name else ""
+            lines.append(f"\\item {bold}{_breaking(text)}")
+        lines.append(r"\end{itemize}")
+    if experiment is not None:
+        lines += [r"\subsection*{Configuration}", r"{\footnotesize\ttfamily\raggedright\noindent"]
+        lines += [_breaking(line) + r"\par\noindent" for line in _config(experiment) if line.strip()]
+        lines += ["\\par}"]
+    return "\n".join([*lines, ""])
+
+
+def _config(experiment: ExperimentRow) -> list[str]:
+    return [one_line(line) for line in experiment.config.splitlines()]
+
+
+def _breaking(text: str) -> str:
+    """Returns LaTeX text that may break within long names, of which no one knows the syllables."""
+    return re.sub(r"([/.=,:;)]|\\_)(?=\S)", r"\1\\allowbreak{}", escape(text))
+
+
+def _marked(text: str) -> str:
+    """Returns text that Markdown shows as it is, on one line."""
+    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", one_line(text))
+
+
+def _parts(summary: Summary) -> tuple[list[_Part], ExperimentRow | None]:
+    snapshot = summary.snapshot
+    if not snapshot.rows:
+        raise StoreError("the store holds no evaluation yet", where=str(snapshot.store))
+    with Ledger.open(snapshot.store, read_only=True) as ledger:
+        experiments = [row for row in ledger.experiments() if row.config]
+    fits = [row for row in experiments if snapshot.methods and all(name in row.config for name in snapshot.methods)]
+    experiment = fits[-1] if fits else None
+    parts = [_methods(summary), _spaces(summary), _budgets(summary), _seeds(summary), _machines(summary)]
+    parts += [_versions(summary, experiment), _exclusions(summary)]
+    return [part for part in parts if part.lines], experiment
+
+
+def _methods(summary: Summary) -> _Part:
+    snapshot = summary.snapshot
+    lines = []
+    for place, label in enumerate(snapshot.labels):
+        text = hyperparameters(snapshot, place) or "its name says all that it was trained with"
+        sha256 = snapshot.subjects[place].who.sha256
+        lines.append((label, f"{text}; sha256 {sha256[:16]}" if snapshot.subjects[place].who.has_theta else text))
+    scale = [("Scale of the scores", summary.scale_label)]
+    baseline = summary.scales.baseline
+    if baseline is not None:
+        scale.append(("Baseline", f"{baseline.label}, {baseline.protocol} protocol, made by {baseline.refresh}"))
+    return _Part("Methods and their settings", (*lines, *scale))
+
+
+def _spaces(summary: Summary) -> _Part:
+    """Says what searches tried: how many trials, and of each parameter the values."""
+    lines = []
+    trials = [trial for trial in summary.snapshot.trials if trial.parameters]
+    for method in dict.fromkeys(trial.method for trial in trials):
+        own = [trial for trial in trials if trial.method == method]
+        tried = []
+        for name in dict.fromkeys(name for trial in own for name in trial.parameters):
+            values = [trial.parameters[name] for trial in own if name in trial.parameters]
+            numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+            different = list(dict.fromkeys(map(str, values)))
+            if len(numbers) == len(values):
+                tried.append(f"{name} from {min(numbers):g} to {max(numbers):g}")
+            else:
+                tried.append(f"{name} of {', '.join(different)}")
+        states = Counter(trial.state for trial in own)
+        counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+        lines.append((method, f"{counted(len(own), 'trial')} ({counts}); tried {'; '.join(tried)}"))
+    return _Part("Searches: what was tried (the spaces are in the configuration)", tuple(lines))
+
+
+def _budgets(summary: Summary) -> _Part:
+    return _Part(
+        "Cases and budgets",
+        tuple(
+            (
+                f"{case.suite}/{case.name}",
+                f"{counted(case.num_inner_steps, 'inner step')}, {counted(case.num_seeds, 'seed')}, by "
+                f"{case.primary_metric}, at most {case.timeout_seconds:g} s; identity {case.identity[:16]}",
+            )
+            for case in summary.snapshot.cases
+        ),
+    )
+
+
+def _seeds(summary: Summary) -> _Part:
+    """Says which seeds each case was evaluated with, over all methods."""
+    found: dict[str, set[int]] = {}
+    for row in summary.snapshot.rows:
+        block = row.key.seed_block
+        name = f"{row.case.suite}/{row.case.name}"
+        found.setdefault(name, set()).update(block.seeds)
+    by_seeds: dict[str, list[str]] = {}
+    for name, seeds in found.items():
+        by_seeds.setdefault(_ranges(sorted(seeds)), []).append(name)
+    return _Part("Seeds", tuple((", ".join(names), seeds) for seeds, names in by_seeds.items()))
+
+
+def _ranges(seeds: Sequence[int]) -> str:
+    """Returns `0 to 3, 7`."""
+    runs: list[list[int]] = []
+    for seed in seeds:
+        if runs and seed == runs[-1][1] + 1:
+            runs[-1][1] = seed
+        else:
+            runs.append([seed, seed])
+    return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in runs)
+
+
+def _machines(summary: Summary) -> _Part:
+    found = Counter(
+        (curves.provenance.host or "?", curves.provenance.device or "?")
+        for row in summary.snapshot.rows
+        if (curves := row.curves) is not None
+    )
+    lines = ((host, f"{device}: {counted(count, 'evaluation')}") for (host, device), count in sorted(found.items()))
+    return _Part("Machines", tuple(lines))
+
+
+def _versions(summary: Summary, experiment: ExperimentRow | None) -> _Part:
+    made = [curves.provenance for row in summary.snapshot.rows if (curves := row.curves) is not None]
+    versions: dict[str, set[str]] = {}
+    for name, version in (pair for one in made for pair in one.versions.items()):
+        versions.setdefault(name, set()).add(version)
+    revisions = {one.git_revision + " with local changes" * one.git_dirty for one in made if one.git_revision}
+    lines = [(name, ", ".join(sorted(known))) for name, known in sorted(versions.items())]
+    lines += [("Inner program", "; ".join(sorted({str(row.program) for row in summary.snapshot.rows})))]
+    lines += [("Revision of the suite", ", ".join(sorted(revisions)) or "not in git")]
+    if experiment is not None:
+        own = experiment.revision
+        lines += [
+            (f"Revision of {experiment.name}", (own.commit or "not in git") + " with local changes" * own.is_dirty)
+        ]
+    return _Part("Versions", tuple(lines))
+
+
+def _exclusions(summary: Summary) -> _Part:
+    """Says what has no number: what ended otherwise than it should, seeds that diverged, and who lacks a case."""
+    snapshot = summary.snapshot
+    bad = [row for row in snapshot.rows if row.outcome is not Outcome.PASSED]
+    found = Counter((f"{row.case.suite}/{row.case.name}", str(row.outcome), one_line(row.message)) for row in bad)
+    lines = [
+        (name, f"{counted(count, 'evaluation')} ended as {outcome}{f': {why}' if why else ''}")
+        for (name, outcome, why), count in sorted(found.items())
+    ]
+    for place, label in enumerate(snapshot.labels):
+        subject = snapshot.subjects[place]
+        if subject.num_diverged:
+            lines.append((label, f"{subject.num_diverged} of {counted(subject.num_seeds, 'seed')} diverged"))
+        lacking = [snapshot.name(case) for case in range(len(snapshot.cases)) if snapshot.cell(place, case) is None]
+        if lacking:
+            lines.append((label, f"was not evaluated on {', '.join(lacking)}"))
+    return _Part("Exclusions", tuple(lines) or (("", "None: every evaluation passed, and no seed diverged."),))
