@@ -170,6 +170,7 @@ def _cases(summary: Summary) -> Section:
         f"where a seed diverged: a mean has no value from there on.{_left_out(summary, drawn)}",
         kind="small",
         figures=figures,
+        view="cases",
     )
 
 

@@ -11,9 +11,14 @@ from lobench.report.charts.svg import STYLES
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.summary import Summary
 
-__all__ = ["method_styles"]
+__all__ = ["every_style", "method_styles"]
 
 _DASHES = ("", " dashed", " dotted")
+
+
+def every_style() -> list[str]:
+    """Returns the styles that tell methods apart, in the order in which they are taken."""
+    return [f"{style}{dash}" for dash in _DASHES for style in STYLES]
 
 
 def method_styles(summary: Summary, also: Sequence[int] = ()) -> list[str]:
@@ -26,6 +31,5 @@ def method_styles(summary: Summary, also: Sequence[int] = ()) -> list[str]:
     """
     places = range(len(summary.snapshot.subjects))
     order = dict.fromkeys([*summary.snapshot.groups.beside(summary.shown), *also, *places])
-    every = itertools.cycle(f"{style}{dash}" for dash in _DASHES for style in STYLES)
-    found = dict(zip(order, every, strict=False))
+    found = dict(zip(order, itertools.cycle(every_style()), strict=False))
     return [found[place] for place in places]

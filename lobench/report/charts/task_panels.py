@@ -45,6 +45,7 @@ def task_panels(summary: Summary, places: Sequence[int]) -> Section | None:
         kind="small",
         figures=tuple(figures),
         has_one_legend=True,
+        view="cases",
     )
 
 

@@ -6,10 +6,11 @@ import itertools
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -21,32 +22,38 @@ from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.tables.table import TableSpec
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.errors import StoreError
-from lobench.core.metric import final_columns
 from lobench.core.program import describe_programs
+from lobench.core.result import mean_of
 from lobench.core.wording import counted, one_line_of
-from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts.charts import sections
 from lobench.report.charts.films import films
-from lobench.report.charts.svg import number, rounded
-from lobench.report.page.explorer import explorer_data
+from lobench.report.charts.svg import number
+from lobench.report.page.explorer import explorer_data, subject_keys
 from lobench.report.page.templates import rendered
 from lobench.report.tables.method_table import method_panels
-from lobench.report.tables.records import MetricRecord, records
 from lobench.report.tables.verdict import cards, interval_text, subtitle, title, verdict_lines, warnings
 
 __all__ = ["render_page", "waiting_page", "write_page"]
 
 _MAX_TROUBLES = 50
+_MOST_ROWS = 40  # of the map of methods by cases
+_VIEWS = (
+    ("overview", "Overview"), ("cases", "Cases"), ("curves", "Curves"), ("evaluations", "Evaluations"),
+    ("compare", "Compare"), ("searches", "Searches"), ("alarms", "Alarms"), ("failures", "Failures"),
+    ("provenance", "Provenance"),
+)  # fmt: skip
+_SHADES = 8  # of the style sheet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cell:
-    """A cell of the table of cases; `value` is what it sorts by."""
+    """A cell of a table; `value` is what it sorts by, `link` where it leads."""
 
     text: str
     value: str = ""
     kind: str = ""
+    link: str = ""
 
 
 def write_page(summary: Summary, output: Path, spec: TableSpec | None = None, figure: str | None = None) -> None:
@@ -73,21 +80,23 @@ def render_page(
         raise StoreError("the store holds no evaluation yet", where=str(snapshot.store))
     comparison = summary.change()
     cases = summary.shown_cases(comparison)
+    drawn = sections(summary, figure)
     context: dict[str, Any] = {
         "subtitle": subtitle(snapshot),
         "version": version,
         "explorer": _explorer(summary, version) if figure is None else "",
-        "cards": cards(summary, comparison),
+        "cards": cards(summary, None),
         "verdict_lines": verdict_lines(summary, comparison, cases),
         "warnings": warnings(summary, cases),
-        "chart_sections": sections(summary, figure),
+        "chart_sections": drawn,
+        "views": _VIEWS if figure is None else (),
+        "heat": _heat(summary) if figure is None else {"columns": ()},
         "films": films(summary) if figure is None else [],
         "cases_note": _cases_note(summary, comparison),
         **_case_table(summary, cases),
         **_methods(summary, spec),
         "troubles": _warnings(snapshot),
         "command": f"lobench results --store {shlex.quote(str(snapshot.store))} --format json",
-        "data": _json(_evaluations(snapshot.rows)),
         **_provenance(summary),
     }
     return rendered("page.html", title=title(snapshot), served=bool(version), script="page.js", **context)
@@ -115,6 +124,35 @@ def _methods(summary: Summary, spec: TableSpec | None) -> dict[str, Any]:
         "method_bold": found.bold,
         "method_notes": found.notes,
     }
+
+
+def _link(view: str, *parts: str) -> str:
+    """Returns the address of a view, as the script's `linkTo`."""
+    return "#/" + "/".join([view, *(quote(part, safe="") for part in parts)])
+
+
+def _heat(summary: Summary) -> dict[str, Any]:
+    """Returns the mean score of each method on each case, the best method on top."""
+    snapshot, keys = summary.snapshot, subject_keys(summary.snapshot)
+    means = {place: summary.mean_score(place, "primary").interval.mean for place in snapshot.groups.ends(summary.shown)}
+    places = sorted((place for place, mean in means.items() if not math.isnan(mean)), key=lambda place: -means[place])
+    lines = []
+    for place in places[:_MOST_ROWS]:
+        scores, cells = summary.own_scores(place, "primary"), []
+        for case, info in enumerate(snapshot.cases):
+            mean = mean_of(list(scores[info.identity].values())) if scores.get(info.identity) else math.nan
+            shade = round(_SHADES * min(max(mean, 0.0), 1.0)) if math.isfinite(mean) else 0
+            text = number(round(mean, 2)) if math.isfinite(mean) else "-" if snapshot.cell(place, case) else ""
+            link = _link("evaluation", keys[place], snapshot.name(case))
+            cells.append(_Cell(text=text, kind=f"h{shade}" if shade else "", link=link))
+        lines.append({"label": snapshot.labels[place], "cells": cells})
+    note = f"Mean scores over seeds: {summary.scale_label}. A cell leads to its evaluation."
+    if len(places) > _MOST_ROWS:
+        note += f" The best {_MOST_ROWS} of {len(places)} are here."
+    columns = [
+        _Cell(text=snapshot.name(case), link=_link("case", snapshot.name(case))) for case in range(len(snapshot.cases))
+    ]
+    return {"columns": columns if lines else (), "lines": lines, "note": note}
 
 
 def _cases_note(summary: Summary, comparison: PairComparison | None) -> str:
@@ -148,7 +186,7 @@ def _case_table(summary: Summary, cases: Sequence[CaseFinding]) -> dict[str, Any
 
 def _case_row(summary: Summary, found: CaseFinding, *, has_baseline: bool, has_effect: bool) -> list[_Cell]:
     snapshot = summary.snapshot
-    row = [_Cell(text=snapshot.name(found.case))]
+    row = [_Cell(text=snapshot.name(found.case), link=_link("case", snapshot.name(found.case)))]
     baseline = summary.baseline(found.case)
     for metric in summary.metrics:
         name = summary.metric_of(found.case, metric)
@@ -212,61 +250,6 @@ def _warnings(snapshot: Snapshot) -> list[str]:
         lines.append(f"skipped: {counted(skipped, 'checkpoint')}, as --checkpoints says: newer ones waited")
     more = len(lines) - _MAX_TROUBLES
     return [*lines[:_MAX_TROUBLES], *([f"and {more} more: see the table below"] if more > 0 else [])]
-
-
-def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
-    finals = final_columns(row.case.primary_metric for row in rows)
-    columns: list[dict[str, Any]] = [
-        {"name": "case"},
-        {"name": "outer step", "number": True, "missing": "-"},
-        {"name": "generation", "number": True, "missing": "-"},
-        {"name": "checkpoint"},
-        {"name": "seeds"},
-        {"name": "outcome"},
-        *({"name": name, "number": True, "missing": "-", "measured": True} for name in finals.values()),
-        {"name": "best", "number": True, "missing": "-", "measured": True},
-        {"name": "diverged", "number": True},
-        {"name": "exploded", "number": True},
-        {"name": "wall s", "number": True, "measured": True},
-    ]
-    found = []
-    for record in records(rows, curves=False):
-        metrics, checkpoint = record["metrics"], record["checkpoint"]
-        primary = metrics.get(record["primary_metric"] or "")
-        name = (checkpoint["uri"] or checkpoint["sha256"] or "").rsplit("/", 1)[-1]
-        name = name if record["kind"] == "checkpoint" else record["label"]
-        found.append(
-            [
-                f"{record['case']['suite']}/{record['case']['name']}",
-                checkpoint["outer_step"],
-                checkpoint["generation"],
-                name,
-                f"{record['seeds'][0]}-{record['seeds'][-1]}",
-                record["outcome"],
-                *(_final(metrics, name) for name in finals),
-                _rounded(primary["best"] if primary else None),
-                record["diverged"],
-                record["exploded"],
-                _rounded(record["wall_seconds"]),
-            ]
-        )
-    if not any(row[2] for row in found):
-        columns.pop(2)
-        for row in found:
-            row.pop(2)
-    return {"columns": columns, "rows": found}
-
-
-def _final(metrics: Mapping[str, MetricRecord], name: str) -> float | str | None:
-    """Returns the final value; None where there is no such metric, which is not the same as having diverged."""
-    if name not in metrics:
-        return None
-    value = _rounded(metrics[name]["final"])
-    return "diverged" if value is None else value
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else rounded(value)
 
 
 def _json(value: Any) -> Markup:

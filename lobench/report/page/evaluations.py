@@ -1,0 +1,158 @@
+"""Evaluations of a store, as a list, and one of them with the curves of its seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lobench.analysis.comparisons.viewer_index import ViewerIndex
+from lobench.analysis.store.snapshot import Snapshot
+from lobench.core.metric import final_columns
+from lobench.core.result import Curves
+from lobench.core.wording import one_line
+from lobench.drawing.wide import evenly
+from lobench.report.charts.svg import rounded, short
+from lobench.report.tables.records import MetricRecord, records
+
+__all__ = ["evaluation_list", "evaluation_record"]
+
+
+def evaluation_list(snapshot: Snapshot) -> dict[str, Any]:
+    """Returns columns and rows, one a seed block and sighting.
+
+    Behind its columns a row has the places of subject and case: -1 where there is none, as of a case that was changed.
+    """
+    rows = snapshot.rows
+    finals = final_columns(row.case.primary_metric for row in rows)
+    columns: list[dict[str, Any]] = [
+        {"name": "case"},
+        {"name": "outer step", "number": True, "missing": "-"},
+        {"name": "generation", "number": True, "missing": "-"},
+        {"name": "checkpoint"},
+        {"name": "seeds"},
+        {"name": "outcome"},
+        *({"name": name, "number": True, "missing": "-", "measured": True} for name in finals.values()),
+        {"name": "best", "number": True, "missing": "-", "measured": True},
+        {"name": "diverged", "number": True},
+        {"name": "exploded", "number": True},
+        {"name": "wall s", "number": True, "measured": True},
+    ]
+    cases = {case.identity: place for place, case in enumerate(snapshot.cases)}
+    subjects = {(one.who, own): place for place, one in enumerate(snapshot.subjects) for own in one.optimizer_hashes}
+    places = [
+        (subjects.get((who, row.key.optimizer_hash), -1), cases.get(row.case.identity, -1))
+        for row in rows
+        for who in row.sightings
+    ]
+    found = []
+    for record, place in zip(records(rows, curves=False), places, strict=True):
+        metrics, checkpoint = record["metrics"], record["checkpoint"]
+        primary = metrics.get(record["primary_metric"] or "")
+        name = (checkpoint["uri"] or checkpoint["sha256"] or "").rsplit("/", 1)[-1]
+        name = name if record["kind"] == "checkpoint" else record["label"]
+        found.append(
+            [
+                f"{record['case']['suite']}/{record['case']['name']}",
+                checkpoint["outer_step"],
+                checkpoint["generation"],
+                name,
+                f"{record['seeds'][0]}-{record['seeds'][-1]}",
+                record["outcome"],
+                *(_final(metrics, name) for name in finals),
+                _rounded(primary["best"] if primary else None),
+                record["diverged"],
+                record["exploded"],
+                _rounded(record["wall_seconds"]),
+                *place,
+            ]
+        )
+    if not any(row[2] for row in found):
+        columns.pop(2)
+        for row in found:
+            row.pop(2)
+    return {"columns": columns, "rows": found}
+
+
+def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_points: int) -> dict[str, Any] | None:
+    """Returns one subject on one case: the curve of each seed by metric, what is known of it, and its log.
+
+    Args:
+      most_points: Of a longer curve so many are kept, evenly spaced, the first and the last among them.
+    """
+    cell = viewer_index.snapshot.cell(subject, case)
+    if cell is None:
+        return None
+    log = "\n".join(
+        filter(
+            None,
+            [*(f"{outcome}: {message}".rstrip(": ") for outcome, message in cell.troubles), *_problems(cell.sources)],
+        )
+    )
+    found: dict[str, Any] = {
+        "log": log,
+        "facts": [],
+        "seeds": [],
+        "steps": [],
+        "metrics": [],
+        "curves": [],
+        "diverged": {},
+    }
+    if not cell.sources:
+        return found
+    steps, seeds = cell.steps, list(cell.sources)
+    kept = evenly(len(steps), most_points)
+    # Of a metric that some seeds lack there is no row for each: it is not drawn.
+    own = [
+        (place, cell.curves_of_seeds(name))
+        for place, name in enumerate(viewer_index.metrics)
+        if name in cell.final and all(name in curves.metrics for curves, _ in cell.sources.values())
+    ]
+    return found | {
+        "facts": _facts({id(curves): curves for curves, _ in cell.sources.values()}),
+        "seeds": seeds,
+        "steps": steps[kept].tolist(),
+        "metrics": [place for place, _ in own],
+        "curves": [[short(row[kept].tolist()) for row in rows] for _, rows in own],
+        "diverged": cell.diverged_at,
+    }
+
+
+def _problems(sources: Mapping[int, tuple[Curves, int]]) -> list[str]:
+    return list(dict.fromkeys(problem for curves, _ in sources.values() for problem in curves.problems))
+
+
+def _facts(blocks: Mapping[int, Curves]) -> list[tuple[str, str]]:
+    """Returns what is known of the seed blocks, each fact once."""
+    found: dict[str, list[str]] = {}
+    for curves in blocks.values():
+        made = curves.provenance
+        revision = made.git_revision + (" (with local changes)" if made.git_dirty else "")
+        seeds = f"{curves.seeds[0]} to {curves.seeds[-1]}" if len(curves.seeds) > 1 else str(curves.seeds[0])
+        facts = {
+            "seeds of a block": seeds,
+            "inner parameters": f"{curves.num_params:,}" if curves.num_params else "",
+            "seconds": f"{curves.wall_seconds:.3g}"
+            + (f", and {curves.compile_seconds:.3g} to compile" if curves.compile_seconds else ""),
+            "went on from inner step": str(curves.resumed_at or ""),
+            "device": made.device,
+            "host": made.host,
+            "worker": made.worker,
+            "computed with others": made.together,
+            "git revision": revision,
+            "versions": ", ".join(f"{name} {version}" for name, version in sorted(made.versions.items())),
+        }
+        for name, text in facts.items():
+            found.setdefault(name, []).append(one_line(text))
+    return [(name, "; ".join(dict.fromkeys(filter(None, texts)))) for name, texts in found.items() if any(texts)]
+
+
+def _final(metrics: Mapping[str, MetricRecord], name: str) -> float | str | None:
+    """Returns the final value; None where there is no such metric, which is not the same as having diverged."""
+    if name not in metrics:
+        return None
+    value = _rounded(metrics[name]["final"])
+    return "diverged" if value is None else value
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else rounded(value)
