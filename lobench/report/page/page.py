@@ -32,7 +32,7 @@ from lobench.report.charts.svg import number
 from lobench.report.page.explorer import explorer_data, subject_keys
 from lobench.report.page.templates import rendered
 from lobench.report.tables.method_table import method_panels
-from lobench.report.tables.verdict import cards, interval_text, subtitle, title, verdict_lines, warnings
+from lobench.report.tables.verdict import cards, interval_text, pair_card, subtitle, title, verdict_lines, warnings
 
 __all__ = ["render_page", "waiting_page", "write_page"]
 
@@ -86,6 +86,7 @@ def render_page(
         "version": version,
         "explorer": _explorer(summary, version) if figure is None else "",
         "cards": cards(summary, None),
+        "pair_cards": [pair_card(f"Against {snapshot.labels[summary.first]}", comparison)] if comparison else [],
         "verdict_lines": verdict_lines(summary, comparison, cases),
         "warnings": warnings(summary, cases),
         "chart_sections": drawn,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 from lobench.analysis.comparisons.summary import Summary, improvement
 from lobench.core.wording import counted
 from lobench.report.charts.svg import rounded
-from lobench.report.tables.text import p_cell
-from lobench.report.tables.verdict import interval_text
+from lobench.report.tables.verdict import Card, pair_card, score_card
 
 __all__ = ["pair_record"]
 
@@ -19,30 +19,17 @@ def pair_record(summary: Summary, b: int, a: int) -> dict[str, Any] | None:
     comparison = summary.comparison(a, b, "primary")
     if comparison is None:
         return None
-    snapshot, verdict = summary.snapshot, str(comparison.verdict)
+    snapshot = summary.snapshot
     places = {case.identity: place for place, case in enumerate(snapshot.cases)}
-    why = "; ".join(dict.fromkeys(filter(None, (effect.paired.note for effect in comparison.cases))))
-    p_value = p_cell(comparison.p_value)
-    numbers = (
-        f"difference of the score {interval_text(comparison.overall)}, p {'' if p_value[0] == '<' else '= '}{p_value}"
-    )
-    chance = improvement(*(snapshot.subjects[place] for place in (a, b)), None, summary.scales)
-    decided = len(comparison.cases) - comparison.num_undecidable
-    cards = [
-        _card(
-            f"{snapshot.openings[b]} against {snapshot.labels[a]}",
-            verdict,
-            why if math.isnan(comparison.p_value) else numbers,
-            {"better": "good", "worse": "bad"}.get(verdict, ""),
-        ),
-        _card(
-            "Chance that a seed ends better",
-            "n/a" if math.isnan(chance.mean) else f"{chance.mean:.2f}",
-            f"95% [{chance.lower:.2f}, {chance.upper:.2f}]; 0.5: no difference" if chance.lower <= chance.upper else "",
-        ),
-        *(_score(summary, place) for place in (b, a)),
+    chance = improvement(snapshot.subjects[a], snapshot.subjects[b], None, summary.scales)
+    bounds = "" if math.isnan(chance.lower) else f"95% [{chance.lower:.2f}, {chance.upper:.2f}]; 0.5: no difference"
+    found = [
+        pair_card(f"{snapshot.openings[b]} against {snapshot.labels[a]}", comparison),
+        Card(label="Chance that a seed ends better", value=_two(chance.mean), note=bounds),
     ]
-    cards[0]["note"] += f"; over {counted(decided, 'case')}"
+    for place in (b, a):
+        mean = summary.mean_score(place, "primary")
+        found.append(score_card(f"Score, {snapshot.labels[place]}", mean, counted(mean.num_cases, "case")))
     rows = [
         [
             places[effect.case],
@@ -56,18 +43,11 @@ def pair_record(summary: Summary, b: int, a: int) -> dict[str, Any] | None:
         for effect in comparison.cases
         if effect.case in places
     ]
-    return {"cards": cards, "cases": rows}
+    return {"cards": [asdict(card) for card in found], "cases": rows}
 
 
-def _score(summary: Summary, place: int) -> dict[str, str]:
-    found = summary.mean_score(place, "primary")
-    value = "n/a" if math.isnan(found.interval.mean) else f"{found.interval.mean:.3f}"
-    note = f"{interval_text(found.interval)}, {counted(found.num_cases, 'case')}"
-    return _card(f"Score, {summary.snapshot.labels[place]}", value, note)
-
-
-def _card(label: str, value: str, note: str, kind: str = "") -> dict[str, str]:
-    return {"label": label, "value": value, "note": note, "kind": kind}
+def _two(value: float) -> str:
+    return "n/a" if math.isnan(value) else f"{value:.2f}"
 
 
 def _finite(value: float) -> float | None:

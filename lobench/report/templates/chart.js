@@ -167,6 +167,7 @@ const lobench = (() => {
     const text = { stroke: css("--quiet"), font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 18, ticks: { show: false } };
     const named = (names) => ({ splits: () => names.map((_, index) => index), values: () => names.map((name) => name.length > 28 ? `${name.slice(0, 27)}…` : name) });
     const plain = { values: (_, values) => values.map((value) => value === null ? "" : number(value)) };
+    const whole = data[0].every(Number.isInteger) ? { incrs: [1, 10, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8].flatMap((ten) => [ten, 2 * ten, 5 * ten]) } : {};
     const room = spec.yNames ? Math.min(0.42 * width, 12 + 7 * Math.max(...spec.yNames.map((name) => Math.min(name.length, 28)))) : 52;
     const pad = plot.lines.some((line) => line.dots || line.alone) && !spec.logX ? 0.02 : 0;
     const xRange = (_, low, high) => spec.xNames ? [-0.5, spec.xNames.length - 0.5] : low === high ? [low - 0.5, high + 0.5] : [low - pad * (high - low), high + pad * (high - low)];
@@ -177,7 +178,7 @@ const lobench = (() => {
       cursor: { drag: { x: true, y: false, dist: 5 }, focus: { prox: -1 }, points: { size: 7 } }, focus: { alpha: 0.2 },
       scales: { x: { time: false, distr: spec.logX ? 3 : 1, range: xRange }, y: { distr: plot.log ? 3 : 1, range: yRange } },
       axes: [
-        { ...text, label: spec.x, grid: { show: false }, size: 26, ...(spec.xNames ? named(spec.xNames) : plain) },
+        { ...text, label: spec.x, grid: { show: false }, size: 26, ...whole, ...(spec.xNames ? named(spec.xNames) : plain) },
         { ...text, ...(spec.yNames ? {} : { label: spec.y + (plot.log ? ", log" : "") }), grid: { stroke: css("--rule"), width: 1 }, size: room, ...(spec.yNames ? named(spec.yNames) : plain) },
       ],
       hooks: {
