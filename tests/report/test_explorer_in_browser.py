@@ -104,7 +104,7 @@ def test_a_run_is_one_line_with_its_best_and_last_marked_and_an_optimizer_goes_a
     expect(figure).to_have_count(1)
     (line,) = plots(page)[0]["lines"]
     assert line["x"] == [0, 1, 2, 3], "every checkpoint, whichever is picked"
-    assert [text for _, text in line["marks"]] == ["best, last"] and "lower" in line
+    assert [text for _, text in line["marks"]] == ["best", "last"] and "lower" in line
     page.locator("#pick-case button.none").evaluate("one => one.click()")
     check(page, "case", "s/other")
     page.locator("#pick-subject button.none").evaluate("one => one.click()")
@@ -159,7 +159,7 @@ def test_what_is_new_arrives_and_what_is_picked_stays(chromium: Browser, tmp_pat
         add(store, 7, {"case1": losses}, uri=f"/runs/{NASTY}/theta_7.npz", identities={"case1": "identity of case1"})
         expect(page.locator("header")).to_contain_text("5 checkpoints")
         expect(page.locator("[data-view=evaluations] .count")).to_contain_text("5 of 13 evaluations")
-        assert page.get_by_label("Filter").input_value() == "case1"
+        assert page.get_by_role("searchbox", name="Filter").input_value() == "case1"
         assert page.locator("#evaluations th[aria-sort=ascending]").inner_text() == "outer step"
         page.evaluate("history.back()")
         expect(page.locator("#explorer-legend")).to_contain_text("outer step 7")

@@ -71,7 +71,7 @@ const lobench = (() => {
       owners.push(line);
       data.push(column(line, line.y));
       series.push({
-        label: line.label, stroke: ink, width: faint ? 1 : 2, alpha: faint ? 0.45 : 1, dash: Object.entries(DASHES).find(([name]) => line.style.includes(name))?.[1],
+        label: line.label, stroke: faint ? `${ink}73` : ink, width: faint ? 1 : 2, dash: Object.entries(DASHES).find(([name]) => line.style.includes(name))?.[1],
         points: { show: Boolean(dots), size: 6, fill: ink }, ...(line.alone ? { paths: () => null } : line.steps ? { paths: uPlot.paths.stepped({ align: 1 }) } : {}),
       });
       if (!line.lower) continue;
