@@ -261,7 +261,7 @@ def _json(value: Any) -> Markup:
 
 def _provenance(summary: Summary) -> dict[str, Any]:
     snapshot, baseline = summary.snapshot, summary.scales.baseline
-    found = [(row.case, row.curves.provenance) for row in snapshot.rows if row.curves is not None]
+    found = [(row.case, curves.provenance) for row, curves in snapshot.rows_with_curves() if curves is not None]
     revisions = {one.git_revision + (" (with local changes)" if one.git_dirty else "") for _, one in found}
     versions = {f"{name} {version}" for _, one in found for name, version in one.versions.items()}
     pairs = [
