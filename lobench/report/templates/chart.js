@@ -167,6 +167,9 @@ const lobench = (() => {
     const text = { stroke: css("--quiet"), font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 18, ticks: { show: false } };
     const named = (names) => ({ splits: () => names.map((_, index) => index), values: () => names.map((name) => name.length > 28 ? `${name.slice(0, 27)}…` : name) });
     const plain = { values: (_, values) => values.map((value) => value === null ? "" : number(value)) };
+    // Of a logarithmic axis 1, 2 and 5 have names, and all have where these are too few.
+    const isPlain = (value) => value !== null && ["1", "2", "5"].includes(Number(value.toExponential(3).split("e")[0]).toString());
+    const decades = { filter: (_, values) => values.filter(isPlain).length < 2 ? values : values.map((value) => isPlain(value) ? value : null) };
     const whole = data[0].every(Number.isInteger) ? { incrs: [1, 10, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8].flatMap((ten) => [ten, 2 * ten, 5 * ten]) } : {};
     const room = spec.yNames ? Math.min(0.42 * width, 12 + 7 * Math.max(...spec.yNames.map((name) => Math.min(name.length, 28)))) : 52;
     const pad = plot.lines.some((line) => line.dots || line.alone) && !spec.logX ? 0.02 : 0;
@@ -178,8 +181,8 @@ const lobench = (() => {
       cursor: { drag: { x: true, y: false, dist: 5 }, focus: { prox: -1 }, points: { size: 7 } }, focus: { alpha: 0.2 },
       scales: { x: { time: false, distr: spec.logX ? 3 : 1, range: xRange }, y: { distr: plot.log ? 3 : 1, range: yRange } },
       axes: [
-        { ...text, label: spec.x, grid: { show: false }, size: 26, ...whole, ...(spec.xNames ? named(spec.xNames) : plain) },
-        { ...text, ...(spec.yNames ? {} : { label: spec.y + (plot.log ? ", log" : "") }), grid: { stroke: css("--rule"), width: 1 }, size: room, ...(spec.yNames ? named(spec.yNames) : plain) },
+        { ...text, label: spec.x, grid: { show: false }, size: 26, ...whole, ...(spec.xNames ? named(spec.xNames) : plain), ...(spec.logX ? decades : {}) },
+        { ...text, ...(spec.yNames ? {} : { label: spec.y + (plot.log ? ", log" : "") }), grid: { stroke: css("--rule"), width: 1 }, size: room, ...(spec.yNames ? named(spec.yNames) : plain), ...(plot.log ? decades : {}) },
       ],
       hooks: {
         setCursor: [() => showTip(plot)], draw: [() => drawMarks(plot)],
