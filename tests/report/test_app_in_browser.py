@@ -19,7 +19,7 @@ from lobench.report.page.page import write_page
 
 VIEWS = {
     "overview": "h-verdict", "cases": "h-cases", "curves": "h-explore", "evaluations": "h-evaluations",
-    "compare": "h-compare", "failures": "h-troubles", "provenance": "h-provenance",
+    "compare": "h-compare", "failures": "h-failures", "provenance": "h-provenance",
 }  # fmt: skip
 BEST = "adam(); adam.learning_rate = 0.01"
 
@@ -73,7 +73,7 @@ def test_each_view_has_an_address_and_no_violation_of_accessibility(
     others = {f"case/{case}": "h-case", f"evaluation/{quote('00000000@3')}/{case}": "h-evaluation"}
     with opened(chromium, file, width, scheme) as page:
         for route, heading in (VIEWS | others).items():
-            if width < 500 and heading in ("h-cases", "h-provenance", "h-troubles"):
+            if width < 500 and heading in ("h-cases", "h-provenance", "h-failures"):
                 continue
             go(page, route)
             expect(page.locator(f"#{heading}")).to_be_visible()
@@ -272,7 +272,7 @@ def test_without_scripts_everything_but_what_they_draw_is_there(chromium: Browse
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(file)
-    for heading in ("h-verdict", "h-cases", "h-troubles", "h-provenance"):
+    for heading in ("h-verdict", "h-cases", "h-failures", "h-provenance"):
         expect(page.locator(f"#{heading}")).to_be_visible()
     assert page.locator("svg.chart").count() > 5
     context.close()

@@ -118,8 +118,8 @@ def test_scales_are_logarithmic_where_losses_span_decades(page: Page) -> None:
     page.evaluate("location.hash = '#/curves?case=s/other&case=digits/case1&band=none&subject=*last&subject=*best'")
     expect(page.locator("#explorer-charts figure")).to_have_count(2)
     check(page, "subject", "adam(); adam.learning_rate = 0.1")
-    said = page.locator("#explorer-charts figure > p.quiet")
-    expect(said.nth(0)).to_have_text("train/loss, lower is better.")
+    output = page.locator("#explorer-charts figure > p.quiet")
+    expect(output.nth(0)).to_have_text("train/loss, lower is better.")
     assert [plot["log"] for plot in plots(page)] == [False, False]
     page.get_by_label("Seeds").select_option("quantiles")
     assert all("lower" in plot["lines"][0] for plot in plots(page))

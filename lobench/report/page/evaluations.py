@@ -79,7 +79,7 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
     log = "\n".join(
         filter(
             None,
-            [*(f"{outcome}: {message}".rstrip(": ") for outcome, message in cell.troubles), *_problems(cell.sources)],
+            [*(f"{outcome}: {message}".rstrip(": ") for outcome, message in cell.failures), *_problems(cell.sources)],
         )
     )
     found: dict[str, Any] = {

@@ -26,9 +26,9 @@ def alarms(summary: Summary) -> list[Section]:
       StoreError: what was told cannot be read.
     """
     from lobench.report.charts.sections import Section
-    from lobench.tools.alarm.alarm import told_alarms
+    from lobench.tools.alarm.alarm import raised_alarms
 
-    lines = tuple(told_alarms(summary.snapshot.store))
+    lines = tuple(raised_alarms(summary.snapshot.store))
     note = "Each was confirmed on seeds of its own before it was told."
     return (
         [Section(id="alarms", title="Alarms", note=note, kind="small", figures=(), view="alarms", lines=lines)]
