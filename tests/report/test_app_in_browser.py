@@ -191,6 +191,9 @@ def test_smoothing_and_seconds_are_said_on_the_chart(page: Page) -> None:
     assert "smoothed 0.6" in (chart.get_attribute("aria-label") or "")
     page.get_by_label("Axis").select_option("seconds")
     assert x_range(chart) == [0, 0.25] and chart.evaluate("one => one.plot.spec.x") == "seconds of training"
+    page.get_by_label("Axis").select_option("gradients")
+    expect(page.locator("#explorer-charts figure > p.quiet")).to_contain_text("Nobody measured the times")
+    page.get_by_label("Axis").select_option("seconds")
     page.get_by_role("button", name="Log", exact=True).click()
     assert chart.evaluate("one => one.plot.u.scales.y.distr") == 3
     assert "x=seconds" in page.evaluate("location.hash") and "smooth=0.6" in page.evaluate("location.hash")
@@ -212,9 +215,9 @@ def test_a_tooltip_is_sorted_and_never_covers_what_it_tells_of(chromium: Browser
             assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= width
             inside = box["x"] <= x <= box["x"] + box["width"] and box["y"] <= y <= box["y"] + box["height"]
             assert not inside, share
-        said = tip.locator("p").all_inner_texts()
-        values = [float(line.rpartition(": ")[2].split()[0]) for line in said[1:]]
-        assert said[0] == "inner step 10" and values == sorted(values, reverse=True) and len(values) == 4
+        lines = tip.locator("p").all_inner_texts()
+        values = [float(line.rpartition(": ")[2].split()[0]) for line in lines[1:]]
+        assert lines[0] == "inner step 10" and values == sorted(values, reverse=True) and len(values) == 4
         page.mouse.move(0, 0)
         chart.focus()
         chart.press("Home")

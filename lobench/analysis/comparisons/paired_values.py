@@ -121,10 +121,10 @@ def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale,
     values = [list(side.values()) for side in sides]
     every = [*values[0], *values[1]]
     begun = [starts.get(seed, math.nan) for side in sides for seed in side]
-    told = scores(every, scale, starts=begun).tolist()  # of both sides in one go: tables ask thousands of times
+    flat = scores(every, scale, starts=begun).tolist()  # of both sides in one go: tables ask thousands of times
     both = [
         DIVERGED if scale.is_usable and not math.isfinite(value) else score
-        for value, score in zip(every, told, strict=True)
+        for value, score in zip(every, flat, strict=True)
     ]
     found = both[: len(values[0])], both[len(values[0]) :]
     step = _in_unit(rounding_step(values[0], values[1], is_paired=is_paired), every, scale)

@@ -170,10 +170,10 @@ class Chart:
                 line |= {"lower": short(one.lower), "upper": short(one.upper)}
             flags = {"steps": one.steps, "dots": one.dots, "alone": not one.line}
             lines.append(line | {name: True for name, is_set in flags.items() if is_set})
-        said: dict[str, object] = {"logX": self.log_x, "logY": self.log_y, "yRange": self.y_range}
-        said |= {"xNames": self.x_names, "yNames": self.y_names}
+        axes: dict[str, object] = {"logX": self.log_x, "logY": self.log_y, "yRange": self.y_range}
+        axes |= {"xNames": self.x_names, "yNames": self.y_names}
         found: dict[str, object] = {"title": self.title, "x": self.x_label, "y": self.y_label, "height": self.height}
-        return found | {name: value for name, value in said.items() if value} | {"lines": lines}
+        return found | {name: value for name, value in axes.items() if value} | {"lines": lines}
 
 
 def short(values: Iterable[float]) -> list[float | int | None]:

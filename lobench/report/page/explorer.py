@@ -17,6 +17,7 @@ from lobench.analysis.store.rerun_command import seeds_arguments, shown_by, trai
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.store.subjects import Cell
 from lobench.core.case import SeedBlock
+from lobench.core.step_cost import Overhead
 from lobench.core.wording import counted, one_line
 from lobench.report.charts.styles import every_style, method_styles
 from lobench.report.charts.svg import rounded
@@ -84,7 +85,7 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool) -> dict[str, Any]:
         "cells": [number for row in snapshot.subjects for case in snapshot.cases
                   for number in _cell(row.cells.get(case.identity), texts)],
         "texts": texts.known,
-        "seconds": _numbers(_seconds(snapshot)),
+        **{name: _numbers(pace) for name, pace in zip(("seconds", "gradients"), _paces(snapshot), strict=True)},
         "finals": [_numbers(viewer_index.finals[name]) for name in viewer_index.metrics],
         "curves": _packed(viewer_index, found),
         "held": {} if served else _held(viewer_index),
@@ -93,18 +94,22 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _seconds(snapshot: Snapshot) -> NDArray[np.float64]:
-    """Returns wall seconds by inner step: float64[num_subjects, num_cases], NaN where no time is known.
+def _paces(snapshot: Snapshot) -> NDArray[np.float64]:
+    """Returns what an inner step takes: float64[2, num_subjects, num_cases], NaN where nobody measured.
 
-    Of a cell of several seed blocks it is that of the last one.
+    First wall seconds, then bare gradient steps that take as long. Of several seed blocks it is that of the last one.
     """
-    found = np.full((len(snapshot.subjects), len(snapshot.cases)), np.nan)
+    found = np.full((2, len(snapshot.subjects), len(snapshot.cases)), np.nan)
     for place, subject in enumerate(snapshot.subjects):
         for case, info in enumerate(snapshot.cases):
             cell = subject.cells.get(info.identity)
-            if cell is not None and cell.sources:
-                seconds = [curves.wall_seconds for curves, _ in cell.sources.values()][-1]
-                found[place, case] = seconds / info.num_inner_steps if seconds > 0 else np.nan
+            if cell is None or not cell.sources:
+                continue
+            curves = [curves for curves, _ in cell.sources.values()][-1]
+            if curves.wall_seconds > 0:
+                found[0, place, case] = curves.wall_seconds / info.num_inner_steps
+            if curves.cost is not None and curves.cost.gradient is not None:
+                found[1, place, case] = Overhead.of([curves.cost]).ratio
     return found
 
 

@@ -5,7 +5,8 @@
   const form = document.getElementById("explorer");
   if (!form) return;
   const [PICKS, CHARTS, OPTIONS] = [16, 60, 200];
-  const SECONDS = "seconds";
+  // What an inner step is in the units of an axis, and how that is called.
+  const AXES = { steps: "inner step", seconds: "seconds of training", gradients: "gradient evaluations, by time" };
   const byId = (id) => document.getElementById(id);
   const [charts, note, legend, more] = ["explorer-charts", "explorer-note", "explorer-legend", "explorer-more"].map(byId);
   const selects = ["show", "band", "scale", "x", "smooth"].map((name) => [name, form.elements[name]]);
@@ -130,7 +131,7 @@
     return weight && !line.flat ? { ...line, ...Object.fromEntries(rows.map((row) => [row, smoothed(line[row], weight)])) } : line;
   };
   const curveLine = (curves, subject, place, metric, style) => {
-    const found = curves.of[`${subject},${place},${metric}`], pace = state.x === SECONDS ? data.seconds[cell(subject, place)] : 1;
+    const found = curves.of[`${subject},${place},${metric}`], pace = state.x === "steps" ? 1 : data[state.x][cell(subject, place)];
     if (!found || !pace) return null;
     const [grid, mean, lower, upper, tenth, median, ninetieth] = found;
     const line = { label: data.subjects[subject].label, style, x: curves.grids[grid].map((step) => step * pace), y: mean };
@@ -175,9 +176,9 @@
   const drawFigure = (figure, place, metric, lines) => {
     const [name, direction] = data.metrics[metric], isRun = state.show === "run";
     const logY = state.scale === "log" || (state.scale === "auto" && direction !== "max" && isWide(lines));
-    const how = Number(state.smooth) ? `, smoothed ${state.smooth}` : "", x = isRun ? data.course : state.x === SECONDS ? "seconds of training" : "inner step";
+    const how = Number(state.smooth) ? `, smoothed ${state.smooth}` : "", x = isRun ? data.course : AXES[state.x];
     draw(figure.holder, { title: `${data.cases[place].name}: ${name} over ${x}${how}`, x, y: name + how, logY, lines: lines.map(smooth) });
-    const why = lines.length ? "" : state.x === SECONDS && !isRun ? " No times of what is picked are known." : " Nothing that is picked was evaluated on it.";
+    const why = lines.length ? "" : state.x !== "steps" && !isRun ? " Nobody measured the times of what is picked." : " Nothing that is picked was evaluated on it.";
     figure.said.textContent = `${name}${direction ? `, ${direction === "max" ? "higher" : "lower"} is better` : ""}${how ? `${how}: an exponential mean` : ""}.${why}`;
   };
 

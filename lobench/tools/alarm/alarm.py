@@ -417,9 +417,9 @@ def _name(event: object) -> list[Any]:
 def _read_raised(file: Path) -> tuple[list[list[Any]], dict[str, list[list[Any]]], list[str]]:
     try:
         found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"told": [], "sinks": {}}
-        told = list(found["told"])
-        lines = found.get("lines", [f"ALARM {kind}: outer step {step}" for kind, _, step in told])
-        return told, {address: list(names) for address, names in found["sinks"].items()}, list(map(str, lines))
+        raised = list(found["told"])
+        lines = found.get("lines", [f"ALARM {kind}: outer step {step}" for kind, _, step in raised])
+        return raised, {address: list(names) for address, names in found["sinks"].items()}, list(map(str, lines))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
             "what was told of alarms cannot be read", where=str(file), got=cause(error), next_step="move it away"
