@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 SEARCH_KEYS = ("search", "num_trials", "wave", "median_stopping", "report_sessions")
-_RENAMED = {"stop_hopeless": "median_stopping"}  # keys of `Method` in the files that older stores hold
+_RENAMED = {"median_stopping": "median_stopping"}  # keys of `Method` in the files that older stores hold
 _OF_NO_TRIAL = ("label", "num_trials", "report_sessions", "num_cpus", "num_gpus")
 _RACE = ("Experiment", "race")
 _OF_RACES: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -97,7 +97,7 @@ def check_spaces(bindings: Sequence[Binding], methods: Sequence[str]) -> None:
         if not inside:
             continue
         line = binding_text(binding)
-        is_methods = binding.scope.split("/")[0] in methods and binding.name != "Method" and binding.parameter
+        is_methods = binding.scope.split("/")[0] in methods and binding.name != "Method"
         if not is_methods or not is_space(binding.value):
             raise ConfigError(
                 "a space stands where no value of a method does",
@@ -157,11 +157,14 @@ def search_of(
     Raises:
       ConfigError: a space without a search, a search without a space, the number of trials without a search.
     """
-    if method.command and method.median_stopping is not None:
+    if method.median_stopping is not None and (method.kind == "command" or (method.curves and not method.until_step)):
+        is_script = method.kind == "script"
         raise ConfigError(
-            f"nothing reads {method.name}/Method.median_stopping",
+            f"nothing {'says how long a training is' if is_script else f'reads {method.name}/Method.median_stopping'}",
             where=next(one.where for one in keys if one.parameter == "median_stopping"),
-            next_step="a meta-training goes on to its end: it counts for optimizers and checkpoints",
+            next_step=f"bind {method.name}/Method.until_step to its last step: trials are compared at a share of it"
+            if is_script
+            else "a meta-training goes on to its end: it counts for optimizers, checkpoints, and scripts with curves",
         )
     if reference is not None and method.space:
         keywords = _keywords(reference, method.name, all_)
