@@ -88,11 +88,11 @@ def _evaluate_here(suite: Path) -> None:
     from lobench.engine.config.layers import Layers
     from lobench.evaluation.programs import Programs
     from lobench.evaluation.runner import BlockRunner
-    from lobench.tools.audit import repeated
+    from lobench.tools.audit import reevaluation
 
     programs, runners = Programs(), dict[Layers, BlockRunner]()
 
-    class Here(repeated.IsolatedRunner):
+    class Here(reevaluation.IsolatedRunner):
         def run(self, layers: Layers, spec: CaseSpec, *what: Any, **how: Any) -> Any:
             # Equal files, extracted elsewhere each time.
             spec = dataclasses.replace(spec, path=str(suite / Path(spec.path).name), root=str(suite.parent))
@@ -100,7 +100,7 @@ def _evaluate_here(suite: Path) -> None:
                 spec, *what, **{"together": "", "perturbation": 0} | how
             )
 
-    repeated.IsolatedRunner = Here  # type: ignore[misc]
+    reevaluation.IsolatedRunner = Here  # type: ignore[misc]
 
 
 def runs(count: int, flags: list[str], made: Path | None, sample: str) -> None:
@@ -150,9 +150,9 @@ def tampered_bundles(count: int) -> None:
             place = folder / f"tampered{number}"
             place.mkdir()
             found = audit(tampered(kind, folder / "store", suite, place, np.random.default_rng(number)))
-            said = {one.kind for one in found.contradictions} | ({"differs"} if found.counts["differs"] else set())
+            kinds = {one.kind for one in found.contradictions} | ({"differs"} if found.counts["differs"] else set())
             total[kind] += 1
-            named[kind] += not found.is_passed and bool(said & set(TAMPERINGS[kind]))
+            named[kind] += not found.is_passed and bool(kinds & set(TAMPERINGS[kind]))
             shutil.rmtree(place)
     for kind in total:
         print(f"{kind}: {named[kind]} of {total[kind]} named")

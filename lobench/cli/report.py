@@ -111,7 +111,7 @@ def report(
 
             text = (appendix_latex if output is not None and output.suffix == ".tex" else appendix_markdown)(summary)
         elif kind == "badge":
-            from lobench.report.charts.badge import badge_svg
+            from lobench.report.page.badge import badge_svg
 
             text = badge_svg(summary)
         else:

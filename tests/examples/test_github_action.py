@@ -31,19 +31,19 @@ def run_step(number: int, folder: Path, **values: str) -> tuple[int, dict[str, s
     }
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder)
-    said = dict(line.split("=", 1) for line in outputs.read_text().splitlines())
-    return done.returncode, said, done.stdout + done.stderr
+    outputs_by_name = dict(line.split("=", 1) for line in outputs.read_text().splitlines())
+    return done.returncode, outputs_by_name, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("option", ["", "--margin\n0.5\n--strict"])
 def test_a_comparison_becomes_a_comment_a_summary_and_a_badge(tmp_path: Path, option: str) -> None:
     store = make_store(tmp_path)
-    code, said, printed = run_step(
+    code, outputs_by_name, printed = run_step(
         *(0, tmp_path), A="0", B="3", SUITE="", STORE=str(store), OPTIONS=option, BADGE=str(tmp_path / "badge.svg")
     )
     assert code == 0, printed
-    assert said["exit-code"] in ("0", "1")
-    comment = Path(said["comment-file"]).read_text()
+    assert outputs_by_name["exit-code"] in ("0", "1")
+    comment = Path(outputs_by_name["comment-file"]).read_text()
     assert comment.startswith("### ") and comment.endswith("<!-- lobench compare -->\n")
     assert (tmp_path / "summary.md").read_text() == comment
     assert (tmp_path / "badge.svg").read_text().startswith("<svg")
@@ -51,11 +51,11 @@ def test_a_comparison_becomes_a_comment_a_summary_and_a_badge(tmp_path: Path, op
 
 def test_a_name_is_a_word_and_no_shell(tmp_path: Path) -> None:
     name = "$(touch hacked); `touch hacked`"
-    code, said, printed = run_step(
+    code, outputs_by_name, printed = run_step(
         *(0, tmp_path), A=name, B="3", SUITE="", STORE=str(make_store(tmp_path)), OPTIONS="", BADGE=""
     )
-    assert (code, said["exit-code"]) == (0, "2"), printed
-    assert "no result" in Path(said["comment-file"]).read_text()
+    assert (code, outputs_by_name["exit-code"]) == (0, "2"), printed
+    assert "no result" in Path(outputs_by_name["comment-file"]).read_text()
     assert not (tmp_path / "hacked").exists()
 
 

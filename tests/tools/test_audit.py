@@ -51,7 +51,7 @@ def test_an_honest_bundle_passes_in_full(world: tuple[Path, Path], tmp_path: Pat
     assert "honest" not in record["notes"]
 
 
-@pytest.mark.parametrize("name", [name for name, (said, *_) in TAMPERINGS.items() if said != "differs"])
+@pytest.mark.parametrize("name", [name for name, (verdict, *_) in TAMPERINGS.items() if verdict != "differs"])
 def test_what_contradicts_itself_is_named_without_an_evaluation(
     world: tuple[Path, Path], tmp_path: Path, name: str
 ) -> None:
@@ -60,7 +60,7 @@ def test_what_contradicts_itself_is_named_without_an_evaluation(
     assert not found.is_passed
 
 
-@pytest.mark.parametrize("name", [name for name, (said, *_) in TAMPERINGS.items() if said == "differs"])
+@pytest.mark.parametrize("name", [name for name, (verdict, *_) in TAMPERINGS.items() if verdict == "differs"])
 def test_what_comes_out_otherwise_differs(world: tuple[Path, Path], tmp_path: Path, name: str) -> None:
     found = audit(tampered(name, *world, tmp_path, np.random.default_rng(1)))
     assert found.counts["differs"] == (8 if name == "subjects_swapped" else 1), found.checked

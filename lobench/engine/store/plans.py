@@ -89,7 +89,7 @@ class _Chained:
 
 
 class Plans(LedgerPart):
-    """What a ledger says and is told of plans."""
+    """What a ledger says and is reported of plans."""
 
     @abstractmethod
     def record_event(self, kind: str, **detail: Any) -> None:
@@ -161,7 +161,7 @@ def absent(
         key = (row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash)
         seeds.setdefault(key, set()).update(row.key.seed_block.seeds)
     current = {(one.sha256, one.variant, case.name): case.identity for one in planned for case in one.cases}
-    told = set()
+    reported = set()
     for one in planned:
         for case in one.cases:
             if current[one.sha256, one.variant, case.name] != case.identity:
@@ -169,8 +169,8 @@ def absent(
             there = seeds.get((one.sha256, case.identity, case.optimizer_hash), set())
             blocks = tuple(block for block in case.blocks if not there.issuperset(block.seeds))
             mark = (one.sha256, case.identity, case.optimizer_hash, blocks)
-            if blocks and mark not in told:
-                told.add(mark)
+            if blocks and mark not in reported:
+                reported.add(mark)
                 yield one, case, blocks
 
 

@@ -24,7 +24,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.plugins import load_plugins
 from lobench.tools.audit.contradictions import Contradiction, contradictions, signer
 from lobench.tools.audit.draw import Escape, drawn, escapes, num_drawn
-from lobench.tools.audit.repeated import OtherCase, RepeatableCase, Repeats, Suites, bindings_of
+from lobench.tools.audit.reevaluation import OtherCase, RepeatableCase, Repeats, Suites, bindings_of
 
 __all__ = ["Audit", "Checked", "Verdict", "audit"]
 

@@ -165,10 +165,10 @@ def signer(bundle: ResultBundle, allowed: Path | None) -> str:
             found = _ssh(["ssh-keygen", "-Y", "find-principals", "-s", str(path), "-f", str(allowed)], b"")
             who = found.splitlines()[0] if found else ""
             command += ["verify", "-n", _NAMESPACE, "-s", str(path), "-f", str(allowed), "-I", who]
-        said = _ssh(command, bundle.root.encode())
-    if not said.startswith("Good"):
-        raise UsageError("the signature does not fit", where=str(bundle.path), got=said or "no allowed signer")
-    return said.partition(" for ")[2] or said
+        message = _ssh(command, bundle.root.encode())
+    if not message.startswith("Good"):
+        raise UsageError("the signature does not fit", where=str(bundle.path), got=message or "no allowed signer")
+    return message.partition(" for ")[2] or message
 
 
 def _ssh(command: list[str], text: bytes) -> str:

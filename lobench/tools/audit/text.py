@@ -12,7 +12,7 @@ from lobench.tools.audit.draw import EscapeRecord
 
 __all__ = ["AuditRecord", "CheckedRecord", "ContradictionRecord", "audit_record", "audit_text"]
 
-_MOST_SAID = 20
+_MOST_SHOWN = 20
 
 
 class ContradictionRecord(TypedDict):
@@ -89,10 +89,10 @@ def audit_text(found: Audit) -> str:
         f"root {found.root}, {'signed' if by else 'not signed'}{by}",
     ]
     lines += [f"  {one.kind}: {one.what}" for one in found.contradictions]
-    told = [one for one in found.checked if one.verdict == "differs"]
-    told += [one for one in found.checked if one.verdict == "not auditable"]
-    lines += [_line(one) for one in told[:_MOST_SAID]]
-    lines += [f"  and {len(told) - _MOST_SAID} more: --format json has them all"] * (len(told) > _MOST_SAID)
+    shown = [one for one in found.checked if one.verdict == "differs"]
+    shown += [one for one in found.checked if one.verdict == "not auditable"]
+    lines += [_line(one) for one in shown[:_MOST_SHOWN]]
+    lines += [f"  and {len(shown) - _MOST_SHOWN} more: --format json has them all"] * (len(shown) > _MOST_SHOWN)
     if found.test is not None:
         lines.append(
             f"not bit for bit comparable: {NUM_PERTURBED} trainings moved by the last place beside each; "

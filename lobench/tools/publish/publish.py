@@ -186,6 +186,6 @@ def _signature(root: str, key: Path) -> bytes:
     except OSError as error:
         raise UsageError("cannot sign", where=str(key), got=headline(error), next_step="is OpenSSH there?") from error
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise UsageError("cannot sign", where=str(key), got=said[-1] if said else f"status {done.returncode}")
+        message = done.stderr.decode(errors="replace").strip().splitlines()
+        raise UsageError("cannot sign", where=str(key), got=message[-1] if message else f"status {done.returncode}")
     return done.stdout

@@ -45,7 +45,7 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given: Sequence[Path])
     Args:
       given: Folders that the store does not tell of.
     """
-    known, modules = _told_by(store)
+    known, modules = _files_of_workers(store)
     folders: dict[Path, None] = {}
     lacking: dict[str, int] = {}
     for row in rows:
@@ -82,7 +82,7 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given: Sequence[Path])
     )
 
 
-def _told_by(store: Path) -> tuple[list[Path], set[Path]]:
+def _files_of_workers(store: Path) -> tuple[list[Path], set[Path]]:
     """Returns the files that workers have read beside a store's suites, and those of them that lie elsewhere."""
     if not store.is_dir():
         return [], set()

@@ -16,8 +16,8 @@ __all__ = ["badge_svg"]
 _LETTER = 6.6  # width of a digit in the badge's font, of 11 pixels
 _COLOURS = {"good": "#2b7a3d", "bad": "#a3312a", "": "#33597a"}  # each has a contrast of 4.5:1 to white
 
-_SVG = """<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="20" role="img" aria-label="{said}">
-<title>{said}</title>
+_SVG = """<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="20" role="img" aria-label="{message}">
+<title>{message}</title>
 <rect width="{width:g}" height="20" rx="3" fill="#444"/>
 <path d="M{left:g} 0h{rest:g}a3 3 0 0 1 3 3v14a3 3 0 0 1-3 3h-{rest:g}z" fill="{colour}"/>
 <g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">
@@ -44,7 +44,7 @@ def badge_svg(summary: Summary) -> str:
     label_width, value_width = _LETTER * len("lobench"), _LETTER * len(value)
     left = label_width + 12
     return _SVG.format(
-        said=escape(one_line(f"lobench: {shown[0].label}: {value}")),
+        message=escape(one_line(f"lobench: {shown[0].label}: {value}")),
         width=left + value_width + 12,
         left=left,
         rest=value_width + 9,
