@@ -78,9 +78,9 @@ def test_times_of_two_classes_are_never_held_against_each_other(tmp_path: Path, 
     assert by_case["s/a"].at_equal_steps.p_value < 0.05 and by_case["s/b"].shared is not None
     each = class_costs([one.cells["s/a"], two.cells["s/a"]], "train/loss")
     assert [[side is not None for side in found.sides] for found in each] in ([[True, False], [False, True]],)
-    said = lobench("compare", "1", "2", "--store", tmp_path).stdout
-    assert "no time of one class of machines, and none compared: s/a (m x 1 against " in said
-    assert "times are of m x 1\n" in said
+    output = lobench("compare", "1", "2", "--store", tmp_path).stdout
+    assert "no time of one class of machines, and none compared: s/a (m x 1 against " in output
+    assert "times are of m x 1\n" in output
 
 
 def test_blocks_of_two_machines_are_two_classes_and_the_one_of_both_sides_counts(tmp_path: Path) -> None:
@@ -114,10 +114,10 @@ def test_text_and_json_say_costs_overheads_and_what_is_unsteady(tmp_path: Path) 
     add(tmp_path, 1, {"a": LOSSES}, cost=cost(FAST, gradient=bare))
     add(tmp_path, 2, {"a": BETTER}, cost=cost((2e-3, 4e-3, 2e-3, 4e-3), gradient=bare, peak_bytes=7))
     words = ("compare", "1", "2", "--store", tmp_path, "--target", "1.2")
-    said = lobench(*words).stdout
-    (line,) = [line.split() for line in said.splitlines() if line.startswith("s/a ") and "x2" in line]
+    output = lobench(*words).stdout
+    (line,) = [line.split() for line in output.splitlines() if line.startswith("s/a ") and "x2" in line]
     assert line[1:] == ["0.001", "~0.003", "x3", "x2", "~x6", "24", "24"]
-    assert "at equal time" in said and "~: unsteady" in said and "seconds, A" in said
+    assert "at equal time" in output and "~: unsteady" in output and "seconds, A" in output
     (record,) = json.loads(lobench(*words, "--format", "json").stdout)
     shared = record["costs"]["s/a"]["shared"]
     assert (shared["machine"], shared["a"]["overhead"], shared["b"]["unsteady"]) == ("m x 1", 2.0, True)
@@ -175,8 +175,8 @@ def test_where_there_is_a_baseline_there_are_seconds_to_its_loss(
     places = list(range(len(found.snapshot.subjects)))
     steps = found.times_to_tuned(places)[:-1]
     assert steps.size and np.isfinite(steps).any()
-    told = [entry.interval.mean for line in panel.lines for entry in line.entries if entry is not None]
-    assert sorted(told) == pytest.approx(sorted((steps * 1e-3).ravel().tolist()))
+    noted = [entry.interval.mean for line in panel.lines for entry in line.entries if entry is not None]
+    assert sorted(noted) == pytest.approx(sorted((steps * 1e-3).ravel().tolist()))
     assert panel.machine == "m x 1" and ("never" in method_text(table)) == bool(np.isinf(steps).any())
 
 

@@ -166,8 +166,8 @@ def test_self_tuning_of_06_has_three_studies_of_one_trial_and_half_as_long_again
 def test_what_is_not_as_the_rules_say_is_named(tmp_path: Path) -> None:
     logs, targets = tmp_path / "log.csv", targets_file(tmp_path)
     logs.write_text(HEADER + "mine,s0,wmt,t1,1,5.0,31\nmine,s1,wmt,t1,1,5.0,31\n")
-    said = run(logs, "--targets", targets, "--rules", "0.6").stdout
-    assert said.endswith("AlgoPerf 0.6, studies x trials 3 x 5; not so: mine, wmt: 2 x 1\n")
+    output = run(logs, "--targets", targets, "--rules", "0.6").stdout
+    assert output.endswith("AlgoPerf 0.6, studies x trials 3 x 5; not so: mine, wmt: 2 x 1\n")
     assert "AlgoPerf" not in run(logs, "--targets", targets).stdout
     done = run(logs, "--targets", targets, "--self-tuning")
     assert done.returncode == 2 and "--rules 0.5 or 0.6" in done.stderr
