@@ -97,6 +97,7 @@ def main(num_evaluations: int) -> None:
         for options in (
             (),
             ("--history",),
+            ("--by", "method"),
             ("--format", "json"),
             ("--format", "json", "--curves"),
             ("--format", "csv"),

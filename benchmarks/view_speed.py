@@ -1,9 +1,11 @@
-"""10,000 evaluations in `lobench view` and in its file: seconds until Chromium has them open, and until new ones show.
+"""10,000 evaluations in `lobench view` and in its file: seconds until Chromium shows them, and of what people do then.
 
 Usage: python benchmarks/view_speed.py [EVALUATIONS]
 
-The store is written here: 25 cases a checkpoint, 4 seeds, 41 points a curve, train and test. A page is open when the
-explorer's first charts are drawn and the table of evaluations is there.
+The store is written here: 300 checkpoints of a run and 200 methods, on 20 cases (fewer cases for fewer evaluations),
+4 seeds, 41 points a curve, train and test. First paint is Chromium's first contentful paint, from the navigation on;
+ready is when the comparison of the overview is there. A filter is from the input to the table that it leaves, and the
+longest of five.
 """
 
 from __future__ import annotations
@@ -22,53 +24,92 @@ from harness import answer_help
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+import numpy as np
 import report_store
 from playwright.sync_api import Page, sync_playwright
 from stores import add
 
-_CASES = 25
-_OPEN = """() => document.querySelectorAll('#explorer-charts svg').length >= 6
-  && document.querySelector('#evaluations tbody tr')"""
+from lobench.core.case import SeedBlock
+from lobench.core.program import PROGRAM_VERSION
+from lobench.core.result import EvaluationKey, Outcome
+from lobench.core.subject import Subject
+from lobench.engine.store.ledger import Ledger
+
+__all__ = ["make_store"]
+
+_CHECKPOINTS, _METHODS = 300, 200
+_PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 _NEW = "() => document.querySelector('header').textContent.includes('{:,} evaluations')"
+_FILTER = """words => {
+  const filter = document.getElementById('filter'), started = performance.now();
+  filter.value = words;
+  filter.dispatchEvent(new Event('input'));
+  document.getElementById('evaluations').offsetHeight;
+  return performance.now() - started;
+}"""
+
+
+def make_store(folder: Path, evaluations: int) -> Path:
+    """Writes a store of checkpoints and methods, as many cases as give so many evaluations."""
+    report_store.STEPS = tuple(range(0, 1001, 25))
+    num_cases = max(evaluations // (_CHECKPOINTS + _METHODS), 2)
+    store = report_store.make_store(folder, num_checkpoints=_CHECKPOINTS, num_cases=num_cases)
+    names, draw = [*(f"case{index}" for index in range(num_cases - 1)), report_store.NASTY], np.random.default_rng(1)
+    ledger = Ledger.open(store)
+    with ledger.transaction():
+        for method in range(_METHODS):
+            subject = Subject.of_optimizer(f"adam(); adam.learning_rate = {10 ** (-4 + method / 50):.6g}")
+            position = ledger.record_sighting(subject)
+            ledger.set_admission(position, "admitted")
+            for case in map(report_store.case_info, names):
+                key = EvaluationKey(
+                    checkpoint_sha256=subject.sha256,
+                    optimizer_hash=f"{method}",
+                    case_identity=case.identity,
+                    seed_block=SeedBlock(start=0, size=report_store.SEEDS),
+                    program_version=PROGRAM_VERSION,
+                )
+                curves = report_store.curves(float(draw.uniform(0.1, 1.0)), draw)
+                ledger.record_evaluation(key, case, Outcome.PASSED, curves=curves)
+    ledger.close()
+    return store
 
 
 def main() -> None:
     evaluations = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
-    report_store.STEPS = tuple(range(0, 1001, 25))
     with contextlib.ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory())
         playwright = stack.enter_context(sync_playwright())
         folder = Path(name)
-        store = report_store.make_store(folder, num_checkpoints=evaluations // _CASES, num_cases=_CASES)
+        store = make_store(folder, evaluations)
         command = [sys.executable, "-m", "lobench.cli"]
-        started = time.perf_counter()
         output = folder / "report.html"
+        started = time.perf_counter()
         subprocess.run(
             [*command, "report", "--store", store, "--output", output], check=True, stdout=subprocess.DEVNULL
         )
-        print(
-            f"{evaluations:,} evaluations: report {time.perf_counter() - started:.1f} s, "
-            f"{output.stat().st_size / 1e6:.2f} MB"
-        )
+        seconds = time.perf_counter() - started
+        print(f"{evaluations:,} evaluations: report {seconds:.1f} s, {output.stat().st_size / 1e6:.2f} MB")
         chromium = shutil.which("chromium") or shutil.which("google-chrome")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        print(
-            f"the file opens in {', '.join(f'{_opened(browser.new_page(), output.as_uri()):.2f}' for _ in range(3))} s"
-        )
+        _say("the file", [_opened(browser.new_page(), output.as_uri()) for _ in range(3)])
         started = time.perf_counter()
         served = subprocess.Popen([*command, "view", store, "--port", "0"], stdout=subprocess.PIPE, text=True)
         stack.callback(served.kill)
         assert served.stdout is not None
         address = served.stdout.readline().split()[-4]
         print(f"lobench view is ready after {time.perf_counter() - started:.1f} s")
-        print(f"it opens in {', '.join(f'{_opened(browser.new_page(), address):.2f}' for _ in range(3))} s")
+        _say("lobench view", [_opened(browser.new_page(), address) for _ in range(3)])
         page = browser.new_page()
         _opened(page, address)
+        page.evaluate("location.hash = '#/evaluations'")
+        page.locator("#evaluations tbody tr").first.wait_for()
+        words = ["case1", "case1 adam", "failed", "nothing of it", ""]
+        print(f"a filter takes {max(page.evaluate(_FILTER, word) for word in words) / 1000:.3f} s at most")
         started = time.perf_counter()
-        page.evaluate("document.querySelector('#explorer select[name=show]').value = 'run'")
-        page.evaluate("document.querySelector('#explorer select[name=show]').dispatchEvent(new Event('change'))")
-        page.wait_for_function("() => document.querySelector('#explorer-charts .mark')")
-        print(f"400 checkpoints along the run are drawn after {time.perf_counter() - started:.2f} s")
+        page.evaluate("location.hash = '#/curves?show=run&case=*all'")
+        page.locator("#explorer-charts canvas").first.wait_for()
+        print(f"{_CHECKPOINTS} checkpoints along the run are drawn after {time.perf_counter() - started:.2f} s")
         started = time.perf_counter()
         add(store, 10_000, {"new": {"train/loss": [1.0, 0.5]}})
         page.wait_for_function(_NEW.format(evaluations + 1), timeout=120_000)
@@ -79,11 +120,19 @@ def main() -> None:
         print(f"the server took {int(used) / 1024:,.0f} MiB at most, and ended with {served.wait()}")
 
 
-def _opened(page: Page, address: str) -> float:
+def _opened(page: Page, address: str) -> tuple[float, float]:
     started = time.perf_counter()
     page.goto(address, wait_until="commit")
-    page.wait_for_function(_OPEN, timeout=60_000)
-    return time.perf_counter() - started
+    page.locator("[data-view='compare overview'] option").first.wait_for(state="attached", timeout=60_000)
+    ready = time.perf_counter() - started
+    while (paint := page.evaluate(_PAINT)) is None:
+        page.wait_for_timeout(10)
+    return paint / 1000, ready
+
+
+def _say(what: str, times: list[tuple[float, float]]) -> None:
+    paints, ready = (", ".join(f"{one[place]:.2f}" for one in times) for place in (0, 1))
+    print(f"{what}: first paint after {paints} s, ready after {ready} s")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Logger of training curves that `lobench import` reads: for loops in torch, JAX, numpy or anything else.
+"""Logger of training curves that `lobench import` and `lobench run` read: for torch, JAX, numpy or any other loop.
 
 It needs Python's own library alone: where lobench is not installed, copy this file beside your training.
 
@@ -13,6 +13,7 @@ It needs Python's own library alone: where lobench is not installed, copy this f
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -25,25 +26,32 @@ class Logger:
     """Appends JSON lines to a file, which several runs and processes may share.
 
     The lines of a call are written at once and are there when it returns: who reads meanwhile sees whole lines, and a
-    training that is killed keeps what it logged. One that is resumed from an earlier step logs again what it repeats;
-    `lobench import --last-counts` takes the later lines.
+    training that is killed keeps what it logged. One that begins again, or goes on from an earlier step, logs again
+    what it repeats: of a step the later lines count (`lobench import --last-counts`; `lobench run` always).
 
     Args:
       path: The file, in a folder that is there.
-      method: Whose curve it is; `lobench compare` takes this name.
+      method: Whose curve it is; `lobench compare` takes this name. Like `seed`, who runs a script with `lobench run`
+        need not say it.
       case: What is trained: one name for all methods that are compared on it.
       seed: Of the data and the initial parameters.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, method: str, case: str, seed: int | str) -> None:
-        self._run = {"method": method, "case": case, "seed": seed}
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    def __init__(self, path: str | os.PathLike[str], *, method: str = "", case: str = "", seed: int | str = "") -> None:
+        given = {"method": method, "case": case, "seed": seed}
+        self._run = {name: value for name, value in given.items() if value != ""}
+        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        size = os.fstat(self._file).st_size
+        self._is_cut = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"  # by a program that was killed
 
     def __call__(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Logs values at a step, by the name of their metric (`val/loss`); a tensor of one number is that number."""
         numbers = {name: float(value.item() if hasattr(value, "item") else value) for name, value in metrics.items()}
         rows = [{**self._run, "step": int(step), "metric": name, "value": number} for name, number in numbers.items()]
-        os.write(self._file, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        lines = ("\n" * self._is_cut + "".join(json.dumps(row) + "\n" for row in rows)).encode()
+        self._is_cut = os.write(self._file, lines) < len(lines)
+        if self._is_cut:
+            raise OSError(errno.ENOSPC, "the line is not written to its end: is the disk full?")
 
     def __enter__(self) -> Logger:
         return self

@@ -21,11 +21,12 @@ from lobench.core.errors import ConfigError, LobenchError, PluginError, UsageErr
 from lobench.core.wording import headline
 from lobench.hookspecs import Declaration
 
-__all__ = ["CASE_WORKER", "BrokenPlugin", "PluginManager", "Registered", "load_plugins"]
+__all__ = ["CASE_WORKER", "COMMAND_WORKER", "BrokenPlugin", "PluginManager", "Registered", "load_plugins"]
 
 # What the process of a worker runs that evaluates cases; see `lobench.engine.workers.protocol.Configure.serve`.
 # It is the one name of a room above this one.
 CASE_WORKER = "lobench.pytest_plugin.worker:serve"
+COMMAND_WORKER = "lobench.engine.workers.command:serve"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

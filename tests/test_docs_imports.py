@@ -30,13 +30,29 @@ for seed in seeds:
             log(step, {"val/loss": ((x @ w - y) ** 2).mean()})
         w -= {"adam": 0.01, "sgd": 0.02}[name] * 2 * x.T @ (x @ w - y) / len(x)
 """
+# The same of the script that a search runs.
+TUNED = """
+import sys
+import numpy as np
+from lobench.curves import Logger
+draw = np.random.default_rng(int(sys.argv[1]))
+x = draw.standard_normal((256, 10)); y = x @ draw.standard_normal((10, 1)); w = np.zeros((10, 1))
+with Logger(f"{sys.argv[3]}/curves.jsonl", case="regression") as log:
+    for step in range(201):
+        if step % 20 == 0:
+            log(step, {"val/loss": ((x @ w - y) ** 2).mean()})
+        w -= float(sys.argv[2]) * 2 * x.T @ (x @ w - y) / len(x)
+"""
 
 
 def test_from_a_training_to_a_gate_and_to_parity(tmp_path: Path) -> None:
-    missing = Story(left_out={"pytest test_parity.py": "torch is not here"}, instead={"train.py": STAND_IN})
+    missing = Story(
+        left_out={"pytest test_parity.py": "torch is not here"}, instead={"train.py": STAND_IN, "tuned.py": TUNED}
+    )
     output = follow("pytorch.md", tmp_path, Story() if HAS_TORCH else missing)
     assert "5 pairs of seeds" in output and "steps to the target" in output
     assert "imported/regression, val/loss 1" in output
+    assert "trial 2 of 3 is the best" in output and "stopped early" in output
     assert output.count("1 passed") == 1 + HAS_TORCH
     assert parity.read(tmp_path / "adam.npz").num_steps == 20
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 import shutil
 import socket
@@ -17,6 +18,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -24,11 +26,14 @@ from playwright.sync_api import Browser, Page, sync_playwright
 MOST_BYTES = 150_000
 LOOKS = {"light": (1280, 900, "light"), "dark": (1280, 900, "dark"), "phone": (400, 800, "light")}
 _RUNNING = re.compile(r"^outer step \d+ .*(?:compiling .*|\d+/\d+)$", re.MULTILINE)
-STATES = {
-    "overview": "",
-    "curves": "show=curves&band=quantiles",
-    "run": "show=run&metric=*primary&case=*all",
+STATES = {  # what the window shows, by the name of its picture; the last two in the light alone
+    "overview": "#/overview",
+    "curves": "#/curves?case=*all&smooth=0.6",
+    "case": "#/case/{case}?show=run",
+    "compare": "#/compare/{best}/{first}",
+    "evaluation": "#/evaluation/{best}/{case}",
 }
+_ALL_LOOKS = ("overview", "curves", "case")
 
 
 @contextlib.contextmanager
@@ -84,12 +89,20 @@ def opened(browser: Browser, address: str, look: str) -> Iterator[Page]:
 
 
 def picture_viewer(browser: Browser, address: str, images: Path) -> None:
+    with urllib.request.urlopen(f"{address}data.json") as answer:
+        data = json.load(answer)["explorer"]
+    subjects = data["subjects"]
+    best = next(one["key"] for one in subjects if one.get("best"))
+    first = next(one["key"] for one in subjects if "run" in one)
+    keys = {"case": data["cases"][0]["name"], "best": best, "first": first}
+    quoted = {name: quote(key, safe="") for name, key in keys.items()}
     for look in LOOKS:
-        for state, link in STATES.items():
-            with opened(browser, f"{address}#{link}" if link else address, look) as page:
-                page.locator("#explorer-charts svg").first.wait_for(state="visible")
-                if link:
-                    page.locator("#h-explore").evaluate("one => one.scrollIntoView()")
+        for state, route in STATES.items():
+            if look != "light" and state not in _ALL_LOOKS:
+                continue
+            with opened(browser, address + route.format(**quoted), look) as page:
+                page.locator("canvas:visible, .found .card:visible").first.wait_for()
+                page.mouse.move(0, 0)
                 save(page, images / f"view-{state}-{look}.png")
 
 

@@ -22,7 +22,7 @@ from lobench.engine.store.states import state_folder
 from lobench.engine.workers.child_python import cache_folder
 from lobench.engine.workers.pool import WorkerConfig
 from lobench.hookspecs import CheckpointReader, CheckpointSource, Executor, ResultSink, SinkContext, SourceContext
-from lobench.plugins import CASE_WORKER, PluginManager, load_plugins
+from lobench.plugins import CASE_WORKER, COMMAND_WORKER, PluginManager, load_plugins
 
 __all__ = ["WatchComponents", "components_of", "make_deliverer", "make_sinks", "plugins_of", "worker_config"]
 
@@ -67,7 +67,7 @@ def worker_config(settings: WatchSettings, manager: PluginManager, store: Path) 
     return WorkerConfig(
         arguments=tuple(str(Path(suite).resolve()) for suite in settings.suites),
         layers=replace(layers, import_folders=settings.import_folders),
-        serve=CASE_WORKER,
+        serve=CASE_WORKER if settings.suites else COMMAND_WORKER,
         log_folder=store / "logs",
         compilation_cache=cache_folder(store).absolute(),
         state_folder=state_folder(store).absolute(),

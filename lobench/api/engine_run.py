@@ -37,9 +37,7 @@ HERE = ("local", "inline")  # executors whose workers are processes of this mach
 class Guest(Protocol):
     """Is there from the opening of the ledger to its closing."""
 
-    def begin(
-        self, ledger: Ledger, readers: Mapping[str, CheckpointReader], log: Callable[[str], None]
-    ) -> Arrivals: ...
+    def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader], progress: WatchProgress) -> Arrivals: ...
 
     def end(self, ledger: Ledger, ending: Ending) -> None: ...
 
@@ -147,7 +145,7 @@ def _run_round(
         what = f"watching {settings.location}" if source is not None else f"evaluating {counted(len(given), 'subject')}"
         what = f"running {settings.called}" if guest is not None else what
         progress.log(f"{what}; results: {store}")
-        arrivals = guest.begin(ledger, named.readers, progress.log) if guest is not None else None
+        arrivals = guest.begin(ledger, named.readers, progress) if guest is not None else None
         chief = Chief(
             ledger=ledger,
             spool=Spool(store / "spool"),

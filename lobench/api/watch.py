@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from etils import epath
-
 from lobench.api.components import components_of, worker_config
 from lobench.api.dry_run import Costs, costs_of
 from lobench.api.engine_run import Watched, run_rounds
 from lobench.api.settings import WatchSettings, num_workers, texts
 from lobench.core.errors import UsageError
+from lobench.engine.checkpoints.places import path_of
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.report.live.notebook_progress import default_progress
 from lobench.report.live.progress import SilentProgress
@@ -68,7 +67,7 @@ def expected_costs(settings: WatchSettings, progress: WatchProgress | None = Non
 
 
 def _require_location(settings: WatchSettings) -> None:
-    if not epath.Path(settings.location).exists():
+    if not path_of(settings.location).exists():
         raise UsageError(
             "there is nothing here", where=settings.location, next_step="without --once, watch waits for it"
         )
@@ -76,7 +75,7 @@ def _require_location(settings: WatchSettings) -> None:
 
 def _wait_for(settings: WatchSettings, progress: WatchProgress) -> None:
     """Waits until the location exists; says so, once. With `once` it must exist already."""
-    path = epath.Path(settings.location)
+    path = path_of(settings.location)
     if settings.once:
         _require_location(settings)
     elif not path.exists():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import fnmatch
+import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,11 +30,13 @@ __all__ = [
     "session_blocks",
 ]
 
-# Each is a field of `Method` too, and a method has one of them.
-Kind = Literal["optimizer", "checkpoint", "command", "curves"]
-METHOD_KINDS: tuple[Kind, ...] = get_args(Kind)
+# A method has one of these fields; a command that has curves besides is a script.
+_Field = Literal["optimizer", "checkpoint", "command", "curves"]
+Kind = Literal["optimizer", "checkpoint", "command", "curves", "script"]
+METHOD_KINDS: tuple[_Field, ...] = get_args(_Field)
 CommandState = Literal["waiting", "running", "done", "failed", "infeasible", "stopped"]
 
+_HASHED = 8
 _BLOCKS = re.compile(r"(?:Case\.first_seed = (\d+)\n)?Case\.block_sizes = \(([\d, ]*)\)")
 
 
@@ -71,11 +75,12 @@ class Method:
       name: The gin scope.
       optimizer: Text of an optimizer without theta, `@adam()`.
       checkpoint: Path of a checkpoint, relative to the experiment's file.
-      command: A meta-training whose checkpoints are evaluated; `{session}`, `{folder}` and `{gin}` stand for the seed,
-        the folder of its checkpoints and a gin file of the method's own bindings.
+      command: A meta-training whose checkpoints are evaluated, or a script that writes curves; `{session}`, `{folder}`
+        (or `{out}`) and `{gin}` stand for the seed, the folder that it writes into and a gin file of the method's own
+        bindings, `{NAME}` for the value that is bound to NAME in its scope.
       checkpoints: Which of a command's are evaluated: the "last" or "all".
       curves: Pattern of files of curves that were made elsewhere, relative to the experiment's file; behind a `#` which
-        of their methods it is, where they have several.
+        of their methods it is, where they have several. Of a script, what it writes: `{out}/curves.jsonl`.
       metrics: Of curves: what a file calls metrics, and what they are here, `val_loss=test/loss`.
       pattern, case_from, method_from, seed_from: Of curves: as the options of `lobench import`.
       paired_seeds: Of curves: their seeds are the same draws in all files that say so.
@@ -124,6 +129,8 @@ class Method:
 
     @property
     def kind(self) -> Kind:
+        if self.command and self.curves:
+            return "script"
         return next((kind for kind in METHOD_KINDS if getattr(self, kind)), "command")
 
     @property
@@ -133,13 +140,27 @@ class Method:
     @property
     def named(self) -> str:
         """The text, path, command or pattern that says what it is."""
+        if self.kind == "script":
+            return f"{self.command}; {self.curves}"
         named: str = getattr(self, self.kind)
         return named
+
+    @property
+    def values(self) -> dict[str, str]:
+        """What its scope binds, as a command line has it, by its path: `{lr}` of `mine/lr = 0.1`."""
+        pairs = (line.partition(" = ") for line in self.trainer_bindings)
+        return {path: _as_word(value) for path, _, value in pairs}
 
     @property
     def subject(self) -> str:
         """What its evaluations depend on, as far as the file says it."""
         return "\n".join((self.kind, self.named, *sorted(self.trainer_bindings)))
+
+    @property
+    def folder_name(self) -> str:
+        """The folder of a command's sessions: a changed method has another one, and the trial `mine/3` that of `mine`
+        with its values."""
+        return f"{self.name.partition('/')[0]}-{hashlib.sha256(self.subject.encode()).hexdigest()[:_HASHED]}"
 
     def with_values(self, values: Mapping[str, Value]) -> Method:
         """Returns a trial: the method without a search, its values where the spaces stand, as a file would say them.
@@ -293,6 +314,15 @@ def members(
             for seed in block.seeds:
                 if sessions is None or seed in sessions:
                     yield SessionMember(method=method, trial=trial, session=seed, evaluation=evaluation)
+
+
+def _as_word(value: str) -> str:
+    """Returns gin's text of a value without the quotes of a text."""
+    try:
+        found = ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return value
+    return found if isinstance(found, str) else value
 
 
 def is_fixed(selector: str, parameter: str, reached: Iterable[str], patterns: Iterable[str]) -> bool:

@@ -143,6 +143,11 @@ class Curves:
     _payload: bytes | None = field(default=None, init=False, repr=False, compare=False)  # what it was read from
 
     @property
+    def read_from(self) -> bytes | None:
+        """The payload that it was read from; None of curves that were made here."""
+        return self._payload
+
+    @property
     def num_diverged(self) -> int:
         return sum(step >= 0 for step in self.diverged_at)
 

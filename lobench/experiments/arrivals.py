@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from lobench.core.case import CaseInfo
 from lobench.core.subject import Given, Subject
-from lobench.engine.chief.commands import CommandRuns
+from lobench.engine.chief.commands import CommandRun, CommandRuns
 from lobench.experiments.file import ExperimentFile
 from lobench.experiments.imported_curves import ExperimentCurves
+from lobench.experiments.scripts import Growth, ScriptCurves
 from lobench.experiments.search.median_stopping import StoppingSearch
 from lobench.experiments.search.of_commands import CommandSearch
+from lobench.experiments.search.of_scripts import ScriptSearch
 from lobench.experiments.search.planned import PlannedSearch, known_of
 from lobench.experiments.search.running import Place, SearchRun, SubjectSearch
 
@@ -25,10 +27,15 @@ class Trials(CommandRuns):
     Attributes:
       searches: Set once they are made; a search of a command adds trials to the commands.
       curves: Of methods that were trained elsewhere; they are held against the cases before anything is trained.
+      scripts: Reads what scripts write; set before they are added.
+      grown: Called where one has written more.
     """
 
     searches: Sequence[SearchRun] = ()
     curves: ExperimentCurves | None = None
+    scripts: ScriptCurves
+    grown: Callable[[], None] = staticmethod(lambda: None)
+    _growing: Sequence[tuple[CommandRun, Growth | None]] = ()
 
     @property
     def is_open(self) -> bool:
@@ -40,7 +47,33 @@ class Trials(CommandRuns):
 
     def given(self) -> list[Given]:
         # The searches first: what commands gave at the last call was taken since.
+        self._look_at_scripts()
         return [*(given for one in self.searches for given in one.given()), *super().given()]
+
+    def _look_at_scripts(self) -> None:
+        before = self.growths()
+        running = [self._runs[command] for command, state in self.states.items() if state == "running"]
+        running = [run for run in running if run.is_script]
+        self.scripts.num_running = len(running)
+        self._growing = [(run, self.scripts.growth(run)) for run in running]
+        if self.growths() != before:
+            self.grown()
+
+    def growths(self) -> dict[str, list[str]]:
+        """Returns how far the scripts are that run, by the name of their method."""
+        found: dict[str, list[str]] = {}
+        for run, growth in self._growing:
+            if self.states[run.id] != "running":
+                continue
+            name = run.method.name.partition("/")[0]
+            found.setdefault(name, []).append("" if growth is None else growth.text)
+        return found
+
+    def _lack(self, run: CommandRun) -> str:
+        if not run.is_script:
+            return super()._lack(run)
+        is_waited_for = any(search.decides(run) for search in self.searches)
+        return self.scripts.lack(run) if is_waited_for else self.scripts.record(run)
 
     def taken(self, given: Given, subject: Subject | None) -> None:
         for one in self.searches:
@@ -63,19 +96,25 @@ def search_runs(
     place: Place,
     num_slots: int,
     make_commands: Callable[..., CommandSearch],
+    make_scripts: Callable[..., ScriptSearch],
 ) -> list[SearchRun]:
     """Returns the searches as the ledger has them.
 
     Args:
       num_slots: Trials of a wave, where neither the file nor the ledger says it.
-      make_commands: Makes the search of a command.
+      make_commands, make_scripts: Make the search of a command, and of a script.
     """
     runs: list[SearchRun] = []
     for planned in searches:
         known = known_of(planned, file, place.ledger, place.form)
         make_own = SubjectSearch if planned.method.median_stopping is None else StoppingSearch
-        make = make_commands if planned.method.kind == "command" else make_own
-        runs.append(make(planned, place, known, width=_width(planned, place, num_slots)))
+        make = {"command": make_commands, "script": make_scripts}.get(planned.method.kind, make_own)
+        num_beside = num_slots
+        if planned.method.kind == "script" and planned.method.median_stopping is not None:
+            # All sessions of a wave run at once, or the first would be at their end before the last are judged.
+            takes = len(place.experiment.sessions or (0,)) * planned.method.num_cpus
+            num_beside = max(num_slots // takes, 1)
+        runs.append(make(planned, place, known, width=_width(planned, place, num_beside)))
     return runs
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from lobench.api.settings import WatchSettings
-from lobench.core.case import OPTIMIZER_FIELDS, CaseSpec, SeedBlock, seed_blocks
+from lobench.core.case import OPTIMIZER_FIELDS, CaseInfo, CaseSpec, SeedBlock, seed_blocks
 from lobench.core.experiment import CommandState, Method, SessionBlocks
 from lobench.core.search.search import Trial
 from lobench.core.search.space import Space, Value
@@ -29,6 +29,7 @@ from lobench.experiments.imported_curves import ExperimentCurves
 from lobench.experiments.members import states_by_folder
 from lobench.experiments.method_index import MethodIndex
 from lobench.experiments.methods import blocks_of, given_method, looked_at
+from lobench.experiments.scripts import num_reported
 from lobench.experiments.search.planned import PlannedSearch, known_of
 from lobench.plugins import PluginManager
 
@@ -124,7 +125,8 @@ def plan_of(
       CheckpointError: a checkpoint cannot be read. SuiteError: the cases cannot be collected, or not be bound.
       UsageError: the curves cannot stand beside the cases.
     """
-    store, specs = settings.store_folder, specs_called(settings.cases, *settings.suites)
+    store = settings.store_folder
+    specs = specs_called(settings.cases, *settings.suites) if settings.suites else []
     blocks = blocks_of(file.experiment, store)
     with looked_at(store) as ledger:
         wanted = _Wanted(file, methods, searches, settings, manager, ledger)
@@ -176,6 +178,17 @@ def bind_waiting_commands(
             cases_of(labels, ledger, settings, manager, settings.store_folder)
 
 
+def bound_cases(settings: WatchSettings, manager: PluginManager) -> Sequence[CaseInfo]:
+    """Returns the cases of an experiment's suites, whatever trains on them.
+
+    Raises:
+      SuiteError: the cases cannot be collected, or not be bound.
+    """
+    variant = Variant(bindings=_SOME_OPTIMIZER, trainer_config="")
+    with looked_at(settings.store_folder, is_written=True) as ledger:
+        return cases_of({variant: "the cases"}, ledger, settings, manager, settings.store_folder)[variant.key]
+
+
 def _waiting(
     method: Method,
     searches: Mapping[str, PlannedSearch],
@@ -223,6 +236,8 @@ class _Wanted:
         self.labels, self.traced = dict[Variant, str](), set[Variant]()
         has_optimizer = _names_optimizer(file.shared)
         for method in methods:
+            if method.kind == "script":
+                continue  # nothing of it is bound
             if method.search is not None:
                 tried = [method.with_values(values) for values in _samples(searches[method.name].space)]
                 variants = [_waiting_variant(one, has_optimizer=has_optimizer) for one in tried]
@@ -307,6 +322,10 @@ class _Trainings:
         without = [self._states.get(run.name, "waiting") for run in self._runs(method) if not self._of(run)]
         return sum(state not in _WITHOUT or self._settings.retry_errors for state in without)
 
+    def num_not_done(self, method: Method) -> int:
+        """Returns how many sessions have not ended well."""
+        return sum(self._states.get(run.name) != "done" for run in self._runs(method))
+
     def _runs(self, method: Method) -> Sequence[CommandRun]:
         return MethodIndex(self._file, (method,), {}, {}, self._settings.store_folder).runs
 
@@ -339,6 +358,9 @@ class _Planner:
         """Returns the plans in the methods' order, each with what the ones before it have too."""
         found, seen = list[MethodPlan](), set[SubjectKey]()
         for method in methods:
+            if method.kind == "script":
+                found.append(self._of_script(method))
+                continue
             if method.search is not None:
                 found.append(self._of_search(method, self.wanted.searches[method.name]))
                 continue
@@ -348,6 +370,27 @@ class _Planner:
             found.append(replace(plan, repeated=repeated))
             seen.update(one.key for one in own)
         return found
+
+    def _of_script(self, method: Method) -> MethodPlan:
+        """Returns the plan of a script: a curve for each of its sessions."""
+        factor, search = self.wanted.num_sessions, self.wanted.searches.get(method.name)
+        num_trials, num_stopped, num_fresh, num_left = 1, 0, 0, self.wanted.trainings.num_not_done(method)
+        if search is not None:
+            trials, num_trials = self.wanted.trials_of(method), search.num_trials
+            num_stopped = sum(trial.state == "stopped" for trial in trials)
+            num_fresh = num_reported(method, factor)
+            num_left = factor * (num_trials - sum(is_over(trial.state) for trial in trials))
+            num_left += 0 if self.wanted.known[method.name].is_reported else num_fresh
+        return MethodPlan(
+            method=method,
+            num_planned=factor * (num_trials - num_stopped) + num_fresh,
+            num_missing=num_left,
+            seconds=0.0,
+            unknown=frozenset([method.title]) if num_left else frozenset(),
+            num_trainings=factor * num_trials,
+            num_trials=num_trials if search is not None else 0,
+            num_reported=num_fresh,
+        )
 
     def _of(self, method: Method, subjects: Sequence[Subject], num_expected: int) -> MethodPlan:
         """Returns the plan of subjects, and of so many more that are not there yet."""

@@ -21,6 +21,7 @@ from lobench.core.errors import ConfigError, UsageError, suggestion
 from lobench.core.experiment import METHOD_KINDS, Experiment, Method, problem_of
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.space_syntax import (
+    RENAMED_KEYS,
     SEARCH_KEYS,
     check_spaces,
     effective,
@@ -48,6 +49,7 @@ from lobench.experiments.file_reach import Reach, suite_statements
 __all__ = ["ExperimentFile", "is_experiment", "read_experiment"]
 
 _OF_COMMANDS = ("checkpoints", "num_cpus", "num_gpus")
+_OF_SCRIPTS = ("num_cpus", "num_gpus", "metrics", "paired_seeds", "until_step")  # too
 _OF_CURVES = (
     "metrics",
     "pattern",
@@ -66,7 +68,8 @@ _REFERENCES = {
     "search": "a call such as @random()",
     "race": "@race()",
 }
-_PLACEHOLDERS = ("session", "folder", "gin")
+_PLACEHOLDERS = ("session", "folder", "out", "gin")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w./]*)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +119,10 @@ def read_experiment(path: Path, gin_params: Sequence[str] = ()) -> ExperimentFil
     check_spaces(bindings, names)
     methods = tuple(_method(name, bindings, path.parent, experiment.fixed, reach) for name in names)
     _check_labels(methods, path)
+    if not experiment.suites and any(method.kind not in ("script", "curves") for method in methods):
+        raise _no_case(path)
+    if not experiment.suites and all(method.kind == "curves" for method in methods):
+        raise _no_case(path)
     if experiment.race is not None:
         _check_race(replace(experiment, methods=methods), path)
     for_all = [one for one in in_file if _is_for_all(one, names, bindings, has_cases=bool(own_cases))]
@@ -167,16 +174,18 @@ def _experiment(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> 
         raise ConfigError(what, where=str(path), got=repr(error.where), next_step=error.next_step) from error
     if has_cases:
         suites.append(str(path))
-    if not suites:
-        raise ConfigError(
-            "the experiment has no case",
-            where=str(path),
-            expected="Experiment.suites, or a scope that binds Case.task",
-            next_step='write `Experiment.suites = ["suites/quick"]`; paths are relative to the file; "quick" is ours',
-        )
     if not values["name"].strip() or "/" in values["name"]:
         raise ConfigError("Experiment.name", where=str(path), got=repr(values["name"]), expected="a name of a folder")
     return Experiment(**{**values, "suites": tuple(suites), "race": race_of(bindings)})
+
+
+def _no_case(path: Path) -> ConfigError:
+    return ConfigError(
+        "the experiment has no case",
+        where=str(path),
+        expected="Experiment.suites, or a scope that binds Case.task",
+        next_step='write `Experiment.suites = ["suites/quick"]`; paths are relative to the file; "quick" is ours',
+    )
 
 
 def _check_value(kind: str, key: str, binding: Binding) -> None:
@@ -252,8 +261,8 @@ def _method(name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequenc
             raise ConfigError(f"method {name!r}: there is no such checkpoint", where=where, got=str(place))
         method = replace(method, checkpoint=str(place))
     if method.command:
-        _check_command(method, folder, where)
-    if method.curves:
+        _check_command(method, [_path(name, one) for one in own], folder, where)
+    if method.kind == "curves":
         method = replace(method, curves=_files_of_curves(method, folder, where))
     if method.python:
         own += _of_environment(method, own, folder, next(one.where for one in keys if one.parameter == "python"))
@@ -266,8 +275,8 @@ def _method(name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequenc
                 where=binding.where,
                 next_step="allow it with Experiment.fixed = []",
             )
-        if binding not in read and "{gin}" not in method.command:
-            path = _bare(name, binding).split(" = ")[0]
+        path = _path(name, binding)
+        if binding not in read and not {"gin", path} & {*_PLACEHOLDER.findall(method.command)}:
             is_bound = (
                 f"{gin_text(binding.value)} is bound to {path}, which nothing reads" if is_space(binding.value) else ""
             )
@@ -286,13 +295,17 @@ def _method(name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequenc
 
 def _why_unread(method: Method) -> str:
     if method.command:
-        return "put {gin} into its command, which hands it the method's bindings"
+        return "put {gin} into its command, which hands it the method's bindings, or {NAME} of one of them"
     return f"its optimizer is {method.optimizer}" if method.optimizer else ""
 
 
 def _bare(name: str, binding: Binding) -> str:
     """Returns a binding's line without the method's scope."""
     return binding_text(binding, binding.scope.removeprefix(name).removeprefix("/"))
+
+
+def _path(name: str, binding: Binding) -> str:
+    return _bare(name, binding).split(" = ")[0]
 
 
 def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
@@ -306,7 +319,9 @@ def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
                 f"nothing reads {name}/Method.{key}",
                 where=binding.where,
                 expected=", ".join(f"Method.{key}" for key in _METHOD_KEYS),
-                next_step=suggestion(key, _METHOD_KEYS),
+                next_step=f"it is Method.{RENAMED_KEYS[key]} now"
+                if key in RENAMED_KEYS
+                else suggestion(key, _METHOD_KEYS),
             )
         place = binding.where.rsplit(":", 1)[0]
         if key in METHOD_KINDS and places.get(key) == place and not place.startswith("--gin-param"):
@@ -315,7 +330,8 @@ def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
         _check_value(f"{name}/Method", key, binding)
         values[key] = binding.value
     subjects = [key for key in METHOD_KINDS if key in values]
-    if len(subjects) != 1:
+    kind = "script" if subjects == ["command", "curves"] else next(iter(subjects), "")
+    if len(subjects) != 1 and kind != "script":
         raise ConfigError(
             f"method {name!r} has {' and '.join(subjects)}: one is its subject"
             if subjects
@@ -326,8 +342,9 @@ def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
     only_for = dict.fromkeys(_OF_COMMANDS, "command") | dict.fromkeys(_OF_CURVES, "curves")
     only_for |= dict.fromkeys(_OF_OPTIMIZERS, "optimizer")
     for key in values:
-        is_searched = key in SEARCH_KEYS and subjects == ["curves"]
-        if is_searched or subjects != [only_for.get(key, *subjects)]:
+        is_searched = key in SEARCH_KEYS and kind == "curves"
+        is_read = key in _OF_SCRIPTS if kind == "script" and key in only_for else kind == only_for.get(key, kind)
+        if is_searched or not is_read:
             of_cases = f"; cases have Case.{key}" if "num" in key else ""
             advice = f"it counts for Method.{only_for.get(key)} alone{of_cases}"
             raise ConfigError(
@@ -367,25 +384,30 @@ def _files_of_curves(method: Method, folder: Path, where: str) -> str:
     return place + mark + name
 
 
-def _check_command(method: Method, folder: Path, where: str) -> None:
+def _check_command(method: Method, paths: Sequence[str], folder: Path, where: str) -> None:
     try:
         words = shlex.split(method.command)
     except ValueError as error:
         raise ConfigError(f"method {method.name!r}: no command line", where=where, got=str(error)) from error
-    for name in re.findall(r"\{(\w+)\}", method.command):
-        if name not in _PLACEHOLDERS:
+    known = (*_PLACEHOLDERS, *paths)
+    for name in _PLACEHOLDER.findall(f"{method.command} {method.curves}"):
+        if name not in known:
             raise ConfigError(
                 f"method {method.name!r}: nothing stands for {{{name}}}",
                 where=where,
-                expected=", ".join(f"{{{known}}}" for known in _PLACEHOLDERS),
-                next_step=suggestion(name, _PLACEHOLDERS),
+                expected=", ".join(f"{{{one}}}" for one in known),
+                next_step=suggestion(name, known) or f"bind {method.name}/{name} = 0.1, for example",
             )
-    if "{folder}" not in method.command:
-        raise ConfigError(
-            f"method {method.name!r}: its command does not say {{folder}}",
-            where=where,
-            expected="the folder where it writes checkpoints among its arguments",
-        )
+    for text, what in ((method.command, "command does"), (method.curves, "curves do")):
+        if text and not {"out", "folder"} & {*_PLACEHOLDER.findall(text)}:
+            writes = "curves" if method.curves else "checkpoints"
+            raise ConfigError(
+                f"method {method.name!r}: its {what} not say {{{'out' if method.curves else 'folder'}}}",
+                where=where,
+                expected=f"the folder where it writes {writes} among its arguments"
+                if text == method.command
+                else "a file below the folder that a session has for itself, such as '{out}/curves.jsonl'",
+            )
     if not words or command_path(words[0], folder) is None:
         raise ConfigError(f"method {method.name!r}: the command is not found", where=where, got=repr(words[:1][0]))
 
@@ -409,7 +431,9 @@ def _check_race(experiment: Experiment, path: Path) -> None:
             raise ConfigError(
                 f"method {method.name!r} does not race",
                 where=where,
-                got="Method.search" if method.search is not None else f"Method.{method.kind}",
+                got="Method.search"
+                if method.search is not None
+                else "Method.command" * bool(method.command) or "Method.curves",
                 expected="optimizers and checkpoints with all their settings",
             )
 

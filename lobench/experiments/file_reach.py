@@ -77,7 +77,7 @@ class Reach:
         A theta's optimizer may be named by the file beside it: then a worker that binds it says what is unknown.
         """
         known = self._known(method, own)
-        if known is None and method.kind != "command":
+        if known is None and not method.command:
             return list(own)
         return [one for one in own if one.name in ("Case", "Checkpoint") or one.name in (known or self._of_cases)]
 

@@ -11,8 +11,10 @@ from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.case import CaseInfo
 from lobench.core.experiment import CommandState, SessionMember, members
 from lobench.core.planner import EvaluationId, Plan
-from lobench.engine.chief.commands import CommandRun, CommandRuns, holds_checkpoint
-from lobench.engine.chief.interfaces import ERRORS, Arrivals, Ending
+from lobench.core.program import IMPORTED
+from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.engine.chief.commands import CommandRun, holds_checkpoint
+from lobench.engine.chief.interfaces import ERRORS, Arrivals, Ending, WatchProgress
 from lobench.engine.config.origin import revision_of
 from lobench.engine.store.experiments import Membership
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -22,7 +24,9 @@ from lobench.experiments.arrivals import Trials, search_runs
 from lobench.experiments.file import ExperimentFile
 from lobench.experiments.imported_curves import ExperimentCurves
 from lobench.experiments.method_index import MethodIndex
+from lobench.experiments.scripts import ScriptCurves, script_members, script_name
 from lobench.experiments.search.of_commands import CommandSearch
+from lobench.experiments.search.of_scripts import ScriptSearch
 from lobench.experiments.search.running import Place
 from lobench.hookspecs import CheckpointReader
 
@@ -50,6 +54,7 @@ class ExperimentRecord:
       num_done, num_planned: Evaluations of the methods, at the end.
       wanted: Those that are planned, as far as their subjects are known.
       curves: Of the methods that were trained elsewhere; set before it begins.
+      own_cases: Those that lobench trains, where a script's curves may be on them; set before it begins.
       trials: State of each session of a command.
     """
 
@@ -59,11 +64,13 @@ class ExperimentRecord:
         self._file, self._method_index = file, method_index
         self._retry_errors, self._num_slots = retry_errors, num_slots
         self._expected = Expected(is_elsewhere=is_elsewhere).all()
-        self._commands: CommandRuns | None = None
+        self._commands: Trials | None = None
         self._ledger: Ledger | None = None
         self.form = self.num_done = self.num_planned = 0
         self.wanted = frozenset[EvaluationId]()
         self.curves: ExperimentCurves | None = None
+        self.own_cases: Sequence[CaseInfo] = ()
+        self._scripts: ScriptCurves | None = None
         self._log: Callable[[str], None] = lambda line: None
 
     @property
@@ -71,11 +78,15 @@ class ExperimentRecord:
         states = self._commands.states if self._commands is not None else {}
         return {f"{command.method}-{command.session}": state for command, state in states.items()}
 
-    def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader], log: Callable[[str], None]) -> Arrivals:
-        """Records the experiment, and returns its commands and searches; `log` is told what people should know."""
+    def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader], progress: WatchProgress) -> Arrivals:
+        """Records the experiment, and returns its commands and searches; `progress` is told what people should know."""
+        log = progress.log
         self._ledger, self._log = ledger, log
         experiment = self._file.experiment
         revision = revision_of(self._file.path.parent)
+        scripts = self._scripts = ScriptCurves(
+            ledger, experiment, self.own_cases, log, lambda event: progress.finished(event, None)
+        )
         state_of = self._known_states(ledger, readers)
         self.form = ledger.record_experiment(
             experiment.name, self._file.text, revision=revision, versions=versions_here()
@@ -88,7 +99,7 @@ class ExperimentRecord:
             record=lambda row: ledger.set_trial(self.form, row),
             log=log,
         )
-        commands.curves = self.curves
+        commands.curves, commands.scripts, commands.grown = self.curves, scripts, progress.grown
         place = Place(
             ledger=ledger,
             form=self.form,
@@ -100,12 +111,17 @@ class ExperimentRecord:
         make_commands = functools.partial(
             CommandSearch, commands=commands, runs_of=self._method_index.runs_of, state_of=state_of
         )
+        make_scripts = functools.partial(
+            ScriptSearch, commands=commands, scripts=scripts, runs_of=self._method_index.runs_of, state_of=state_of
+        )
         planned = self._method_index.planned_searches.values()
         self._method_index.searches = commands.searches = search_runs(
-            planned, self._file, place, self._num_slots, make_commands
+            planned, self._file, place, self._num_slots, make_commands, make_scripts
         )
         for search in commands.searches:
             search.begin()
+        if not experiment.suites:  # nobody will say which cases there are
+            progress.cases(())
         return commands
 
     def _known_states(
@@ -116,6 +132,8 @@ class ExperimentRecord:
 
         def state_of(run: CommandRun) -> CommandState:
             state: CommandState = by_folder.get(run.name, "waiting")
+            if run.is_script:
+                return self._state_of_script(run, state)
             if not self._retry_errors or state not in _WITHOUT:
                 return state
             # Infeasible with a checkpoint: it ended well, and the cases could not be bound. They are bound again.
@@ -123,11 +141,36 @@ class ExperimentRecord:
 
         return state_of
 
+    def _state_of_script(self, run: CommandRun, state: CommandState) -> CommandState:
+        """Returns what became of a script: its curves count that are there, and are read again where they are not."""
+        is_retried = self._retry_errors and state in _WITHOUT
+        if (state == "done" or (is_retried and state == "infeasible")) and self._scripts is not None:
+            name = script_name(run.method)
+            is_trials = "/" in run.method.name and run.session < FIRST_REPORT_SEED
+            take = self._scripts.lack if is_trials else self._scripts.record  # a trial's are taken once it is judged
+            if not self._scripts.holds(name, [run.session]) and take(run):
+                return "waiting"  # its files are gone, or hold what nobody asks for any more
+            return "done"
+        return "waiting" if is_retried else state
+
+    @property
+    def num_curves(self) -> int:
+        """How many curves of scripts are new."""
+        return 0 if self._scripts is None else self._scripts.num_recorded
+
+    @property
+    def growths(self) -> Mapping[str, Sequence[str]]:
+        """How far the scripts are that run, by the title of their method."""
+        found = self._commands.growths() if self._commands is not None else {}
+        return {self._file.method(name).title: texts for name, texts in found.items()}
+
     def end(self, ledger: Ledger, ending: Ending) -> None:
         """Makes what is recorded the experiment's, and counts it."""
         if self.curves is not None:
             cases = {case.identity: case for found in ending.cases.values() for case in found}
             self.curves.record(ledger, self.form, list(cases.values()), self._log)
+        of_scripts = list(self._members_of_scripts())
+        ledger.add_memberships(self.form, of_scripts, programs=[IMPORTED.key])
         planned = list(self._members(ending))
         history = ledger.history(ending.programs)
         plan = Plan(history)
@@ -140,19 +183,38 @@ class ExperimentRecord:
         ledger.add_memberships(self.form, rows, programs=ending.programs)
         wanted = {part for one in planned for part in plan.parts(one.evaluation)}
         self.wanted = frozenset(wanted)
-        self.num_done = len(wanted & history.recorded)
-        self.num_planned = len(wanted) + self._num_expected(ending)
+        self.num_done = len(wanted & history.recorded) + len({one.evaluation for one in of_scripts})
+        self.num_planned = len(wanted) + len({one.evaluation for one in of_scripts}) + self._num_expected(ending)
 
     def _num_expected(self, ending: Ending) -> int:
         """Returns how many evaluations the commands bring that have no checkpoint yet: of one checkpoint each."""
         cases = next(iter(ending.cases.values()), ())
         begun = {(role.name, role.trial) for one in ending.subjects for role in self._method_index.of(one)}
         states = self._commands.states if self._commands is not None else {}
+        scripts = {run.id for run in self._method_index.runs if run.is_script}
+        of_searches = {search.method.name for search in self._method_index.searches if search.method.kind == "script"}
         waiting = [
-            run for run, state in states.items() if state not in _WITHOUT and (run.method, run.session) not in begun
+            run
+            for run, state in states.items()
+            if state not in _WITHOUT
+            and (run.method, run.session) not in begun
+            and run not in scripts
+            and run.method.partition("/")[0] not in of_searches
         ]
         num_blocks = sum(len(case.blocks()) for case in cases)
-        return len(waiting) * num_blocks + sum(search.num_expected(cases) for search in self._method_index.searches)
+        num_open = sum(states.get(run) in ("waiting", "running") for run in scripts)
+        num_searched = sum(search.num_expected(cases) for search in self._method_index.searches)
+        return len(waiting) * num_blocks + num_open + num_searched
+
+    def _members_of_scripts(self) -> Iterator[SessionMember]:
+        """Yields the curves of scripts: of the trials of a search those of all that ended well."""
+        assert self._scripts is not None, "a run that began"
+        for method in {run.method.name: run.method for run in self._method_index.runs if run.is_script}.values():
+            rows = self._scripts.rows(script_name(method))
+            yield from script_members(method.name, 0, rows, self._file.experiment.sessions)
+        for search in self._method_index.searches:
+            if isinstance(search, ScriptSearch):
+                yield from search.members()
 
     def _members(self, ending: Ending) -> Iterator[SessionMember]:
         for subject in ending.subjects:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +12,11 @@ from lobench.core.subject import Given, Subject
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.chief.commands import CommandRun
 from lobench.experiments.file import ExperimentFile
+from lobench.experiments.scripts import num_reported, script_name
 from lobench.experiments.search.planned import PlannedSearch
 from lobench.experiments.search.running import SearchRun
 
 __all__ = ["MethodIndex", "Role"]
-
-_HASHED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,21 +61,30 @@ class MethodIndex:
         self._sessions, self.planned_searches = file.experiment.sessions, planned
         self.searches: Sequence[SearchRun] = ()
         self._runs_in, self.store = file.path.parent, store
-        plain = (method for method in methods if method.kind == "command" and method.search is None)
+        plain = (method for method in methods if method.command and method.search is None)
         self.runs = [run for method in plain for run in self.runs_of(method)]
 
-    def runs_of(self, method: Method) -> list[CommandRun]:
-        """Returns the sessions of a command; those of a trial `mine/3` lie where `mine` with its values has them."""
+    def runs_of(self, method: Method, sessions: range | None = None) -> list[CommandRun]:
+        """Returns the sessions of a command; those of a trial `mine/3` lie where `mine` with its values has them.
+
+        Args:
+          sessions: Which; None: the experiment's.
+        """
         return [
             CommandRun(
                 method=method,
                 session=session,
-                folder=_folder(self.store, method) / str(session),
+                folder=self.store.absolute() / "commands" / method.folder_name / str(session),
                 runs_in=self._runs_in,
                 log=self.store.absolute() / "logs" / f"{method.name.replace('/', '-')}-{session}",
             )
-            for session in self._sessions or range(1)
+            for session in sessions or self.sessions
         ]
+
+    @property
+    def sessions(self) -> range:
+        """Of each command."""
+        return self._sessions or range(1)
 
     def of(self, subject: Subject) -> Iterator[Role]:
         """Yields what a subject is."""
@@ -88,6 +95,10 @@ class MethodIndex:
         for run in self.runs:
             if subject.has_theta and Path(subject.uri).is_relative_to(run.folder):
                 yield Role(method=run.method, name=run.method.name, trial=run.session, sessions=self._sessions)
+        if subject.is_imported:
+            for method in {run.method.name: run.method for run in self.runs if run.is_script}.values():
+                if subject.name == script_name(method):
+                    yield Role(method=method, name=method.name, trial=0, sessions=self._sessions)
         for search in self.searches:
             for name, trial, is_report in search.roles_of(subject):
                 sessions = None if is_report else self._sessions
@@ -106,6 +117,8 @@ class MethodIndex:
         return {method.title: self._num_planned(method, cases) for method in self._methods.values()}
 
     def _num_planned(self, method: Method, cases: Sequence[CaseInfo]) -> int:
+        if method.kind == "script":
+            return self._num_of_script(method)
         num_blocks = sum(len(case.blocks()) for case in cases)
         if method.search is not None:
             search = self.planned_searches[method.name]
@@ -117,6 +130,14 @@ class MethodIndex:
             return num_blocks
         return num_blocks * sum(run.method == method for run in self.runs) if method.checkpoints == "last" else 0
 
+    def _num_of_script(self, method: Method) -> int:
+        """Returns how many curves a script brings, of one case each."""
+        if method.search is None:
+            return len(self.sessions)
+        num_stopped = sum(one.num_stopped for one in self.searches if one.method is method)
+        num_trials = self.planned_searches[method.name].num_trials - num_stopped
+        return len(self.sessions) * num_trials + num_reported(method, len(self.sessions))
+
     def _num_reported(self, method: Method, cases: Sequence[CaseInfo]) -> int:
         """Returns how many evaluations the best trial has on fresh seeds."""
         if method.report_sessions == 0:
@@ -127,9 +148,3 @@ class MethodIndex:
             replace(case, first_seed=FIRST_REPORT_SEED, block_sizes=sizes or case.block_sizes) for case in cases
         )
         return sum(len(case.blocks()) for case in reported)
-
-
-def _folder(store: Path, method: Method) -> Path:
-    """Returns the folder of a method's sessions: a changed method has another one."""
-    digest = hashlib.sha256(method.subject.encode()).hexdigest()[:_HASHED]
-    return store.absolute() / "commands" / f"{method.name.partition('/')[0]}-{digest}"

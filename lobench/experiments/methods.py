@@ -57,7 +57,7 @@ def given_methods(methods: Sequence[Method]) -> dict[str, Given]:
     return {
         method.name: given_method(method, label=method.title)
         for method in methods
-        if method.kind not in ("command", "curves") and method.search is None
+        if method.kind not in ("command", "curves", "script") and method.search is None
     }
 
 

@@ -106,6 +106,10 @@ def take_experiment(config: pytest.Config, gin_params: Sequence[str], store: str
         selected = _selected(config, path, names, gin_params, store)
     except LobenchError as error:
         raise pytest.UsageError(str(error)) from None
+    if not selected.file.experiment.suites:
+        raise pytest.UsageError(
+            f"{path}: it has scripts alone, and no case; `lobench run {shlex.quote(path)}` runs them"
+        )
     config.stash[EXPERIMENT] = selected
     config.args[:] = [*args, *dict.fromkeys(selected.file.experiment.suites)]
 
@@ -193,7 +197,7 @@ def rename(item: pytest.Item, spec: CaseSpec | None) -> None:
         name = f"{spec.suite}/{spec.name}.{getattr(item, 'originalname', item.name)}[{member}]"
     taken.add(name)
     item.name = name
-    if member.method.kind == "command" or member.method.search is not None:
+    if member.method.command or member.method.search is not None:
         how = "has a search" if member.method.search is not None else "is trained by a command"
         reason = f"{member.method.name} {how}: `lobench run {shlex.quote(selected.argument)}` runs it"
         item.add_marker(pytest.mark.skip(reason=reason))

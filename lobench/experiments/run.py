@@ -24,7 +24,7 @@ from lobench.core.subject import Subject
 from lobench.engine.chief.interfaces import ERRORS, Ending, WatchProgress
 from lobench.engine.config.suite import specs_called
 from lobench.engine.store.ledger import EvaluationRow
-from lobench.experiments.check import ExperimentPlan, MethodPlan, bind_waiting_commands, plan_of
+from lobench.experiments.check import ExperimentPlan, MethodPlan, bind_waiting_commands, bound_cases, plan_of
 from lobench.experiments.file import ExperimentFile, read_experiment
 from lobench.experiments.imported_curves import read_curves
 from lobench.experiments.members import ExperimentRecord
@@ -146,7 +146,11 @@ class ExperimentRun:
             num_slots=num_workers(settings.workers),
         )
         self.methods = Methods(
-            method_index.titles, self._record.snapshot, self._record.plan, trials_of=method_index.trial_texts
+            method_index.titles,
+            self._record.snapshot,
+            self._record.plan,
+            trials_of=method_index.trial_texts,
+            growths_of=lambda: self._record.growths,
         )
 
     def check(self, progress: WatchProgress, *, is_offline: bool = False) -> ExperimentPlan:
@@ -190,6 +194,9 @@ class ExperimentRun:
         if any(one.kind == "command" for one in self._chosen):
             manager = components_of(settings.found(), progress).manager
             bind_waiting_commands(self._file, self._chosen, self._searches, settings, manager)
+        if settings.suites and any(one.kind == "script" for one in self._chosen):
+            manager = components_of(settings.found(), progress).manager
+            record.own_cases = bound_cases(settings, manager)
         with read_curves(self._curves) as curves:
             record.curves = curves
             race = self._file.experiment.race
@@ -198,11 +205,12 @@ class ExperimentRun:
                 if race is None
                 else self._raced(race, progress)
             )
+        outcomes = Counter(watched.ending.outcomes) + Counter({Outcome.PASSED: record.num_curves})
         return Ran(
             store=self._store,
             name=self._file.experiment.name,
             experiment=record.form,
-            ending=watched.ending,
+            ending=replace(watched.ending, outcomes=outcomes),
             num_done=record.num_done,
             num_planned=record.num_planned,
             trials=record.trials,

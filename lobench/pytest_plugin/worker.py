@@ -20,7 +20,7 @@ from lobench.core.result import Outcome
 from lobench.core.wording import headline
 from lobench.engine.store.states import States
 from lobench.engine.workers.channel import ChiefEnd
-from lobench.engine.workers.command import run_command
+from lobench.engine.workers.command import CommandRunner
 from lobench.engine.workers.last_words import last_words
 from lobench.engine.workers.protocol import (
     TO_WORKER,
@@ -35,6 +35,7 @@ from lobench.engine.workers.protocol import (
     Progress,
     Ready,
     Remark,
+    StopCommand,
     ToWorker,
 )
 from lobench.pytest_plugin import case_of
@@ -65,6 +66,7 @@ class Loop:
         self._chief, self._configure = chief, configure
         self._waiting: queue.Queue[ToWorker | None] = queue.Queue()
         self._reports: list[pytest.TestReport] = []
+        self._commands = CommandRunner()
         self._lease = 0
         self._cases: VariantCases | None = None
         self.errors: list[str] = []  # of the collection
@@ -107,9 +109,7 @@ class Loop:
                     theta_path = self._here(asked.theta_path)
                     self._run(dataclasses.replace(asked, theta_path=theta_path, companions=companions), idle)
                 case Command():
-                    problem = run_command(asked.words, folder=asked.folder, log=asked.log)
-                    outcome = Outcome.FAILED if problem else Outcome.PASSED
-                    self._chief.send(JobResult(lease=asked.lease, outcome=outcome, message=problem))
+                    self._chief.send(self._commands.run(asked))
                 case Describe():
                     self._describe(asked)
         return True
@@ -119,7 +119,10 @@ class Loop:
 
     def _take(self, message: ToWorker | None) -> None:
         """Takes what the chief says, beside what runs."""
-        self._waiting.put(None if isinstance(message, Exit) else message)
+        if isinstance(message, StopCommand):
+            self._commands.stop(message.lease)
+        else:
+            self._waiting.put(None if isinstance(message, Exit) else message)
 
     def _describe(self, asked: Describe) -> None:
         from lobench.pytest_plugin.variants import files_of

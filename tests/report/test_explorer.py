@@ -15,6 +15,7 @@ from stores import add
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.comparisons.viewer_index import ViewerIndex
 from lobench.core.result import Outcome
+from lobench.core.step_cost import StepCost
 from lobench.report.page.explorer import explorer_curves, explorer_data
 
 
@@ -98,3 +99,12 @@ def test_the_best_of_a_run_has_all_cases_and_the_last_may_lack_some(tmp_path: Pa
         "outer step 3": (None, None, 0, 3),
         "outer step 4": (None, True, 0, 4),
     }
+
+
+def test_an_inner_step_has_its_seconds_and_its_gradient_steps_where_they_were_measured(tmp_path: Path) -> None:
+    gradient = StepCost(machine="cpu", num_together=1, samples=(0.01,))
+    cost = StepCost(machine="cpu", num_together=1, samples=(0.03,), gradient=gradient)
+    add(tmp_path, 1, {"a": {"train/loss": [1.0, 0.5]}}, cost=cost)
+    add(tmp_path, 2, {"a": {"train/loss": [1.0, 0.5]}})
+    data = explorer_data(viewer_index(tmp_path), served=True)
+    assert data["seconds"] == [0.05, 0.05] and data["gradients"] == [pytest.approx(3.0), None]

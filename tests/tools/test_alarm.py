@@ -15,8 +15,10 @@ import pytest
 from commands import Done, lobench
 from tiny import KILLED_CHIEF, PATIENCE, make_run, make_suite, watch, write_checkpoint
 
+from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.analysis.store.snapshot import read_store
+from lobench.report.charts.charts import sections
 from lobench.tools.alarm.evidence import block_of
 from lobench.tools.alarm.rule import AlarmRules, Confirmation, Kind, Stall, TwoStages, detector_of, level_of
 
@@ -79,6 +81,8 @@ def test_a_watch_follows_its_run_and_ends_with_the_alarm(tmp_path: Path) -> None
     store = run / "lobench_results" / "tiny"
     assert json.loads((store / "alarm" / "alarms.json").read_text())["told"][0][::2] == ["regress", 2]
     assert not any(row.key.seed_block.start for row in read_store(store).rows)
+    (section,) = [one for one in sections(summary_of(store, [])) if one.view == "alarms"]
+    assert any("ALARM regress: outer step 2 is worse than 1" in line for line in section.lines), section.lines
     write_checkpoint(run / "theta_3.npz", -1.5)
     done = watch(run, suite, "--once", "--workers", "1", "--on-alarm", "true")
     assert done.returncode == 2 and "--on-alarm needs --alarm" in done.stderr

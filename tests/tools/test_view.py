@@ -41,6 +41,11 @@ def test_the_page_its_parts_and_its_data(served: Served) -> None:
     assert [case["name"] for case in explorer["cases"]] == [f"digits/{NASTY}", "digits/case0", "digits/case1"]
     curves = get(served.address, f"curves.json?version={found['version']}&keys=3,2,0;0,2,0").record
     assert curves["grids"] == [[0, 25, 50, 75, 100]] and sorted(curves["of"]) == ["0,2,0", "3,2,0"]
+    pair = get(served.address, f"pair.json?version={found['version']}&places=3,0").record
+    assert pair["cards"][0]["value"] == "better" and len(pair["cases"]) == 3
+    evaluation = get(served.address, f"evaluation.json?version={found['version']}&places=3,1").record
+    assert evaluation["diverged"] == {"3": 42} and evaluation["seeds"] == [0, 1, 2, 3]
+    assert [len(rows) for rows in evaluation["curves"]] == [4, 4] and ["host", "here"] in evaluation["facts"]
     for name, kind in (("page.css", "text/css"), ("page.js", "text/javascript"), ("live.js", "text/javascript")):
         assert get(served.address, name).headers["content-type"].startswith(kind)
 
@@ -78,6 +83,11 @@ def test_who_asks_for_another_name_is_refused(served: Served, host: str, status:
 def test_curves_of_what_is_not_there_are_refused(served: Served, keys: str) -> None:
     version = get(served.address, "data.json").record["version"]
     assert get(served.address, f"curves.json?version={version}&keys={keys}").status == 400
+    if keys.count(",") == 1 or not keys.startswith("0"):
+        places = keys.rpartition(",")[0] if keys.count(",") == 2 else "0"
+        for name in ("pair.json", "evaluation.json"):
+            assert get(served.address, f"{name}?version={version}&places={places}").status == 400
+            assert get(served.address, f"{name}?version=old&places=0,0").status == 409
 
 
 def test_what_a_visitor_has_is_not_sent_again_and_what_is_new_arrives(tmp_path: Path) -> None:

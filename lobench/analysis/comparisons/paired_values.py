@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lobench.analysis.scores.scales import Scales, seed_scores
-from lobench.analysis.scores.score_scale import ScaleKind, ScoreScale
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.scores.score_scale import ScaleKind, ScoreScale, scores
 from lobench.analysis.stats.comparison import mean_difference
 from lobench.analysis.stats.paired_samples import DIVERGED, FLOAT_STEP, Samples, rounding_step
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, are_common
@@ -119,14 +119,14 @@ def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale,
     common = a.keys() & b.keys()
     sides = [{seed: side[seed] for seed in sorted(common if is_paired else side)} for side in (a, b)]
     values = [list(side.values()) for side in sides]
-    found = [
-        [
-            DIVERGED if scale.is_usable and not math.isfinite(side[seed]) else score
-            for seed, score in seed_scores(side, starts, (), scale).items()
-        ]
-        for side in sides
-    ]
     every = [*values[0], *values[1]]
+    begun = [starts.get(seed, math.nan) for side in sides for seed in side]
+    flat = scores(every, scale, starts=begun).tolist()  # of both sides in one go: tables ask thousands of times
+    both = [
+        DIVERGED if scale.is_usable and not math.isfinite(value) else score
+        for value, score in zip(every, flat, strict=True)
+    ]
+    found = both[: len(values[0])], both[len(values[0]) :]
     step = _in_unit(rounding_step(values[0], values[1], is_paired=is_paired), every, scale)
     precision = _precision(every, scale)
     finite = [value for value in every if math.isfinite(value)]

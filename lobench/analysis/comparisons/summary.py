@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -202,6 +202,10 @@ class Summary:
             cases = [case.identity for case in self.snapshot.cases]
             self._means[key] = mean_score(self.snapshot.subjects[subject], _asked(metric), self.scales, cases)
         return self._means[key]
+
+    def own_scores(self, subject: int, metric: str) -> Mapping[str, Mapping[int, float]]:
+        """Returns a subject's scores by case, then seed: on all its cases, whoever else was evaluated on them."""
+        return self._own_mean(subject, metric).scores
 
     def common_cases(self, metric: str) -> frozenset[str]:
         """Returns the cases that all who are compared have a score on."""

@@ -50,6 +50,7 @@ class Scales:
     _known: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
     _made: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
     _starts: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict, repr=False, compare=False)
+    _scored: dict[tuple[str, str], dict[int, dict[int, float]]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, subjects: Iterable[StoredSubject], places: Sequence[Path] | None = ()) -> Scales:
@@ -103,9 +104,30 @@ class Scales:
         Args:
           metric: None: the case's primary one.
         """
-        name = metric or cell.case.primary_metric
+        name, identity = metric or cell.case.primary_metric, cell.case.identity
+        if (identity, name) not in self._scored:
+            self._scored[identity, name] = self._scores_among(identity, name)
+        found = self._scored[identity, name].get(id(cell))
+        if found is not None:
+            return dict(found)
         starts = self.starts_of(cell, name)
         return seed_scores(cell.final.get(name, {}), starts, cell.diverged_at, self.scale(cell.case, name))
+
+    def _scores_among(self, identity: str, metric: str) -> dict[int, dict[int, float]]:
+        """Returns the scores of all cells of a case, by `id`: one array for thousands of cells of a few seeds each."""
+        cells = [cell for cell in self.among.get(identity, ()) if cell.final.get(metric)]
+        if not cells:
+            return {}
+        common, finals, began, diverged = self.starts(cells[0].case, metric), list[float](), list[float](), list[bool]()
+        for cell in cells:
+            own = cell.untrained.get(metric, {}) if cell.draws == LOBENCH_SEEDS else {}
+            known = common if cell.draws == LOBENCH_SEEDS else {}
+            values = cell.final[metric]
+            finals += values.values()
+            began += [known.get(seed, own.get(seed, math.nan)) for seed in values]
+            diverged += [seed in cell.diverged_at for seed in values]
+        found = iter(scores(finals, self.scale(cells[0].case, metric), starts=began, diverged=diverged).tolist())
+        return {id(cell): {seed: next(found) for seed in cell.final[metric]} for cell in cells}
 
     def seed_scores(
         self,

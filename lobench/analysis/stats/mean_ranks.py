@@ -47,9 +47,17 @@ def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
     scipy.stats has such a function, and takes longer to import than a run's table takes.
     """
-    above = (values[..., None, :] > values[..., :, None]).sum(-1)
-    equal = (values[..., None, :] == values[..., :, None]).sum(-1)
-    return np.asarray(above + (equal + 1) / 2, np.float64)
+    order = np.argsort(-values, axis=-1, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=-1)
+    places = np.arange(values.shape[-1])
+    differs = ordered[..., 1:] != ordered[..., :-1]
+    edge = np.ones((*values.shape[:-1], 1), bool)
+    first = np.maximum.accumulate(np.where(np.concatenate([edge, differs], axis=-1), places, 0), axis=-1)
+    ends = np.where(np.concatenate([differs, edge], axis=-1), places, values.shape[-1])
+    last = np.minimum.accumulate(ends[..., ::-1], axis=-1)[..., ::-1]
+    found = np.empty(values.shape)
+    np.put_along_axis(found, order, (first + last) / 2 + 1, axis=-1)
+    return found
 
 
 def _is_known(scores: Mapping[int, float] | None) -> bool:

@@ -111,7 +111,7 @@ def of_members(
             continue
         # Each meta-training of a command is a trial; together they are one method, or one trial of it (`mine/3`).
         method, _, number = one.method.partition("/")
-        is_command = "command" in bindings_of.get(method, {})
+        is_command = _is_training(bindings_of.get(method, {}))
         key, session = ((method, int(number or 0)), one.trial) if is_command else ((method, one.trial), one.session)
         groups.setdefault(key, {}).setdefault(session, []).append(_Part(row, one.session))
     used = [part.row for sessions in groups.values() for parts in sessions.values() for part in parts]
@@ -124,7 +124,7 @@ def of_members(
         bindings, sessions = bindings_of.get(method, {}), groups[method, trial]
         name = f"{method} {trial}" if counts[method] > 1 else method
         label = bindings.get("label", method)
-        make = functools.partial(_method, is_command="command" in bindings)
+        make = functools.partial(_method, is_command=_is_training(bindings))
         subject, search = chosen_by_search(sessions, make) if method in best else (make(sessions), None)
         if search is not None:
             search = dataclasses.replace(search, num_infeasible=num_infeasible(trials, method))
@@ -150,6 +150,11 @@ def of_members(
         searched=tuple(searched),
         trials=tuple(row for row in trials if "folder" not in row.parameters),  # a command's session has one
     )
+
+
+def _is_training(bindings: Mapping[str, str]) -> bool:
+    """Says whether a method's command leaves checkpoints: each of its sessions is then a meta-training."""
+    return "command" in bindings and "curves" not in bindings
 
 
 class _Forms:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from lobench.analysis.store.subjects import (
     subjects_of,
 )
 from lobench.core.case import CaseInfo
+from lobench.core.result import Curves
 from lobench.core.subject import Subject as Who
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -124,6 +125,18 @@ class Snapshot:
     def cell(self, subject: int, case: int) -> Cell | None:
         """Returns one subject on one case, both by place; None where it was not evaluated."""
         return self.subjects[subject].cells.get(self.cases[case].identity)
+
+    def rows_with_curves(self) -> Iterator[tuple[EvaluationRow, Curves | None]]:
+        """Yields each row with its curves: those that a cell has are not read again."""
+        held = {
+            id(curves.read_from): curves
+            for subject in self.subjects
+            for cell in subject.every_form().values()
+            for curves, _ in cell.sources.values()
+            if curves.read_from is not None
+        }
+        for row in self.rows:
+            yield row, held.get(id(row.payload)) or row.curves
 
     def search(self, subject: int) -> BestTrial | None:
         """Returns the search that chose a subject, by place; None where none did."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lobench.core.errors import UsageError
 from lobench.core.subject import Given, GivenCheckpoint, Subject, Variant
+from lobench.engine.checkpoints.places import path_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite_files import INCLUDE
 from lobench.engine.config.syntax import parse_file, parse_text, parse_trainer_config
@@ -36,10 +37,11 @@ def given_checkpoint(uri: str, bindings: Iterable[str] = (), *, label: str = "")
     """Returns a checkpoint with bindings of its own, over those of the `config.gin` beside it.
 
     Raises:
-      ConfigError: a binding or the `config.gin` does not parse.
+      ConfigError: a binding or the `config.gin` does not parse. CheckpointError: see `path_of`.
     """
     bindings = tuple(bindings)
     _check(bindings)
+    path_of(uri)
     config = trainer_config_at(uri)
     text = _inlined(config, parse_trainer_config) if config is not None else ""
     variant = Variant(bindings=bindings, trainer_config=text)

@@ -15,6 +15,7 @@ from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
 from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError, StoreError
 from lobench.core.subject import Given, GivenCheckpoint, Subject
 from lobench.engine.checkpoints.files import index_in_name
+from lobench.engine.checkpoints.places import path_of
 from lobench.engine.checkpoints.readers import reader_for
 from lobench.engine.checkpoints.spool import Spool, fingerprint
 from lobench.engine.store.ledger import Ledger
@@ -81,18 +82,27 @@ class Intake:
         """
         if isinstance(given, Subject):
             return self._ledger.record_sighting(given), given
-        path = epath.Path(given.uri)
-        reader = reader_for(path, self._readers)
-        if reader is None:
-            error = CheckpointError("no reader knows it", where=given.uri, next_step="see `lobench list readers`")
-            self._incident("unreadable", SeenCheckpoint(uri=given.uri, reader=""), error)
+        seen = self._seen_at(given.uri)
+        if seen is None:
             return None
-        seen = SeenCheckpoint(uri=given.uri, reader=reader, index=index_in_name(path.name))
         before = self._checkpoint_before(seen)
         if before is None:
             return self._take(seen, given)
         subject = given.read_as(before)
         return self._ledger.record_sighting(subject), subject
+
+    def _seen_at(self, uri: str) -> SeenCheckpoint | None:
+        """Returns what is named by its place; None, and says why, where it cannot be fetched or no reader knows it."""
+        error = CheckpointError("no reader knows it", where=uri, next_step="see `lobench list readers`")
+        try:
+            path = path_of(uri)
+            reader = reader_for(path, self._readers)
+            if reader is not None:
+                return SeenCheckpoint(uri=uri, reader=reader, index=index_in_name(path.name))
+        except CheckpointError as missing:
+            error = missing
+        self._incident("unreadable", SeenCheckpoint(uri=uri, reader=""), error)
+        return None
 
     def _checkpoint_before(self, seen: SeenCheckpoint) -> Checkpoint | None:
         """Returns the checkpoint that lies at a place, where it was read before and is as it was then."""
@@ -106,16 +116,9 @@ class Intake:
         """Says whether the spool holds a subject's theta, after copying it again from its place where it does not."""
         if not subject.has_theta or self.holds(subject.sha256):
             return True
-        path = epath.Path(subject.uri)
-        reader = reader_for(path, self._readers)
-        if reader is not None:
-            seen = SeenCheckpoint(
-                uri=subject.uri,
-                reader=reader,
-                index=index_in_name(path.name),
-                run=subject.run,
-                generation=subject.generation,
-            )
+        seen = self._seen_at(subject.uri)
+        if seen is not None:
+            seen = dataclasses.replace(seen, run=subject.run, generation=subject.generation)
             self._take(seen, GivenCheckpoint(uri=subject.uri, variant=subject.variant, label=subject.label))
         return self.holds(subject.sha256)
 
@@ -181,13 +184,13 @@ class Intake:
     def _is_known(self, seen: SeenCheckpoint) -> bool:
         """Says whether an earlier start has read it, or passed it over, as it is now."""
         before = self._fingerprints.get(seen.uri, "").removeprefix(_PASSED_OVER if self._only_newest else "")
-        return bool(before) and before == fingerprint(epath.Path(seen.uri))
+        return bool(before) and before == fingerprint(path_of(seen.uri))
 
     def _pass_over(self, seen: SeenCheckpoint) -> None:
         """Remembers a checkpoint that a newer one makes needless, without reading it."""
         with contextlib.suppress(CheckpointError):
             if _is_text(seen.uri) and not self._is_known(seen):
-                self._ledger.remember(seen.uri, _PASSED_OVER + fingerprint(epath.Path(seen.uri)))
+                self._ledger.remember(seen.uri, _PASSED_OVER + fingerprint(path_of(seen.uri)))
                 self._passed_over.append(seen.uri)
 
     def _log_passed_over(self) -> None:
@@ -220,7 +223,7 @@ class Intake:
             if given is None and self._is_known(seen):
                 self._note_read(seen)
                 return None
-            mark = fingerprint(epath.Path(seen.uri))
+            mark = fingerprint(path_of(seen.uri))
             checkpoint = self._spool.take(seen, self._readers[seen.reader])
             subject = (given or GivenCheckpoint(uri=seen.uri)).read_as(checkpoint)
         except CheckpointGone as error:

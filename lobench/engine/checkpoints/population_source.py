@@ -13,6 +13,7 @@ from etils import epath
 
 from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.wording import cause
+from lobench.engine.checkpoints.places import path_of
 from lobench.engine.checkpoints.source import DirectorySource
 from lobench.hookspecs import SourceContext, Unfinished
 
@@ -52,7 +53,7 @@ class PopulationSource:
     """
 
     def __init__(self, context: SourceContext) -> None:
-        self._context, self._root = context, epath.Path(context.location)
+        self._context, self._root = context, path_of(context.location)
         self._is_local = "://" not in context.location
         root = _Folder(self._source(self._root), "", None)
         self._folders: dict[tuple[str, ...], _Folder] = {(): root}

@@ -16,6 +16,7 @@ from etils import epath
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, theta_sha256
 from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused
 from lobench.engine.checkpoints.files import content_of, flatten, index_in_name, reading, settling_seconds
+from lobench.engine.checkpoints.places import path_of
 from lobench.hookspecs import CheckpointReader
 
 if TYPE_CHECKING:
@@ -168,9 +169,9 @@ def load_checkpoint(
     """Reads one checkpoint now.
 
     Raises:
-      CheckpointGone: nothing there. CheckpointError: no reader knows it, or it cannot be read.
+      CheckpointGone: nothing there. CheckpointError: no reader knows it, or it cannot be read; see `path_of`.
     """
-    path = epath.Path(location)
+    path = path_of(location)
     readers = load_readers(manager, allow_pickle=allow_pickle)
     if not path.exists():
         raise CheckpointGone("there is no checkpoint here", where=location)

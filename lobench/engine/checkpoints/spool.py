@@ -20,6 +20,7 @@ from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoin
 from lobench.core.errors import CheckpointError, CheckpointGone, StoreError
 from lobench.core.wording import cause, one_line_of
 from lobench.engine.checkpoints.files import mark_of
+from lobench.engine.checkpoints.places import path_of
 from lobench.engine.checkpoints.readers import checkpoint_of, load_readers, reader_for
 from lobench.engine.whole_file import write_whole
 from lobench.hookspecs import CheckpointReader
@@ -56,7 +57,7 @@ class Spool:
           CheckpointError: it cannot be read, or it changed each time that it was copied.
           StoreError: the spool cannot be written.
         """
-        source = epath.Path(seen.uri)
+        source = path_of(seen.uri)
         for left in reversed(range(_ATTEMPTS)):
             folder = self._root / f"tmp-{uuid.uuid4().hex}"
             copy = folder / source.name
@@ -167,7 +168,7 @@ def checkpoint_sha256(location: str | Path) -> str:
     Raises:
       CheckpointGone: nothing there. CheckpointError: no reader knows it, or it cannot be read.
     """
-    path, readers = epath.Path(location), _readers()
+    path, readers = path_of(str(location)), _readers()
     name = reader_for(path, readers)
     if not path.exists():
         raise CheckpointGone("there is no checkpoint here", where=str(location))

@@ -26,7 +26,7 @@ from lobench.hookspecs import CheckpointReader, SourceContext
 
 __all__ = ["CommandRun", "CommandRuns", "holds_checkpoint"]
 
-_OVER: tuple[CommandState, ...] = ("done", "failed", "infeasible")
+_OVER: tuple[CommandState, ...] = ("done", "failed", "infeasible", "stopped")
 _LOOKS = 2  # at a folder whose command does not write now: what two looks see alike is written to its end
 _GIN_FILE = "method.gin"
 
@@ -36,7 +36,7 @@ class CommandRun:
     """One session of a method that is a command.
 
     Attributes:
-      folder: Of its checkpoints, absolute.
+      folder: Of its checkpoints, or of what a script writes; absolute.
       runs_in: Folder that its words are relative to: that of the experiment's file.
       log: Path of its output, without `.out` and `.err`.
     """
@@ -57,6 +57,11 @@ class CommandRun:
         return "/".join(self.folder.parts[-2:])
 
     @property
+    def is_script(self) -> bool:
+        """Whether it brings curves, and no checkpoints."""
+        return self.method.kind == "script"
+
+    @property
     def label(self) -> str:
         return f"{self.method.title}-{self.session}"
 
@@ -64,10 +69,14 @@ class CommandRun:
     def size(self) -> Size:
         return Size(self.method.num_cpus, self.method.num_gpus)
 
+    @property
+    def values(self) -> Mapping[str, str]:
+        """What stands for `{NAME}` in its words, and in the place of its curves."""
+        own = {"session": str(self.session), "gin": str(self.folder.parent / _GIN_FILE)}
+        return {**self.method.values, **own, **dict.fromkeys(("folder", "out"), str(self.folder))}
+
     def message(self, lease: int) -> Command:
-        gin = self.folder.parent / _GIN_FILE
-        values = {"session": str(self.session), "folder": str(self.folder), "gin": str(gin)}
-        words = command_words(shlex.split(self.method.command), values)
+        words = command_words(shlex.split(self.method.command), self.values)
         return Command(lease=lease, words=words, folder=str(self.runs_in), log=str(self.log))
 
 
@@ -109,6 +118,8 @@ class CommandRuns:
         self._announced: set[CommandId] = set()  # to the planner
         self._drained: set[CommandId] = set()  # done, and all their checkpoints are taken
         self._refused: dict[CommandId, str] = {}  # why cases cannot be bound for what it wrote
+        self._leases: dict[CommandId, tuple[int, int]] = {}  # of those that run, with the worker
+        self._workers: WatchWorkers | None = None
         self.states: dict[CommandId, CommandState] = {}
         for run in runs:
             self.add(run, states.get(run.id, "waiting"))
@@ -126,7 +137,7 @@ class CommandRuns:
     def is_through(self, command: CommandId) -> bool:
         """Whether it has ended, and all its checkpoints are taken."""
         state = self.states[command]
-        return state in _OVER and (state != "done" or command in self._drained)
+        return state in _OVER and (state != "done" or command in self._drained or self._runs[command].is_script)
 
     @property
     def has_news(self) -> bool:
@@ -160,15 +171,29 @@ class CommandRuns:
         return [left] if left else []
 
     def act(self, action: LeaseCommand | CommandEnded, workers: WatchWorkers) -> None:
-        if isinstance(action, LeaseCommand):
-            workers.command(action.worker, self.begin(action.command, action.lease))
-        else:
+        if isinstance(action, CommandEnded):
+            self._leases.pop(action.command, None)
             self.end(action.command, action.message)
+            return
+        self._workers, self._leases[action.command] = workers, (action.worker, action.lease)
+        is_stopped = self.states[action.command] == "stopped"
+        workers.command(action.worker, self.begin(action.command, action.lease))
+        if is_stopped:
+            self.stop(action.command)
+
+    def stop(self, command: CommandId) -> None:
+        """Ends a command of which nothing more is wanted, whether it runs or waits."""
+        self._set(command, "stopped")
+        if self._workers is not None and command in self._leases:
+            self._workers.stop(*self._leases[command])
 
     def begin(self, command: CommandId, lease: int) -> Command:
-        """Returns what its worker is told. A folder without a checkpoint is emptied: what is there leads nowhere."""
+        """Returns what its worker is told. A folder without a checkpoint is emptied: what is there leads nowhere.
+
+        That of a script stays: it may hold what the script itself goes on from.
+        """
         run = self._runs[command]
-        if not self._has_checkpoint(run):
+        if not run.is_script and not self._has_checkpoint(run):
             shutil.rmtree(run.folder, ignore_errors=True)
         run.folder.mkdir(parents=True, exist_ok=True)
         write_whole(run.folder.parent / _GIN_FILE, "".join(f"{line}\n" for line in run.method.trainer_bindings))
@@ -179,15 +204,17 @@ class CommandRuns:
 
     def end(self, command: CommandId, problem: str) -> None:
         """Takes note of its end; `problem` is "" where its exit code was 0."""
-        run = self._runs[command]
+        if self.states[command] == "stopped":
+            return
         state: CommandState = "failed" if problem else "infeasible"
-        if not problem and not (problem := self._refused.get(command, "")):
-            seen, problem = self._look(run)
-            if seen:
-                state = "done"
-            else:
-                problem = "; ".join(filter(None, (f"it wrote no checkpoint into {run.folder}", problem)))
+        if not problem and not (problem := self._refused.get(command, "") or self._lack(self._runs[command])):
+            state = "done"
         self._record_state(command, state, problem)
+
+    def _lack(self, run: CommandRun) -> str:
+        """Returns why what a command that ended well should bring is not there; "" where it is."""
+        seen, left_out = self._look(run)
+        return "" if seen else "; ".join(filter(None, (f"it wrote no checkpoint into {run.folder}", left_out)))
 
     def refuse(self, uri: str, problem: str) -> bool:
         """Takes that the cases of a checkpoint cannot be bound; returns whether it is a command's, which is infeasible.
@@ -217,7 +244,11 @@ class CommandRuns:
         found: list[tuple[CommandRun, SeenCheckpoint]] = []
         for command, run in self._runs.items():
             is_done, is_last_wanted = self.states[command] == "done", run.method.checkpoints == "last"
-            if command in self._drained or not (is_done or (self.states[command] == "running" and not is_last_wanted)):
+            if (
+                run.is_script
+                or command in self._drained
+                or not (is_done or (self.states[command] == "running" and not is_last_wanted))
+            ):
                 continue
             looks = _LOOKS if is_done else 1
             seen = (

@@ -41,6 +41,9 @@ class WatchProgress:
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> None: ...
 
+    def grown(self) -> None:
+        """Takes that curves which a script writes have grown."""
+
     def completed(self, subject: Subject, left: Left) -> None:
         """Takes that all evaluations of a subject are in the store."""
 

@@ -13,7 +13,7 @@ from lobench.core.planner import Finished, Size
 from lobench.core.result import Curves, Outcome, curves_of
 from lobench.core.subject import Variant
 from lobench.engine.workers import protocol
-from lobench.engine.workers.protocol import Command, Job, JobResult
+from lobench.engine.workers.protocol import Command, Job, JobResult, StopCommand
 from lobench.hookspecs import Executor, ExecutorCapacity, ExecutorEvent, Notice, WorkerExited, WorkerMessage
 
 __all__ = ["WatchWorkers", "WorkerEvent", "finished_of"]
@@ -91,6 +91,11 @@ class WatchWorkers:
         """Gives a worker's slot to a command; until its end the worker hears nothing else."""
         self._away.add(worker)
         self._begin(worker, command)
+
+    def stop(self, worker: int, lease: int) -> None:
+        """Ends the command of a lease, whose result comes as that of any other."""
+        if self._executor is not None and worker in self._away:
+            self._executor.send(worker, StopCommand(lease=lease).to_bytes(), ())
 
     def _begin(self, worker: int, message: Job | Command, files: Sequence[str] = ()) -> None:
         assert self._executor is not None

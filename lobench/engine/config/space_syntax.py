@@ -24,6 +24,7 @@ from lobench.engine.config.syntax import (
 )
 
 __all__ = [
+    "RENAMED_KEYS",
     "SEARCH_KEYS",
     "check_spaces",
     "effective",
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 SEARCH_KEYS = ("search", "num_trials", "wave", "median_stopping", "report_sessions")
-_RENAMED = {"stop_hopeless": "median_stopping"}  # keys of `Method` in the files that older stores hold
+RENAMED_KEYS = {"stop_hopeless": "median_stopping"}  # keys of `Method` in the files that older stores hold
 _OF_NO_TRIAL = ("label", "num_trials", "report_sessions", "num_cpus", "num_gpus")
 _RACE = ("Experiment", "race")
 _OF_RACES: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -97,7 +98,7 @@ def check_spaces(bindings: Sequence[Binding], methods: Sequence[str]) -> None:
         if not inside:
             continue
         line = binding_text(binding)
-        is_methods = binding.scope.split("/")[0] in methods and binding.name != "Method" and binding.parameter
+        is_methods = binding.scope.split("/")[0] in methods and binding.name != "Method"
         if not is_methods or not is_space(binding.value):
             raise ConfigError(
                 "a space stands where no value of a method does",
@@ -157,11 +158,14 @@ def search_of(
     Raises:
       ConfigError: a space without a search, a search without a space, the number of trials without a search.
     """
-    if method.command and method.median_stopping is not None:
+    if method.median_stopping is not None and (method.kind == "command" or (method.curves and not method.until_step)):
+        is_script = method.kind == "script"
         raise ConfigError(
-            f"nothing reads {method.name}/Method.median_stopping",
+            f"nothing {'says how long a training is' if is_script else f'reads {method.name}/Method.median_stopping'}",
             where=next(one.where for one in keys if one.parameter == "median_stopping"),
-            next_step="a meta-training goes on to its end: it counts for optimizers and checkpoints",
+            next_step=f"bind {method.name}/Method.until_step to its last step: trials are compared at a share of it"
+            if is_script
+            else "a meta-training goes on to its end: it counts for optimizers, checkpoints, and scripts with curves",
         )
     if reference is not None and method.space:
         keywords = _keywords(reference, method.name, all_)
@@ -267,7 +271,7 @@ def search_identity(config: str, name: str) -> tuple[str, ...]:
         return ()
     others = {one.scope for one in bindings if one.name == "Method"} - {name}
     kept = [
-        binding_text(replace(one, parameter=_RENAMED.get(one.parameter, one.parameter)))
+        binding_text(replace(one, parameter=RENAMED_KEYS.get(one.parameter, one.parameter)))
         for one in bindings
         if one.scope.split("/")[0] not in others
         and not (one.name == "Method" and one.parameter in _OF_NO_TRIAL)

@@ -1,52 +1,141 @@
-"""User command (a meta-training) run in a worker's slot, and ended with it."""
+"""User command (a meta-training, a script) run in a worker's slot, and ended with it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import queue
+import re
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 
+from lobench.core.result import Outcome
 from lobench.core.wording import cause
+from lobench.engine.workers.channel import ChiefEnd
 from lobench.engine.workers.last_words import how_it_ended, printable, tail_of
+from lobench.engine.workers.protocol import (
+    TO_WORKER,
+    Command,
+    Configure,
+    JobResult,
+    Ready,
+    StopCommand,
+    ToWorker,
+)
 
-__all__ = ["command_words", "run_command"]
+__all__ = ["CommandRunner", "command_words", "filled", "kill_tree", "serve"]
 
 
 def command_words(words: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns a command's words with what stands for `{session}`, `{folder}` and `{gin}`; `python` is lobench's own."""
-    found = list(words)
-    for name, value in values.items():
-        found = [word.replace(f"{{{name}}}", value) for word in found]
+    """Returns a command's words with what stands for `{session}`, `{out}`, ...; `python` is lobench's own."""
+    found = [filled(word, values) for word in words]
     return (sys.executable, *found[1:]) if found[0] == "python" else tuple(found)
 
 
-def run_command(words: Sequence[str], *, folder: str, log: str) -> str:
-    """Runs a command to its end, in this process's group: who ends the group ends the command.
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """Returns a text with what stands for each `{NAME}`; a brace of anything else stays."""
+    return re.sub(r"\{([\w./]+)\}", lambda found: values.get(found[1], found[0]), text)
 
-    Args:
-      folder: Where it runs.
-      log: Path of the files that take what it prints, without `.out` and `.err`; what is there stays.
-    Returns:
-      "" where its exit code is 0; otherwise the last line of its standard error, or how it ended.
+
+class CommandRunner:
+    """Runs one command after another, in this process's group: who ends the group ends the command."""
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lease = -1
+        self._stopped: set[int] = set()
+
+    def run(self, asked: Command) -> JobResult:
+        """Runs a command to its end, or until it is stopped. What it prints comes behind what its log has."""
+        problem = self._run(asked)
+        outcome = Outcome.FAILED if problem else Outcome.PASSED
+        return JobResult(lease=asked.lease, outcome=outcome, message=problem)
+
+    def _run(self, asked: Command) -> str:
+        """Returns "" where its exit code is 0; else the last line of its standard error, or how it ended."""
+        try:
+            Path(asked.log).parent.mkdir(parents=True, exist_ok=True)
+            with open(f"{asked.log}.out", "ab") as out, open(f"{asked.log}.err", "ab") as err:
+                size_before = err.tell()
+                with self._changing:
+                    if asked.lease in self._stopped:
+                        return "stopped before it began"
+                    self._process, self._lease = _started(asked, out.fileno(), err.fileno()), asked.lease
+                os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)  # so long its number is no other's
+                with self._changing:
+                    self._lease, code = -1, self._process.wait()
+            if code == 0:
+                return ""
+            text = tail_of(Path(f"{asked.log}.err"), size_before)
+            lines = [line.strip() for line in text.splitlines() if line.strip()]
+            return how_it_ended(code) + (f": {printable(lines[-1])}" if lines else "")
+        except OSError as error:
+            return f"it could not be run: {cause(error)}"
+
+    def stop(self, lease: int) -> None:
+        """Kills the command of a lease and what it started, or has it not begin. Any thread may call it."""
+        with self._changing:
+            self._stopped.add(lease)
+            if self._process is not None and self._lease == lease:
+                kill_tree(self._process.pid)
+
+
+def _started(asked: Command, out: int, err: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        list(asked.words), cwd=asked.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=_environment()
+    )
+
+
+def kill_tree(pid: int) -> None:
+    """Kills a process and all below it. Each is stopped before its children are looked for, so that none is missed.
+
+    Where there is no /proc it kills the process alone.
     """
-    try:
-        Path(log).parent.mkdir(parents=True, exist_ok=True)
-        with open(f"{log}.out", "ab") as out, open(f"{log}.err", "ab") as err:
-            size_before = err.tell()
-            code = subprocess.Popen(
-                list(words), cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=_environment()
-            ).wait()
-        if code == 0:
-            return ""
-        lines = [line.strip() for line in tail_of(Path(f"{log}.err"), size_before).splitlines() if line.strip()]
-        return how_it_ended(code) + (f": {printable(lines[-1])}" if lines else "")
-    except OSError as error:
-        return f"it could not be run: {cause(error)}"
+    found, new = set[int](), {pid}
+    while new:
+        for one in new:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(one, signal.SIGSTOP)
+        found |= new
+        new = {child for child, parent in _parents() if parent in found} - found
+    for one in found:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(one, signal.SIGKILL)
+
+
+def _parents() -> list[tuple[int, int]]:
+    """Returns each process with its parent."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
+            found.append((int(place.parent.name), int(place.read_text().rpartition(")")[2].split()[1])))
+    return found
 
 
 def _environment() -> dict[str, str]:
     """A worker ignores what a terminal sends, and has as many threads as its slot has cores: so does the command."""
     cores = os.environ.get("NPROC", "1")
     return {"OMP_NUM_THREADS": cores, "PYTHONUNBUFFERED": "1", **os.environ}
+
+
+def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
+    """Runs a worker that has no suite, and runs commands alone; see `Configure.serve`."""
+    chief = ChiefEnd(connection, TO_WORKER, owns_process=owns_process)
+    runner, waiting = CommandRunner(), queue.Queue[Command | None]()
+
+    def take(message: ToWorker | None) -> None:
+        if isinstance(message, StopCommand):
+            runner.stop(message.lease)
+        else:
+            waiting.put(message if isinstance(message, Command) else None)
+
+    chief.send(Ready())
+    chief.listen(take)
+    while (asked := waiting.get()) is not None:
+        chief.send(runner.run(asked))

@@ -33,6 +33,7 @@ __all__ = [
     "Progress",
     "Ready",
     "Remark",
+    "StopCommand",
     "ToWorker",
 ]
 
@@ -101,6 +102,13 @@ class Command(Message):
     words: tuple[str, ...]
     folder: str
     log: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopCommand(Message):
+    """Ends a command, which runs or is still to come: nothing that it could do is wanted any more."""
+
+    lease: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,8 +208,8 @@ class JobResult(Message):
     payload: bytes = b""
 
 
-ToWorker: TypeAlias = Job | Command | Describe | Exit
+ToWorker: TypeAlias = Job | Command | StopCommand | Describe | Exit
 FromWorker: TypeAlias = Ready | Described | Failed | Progress | Remark | JobResult
 
-TO_WORKER: Codec[ToWorker] = Codec(Job, Command, Describe, Exit)
+TO_WORKER: Codec[ToWorker] = Codec(Job, Command, StopCommand, Describe, Exit)
 FROM_WORKER: Codec[FromWorker] = Codec(Ready, Described, Failed, Progress, Remark, JobResult)

@@ -21,6 +21,7 @@ from lobench.core.search.search import Trial, TrialState
 from lobench.core.subject import Given, Subject, Variant
 from lobench.core.trials import TrialHistory, is_over, report_bindings
 from lobench.core.wording import counted
+from lobench.engine.chief.commands import CommandRun
 from lobench.engine.chief.interfaces import ERRORS
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -138,6 +139,10 @@ class SearchRun(ABC):
     def num_subjects(self) -> int:
         """How many are evaluated of a trial."""
         return 1
+
+    def decides(self, run: CommandRun) -> bool:
+        """Says whether it is the search that records what a session of a script brings, since it may stop it first."""
+        return False
 
     # What the chief says.
 

@@ -18,12 +18,13 @@ from lobench.report.charts.heat_map import accuracy_section
 from lobench.report.charts.runs_chart import along_runs, side_by_side
 from lobench.report.charts.search_figure import search_section
 from lobench.report.charts.sections import Figure, Section
+from lobench.report.charts.styles import method_styles
 from lobench.report.charts.svg import STYLES, Chart, Series, inner_chart, is_wide
 from lobench.report.charts.task_panels import task_panels
 
 __all__ = ["sections"]
 
-_MORE_STYLES = (*STYLES, *(f"{style} dashed" for style in STYLES))
+_MOST_DRAWN = 2 * len(STYLES)
 _MOST_CURVES = len(STYLES)  # in a case's small chart
 _MOST_WITH_TEST = 3
 
@@ -54,7 +55,7 @@ def _all(summary: Summary) -> list[Section]:
         (_profiles(summary), drawn),
         (_cases(summary), drawn),
         (accuracy_section(summary), every),
-        (task_panels(summary.snapshot, sorted(groups.beside(summary.shown))), drawn),
+        (task_panels(summary, sorted(groups.beside(summary.shown))), drawn),
     ]
     sections = [replace(one, trained_with=_trained_with(summary, places)) for one, places in found if one is not None]
     labels = dict(zip(summary.snapshot.methods, summary.snapshot.labels, strict=False))
@@ -115,8 +116,9 @@ def _profiles(summary: Summary) -> Section:
 
 def _drawn(summary: Summary) -> list[tuple[int, str, str]]:
     """Returns place, label and style of whom charts show: the shown subject, the first of its run, other methods."""
-    labels, places = summary.snapshot.labels, summary.snapshot.groups.beside(summary.shown)
-    return [(place, labels[place], style) for place, style in zip(places, _MORE_STYLES, strict=False)]
+    labels, styles = summary.snapshot.labels, method_styles(summary)
+    places = summary.snapshot.groups.beside(summary.shown)[:_MOST_DRAWN]
+    return [(place, labels[place], styles[place]) for place in places]
 
 
 def _left_out(summary: Summary, drawn: Sequence[tuple[int, str, str]]) -> str:
@@ -168,6 +170,7 @@ def _cases(summary: Summary) -> Section:
         f"where a seed diverged: a mean has no value from there on.{_left_out(summary, drawn)}",
         kind="small",
         figures=figures,
+        view="cases",
     )
 
 

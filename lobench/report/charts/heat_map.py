@@ -110,7 +110,9 @@ def accuracy_section(summary: Summary) -> Section | None:
     if len(figures) > _MOST_FIGURES:
         note += f" {len(figures) - _MOST_FIGURES} more are not drawn."
     shown = tuple(figures[:_MOST_FIGURES])
-    return Section(id="matrix", title="Accuracy by task", note=note, kind="small", figures=shown) if shown else None
+    if not shown:
+        return None
+    return Section(id="matrix", title="Accuracy by task", note=note, kind="small", figures=shown, view="cases")
 
 
 def _figure(summary: Summary, place: int, case: int) -> Figure | None:

@@ -11,6 +11,7 @@ from lobench.analysis.store.groups import are_by_step, run_names
 from lobench.core.wording import counted
 from lobench.drawing.wide import evenly
 from lobench.report.charts.sections import Figure, Section
+from lobench.report.charts.styles import method_styles
 from lobench.report.charts.svg import STYLES, Chart, Series, number
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ def _along(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> Figu
     ends = [min(one.x[0] for one in series), max(one.x[-1] for one in series)]
     means = [value for one in series for value in one.y if math.isfinite(value)]
     change = f"From {number(means[0])} to {number(means[-1])} over" if means else "No score of"
-    taken = {one.style for one in series} | {"s1", "s2"}
-    levels = _levels(summary, metric, ends, [style for style in STYLES if style not in taken])
+    levels = _levels(summary, metric, ends)
     chart = Chart(
         title=f"Score on {label} by outer step",
         description=f"{change} {counted(sum(map(len, runs)), 'checkpoint')}.",
@@ -62,11 +62,13 @@ def _along(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> Figu
 
 def _names_and_styles(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> list[tuple[str, str]]:
     """Returns what each run's line is called and how it is drawn; of very many runs all are alike."""
+    styles, shown = method_styles(summary), summary.shown
+    own = [styles[shown if shown in run else run[-1]] for run in runs]
     if len(runs) == 1:
-        return [(f"score on {summary.metric_label(metric)}", "s1" if metric == "primary" else "s2")]
+        return [(f"score on {summary.metric_label(metric)}", own[0])]
     if len(runs) > len(STYLES):
         return [("" if index else f"{counted(len(runs), 'run')}", "s1 faint") for index in range(len(runs))]
-    return list(zip(run_names(summary.snapshot.subjects, runs), STYLES, strict=False))
+    return list(zip(run_names(summary.snapshot.subjects, runs), own, strict=True))
 
 
 def _curve(
@@ -84,13 +86,13 @@ def _curve(
     )
 
 
-def _levels(summary: Summary, metric: str, ends: Sequence[float], styles: Sequence[str]) -> list[Series]:
-    """Returns the methods that stand alone as level lines, as far as there are styles: they are at no outer step."""
-    snapshot = summary.snapshot
+def _levels(summary: Summary, metric: str, ends: Sequence[float]) -> list[Series]:
+    """Returns the methods that stand alone as level lines, as far as they are told apart: they are at no outer step."""
+    snapshot, styles = summary.snapshot, method_styles(summary)
     places = [place for place in snapshot.groups.alone if _is_scored(summary, place, metric)]
     return [
-        Series(label=snapshot.labels[place], x=ends, y=[mean, mean], style=f"{style} dashed")
-        for place, style in zip(places, styles, strict=False)
+        Series(label=snapshot.labels[place], x=ends, y=[mean, mean], style=f"{styles[place].split()[0]} dashed")
+        for place in places[: len(STYLES) - 1]
         for mean in [summary.mean_score(place, metric).interval.mean]
     ]
 
@@ -134,13 +136,15 @@ def _ranked(summary: Summary, metric: str) -> Figure | None:
     found = [summary.mean_score(place, metric).interval for place in scored]
     rows = [float(row) for row in range(len(scored))]
     names = tuple(snapshot.labels[place] for place in scored)
-    points = Series(label="mean score", x=[one.mean for one in found], y=rows, style="s1", dots=True, line=False)
-    bars = Series(
-        label="95% interval",
-        x=[x for one in found for x in (one.lower, one.upper, math.nan)][:-1],
-        y=[y for row in rows for y in (row, row, row)][:-1],
-        style="s1",
-    )
+    styles = method_styles(summary)
+    bars = [
+        Series(label="", x=[one.lower, one.upper], y=[row, row], style=styles[place].split()[0])
+        for place, row, one in zip(scored, rows, found, strict=True)
+    ]
+    points = [
+        Series(label="", x=[one.mean], y=[row], style=styles[place].split()[0], dots=True, line=False)
+        for place, row, one in zip(scored, rows, found, strict=True)
+    ]
     notes = [_lacking_methods(summary, metric, places)]
     if len(scored) < (known := sum(_is_scored(summary, place, metric) for place in places)):
         notes.append(f"The best {len(scored)} of {known} are drawn; the table has all.")
@@ -151,7 +155,7 @@ def _ranked(summary: Summary, metric: str) -> Figure | None:
             description=f"Best: {names[-1]}, {number(round(found[-1].mean, 3))}.",
             x_label="score",
             y_label="",
-            series=(bars, points),
+            series=(*bars, *points),
             y_names=names,
             height=70 + 22 * len(scored),
         ),

@@ -34,7 +34,12 @@ def search_section(history: StoppedTrials) -> Section | None:
     note += f" {history.num_waiting} have not ended." if history.num_waiting else ""
     note += " A parameter that is not active in a trial has no point there."
     return Section(
-        id=f"search-{history.method}", title=f"Search: {history.label}", note=note, kind="small", figures=tuple(found)
+        id=f"search-{history.method}",
+        title=f"Search: {history.label}",
+        note=note,
+        kind="small",
+        figures=tuple(found),
+        view="searches",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from markupsafe import Markup
 
@@ -12,7 +12,9 @@ from lobench.report.charts.svg import Chart
 if TYPE_CHECKING:
     from lobench.report.charts.heat_map import HeatMap
 
-__all__ = ["Figure", "Section"]
+__all__ = ["Figure", "Section", "View"]
+
+View: TypeAlias = Literal["overview", "cases", "searches", "alarms"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,8 @@ class Section:
 
     Attributes:
       kind: The page's class for their size.
+      view: Which part of the page shows it.
+      lines: What is said in a list.
       trained_with: Bindings of the methods that are drawn, where their names do not say them; "" where there are none.
       has_one_legend: Whether a style means the same in all charts, so that one legend over them is enough.
     """
@@ -49,6 +53,8 @@ class Section:
     figures: tuple[Figure, ...]
     trained_with: str = ""
     has_one_legend: bool = False
+    view: View = "overview"
+    lines: tuple[str, ...] = ()
 
     @property
     def legend(self) -> list[dict[str, str]]:

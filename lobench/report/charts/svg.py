@@ -1,10 +1,10 @@
-"""SVG line charts: colours from the page's style sheet, values shown on hover."""
+"""SVG line charts: colours from the page's style sheet, and their values for the page's script."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from lobench.drawing.wide import spans_decades
 
-__all__ = ["STYLES", "Chart", "Note", "Series", "inner_chart", "is_wide", "number", "rounded"]
+__all__ = ["STYLES", "Chart", "Note", "Series", "inner_chart", "is_wide", "number", "rounded", "short"]
 
 STYLES = ("s1", "s2", "s4", "s5", "s6", "s7", "s8")  # of lines; s3 is the tuned baseline's, which is the scale's
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 8, 38
@@ -77,7 +77,7 @@ class Chart:
 
     Attributes:
       x_names, y_names: What stands at 0, 1, ... of an axis that has no numbers.
-      rules: Where vertical axes stand inside the chart. Each has a scale of its own, so that hovering says nothing.
+      rules: Where vertical axes stand inside the chart. Each has a scale of its own: it stays a drawing.
     """
 
     title: str
@@ -107,11 +107,13 @@ class Chart:
         ]
         parts += self._inside(x_axis, y_axis)
         text = escape(f"{self.title}. {self.description}")
-        data = escape(json.dumps(self._data(x_axis, y_axis), allow_nan=False, separators=(",", ":")))
+        data = Markup("")
+        if not self.rules:  # whose axes have scales of their own
+            data = Markup(' data-chart="{}"').format(json.dumps(self.data(), allow_nan=False, separators=(",", ":")))
         body = Markup("").join(parts)
         return Markup(
-            f'<svg class="chart" viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{text}" '
-            f'data-chart="{data}">{body}</svg>'
+            f'<svg class="chart" viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{text}"'
+            f"{data}>{body}</svg>"
         )
 
     def _span(self, axis: str) -> tuple[float, float]:
@@ -159,26 +161,24 @@ class Chart:
             for one in self.notes
         ]
 
-    def _data(self, x_axis: _Axis, y_axis: _Axis) -> dict[str, object]:
-        """What the page's script shows on hover: pixel and value of each point, and intervals where there are."""
+    def data(self) -> dict[str, object]:
+        """What the page's script draws: the lines by their values, with the digits that are shown."""
         lines = []
-        for one in self.series if not self.rules else ():
-            points = [
-                [round(x_axis.at(x), 1), rounded(x), rounded(y), *_bounds(one, i)]
-                for i, (x, y) in enumerate(zip(one.x, one.y, strict=True))
-                if math.isfinite(y) and x_axis.shows(x)
-            ]
-            lines.append({"label": one.label, "style": one.style, "points": points})
-        names = {"xNames": self.x_names, "yNames": self.y_names}
-        named = {key: found for key, found in names.items() if found and not self.rules}
-        return {"x": self.x_label, "y": self.y_label, "lines": lines, **named}
+        for one in self.series:
+            line: dict[str, object] = {"label": one.label, "style": one.style, "x": short(one.x), "y": short(one.y)}
+            if one.lower is not None and one.upper is not None:
+                line |= {"lower": short(one.lower), "upper": short(one.upper)}
+            flags = {"steps": one.steps, "dots": one.dots, "alone": not one.line}
+            lines.append(line | {name: True for name, is_set in flags.items() if is_set})
+        axes: dict[str, object] = {"logX": self.log_x, "logY": self.log_y, "yRange": self.y_range}
+        axes |= {"xNames": self.x_names, "yNames": self.y_names}
+        found: dict[str, object] = {"title": self.title, "x": self.x_label, "y": self.y_label, "height": self.height}
+        return found | {name: value for name, value in axes.items() if value} | {"lines": lines}
 
 
-def _bounds(series: Series, index: int) -> list[float]:
-    if series.lower is None or series.upper is None:
-        return []
-    low, high = series.lower[index], series.upper[index]
-    return [rounded(low), rounded(high)] if math.isfinite(low) and math.isfinite(high) else []
+def short(values: Iterable[float]) -> list[float | int | None]:
+    """Returns numbers with the digits that are shown; None for what is not finite."""
+    return [rounded(value) if math.isfinite(value) else None for value in values]
 
 
 class _Axis:
@@ -275,7 +275,7 @@ def _path(points: Sequence[tuple[float, float] | None], steps: bool) -> str:
 def number(value: float) -> str:
     """Returns a number as people read it: four digits, thin thousands, powers of ten for what is far from 1.
 
-    The scripts of the page have the same in charts.js.
+    The scripts of the page have the same in chart.js.
     """
     if not math.isfinite(value):
         return "n/a" if math.isnan(value) else ("∞" if value > 0 else "-∞")

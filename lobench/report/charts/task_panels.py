@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.report.charts.sections import Figure, Section
+from lobench.report.charts.styles import method_styles
 from lobench.report.charts.svg import Series, inner_chart, is_wide
 
 __all__ = ["task_panels"]
 
 _PANEL = re.compile(r"(loss|weight)_task_(\d+)")
-_COLOURS = 8
-_NUM_STYLES = 2 * _COLOURS  # solid, then dashed
+_MOST = 16  # methods
 
 
-def task_panels(snapshot: Snapshot, places: Sequence[int]) -> Section | None:
+def task_panels(summary: Summary, places: Sequence[int]) -> Section | None:
     """Returns the panels of all cases whose tasks have several losses; None where there is none.
 
     Args:
-      places: Of the subjects that are drawn, as far as there are styles.
+      places: Of the subjects that are drawn, as far as there is room.
     """
-    figures, num_asked, places = [], len(places), places[:_NUM_STYLES]
+    snapshot, styles = summary.snapshot, method_styles(summary)
+    figures, num_asked, places = [], len(places), places[:_MOST]
     for case, info in enumerate(snapshot.cases):
         split = info.primary_metric.partition("/")[0]
         names = {name for place in places if (cell := snapshot.cell(place, case)) for name in cell.final}
@@ -30,7 +32,7 @@ def task_panels(snapshot: Snapshot, places: Sequence[int]) -> Section | None:
         for (is_weight, _), name in sorted(found.items()):
             metric = f"train/{name}" if is_weight else f"{split}/{name}"
             if metric in names:
-                figures.append(_panel(snapshot, places, case, metric))
+                figures.append(_panel(snapshot, {place: styles[place] for place in places}, case, metric))
     if not figures:
         return None
     note = "Seed means; a task's loss is the mean of its losses. Where an optimizer weighs them, its weights follow."
@@ -43,6 +45,7 @@ def task_panels(snapshot: Snapshot, places: Sequence[int]) -> Section | None:
         kind="small",
         figures=tuple(figures),
         has_one_legend=True,
+        view="cases",
     )
 
 
@@ -51,13 +54,12 @@ def _panels(names: set[str]) -> list[tuple[str, str]]:
     return [(match[1], match[2]) for match in matches if match is not None]
 
 
-def _panel(snapshot: Snapshot, places: Sequence[int], case: int, metric: str) -> Figure:
+def _panel(snapshot: Snapshot, styles: Mapping[int, str], case: int, metric: str) -> Figure:
     series = []
-    for order, place in enumerate(places):
+    for place, style in styles.items():
         cell = snapshot.cell(place, case)
         if cell is None or metric not in cell.final:
             continue
-        style = f"s{order % _COLOURS + 1}{' dashed' if order >= _COLOURS else ''}"
         x, y = cell.steps.tolist(), cell.curve(metric).tolist()
         series.append(Series(label=snapshot.labels[place], x=x, y=y, style=style))
     is_log = is_wide(series) and "/loss_" in metric  # weights share a sum, and are compared on one scale

@@ -115,6 +115,8 @@ class PlainProgress(SilentProgress):
 
     def cases(self, cases: Sequence[CaseInfo]) -> None:
         names = ", ".join(f"{case.suite}/{case.name}" for case in cases)
+        if not cases:  # those of scripts are known by what they write
+            return
         self.log(f"{counted(len(cases), 'case')}: {names}; a program is compiled for each when it first runs")
 
     def admitted(self, subject: Subject) -> None:

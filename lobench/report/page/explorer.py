@@ -1,8 +1,10 @@
-"""Explorer data as one JSON document, in the file or served."""
+"""Data of the page's application as one JSON document, in the file or served."""
 
 from __future__ import annotations
 
+import itertools
 import math
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,19 +17,26 @@ from lobench.analysis.store.rerun_command import seeds_arguments, shown_by, trai
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.store.subjects import Cell
 from lobench.core.case import SeedBlock
+from lobench.core.step_cost import Overhead
 from lobench.core.wording import counted, one_line
+from lobench.report.charts.styles import every_style, method_styles
 from lobench.report.charts.svg import rounded
+from lobench.report.page.evaluations import evaluation_list, evaluation_record
+from lobench.report.page.pairs import pair_record
 
-__all__ = ["explorer_curves", "explorer_data"]
+__all__ = ["explorer_curves", "explorer_data", "subject_keys"]
 
 _MOST_NUMBERS = 250_000  # of curves in one file: about 1.5 MB
 _POINTS = (64, 24)  # of a curve: where all fit into that, and where they do not
 _MOST_POINTS = 240  # of a curve that is fetched
+_MOST_SEED_NUMBERS = 100_000  # of curves of single seeds in one file
+_MOST_EFFECTS = 2_000  # of cases in the pairs of one file: each is a test
+_MOST_PAIRED = 6  # subjects of which a file has all pairs
 _HASHED = 8  # hex digits
 
 
 def explorer_data(viewer_index: ViewerIndex, *, served: bool) -> dict[str, Any]:
-    """Returns subjects, cases, metrics, final values, and of a file the curves as far as they fit.
+    """Returns subjects, cases, metrics, final values, the list of evaluations; of a file curves and pairs as they fit.
 
     Lists are as short as they can be, and texts that many cells share are there once: ten thousand evaluations are
     about a megabyte.
@@ -39,9 +48,14 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool) -> dict[str, Any]:
     keys = [] if served else _embedded(viewer_index)
     found = curves_of(viewer_index, keys, _num_points(viewer_index, keys)) if keys else {}
     held = {subject for subject, *_ in found}
+    styles = method_styles(viewer_index.summary, [place for place in viewer_index.best if place is not None])
+    pair = viewer_index.summary.shown, viewer_index.summary.first
+    names = subject_keys(snapshot)
     marks, metrics = _marks(viewer_index), {name: place for place, name in enumerate(viewer_index.metrics)}
     return {
-        "served": served,
+        "store": shlex.quote(str(snapshot.store)),
+        "styles": every_style(),
+        "pair": [names[place] for place in pair],
         "metrics": [[name, str(viewer_index.directions[name] or "")] for name in viewer_index.metrics],
         "runs": [_shown(name) for name in run_names(snapshot.subjects, viewer_index.runs)],
         "course": "outer step" if are_by_step(snapshot.subjects, viewer_index.runs) else "checkpoint, in order",
@@ -49,11 +63,12 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool) -> dict[str, Any]:
             {
                 "key": key,
                 "label": _shown(snapshot.labels[place]),
+                "style": styles[place],
                 "with": _shown(with_subject(subject.who)),
                 "curves": served or place in held,
                 **marks.get(place, {}),
             }
-            for place, (key, subject) in enumerate(zip(_keys(snapshot), snapshot.subjects, strict=True))
+            for place, (key, subject) in enumerate(zip(names, snapshot.subjects, strict=True))
         ],
         "cases": [
             {
@@ -70,9 +85,55 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool) -> dict[str, Any]:
         "cells": [number for row in snapshot.subjects for case in snapshot.cases
                   for number in _cell(row.cells.get(case.identity), texts)],
         "texts": texts.known,
+        **{name: _numbers(pace) for name, pace in zip(("seconds", "gradients"), _paces(snapshot), strict=True)},
         "finals": [_numbers(viewer_index.finals[name]) for name in viewer_index.metrics],
         "curves": _packed(viewer_index, found),
+        "held": {} if served else _held(viewer_index),
+        "pairs": {} if served else _pairs(viewer_index),
+        "evaluations": evaluation_list(snapshot),
     }  # fmt: skip
+
+
+def _paces(snapshot: Snapshot) -> NDArray[np.float64]:
+    """Returns what an inner step takes: float64[2, num_subjects, num_cases], NaN where nobody measured.
+
+    First wall seconds, then bare gradient steps that take as long. Of several seed blocks it is that of the last one.
+    """
+    found = np.full((2, len(snapshot.subjects), len(snapshot.cases)), np.nan)
+    for place, subject in enumerate(snapshot.subjects):
+        for case, info in enumerate(snapshot.cases):
+            cell = subject.cells.get(info.identity)
+            if cell is None or not cell.sources:
+                continue
+            curves = [curves for curves, _ in cell.sources.values()][-1]
+            if curves.wall_seconds > 0:
+                found[0, place, case] = curves.wall_seconds / info.num_inner_steps
+            if curves.cost is not None and curves.cost.gradient is not None:
+                found[1, place, case] = Overhead.of([curves.cost]).ratio
+    return found
+
+
+def _held(viewer_index: ViewerIndex) -> dict[str, Any]:
+    """Returns evaluations with the curves of their seeds: those that diverged or failed first, until it is too long."""
+    snapshot, found, numbers = viewer_index.snapshot, dict[str, Any](), 0
+    order = [(place, case) for place in viewer_index.by_interest() for case in range(len(snapshot.cases))]
+    cells = [(places, cell) for places in order if (cell := snapshot.cell(*places)) is not None]
+    for (place, case), cell in sorted(cells, key=lambda one: not (one[1].diverged_at or one[1].failures)):
+        numbers += min(len(cell.steps), _POINTS[0]) * len(cell.sources) * len(cell.final) if cell.sources else 0
+        if found and numbers > _MOST_SEED_NUMBERS:
+            break
+        found[f"{place},{case}"] = evaluation_record(viewer_index, place, case, _POINTS[0])
+    return found
+
+
+def _pairs(viewer_index: ViewerIndex) -> dict[str, Any]:
+    """Returns the pairs that a file holds: the headline's, and those among the methods that charts have first."""
+    summary = viewer_index.summary
+    beside = summary.snapshot.groups.beside(summary.shown)[:_MOST_PAIRED]
+    wanted = dict.fromkeys([(summary.shown, summary.first), *itertools.permutations(beside, 2)])
+    most = _MOST_EFFECTS // max(len(summary.snapshot.cases), 1)
+    found = ((pair, pair_record(summary, *pair)) for pair in list(wanted)[: max(most, 1)] if pair[0] != pair[1])
+    return {f"{b},{a}": record for (b, a), record in found if record is not None}
 
 
 def explorer_curves(viewer_index: ViewerIndex, keys: Iterable[CurveKey]) -> dict[str, Any]:
@@ -131,7 +192,7 @@ def _cell(cell: Cell | None, texts: _Texts) -> tuple[int, int, int]:
     return texts.place(about), texts.place(origin.bindings), texts.place(arguments)
 
 
-def _keys(snapshot: Snapshot) -> list[str]:
+def subject_keys(snapshot: Snapshot) -> list[str]:
     """Returns what names each subject in a link, whatever else the store holds by then."""
     if snapshot.methods:
         return list(snapshot.methods)

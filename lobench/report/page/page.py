@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -22,34 +23,40 @@ from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.tables.table import TableSpec
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.errors import StoreError
-from lobench.core.metric import final_columns
 from lobench.core.program import describe_programs
+from lobench.core.result import mean_of
 from lobench.core.step_cost import UNSTEADY_NOTE
 from lobench.core.wording import counted, one_line_of
-from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts.charts import sections
 from lobench.report.charts.films import films
-from lobench.report.charts.svg import number, rounded
-from lobench.report.page.explorer import explorer_data
+from lobench.report.charts.svg import number
+from lobench.report.page.explorer import explorer_data, subject_keys
 from lobench.report.page.templates import rendered
 from lobench.report.tables.method_table import method_panels
-from lobench.report.tables.records import MetricRecord, records
 from lobench.report.tables.text import overhead_cell, step_cell
-from lobench.report.tables.verdict import cards, interval_text, subtitle, title, verdict_lines, warnings
+from lobench.report.tables.verdict import cards, interval_text, pair_card, subtitle, title, verdict_lines, warnings
 
 __all__ = ["render_page", "waiting_page", "write_page"]
 
 _MAX_FAILURES = 50
+_MOST_ROWS = 40  # of the map of methods by cases
+_VIEWS = (
+    ("overview", "Overview"), ("cases", "Cases"), ("curves", "Curves"), ("evaluations", "Evaluations"),
+    ("compare", "Compare"), ("searches", "Searches"), ("alarms", "Alarms"), ("failures", "Failures"),
+    ("provenance", "Provenance"),
+)  # fmt: skip
+_SHADES = 8  # of the style sheet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cell:
-    """A cell of the table of cases; `value` is what it sorts by."""
+    """A cell of a table; `value` is what it sorts by, `link` where it leads."""
 
     text: str
     value: str = ""
     kind: str = ""
+    link: str = ""
 
 
 def write_page(summary: Summary, output: Path, spec: TableSpec | None = None, figure: str | None = None) -> None:
@@ -76,22 +83,25 @@ def render_page(
         raise StoreError("the store holds no evaluation yet", where=str(snapshot.store))
     comparison = summary.change()
     cases = summary.shown_cases(comparison)
+    drawn = sections(summary, figure)
     costs = _cost_columns(summary, cases)
     context: dict[str, Any] = {
         "subtitle": subtitle(snapshot),
         "version": version,
         "explorer": _explorer(summary, version) if figure is None else "",
-        "cards": cards(summary, comparison),
+        "cards": cards(summary, None),
+        "pair_cards": [pair_card(f"Against {snapshot.labels[summary.first]}", comparison)] if comparison else [],
         "verdict_lines": verdict_lines(summary, comparison, cases),
         "warnings": warnings(summary, cases),
-        "chart_sections": sections(summary, figure),
+        "chart_sections": drawn,
+        "views": _VIEWS if figure is None else (),
+        "heat": _heat(summary) if figure is None else {"columns": ()},
         "films": films(summary) if figure is None else [],
         "cases_note": _cases_note(summary, comparison, has_costs=bool(costs)),
         **_case_table(summary, cases, costs),
         **_methods(summary, spec),
         "failures": _warnings(snapshot),
         "command": f"lobench results --store {shlex.quote(str(snapshot.store))} --format json",
-        "data": _json(_evaluations(snapshot.rows)),
         **_provenance(summary),
     }
     return rendered("page.html", title=title(snapshot), served=bool(version), script="page.js", **context)
@@ -119,6 +129,35 @@ def _methods(summary: Summary, spec: TableSpec | None) -> dict[str, Any]:
         "method_bold": found.bold,
         "method_notes": found.notes,
     }
+
+
+def _link(view: str, *parts: str) -> str:
+    """Returns the address of a view, as the script's `linkTo`."""
+    return "#/" + "/".join([view, *(quote(part, safe="") for part in parts)])
+
+
+def _heat(summary: Summary) -> dict[str, Any]:
+    """Returns the mean score of each method on each case, the best method on top."""
+    snapshot, keys = summary.snapshot, subject_keys(summary.snapshot)
+    means = {place: summary.mean_score(place, "primary").interval.mean for place in snapshot.groups.ends(summary.shown)}
+    places = sorted((place for place, mean in means.items() if not math.isnan(mean)), key=lambda place: -means[place])
+    lines = []
+    for place in places[:_MOST_ROWS]:
+        scores, cells = summary.own_scores(place, "primary"), []
+        for case, info in enumerate(snapshot.cases):
+            mean = mean_of(list(scores[info.identity].values())) if scores.get(info.identity) else math.nan
+            shade = round(_SHADES * min(max(mean, 0.0), 1.0)) if math.isfinite(mean) else 0
+            text = number(round(mean, 2)) if math.isfinite(mean) else "-" if snapshot.cell(place, case) else ""
+            link = _link("evaluation", keys[place], snapshot.name(case))
+            cells.append(_Cell(text=text, kind=f"h{shade}" if shade else "", link=link))
+        lines.append({"label": snapshot.labels[place], "cells": cells})
+    note = f"Mean scores over seeds: {summary.scale_label}. A cell leads to its evaluation."
+    if len(places) > _MOST_ROWS:
+        note += f" The best {_MOST_ROWS} of {len(places)} are here."
+    columns = [
+        _Cell(text=snapshot.name(case), link=_link("case", snapshot.name(case))) for case in range(len(snapshot.cases))
+    ]
+    return {"columns": columns if lines else (), "lines": lines, "note": note}
 
 
 def _cases_note(summary: Summary, comparison: PairComparison | None, *, has_costs: bool) -> str:
@@ -177,7 +216,7 @@ def _cost_columns(summary: Summary, cases: Sequence[CaseFinding]) -> _Columns:
 
 def _case_row(summary: Summary, found: CaseFinding, *, has_baseline: bool, has_effect: bool) -> list[_Cell]:
     snapshot = summary.snapshot
-    row = [_Cell(text=snapshot.name(found.case))]
+    row = [_Cell(text=snapshot.name(found.case), link=_link("case", snapshot.name(found.case)))]
     baseline = summary.baseline(found.case)
     for metric in summary.metrics:
         name = summary.metric_of(found.case, metric)
@@ -243,61 +282,6 @@ def _warnings(snapshot: Snapshot) -> list[str]:
     return [*lines[:_MAX_FAILURES], *([f"and {more} more: see the table below"] if more > 0 else [])]
 
 
-def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
-    finals = final_columns(row.case.primary_metric for row in rows)
-    columns: list[dict[str, Any]] = [
-        {"name": "case"},
-        {"name": "outer step", "number": True, "missing": "-"},
-        {"name": "generation", "number": True, "missing": "-"},
-        {"name": "checkpoint"},
-        {"name": "seeds"},
-        {"name": "outcome"},
-        *({"name": name, "number": True, "missing": "-", "measured": True} for name in finals.values()),
-        {"name": "best", "number": True, "missing": "-", "measured": True},
-        {"name": "diverged", "number": True},
-        {"name": "exploded", "number": True},
-        {"name": "wall s", "number": True, "measured": True},
-    ]
-    found = []
-    for record in records(rows, curves=False):
-        metrics, checkpoint = record["metrics"], record["checkpoint"]
-        primary = metrics.get(record["primary_metric"] or "")
-        name = (checkpoint["uri"] or checkpoint["sha256"] or "").rsplit("/", 1)[-1]
-        name = name if record["kind"] == "checkpoint" else record["label"]
-        found.append(
-            [
-                f"{record['case']['suite']}/{record['case']['name']}",
-                checkpoint["outer_step"],
-                checkpoint["generation"],
-                name,
-                f"{record['seeds'][0]}-{record['seeds'][-1]}",
-                record["outcome"],
-                *(_final(metrics, name) for name in finals),
-                _rounded(primary["best"] if primary else None),
-                record["diverged"],
-                record["exploded"],
-                _rounded(record["wall_seconds"]),
-            ]
-        )
-    if not any(row[2] for row in found):
-        columns.pop(2)
-        for row in found:
-            row.pop(2)
-    return {"columns": columns, "rows": found}
-
-
-def _final(metrics: Mapping[str, MetricRecord], name: str) -> float | str | None:
-    """Returns the final value; None where there is no such metric, which is not the same as having diverged."""
-    if name not in metrics:
-        return None
-    value = _rounded(metrics[name]["final"])
-    return "diverged" if value is None else value
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else rounded(value)
-
-
 def _json(value: Any) -> Markup:
     """JSON inside a script element: nothing in it may end the element or start a comment."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
@@ -306,7 +290,7 @@ def _json(value: Any) -> Markup:
 
 def _provenance(summary: Summary) -> dict[str, Any]:
     snapshot, baseline = summary.snapshot, summary.scales.baseline
-    found = [(row.case, row.curves.provenance) for row in snapshot.rows if row.curves is not None]
+    found = [(row.case, curves.provenance) for row, curves in snapshot.rows_with_curves() if curves is not None]
     revisions = {one.git_revision + (" (with local changes)" if one.git_dirty else "") for _, one in found}
     versions = {f"{name} {version}" for _, one in found for name, version in one.versions.items()}
     pairs = [

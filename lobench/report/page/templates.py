@@ -13,7 +13,11 @@ from lobench.report.tables.text import without_controls
 __all__ = ["page_part", "plain_page", "rendered"]
 
 _TEMPLATES = Path(__file__).parents[1] / "templates"
-_PARTS = {"page.css": ["page.css"], "page.js": ["charts.js", "page.js", "explorer.js"], "live.js": ["live.js"]}
+_PARTS = {
+    "page.css": ["uplot/uplot.css", "page.css"],
+    "page.js": ["uplot/uplot.js", "chart.js", "table.js", "explorer.js", "app.js"],
+    "live.js": ["live.js"],
+}
 
 
 def page_part(name: str) -> str:

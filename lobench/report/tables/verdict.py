@@ -29,6 +29,8 @@ __all__ = [
     "Card",
     "cards",
     "interval_text",
+    "pair_card",
+    "score_card",
     "score_text",
     "subtitle",
     "title",
@@ -115,21 +117,33 @@ def cards(summary: Summary, comparison: PairComparison | None) -> list[Card]:
     found = _speedup_cards(summary) if summary.headline == "speedup" and summary.baseline_label else []
     found += [_score_card(summary, metric) for metric in summary.metrics]
     if comparison is not None:
-        why = "; ".join(dict.fromkeys(filter(None, (effect.paired.note for effect in comparison.cases))))
-        p_value = p_cell(comparison.p_value)
-        numbers = f"difference {interval_text(comparison.overall)}, p {'' if p_value[0] == '<' else '= '}{p_value}"
-        found.append(
-            Card(
-                label=f"Against {summary.snapshot.labels[summary.first]}",
-                value=str(comparison.verdict),
-                note=why if math.isnan(comparison.p_value) else numbers,
-                kind={"better": "good", "worse": "bad"}.get(str(comparison.verdict), ""),
-            )
-        )
+        found.append(pair_card(f"Against {summary.snapshot.labels[summary.first]}", comparison))
     gates = [detail for kind, detail in summary.snapshot.events if kind == "gate"]
     if gates:
         found.append(_gate_card(gates[-1]))
     return [*found, *_warning_cards(summary)]
+
+
+def pair_card(label: str, comparison: PairComparison) -> Card:
+    """Returns what a comparison of two subjects says."""
+    why = "; ".join(dict.fromkeys(filter(None, (effect.paired.note for effect in comparison.cases))))
+    p_value = p_cell(comparison.p_value)
+    numbers = f"difference {interval_text(comparison.overall)}, p {'' if p_value[0] == '<' else '= '}{p_value}"
+    return Card(
+        label=label,
+        value=str(comparison.verdict),
+        note=why if math.isnan(comparison.p_value) else numbers,
+        kind={"better": "good", "worse": "bad"}.get(str(comparison.verdict), ""),
+    )
+
+
+def score_card(label: str, found: MeanScore, over: str) -> Card:
+    """Returns a mean score with its interval, and over which cases it is."""
+    bounds = interval_text(found.interval).partition(" ")[2]
+    if bounds:
+        bounds = bounds.strip("()") + ", " if math.isnan(found.interval.lower) else f"95% {bounds}, "
+    value = "n/a" if math.isnan(found.interval.mean) else f"{found.interval.mean:.3f}"
+    return Card(label=label, value=value, note=bounds + over)
 
 
 def _score_card(summary: Summary, metric: str) -> Card:
@@ -139,14 +153,7 @@ def _score_card(summary: Summary, metric: str) -> Card:
         over = which
     elif found.num_missing:
         over += f" (without a score: {found.num_missing})"
-    bounds = interval_text(found.interval).partition(" ")[2]
-    if bounds:
-        bounds = bounds.strip("()") + ", " if math.isnan(found.interval.lower) else f"95% {bounds}, "
-    return Card(
-        label=f"Score on {name}, {summary.snapshot.labels[summary.shown]}",
-        value="n/a" if math.isnan(found.interval.mean) else f"{found.interval.mean:.3f}",
-        note=bounds + over,
-    )
+    return score_card(f"Score on {name}, {summary.snapshot.labels[summary.shown]}", found, over)
 
 
 def _speedup_cards(summary: Summary) -> list[Card]:

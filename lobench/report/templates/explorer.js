@@ -1,16 +1,18 @@
 "use strict";
-// The explorer: what is picked stands behind the # of the address, so that a link holds the view.
+// Curves that people pick: what is picked stands behind the # of the address, so that a link holds the view.
 (() => {
   const { make, number, isNumber, isWide, draw } = lobench;
   const form = document.getElementById("explorer");
   if (!form) return;
-  const [PICKS, CHARTS, OPTIONS, STYLES] = [16, 60, 200, 8];
+  const [PICKS, CHARTS, OPTIONS] = [16, 60, 200];
+  // What an inner step is in the units of an axis, and how that is called.
+  const AXES = { steps: "inner step", seconds: "seconds of training", gradients: "gradient evaluations, by time" };
   const byId = (id) => document.getElementById(id);
   const [charts, note, legend, more] = ["explorer-charts", "explorer-note", "explorer-legend", "explorer-more"].map(byId);
-  const selects = ["show", "band", "scale"].map((name) => [name, form.elements[name]]);
+  const selects = ["show", "band", "scale", "x", "smooth"].map((name) => [name, form.elements[name]]);
   const KINDS = ["subject", "case", "metric"];
-  let data = null, getCurves = null, state = null, numCharts = CHARTS, drawn = 0;
-  const figures = new Map();  // by case and metric, so that what is open stays open
+  let data = null, getCurves = null, state = null, route = null, numCharts = CHARTS, drawn = 0;
+  const figures = new Map();  // by case and metric, so that what is zoomed stays zoomed
 
   // What can be picked: a key for the link, and what it stands for now. `*last` moves on with its run.
   const index = (list, key) => new Map(list.map((one, place) => [key(one), place]));
@@ -42,20 +44,18 @@
     const marked = offered.subject().map(([key]) => key).filter((key) => key.startsWith("*"));
     const alone = data.subjects.filter((one) => one.run === undefined);
     return {
-      show: "curves", band: "quantiles", scale: "auto",
+      show: "curves", band: "quantiles", scale: "auto", x: "steps", smooth: "0",
       subject: [...marked, ...alone.slice(0, 6 - marked.length).map((one) => one.key)],
       case: data.cases.length > 6 ? data.cases.slice(0, 6).map((one) => one.name) : ["*all"],
-      metric: ["*primary"],
+      metric: ["*primary"], ...route.forced,
     };
   };
   const readLink = () => {
-    const found = defaults(), text = location.hash.slice(1);
-    if (!text.includes("=")) return found;
-    const given = new URLSearchParams(text);
+    const found = defaults(), given = new URLSearchParams(route.query);
     for (const [name, select] of selects) {
       if ([...select.options].some((one) => one.value === given.get(name))) found[name] = given.get(name);
     }
-    for (const kind of KINDS) if (given.has(kind)) found[kind] = given.getAll(kind).filter(Boolean);
+    for (const kind of KINDS) if (given.has(kind) && !(kind in route.forced)) found[kind] = given.getAll(kind).filter(Boolean);
     return found;
   };
   const writeLink = () => {
@@ -65,8 +65,9 @@
       if (state[kind].join("\n") === usual[kind].join("\n")) continue;
       for (const key of state[kind].length ? state[kind] : [""]) said.append(kind, key);
     }
-    const hash = said.toString();
-    if (hash !== location.hash.slice(1)) history.replaceState(null, "", hash ? `#${hash}` : location.pathname + location.search);
+    route.query = said.toString();
+    const hash = `#${route.path}${route.query && "?"}${route.query}`;
+    if (hash !== location.hash) history.replaceState(null, "", hash);
   };
 
   const count = {
@@ -85,6 +86,7 @@
     if (found.length > OPTIONS) found.sort((a, b) => picked.has(b[0]) - picked.has(a[0]));
     const gone = state[kind].filter((key) => !known.has(key)).map((key) => [key, `${key} (not here)`]);
     const rows = [...gone, ...found.slice(0, OPTIONS)];
+    box.hidden = kind in route.forced;
     options.textContent = "";
     for (const [key, label] of rows) {
       const line = make("label", undefined, options);
@@ -101,122 +103,87 @@
     box.querySelector("summary span").textContent = `${count[kind]()} of ${every.filter(([key]) => !key.startsWith("*")).length}`;
   };
 
-  const style = (place) => `s${place % STYLES + 1}${place >= STYLES ? " dashed" : ""}`;
-  const cell = (subject, place) => 3 * (subject * data.cases.length + place);
-  const has = (subject, place) => data.cells[cell(subject, place)] >= 0;
-  const final = (subject, place, metric) => data.finals[metric].slice(cell(subject, place), cell(subject, place) + 3);
+  const cell = (subject, place) => subject * data.cases.length + place;
+  const has = (subject, place) => data.cells[3 * cell(subject, place)] >= 0;
+  const final = (subject, place, metric) => data.finals[metric].slice(3 * cell(subject, place), 3 * cell(subject, place) + 3);
+  // A subject keeps its look through all charts; of many whose looks are alike a later one takes one that is free.
+  const looksOf = (picked) => {
+    const found = new Map(), taken = new Set();
+    for (const subject of picked) {
+      const own = data.subjects[subject].style, look = taken.has(own) ? data.styles.find((one) => !taken.has(one)) ?? own : own;
+      taken.add(look);
+      found.set(subject, look);
+    }
+    return found;
+  };
 
-  const curveLine = (curves, subject, place, metric, look) => {
-    const found = curves.of[`${subject},${place},${metric}`];
-    if (!found) return null;
+  // The exponential mean of TensorBoard: what began at 0 is corrected for it.
+  const smoothed = (values, weight) => {
+    let sum = 0, part = 0;
+    return values.map((value) => {
+      if (!isNumber(value)) return value;
+      [sum, part] = [weight * sum + (1 - weight) * value, weight * part + 1 - weight];
+      return sum / part;
+    });
+  };
+  const smooth = (line) => {
+    const weight = Number(state.smooth), rows = ["y", "lower", "upper"].filter((row) => line[row]);
+    return weight && !line.flat ? { ...line, ...Object.fromEntries(rows.map((row) => [row, smoothed(line[row], weight)])) } : line;
+  };
+  const curveLine = (curves, subject, place, metric, style) => {
+    const found = curves.of[`${subject},${place},${metric}`], pace = state.x === "steps" ? 1 : data[state.x][cell(subject, place)];
+    if (!found || !pace) return null;
     const [grid, mean, lower, upper, tenth, median, ninetieth] = found;
-    const line = { label: data.subjects[subject].label, style: look, x: curves.grids[grid], y: mean };
+    const line = { label: data.subjects[subject].label, style, x: curves.grids[grid].map((step) => step * pace), y: mean };
     if (state.band === "interval" && lower) return { ...line, lower, upper };
     if (state.band === "quantiles" && median) return { ...line, y: median, lower: tenth, upper: ninetieth };
     return line;
   };
   // A run is one line; an optimizer, which stands at no outer step, goes straight across.
-  const runLines = (picked, place, metric) => {
+  const runLines = (picked, place, metric, looks) => {
     const runs = [...new Set(picked.flatMap((subject) => data.subjects[subject].run ?? []))];
-    const lines = runs.map((run, order) => {
+    const lines = runs.map((run) => {
       const members = data.subjects.flatMap((one, subject) => one.run === run && has(subject, place) ? [subject] : []).sort((a, b) => data.subjects[a].step - data.subjects[b].step);
       const values = members.map((subject) => final(subject, place, metric));
       const marks = members.flatMap((subject, at) => {
         const { best, last } = data.subjects[subject];
         return best || last ? [[at, best && last ? "best, last" : best ? "best" : "last"]] : picked.includes(subject) ? [[at, ""]] : [];
       });
+      const own = picked.find((subject) => data.subjects[subject].run === run);
       return {
-        label: data.runs[run], style: style(order), x: members.map((subject) => data.subjects[subject].step), marks, dots: members.length <= 60,
+        label: data.runs[run], style: looks.get(own), x: members.map((subject) => data.subjects[subject].step), marks, dots: members.length <= 60,
         y: values.map((one) => one[0]), ...(state.band === "none" ? {} : { lower: values.map((one) => one[1]), upper: values.map((one) => one[2]) }),
       };
     }).filter((line) => line.x.length);
     const [low, high] = [Math.min(...lines.flatMap((line) => line.x)), Math.max(...lines.flatMap((line) => line.x))];
-    const straight = picked.filter((subject) => data.subjects[subject].run === undefined && has(subject, place)).map((subject, order) => {
+    const straight = picked.filter((subject) => data.subjects[subject].run === undefined && has(subject, place)).map((subject) => {
       const [mean, lower, upper] = final(subject, place, metric), ends = low < high ? [low, high] : [0, 1];
       const band = state.band === "none" ? {} : { lower: [lower, lower], upper: [upper, upper] };
-      return { label: data.subjects[subject].label, style: `${style(lines.length + order).split(" ")[0]} dashed`, x: ends, y: [mean, mean], flat: true, ...band };
+      return { label: data.subjects[subject].label, style: `${looks.get(subject).split(" ")[0]} dashed`, x: ends, y: [mean, mean], flat: true, ...band };
     });
     return [...lines, ...straight];
-  };
-
-  // The whole configuration goes with it: what a watch was given by --gin-param, and what the suite said then, count.
-  const command = (subject, place) => {
-    const { with: given } = data.subjects[subject], [bindings, seeds] = [1, 2].map((part) => data.texts[data.cells[cell(subject, place) + part]] ?? "");
-    if (!given) return "";
-    const file = bindings ? `cat > bound.gin <<'END_OF_BINDINGS'\n${bindings}\nEND_OF_BINDINGS\n` : "";
-    return `${file}${[data.cases[place].train, given, seeds, file && "--lobench-gin-file bound.gin"].filter(Boolean).join(" ")}\n${data.cases[place].show}`;
-  };
-  const copyable = (text, parent, what) => {
-    make("pre", text, parent, { tabindex: "0", "aria-label": what });
-    const button = make("button", "Copy", parent, { type: "button", class: "copy", "aria-label": `Copy: ${what}` });
-    button.addEventListener("click", async () => {
-      try { await navigator.clipboard.writeText(text); button.textContent = "Copied"; } catch { button.textContent = "Select and copy it"; }
-    });
-  };
-  const fillDetails = (figure) => {
-    const { details, place, metric, picked } = figure;
-    const shown = picked.filter((subject) => has(subject, place));
-    const content = JSON.stringify([place, metric, shown.map((subject) => [data.subjects[subject].key, final(subject, place, metric), ...data.cells.slice(cell(subject, place), cell(subject, place) + 3)])]);
-    if (!details.open || figure.content === content) return;
-    figure.content = content;
-    const body = details.querySelector("div");
-    body.textContent = "";
-    make("p", `${data.cases[place].name}: ${data.cases[place].about}.`, body);
-    const scroll = make("div", undefined, body, { class: "scroll", role: "region", tabindex: "0", "aria-label": `Final values of ${data.cases[place].name}` });
-    const table = make("table", undefined, scroll), head = make("tr", undefined, make("thead", undefined, table)), rows = make("tbody", undefined, table);
-    for (const text of ["subject", `final ${data.metrics[metric][0]}`, "95% interval", "seeds"]) make("th", text, head, { scope: "col" });
-    for (const subject of shown) {
-      const row = make("tr", undefined, rows), [mean, lower, upper] = final(subject, place, metric);
-      make("th", data.subjects[subject].label, row, { scope: "row" });
-      make("td", isNumber(mean) ? number(mean) : "not finite", row, { class: "num" });
-      make("td", isNumber(lower) ? `[${number(lower)}, ${number(upper)}]` : "-", row, { class: "num" });
-      make("td", data.texts[data.cells[cell(subject, place)]], row);
-    }
-    if (!shown.length) return;
-    const label = make("label", "Repeat the numbers of ", body), chosen = make("select", undefined, label), about = make("div", undefined, body);
-    for (const subject of shown) make("option", data.subjects[subject].label, chosen, { value: data.subjects[subject].key });
-    if (shown.some((subject) => data.subjects[subject].key === figure.chosen)) chosen.value = figure.chosen;
-    const say = () => {
-      figure.chosen = chosen.value;
-      about.textContent = "";
-      const subject = subjectsOf([chosen.value])[0], text = command(subject, place);
-      if (text) {
-        make("p", `Its gin bindings, and the commands that train it again and print what came of it. They run in the folder below which ${data.cases[place].file} lies:`, about, { class: "quiet" });
-        copyable(text, about, "the commands that repeat it");
-      } else make("p", `Its curves were imported: ${data.texts[data.cells[cell(subject, place)]]}.`, about);
-    };
-    chosen.addEventListener("change", say);
-    say();
   };
 
   const figureOf = (place, metric) => {
     const name = `${data.cases[place].name}\n${data.metrics[metric][0]}`;
     if (!figures.has(name)) {
-      const box = make("figure");
-      make("h3", data.cases[place].name, make("figcaption", undefined, box));
-      const figure = { box, holder: make("div", undefined, box), said: make("p", "", box, { class: "quiet" }), details: make("details", undefined, box) };
-      make("summary", "Numbers, bindings, command", figure.details);
-      make("div", undefined, figure.details);
-      figure.details.addEventListener("toggle", () => fillDetails(figure));
-      figures.set(name, figure);
+      const box = make("figure"), title = make("h3", undefined, make("figcaption", undefined, box));
+      make("a", data.cases[place].name, title, { href: lobench.linkTo("case", data.cases[place].name) });
+      figures.set(name, { box, holder: make("div", undefined, box), said: make("p", "", box, { class: "quiet" }) });
     }
     return figures.get(name);
   };
-  const drawFigure = (figure, lines) => {
-    const { place, metric } = figure, [name, direction] = data.metrics[metric];
+  const drawFigure = (figure, place, metric, lines) => {
+    const [name, direction] = data.metrics[metric], isRun = state.show === "run";
     const logY = state.scale === "log" || (state.scale === "auto" && direction !== "max" && isWide(lines));
-    const title = `${data.cases[place].name}: ${name} ${state.show === "run" ? "along the run" : "over inner steps"}`;
-    const hadFocus = figure.holder.contains(document.activeElement);
-    figure.holder.textContent = "";
-    if (lines.length) figure.holder.append(draw({ title, xLabel: state.show === "run" ? data.course : "inner step", yLabel: name, logY, lines }));
-    else make("p", "Nothing that is picked was evaluated on it.", figure.holder, { class: "quiet" });
-    if (hadFocus) figure.holder.querySelector("svg")?.focus();
-    figure.said.textContent = `${name}${direction ? `, ${direction === "max" ? "higher" : "lower"} is better` : ""}${logY ? ", log scale" : ""}.`;
-    fillDetails(figure);
+    const how = Number(state.smooth) ? `, smoothed ${state.smooth}` : "", x = isRun ? data.course : AXES[state.x];
+    draw(figure.holder, { title: `${data.cases[place].name}: ${name} over ${x}${how}`, x, y: name + how, logY, lines: lines.map(smooth) });
+    const why = lines.length ? "" : state.x !== "steps" && !isRun ? " Nobody measured the times of what is picked." : " Nothing that is picked was evaluated on it.";
+    figure.said.textContent = `${name}${direction ? `, ${direction === "max" ? "higher" : "lower"} is better` : ""}${how ? `${how}: an exponential mean` : ""}.${why}`;
   };
 
   const redraw = async () => {
-    const turn = ++drawn, all = subjectsOf(state.subject), picked = all.slice(0, PICKS);
+    const turn = ++drawn, all = subjectsOf(state.subject), picked = all.slice(0, PICKS), looks = looksOf(picked);
     const wanted = casesOf(state.case).flatMap((place) => metricsOf(state.metric, place).map((metric) => [place, metric]));
     const shown = wanted.slice(0, numCharts);
     let curves = { of: {}, grids: [] };
@@ -225,29 +192,30 @@
       curves = await getCurves(keys);
       if (turn !== drawn || !curves) return;  // something else was picked meanwhile, or new results are on their way
     }
-    const looks = new Map(), kept = new Set();
+    const named = new Map(), kept = new Set(), size = shown.length < 2 ? "large" : shown.length < 4 ? "wide" : "small";
+    charts.className = `charts ${size}`;
     for (const [place, metric] of shown) {
       const figure = figureOf(place, metric);
       kept.add(figure.box);
-      Object.assign(figure, { place, metric, picked });
-      const lines = state.show === "run" ? runLines(picked, place, metric)
-        : picked.flatMap((subject, order) => curveLine(curves, subject, place, metric, style(order)) ?? []);
-      for (const line of lines) looks.set(line.label, line.style);
-      drawFigure(figure, lines);
-      charts.append(figure.box);
+      if (figure.box.parentNode !== charts) charts.append(figure.box);
+      const lines = state.show === "run" ? runLines(picked, place, metric, looks)
+        : picked.flatMap((subject) => curveLine(curves, subject, place, metric, looks.get(subject)) ?? []);
+      for (const line of lines) named.set(line.label, line.style);
+      drawFigure(figure, place, metric, lines);
     }
     for (const box of [...charts.children]) if (!kept.has(box)) box.remove();
+    const off = new Set([...legend.querySelectorAll("[aria-pressed=false]")].map((entry) => entry.textContent));
     legend.textContent = "";
-    for (const [label, look] of looks) {
-      const entry = make("span", undefined, legend, { class: "entry" });
+    for (const [label, look] of named) {
+      const entry = make("button", undefined, legend, { type: "button", class: "entry", "aria-pressed": !off.has(label) });
       make("span", undefined, entry, { class: `key ${look}`, "aria-hidden": "true" });
       entry.append(label);
     }
     more.hidden = shown.length === wanted.length;
     more.textContent = `Show ${Math.min(CHARTS, wanted.length - shown.length)} more of ${wanted.length} charts`;
-    say(all, picked, curves, shown);
+    say(all, picked, shown);
   };
-  const say = (all, picked, curves, shown) => {
+  const say = (all, picked, shown) => {
     const parts = [];
     if (!picked.length) parts.push("Pick a subject.");
     if (!shown.length) parts.push("Pick a case and a metric.");
@@ -275,23 +243,16 @@
   }
   form.addEventListener("submit", (event) => event.preventDefault());
   more.addEventListener("click", () => { numCharts += CHARTS; redraw(); });
-  addEventListener("hashchange", () => { if (data && !/^#h-/.test(location.hash)) { state = readLink(); showPicks(); redraw(); } });
   const link = byId("explorer-link");
   link.addEventListener("click", async () => {
     try { await navigator.clipboard.writeText(location.href); link.textContent = "Link copied"; } catch { link.textContent = "The address is the link"; }
   });
 
   // Takes what is new; what people picked stays as it is.
-  lobench.explore = (found, curves) => {
-    [data, getCurves] = [found, curves];
-    state ??= readLink();
-    form.hidden = false;
-    showPicks();
-    return redraw();
-  };
-  const own = byId("explorer-data");
-  if (own) {
-    const found = JSON.parse(own.textContent);
-    lobench.explore(found, async () => found.curves);
-  }
+  Object.assign(lobench, {
+    explore: (found, curves) => { [data, getCurves] = [found, curves]; form.hidden = false; },
+    // A route: its path, its query, and what it has picked itself, such as the case of a case's page.
+    showCurves: (asked) => { route = asked; state = readLink(); showPicks(); return redraw(); },
+    cellOf: (subject, place) => ({ texts: [0, 1, 2].map((part) => data.texts[data.cells[3 * cell(subject, place) + part]] ?? ""), final: (metric) => final(subject, place, metric), has: has(subject, place) }),
+  });
 })();

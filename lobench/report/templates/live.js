@@ -1,7 +1,8 @@
 "use strict";
-// A served page fetches its data, and takes what is new: the sections that differ, the tables, the explorer.
+// A served page fetches its data, and takes what is new: the sections that differ, and what the application draws.
 (() => {
   const STEP = 2000, SLOWEST = 30000, AT_ONCE = 300;  // milliseconds; curves in one request
+  const OWN = ["h-explore", "h-case", "h-evaluation", "h-evaluations", "h-compare"];
   const status = document.getElementById("live");
   if (!status) return;
   const pristine = new Map();  // sections as they came, by their headings
@@ -29,6 +30,9 @@
     return cache;
   };
 
+  // What one page shows alone; an answer of an older version is none.
+  const ask = (asked, name) => (one, other) => getJson(`${name}?version=${asked}&places=${one},${other}`, {}).then((found) => found?.body ?? null, () => null);
+
   const replace = async () => {
     const answer = await fetch("./", { cache: "no-store" });
     if (!answer.ok) return;
@@ -41,7 +45,7 @@
     for (const section of fresh.querySelectorAll("main > section")) {
       const name = key(section), old = main.querySelector(`:scope > section[aria-labelledby="${CSS.escape(name)}"]`);
       kept.add(name);
-      if (["h-explore", "h-evaluations"].includes(name) && old) continue;  // they take their data themselves
+      if (OWN.includes(name) && old) continue;  // they take their data themselves
       const text = section.outerHTML;
       if (old && (pristine.get(name) === text || old.contains(document.activeElement))) continue;
       const made = document.importNode(section, true);
@@ -51,7 +55,7 @@
       lobench.setPart(made);
     }
     for (const section of main.querySelectorAll(":scope > section")) if (!kept.has(key(section))) section.remove();
-    lobench.setEvaluations(JSON.parse(fresh.getElementById("data").textContent));
+    lobench.show();
   };
 
   const look = async () => {
@@ -65,7 +69,7 @@
         if (explorer && version !== found.body.version) {
           if (!document.getElementById("explorer")) { location.reload(); return; }  // the first results
           [version, cache] = [found.body.version, { grids: [], of: {} }];
-          await lobench.explore(explorer, curvesOf(version));
+          await lobench.start(explorer, { curves: curvesOf(version), evaluation: ask(version, "evaluation.json"), pair: ask(version, "pair.json") });
           if (status.dataset.version !== version) await replace();
           status.dataset.version = version;
         }

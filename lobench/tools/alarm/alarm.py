@@ -32,8 +32,9 @@ from lobench.tools.alarm.evidence import StoredRun, block_of, read_run
 from lobench.tools.alarm.rule import Alarm, AlarmRules, Confirmation, Kind, Stall, TwoStages, detector_of, kinds_of
 from lobench.tools.alarm.text import alarm_line
 
-__all__ = ["Alarmed", "alarm"]
+__all__ = ["Alarmed", "alarm", "raised_alarms"]
 
+_RAISED = Path("alarm", "alarms.json")  # in the store
 _TRAINED, _HELD_OUT = "meta_train", "meta_test"
 
 
@@ -117,9 +118,7 @@ def alarm(
     with contextlib.ExitStack() as stack:
         busy = "another `lobench alarm` follows this run"
         stack.callback(StoreLock(folder / "alarm", "alarm", file="alarm.lock", busy=busy).release)
-        notifier = _Notifier(
-            folder / "alarm" / "alarms.json", manager, make_sinks(settings, manager, folder), on_alarm, progress
-        )
+        notifier = _Notifier(folder / _RAISED, manager, make_sinks(settings, manager, folder), on_alarm, progress)
         stack.callback(notifier.close)
         follower = _Follower(
             run=run,
@@ -324,7 +323,8 @@ class _Notifier:
     """Tells each alarm once to plugins and to the command, and at least once to each sink.
 
     Args:
-      file: What was told: `{"told": [[kind, sha256, outer step], ...], "sinks": {ADDRESS: likewise}}`.
+      file: What was told: `{"told": [[kind, sha256, outer step], ...], "sinks": {ADDRESS: likewise}, "lines": [...]}`,
+        of which an older lobench wrote no lines.
     """
 
     def __init__(
@@ -337,7 +337,7 @@ class _Notifier:
     ) -> None:
         self._file, self._manager, self._sinks, self._command = file, manager, sinks, command
         self._progress = progress
-        self._raised, self._reached = _read_raised(file)
+        self._raised, self._reached, self._lines = _read_raised(file)
         self._deliveries: list[Delivery] = []
 
     def notify_of(self, event: AlarmRaised, run: str) -> None:
@@ -351,6 +351,7 @@ class _Notifier:
         if self._command:
             self._call(event)
         self._raised.append(known)
+        self._lines.append(event.message)
         self._write()
 
     def _call(self, event: AlarmRaised) -> None:
@@ -394,7 +395,17 @@ class _Notifier:
         self._progress.log(f"{where}: {headline(error)}")
 
     def _write(self) -> None:
-        write_whole(self._file, json.dumps({"told": self._raised, "sinks": self._reached}, indent=1) + "\n")
+        record = {"told": self._raised, "sinks": self._reached, "lines": self._lines}
+        write_whole(self._file, json.dumps(record, indent=1) + "\n")
+
+
+def raised_alarms(store: Path) -> list[str]:
+    """Returns the line of each alarm that was raised along a run that is watched into a store.
+
+    Raises:
+      StoreError: they cannot be read.
+    """
+    return _read_raised(store / _RAISED)[2]
 
 
 def _name(event: object) -> list[Any]:
@@ -403,10 +414,12 @@ def _name(event: object) -> list[Any]:
     return [event.kind, event.subject.sha256, event.subject.outer_step]
 
 
-def _read_raised(file: Path) -> tuple[list[list[Any]], dict[str, list[list[Any]]]]:
+def _read_raised(file: Path) -> tuple[list[list[Any]], dict[str, list[list[Any]]], list[str]]:
     try:
         found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"told": [], "sinks": {}}
-        return list(found["told"]), {address: list(names) for address, names in found["sinks"].items()}
+        raised = list(found["told"])
+        lines = found.get("lines", [f"ALARM {kind}: outer step {step}" for kind, _, step in raised])
+        return raised, {address: list(names) for address, names in found["sinks"].items()}, list(map(str, lines))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
             "what was told of alarms cannot be read", where=str(file), got=cause(error), next_step="move it away"

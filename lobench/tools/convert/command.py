@@ -16,24 +16,26 @@ __all__ = ["convert"]
 Examples:
   lobench convert model.safetensors --output celo2.npz
   lobench convert elo.pt --output elo.npz
+  lobench convert hf://owner/name@main/elo.pt --output elo.npz
   lobench convert meta_mlp.pt --optimizer AdafacMLPLOpt --output adafac.npz"""
 )
-@click.argument("weights", type=click.Path(path_type=Path))
+@click.argument("weights")
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Checkpoint to write, .npz.")
 @click.option("--optimizer", help="Optimizer class for the weights, if several classes can use them.")
 @format_option("text", "json", prints={"convert": "lobench.tools.convert.text:ConvertRecord"})
-def convert(weights: Path, output: Path, optimizer: str | None, kind: str) -> None:
+def convert(weights: str, output: Path, optimizer: str | None, kind: str) -> None:
     """Convert weights that PyLO has published to a checkpoint.
 
-    WEIGHTS is a state dict of MetaMLP or CELO2MLP: .safetensors, .pt (read without running its code) or .npz. The
-    command prints each name in the file with its new name; a missing or unknown name is an error.
+    WEIGHTS is a state dict of MetaMLP or CELO2MLP: .safetensors, .pt (read without running its code) or .npz, as a
+    path or as hf://OWNER/NAME@REVISION/FILE. The command prints each name in the file with its new name; a missing or
+    unknown name is an error.
     """
     from lobench.engine.checkpoints.readers import load_checkpoint
     from lobench.plugins import load_plugins
     from lobench.tools.convert.forms import convert_leaves
     from lobench.tools.convert.text import convert_record, convert_text, write_theta
 
-    _, leaves = load_checkpoint(str(weights), load_plugins(), allow_pickle=False)
-    found = convert_leaves(leaves, optimizer, str(weights))
+    _, leaves = load_checkpoint(weights, load_plugins(), allow_pickle=False)
+    found = convert_leaves(leaves, optimizer, weights)
     write_theta(output, found)
     emit("convert", convert_record(found, output)) if kind == "json" else click.echo(convert_text(found, output))

@@ -26,11 +26,21 @@ _COMMON = "common"  # draws of seeds that their files' owner says are the same
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveFile:
-    """A file, or a folder that is read as one."""
+    """A file, or a folder that is read as one.
+
+    Attributes:
+      copy: What is read in its place, since it is being written; None: itself.
+    """
 
     path: Path
     kind: str
     sha256: str
+    copy: Path | None = None
+
+    @property
+    def place(self) -> Path:
+        """What is read."""
+        return self.copy or self.path
 
 
 def sources_of(files: Sequence[str | Path], kind: str) -> list[CurveFile]:
@@ -114,7 +124,7 @@ class CollectedCurves:
         for source in sources:
             _check_roles(source, columns, settings)
         self.renamed = _pairs(settings.rename, "--rename", "OLD=NEW")
-        read = [(source.path, kinds()[source.kind]) for source in sources]
+        read = [(source.place, kinds()[source.kind]) for source in sources]
         self.cases = {name: case for path, kind in read for name, case in kind.cases(path).items()}
         found = {name: way for path, kind in read for name, way in kind.directions(path, self.asked).items()}
         given = {metric_name(name): Direction.MAX for name in settings.maximize}
@@ -130,7 +140,7 @@ class CollectedCurves:
     def __enter__(self) -> CollectedCurves:
         try:
             for source in self.sources:
-                for points in kinds()[source.kind].read(source.path, self.asked, self.notes):
+                for points in kinds()[source.kind].read(source.place, self.asked, self.notes):
                     named = self._named(points)
                     self.spill.add(named)
                     for run in named.runs:
@@ -153,7 +163,7 @@ class CollectedCurves:
     def _metrics_there(self) -> set[str]:
         """Returns the metrics that the first file has, whatever was asked for; of a long one those of its beginning."""
         source, asked = self.sources[0], dataclasses.replace(self.asked, metrics={})
-        parts = itertools.islice(kinds()[source.kind].read(source.path, asked, []), _LOOKED_AT)
+        parts = itertools.islice(kinds()[source.kind].read(source.place, asked, []), _LOOKED_AT)
         return {name for points in parts for name in points.metrics}
 
     def __exit__(self, *_: object) -> None:

@@ -8,7 +8,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -35,7 +35,7 @@ from lobench.tools.curve_import.collected_curves import UNSAID, CollectedCurves,
 from lobench.tools.curve_import.evaluations import SUITE, OwnCases, curves_of, new_case, seeds_of
 from lobench.tools.curve_import.points import CurveRun
 
-__all__ = ["ImportRecord", "Imported", "import_curves", "import_into", "refuse_unfit"]
+__all__ = ["ImportRecord", "Imported", "Session", "curves_in", "import_curves", "import_into", "refuse_unfit"]
 
 UNTIL_OPTION = "--until-step [METHOD=]STEP"
 
@@ -140,6 +140,21 @@ def _removed_if_new(store: Path) -> Iterator[None]:
         raise
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Whose curves files are that one program wrote.
+
+    Attributes:
+      seed: Their number.
+      num_steps: The last step of the training, where somebody says it before it has come there.
+      ends: By case the steps where curves end, where it is not the last one.
+    """
+
+    seed: int
+    num_steps: int | None = None
+    ends: Mapping[str, int] = field(default_factory=dict)
+
+
 def import_into(
     ledger: Ledger,
     collected: CollectedCurves,
@@ -148,6 +163,7 @@ def import_into(
     own_cases: Sequence[CaseInfo] = (),
     names: Mapping[str, str] | None = None,
     until_option: str = UNTIL_OPTION,
+    session: Session | None = None,
 ) -> Imported:
     """Writes what was gathered into a ledger, in one transaction.
 
@@ -155,6 +171,7 @@ def import_into(
       own_cases: That lobench trains, besides those that the ledger holds.
       names: What a method of the files is called in the store; those without one are left out. None: all, as they are.
       until_option: As of `curves_of`.
+      session: Of which the files are; None: they say their seeds themselves.
     Raises:
       UsageError: see `import_curves`.
     """
@@ -162,21 +179,30 @@ def import_into(
     files = [_file(source, settings) for source in collected.sources]
     before = imported_files(ledger)
     cases = _cases(ledger, collected, own_cases, notes)
+    if session is not None and session.num_steps is not None:
+        given = session.num_steps
+        cases = {
+            name: (case if is_own else dataclasses.replace(case, num_inner_steps=given), is_own)
+            for name, (case, is_own) in cases.items()
+        }
     until = _until(settings.until_step, spill.runs)
     called = {run.method: run.method if names is None else names.get(run.method, "") for run in spill.runs}
+    ends = {} if session is None else session.ends
     written = _Written()
     with ledger.transaction():
         for file in files:
             notes += _changed(file, before)
-            if settings.replace:
+            if settings.replace and session is None:
                 written.added.replaced += forget_file(ledger, file.file)
         for name in filter(None, called.values()):  # tables have the order of the files
             sight(ledger, Subject.of_imported(name))
-        seeds = seeds_of(
-            spill.runs,
-            are_draws=bool(collected.draws),
-            known=lambda run: run_seeds(ledger, Subject.of_imported(called[run.method]), cases[run.case][0]),
-        )
+        seeds = dict.fromkeys(spill.runs, 0 if session is None else session.seed)
+        if session is None:
+            seeds = seeds_of(
+                spill.runs,
+                are_draws=bool(collected.draws),
+                known=lambda run: run_seeds(ledger, Subject.of_imported(called[run.method]), cases[run.case][0]),
+            )
         for run, metrics in spill.curves():
             if not (name := called[run.method]):
                 continue
@@ -186,7 +212,7 @@ def import_into(
                 metrics,
                 case,
                 seed=seeds[run],
-                until=until.get(run.method, case.num_inner_steps if is_own else None),
+                until=ends.get(run.case, until.get(run.method, case.num_inner_steps if is_own else None)),
                 provenance=_provenance(collected.of_runs[run], collected.draws),
                 directions=collected.directions,
                 until_option=until_option,
@@ -196,7 +222,8 @@ def import_into(
                     f"{name} on {case.suite}/{case.name}: its finals are those of step {curves.eval_steps[-1]}, "
                     f"those of what lobench trains are of step {case.num_inner_steps}"
                 )
-            key = add_curves(ledger, Subject.of_imported(name), case, curves, written.added, replaces=settings.replace)
+            replaces = settings.replace or session is not None
+            key = add_curves(ledger, Subject.of_imported(name), case, curves, written.added, replaces=replaces)
             written.note(name, key, case, curves, others)
         if written.added.new or written.added.replaced:
             for file in files:
@@ -213,6 +240,30 @@ def import_into(
         notes=tuple(dict.fromkeys((*notes, *written.notes()))),
         keys=tuple(written.keys),
     )
+
+
+def curves_in(
+    ledger: Ledger, collected: CollectedCurves, *, own_cases: Sequence[CaseInfo], seed: int
+) -> Iterator[tuple[CaseInfo, Curves]]:
+    """Yields the curves of a session as far as they are, each with its case. Nothing is written.
+
+    Raises:
+      UsageError: as `import_into` would.
+    """
+    cases = _cases(ledger, collected, own_cases, [])
+    for run, metrics in collected.spill.curves():
+        case, _ = cases[run.case]
+        curves, _ = curves_of(
+            run,
+            metrics,
+            case,
+            seed=seed,
+            until=None,
+            provenance=_provenance(collected.of_runs[run], collected.draws),
+            directions=collected.directions,
+            until_option="",
+        )
+        yield case, curves
 
 
 def refuse_unfit(

@@ -28,6 +28,11 @@ class Curve:
     steps: NDArray[np.int64]
     values: NDArray[np.float64]
 
+    @property
+    def ends_diverged(self) -> bool:
+        """Whether its last value is no finite number: who trained may have ended there."""
+        return not np.isfinite(self.values[-1])
+
 
 class Spill:
     """Takes points in any order, gives them back run by run. A context manager: its files go with it.

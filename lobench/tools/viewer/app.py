@@ -8,6 +8,7 @@ import json
 import secrets
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import TypeAlias
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -19,13 +20,17 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lobench.analysis.comparisons.viewer_index import CurveKey, ViewerIndex
+from lobench.report.page.evaluations import evaluation_record
 from lobench.report.page.explorer import explorer_curves
+from lobench.report.page.pairs import pair_record
 from lobench.report.page.templates import page_part
 from lobench.tools.viewer.page_cache import PageCache
 
 __all__ = ["make_app"]
 
 _MOST_KEYS = 1000  # curves in one answer
+_MOST_POINTS = 500  # of a seed's curve
+_STALE = "there are newer results: fetch data.json"
 _PARTS = {"page.css": "text/css", "page.js": "text/javascript", "live.js": "text/javascript"}
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -51,6 +56,8 @@ def make_app(page_cache: PageCache, *, hosts: frozenset[str], token: str, cookie
         Route("/", lambda request: _page(page_cache, request)),
         Route("/data.json", lambda request: _data(page_cache, request)),
         Route("/curves.json", lambda request: _curves(page_cache, request)),
+        Route("/evaluation.json", lambda request: _of_places(page_cache, request, _evaluation)),
+        Route("/pair.json", lambda request: _of_places(page_cache, request, _pair)),
         *(Route(f"/{name}", _part(name, kind)) for name, kind in _PARTS.items()),
     ]
     app = Starlette(routes=routes, middleware=[Middleware(GZipMiddleware, minimum_size=2000, compresslevel=1)])
@@ -69,10 +76,36 @@ def _data(page_cache: PageCache, request: Request) -> Response:
     return _tagged(request, f'{head[:-1]}, "explorer": {page.data}}}'.encode(), "application/json")
 
 
+_Places: TypeAlias = Callable[[ViewerIndex, int, int], object]
+
+
+def _of_places(page_cache: PageCache, request: Request, found: _Places) -> Response:
+    """Answers what two places stand for, in the version that the visitor has."""
+    page, _ = page_cache.look()
+    if page.viewer_index is None or request.query_params.get("version") != page.version:
+        return PlainTextResponse(_STALE, HTTPStatus.CONFLICT)
+    try:
+        one, other = map(int, request.query_params.get("places", "").split(","))
+        if min(one, other) < 0:
+            raise IndexError(one, other)
+        body = json.dumps(found(page.viewer_index, one, other), allow_nan=False, separators=(",", ":"))
+    except (ValueError, IndexError):
+        return PlainTextResponse("places: two places of what data.json lists, as in 3,0", HTTPStatus.BAD_REQUEST)
+    return Response(body, media_type="application/json")
+
+
+def _evaluation(viewer_index: ViewerIndex, subject: int, case: int) -> object:
+    return evaluation_record(viewer_index, subject, case, _MOST_POINTS)
+
+
+def _pair(viewer_index: ViewerIndex, b: int, a: int) -> object:
+    return pair_record(viewer_index.summary, b, a)
+
+
 def _curves(page_cache: PageCache, request: Request) -> Response:
     page, _ = page_cache.look()
     if page.viewer_index is None or request.query_params.get("version") != page.version:
-        return PlainTextResponse("there are newer results: fetch data.json", HTTPStatus.CONFLICT)
+        return PlainTextResponse(_STALE, HTTPStatus.CONFLICT)
     try:
         keys = [_key(text, page.viewer_index) for text in request.query_params.get("keys", "").split(";") if text]
     except (ValueError, IndexError):

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from lobench.engine.workers.command import command_words, run_command
+from lobench.engine.workers.command import CommandRunner, command_words, filled
+from lobench.engine.workers.protocol import Command
 
 
 def test_words_stand_for_session_folder_and_gin() -> None:
     values = {"session": "3", "folder": "/a b", "gin": "/g"}
     words = command_words(["python", "t.py", "--out={folder}/x", '{"a": {session}}', "{gin}"], values)
     assert words == (sys.executable, "t.py", "--out=/a b/x", '{"a": 3}', "/g")
+
+
+def run(words: Sequence[str], folder: Path, log: Path) -> str:
+    return CommandRunner().run(Command(lease=1, words=tuple(words), folder=str(folder), log=str(log))).message
+
+
+def test_a_value_is_filled_in_once_and_a_brace_of_something_else_stays() -> None:
+    values = {"lr": "{out}", "out": "/x", "train.rate": "0.1"}
+    assert filled("{lr} {train.rate} {other} {}", values) == "{out} 0.1 {other} {}"
+
+
+def test_a_command_that_is_stopped_before_it_begins_does_not_begin(tmp_path: Path) -> None:
+    runner = CommandRunner()
+    runner.stop(1)
+    asked = Command(lease=1, words=(sys.executable, "-c", "open('x', 'w')"), folder=str(tmp_path), log=f"{tmp_path}/l")
+    assert runner.run(asked).message == "stopped before it began" and not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize(
@@ -32,10 +50,10 @@ def test_an_end_is_one_line(tmp_path: Path, code: str, expected: str) -> None:
     log = tmp_path / "logs" / "mine-0"
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "mine-0.err").write_text("said by an earlier start\n")
-    assert run_command([sys.executable, "-c", code], folder=str(tmp_path), log=str(log)) == expected
+    assert run([sys.executable, "-c", code], tmp_path, log) == expected
     assert (tmp_path / "logs" / "mine-0.out").read_text() == ("fine\n" if "fine" in code else "")
 
 
 def test_a_command_that_cannot_start_is_a_line_too(tmp_path: Path) -> None:
-    line = run_command([str(tmp_path / "none")], folder=str(tmp_path), log=str(tmp_path / "log"))
+    line = run([str(tmp_path / "none")], tmp_path, tmp_path / "log")
     assert "could not be run: " in line and "No such file" in line

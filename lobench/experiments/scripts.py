@@ -1,0 +1,263 @@
+"""Scripts: commands that write curves, which are read while they grow and recorded once they are whole."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lobench.analysis.comparisons.event_numbers import row_of
+from lobench.analysis.scores.trial_fitness import fitness
+from lobench.api.settings import ImportSettings
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.errors import LobenchError
+from lobench.core.experiment import Experiment, Method, SessionMember
+from lobench.core.planner import EvaluationId
+from lobench.core.program import IMPORTED
+from lobench.core.result import Outcome
+from lobench.core.subject import Subject
+from lobench.engine.chief.commands import CommandRun
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.engine.workers.command import filled
+from lobench.hookspecs import EvaluationFinished
+from lobench.tools.curve_import.growing import SessionCurves, SessionFiles
+from lobench.tools.curve_import.imports import Session, curves_in, import_into
+from lobench.tools.curve_import.spill import Curve
+
+__all__ = ["Growth", "ScriptCurves", "num_reported", "script_members", "script_name"]
+
+_HASHED = 4  # of how its files are read
+_SHARE = 0.1  # of the time, at most, that goes into looking at files
+_UNTIL = "Method.until_step"
+
+
+def script_name(method: Method) -> str:
+    """Returns what the curves of a script are called in a store: another one where its values or its reading differ."""
+    read_as = json.dumps(([*method.metrics], method.until_step, method.paired_seeds))
+    return f"{method.folder_name}-{hashlib.sha256(read_as.encode()).hexdigest()[:_HASHED]}"
+
+
+def script_members(
+    method: str, trial: int, rows: Sequence[EvaluationRow], sessions: Collection[int] | None
+) -> Iterator[SessionMember]:
+    """Yields the curves of a script as members of an experiment.
+
+    Args:
+      sessions: Those that count; None: all.
+    """
+    for row in rows:
+        block = row.key.seed_block
+        if sessions is None or block.start in sessions:
+            evaluation = EvaluationId(row.key.checkpoint_sha256, row.case.key, block)
+            yield SessionMember(method=method, trial=trial, session=block.start, evaluation=evaluation)
+
+
+def num_reported(method: Method, num_sessions: int) -> int:
+    """Returns how many fresh sessions the best trial of a script has."""
+    return num_sessions if method.report_sessions is None else method.report_sessions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """How far the curves of a session are.
+
+    Attributes:
+      curves: Of each case, that of its primary metric.
+      text: For people: `mine-0 at step 300: val/loss 0.41, score 0.62`.
+    """
+
+    curves: Mapping[str, Curve]
+    text: str
+
+    def cut(self, point: int) -> dict[str, int] | None:
+        """Returns of each case its last step up to a point; None while one has neither come there nor diverged."""
+        found = {}
+        for case, curve in self.curves.items():
+            before = curve.steps[curve.steps <= point]
+            if not before.size or not (curve.steps[-1] >= point or curve.ends_diverged):
+                return None
+            found[case] = int(before[-1])
+        return found
+
+
+class ScriptCurves:
+    """Reads what scripts write.
+
+    Args:
+      ledger: Takes the curves.
+      own_cases: The cases that lobench trains in this experiment: a script's curves may be on them, by their names.
+      log: Is told what is odd.
+      on_recorded: Is called with each session's curves once they are recorded.
+
+    Attributes:
+      num_recorded: Curves that are new.
+      num_running: Scripts that run, which share the time for looking at their files.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        experiment: Experiment,
+        own_cases: Sequence[CaseInfo],
+        log: Callable[[str], None],
+        on_recorded: Callable[[EvaluationFinished], None],
+    ) -> None:
+        self._ledger, self._experiment, self._own_cases = ledger, experiment, own_cases
+        self._log, self._record_event = log, on_recorded
+        self._growth: dict[Path, Growth] = {}
+        self._looked: dict[Path, tuple[object, float]] = {}  # by folder, at which state of the files, and when next
+        self._logged: set[str] = set()
+        self.num_recorded = self.num_running = 0
+        self._is_warm = False
+
+    def record(self, run: CommandRun, *, part: str = "", until: Mapping[str, int] | None = None) -> str:
+        """Takes a session's curves into the ledger; returns why that cannot be, and "" where they are there.
+
+        Args:
+          part: What names them, where they are cut: a part of a training is no member of an experiment.
+          until: By case the steps where they are cut.
+        """
+        name = f"{script_name(run.method)}{part}"
+        cut = None if until is None else max(until.values())
+        try:
+            with self._read(run, name, until=cut) as found:
+                ends = self._ends(run, found) if until is None else until
+                session = Session(seed=run.session, num_steps=run.method.until_step if cut is None else cut, ends=ends)
+                done = import_into(
+                    self._ledger,
+                    found,
+                    found.settings,
+                    own_cases=self._own_cases,
+                    until_option=_UNTIL,
+                    session=session,
+                )
+                for note in found.notes:
+                    self._say(note)
+        except LobenchError as error:
+            return str(error)
+        if not part:
+            subject, wanted = Subject.of_imported(name), {(key.seed_block, case.key) for key, case in done.keys}
+            self.num_recorded += done.num_new + done.num_replaced
+            for row in self.rows(name):
+                if (row.key.seed_block, row.case.key) in wanted:
+                    self._record_event(
+                        EvaluationFinished(
+                            subject=subject,
+                            case=row.case,
+                            seed_block=row.key.seed_block,
+                            outcome=Outcome.PASSED,
+                            curves=row.curves,
+                        )
+                    )
+        return ""
+
+    def lack(self, run: CommandRun) -> str:
+        """Returns why a session's files give no curve; "" where they do."""
+        try:
+            with self._read(run, script_name(run.method)):
+                return ""
+        except LobenchError as error:
+            return str(error)
+
+    def holds(self, name: str, sessions: Collection[int]) -> bool:
+        """Says whether the ledger has the curves of all sessions."""
+        return {row.key.seed_block.start for row in self.rows(name)}.issuperset(sessions)
+
+    def rows(self, name: str) -> list[EvaluationRow]:
+        """Returns the curves of a script, or of a part of it, as the ledger has them."""
+        found = self._ledger.evaluations(Subject.of_imported(name).sha256)
+        return [row for row in found if row.key.program_version == IMPORTED.key]
+
+    def worth(self, name: str, sessions: Collection[int]) -> float | None:
+        """Returns the fitness of curves in the ledger over sessions; None where one has none, or has no scale."""
+        return self._fitness(self.rows(name), sessions)
+
+    def _fitness(self, rows: Sequence[EvaluationRow], sessions: Collection[int]) -> float | None:
+        kept = [row for row in rows if row.key.seed_block.start in sessions]
+        cases = {row.case.identity: row.case for row in kept}
+        numbers = sorted(sessions)
+        every = [
+            replace(case, first_seed=numbers[0], block_sizes=(1,) * len(numbers), num_seeds=len(numbers))
+            for case in cases.values()
+        ]
+        try:
+            return fitness(kept, every, range(numbers[0], numbers[-1] + 1), self._experiment.suites)
+        except LobenchError as error:
+            self._say(str(error))
+            return None
+
+    def growth(self, run: CommandRun, *, is_over: bool = False) -> Growth | None:
+        """Returns how far a session is; None before its first value. Looks again only where something was written.
+
+        Args:
+          is_over: Whether nothing writes any more: it looks now, whatever looking costs.
+        """
+        files = self._files(run)
+        state, next_at = self._looked.get(run.folder, (None, -math.inf))
+        began = time.monotonic()
+        if began < next_at and not is_over:
+            return self._growth.get(run.folder)
+        if (now := files.state) != state and now:
+            try:
+                with self._read(run, script_name(run.method), until=run.method.until_step) as found:
+                    self._growth[run.folder] = Growth(curves=found.primary_curves(), text=self._text(run, found))
+            except (LobenchError, OSError) as error:
+                if any(size for _, size, _ in now):  # it may still become right: what is wrong at its end counts
+                    self._say(f"{run.method.title}: its curves cannot be read so far: {error}")
+        took = time.monotonic() - began if self._is_warm else 0.0  # the first look imports what it needs
+        self._is_warm = self._is_warm or now != state
+        self._looked[run.folder] = now, time.monotonic() + took / _SHARE * max(self.num_running, 1)
+        return self._growth.get(run.folder)
+
+    def _text(self, run: CommandRun, found: SessionCurves) -> str:
+        made = list(curves_in(self._ledger, found, own_cases=self._own_cases, seed=run.session))
+        case, curves = made[-1]
+        block = SeedBlock(start=run.session, size=1)
+        subject = Subject.of_imported(found.settings.method)
+        rows = [
+            row_of(
+                EvaluationFinished(subject=subject, case=one, seed_block=block, outcome=Outcome.PASSED, curves=its), 0.0
+            )
+            for one, its in made
+        ]
+        value = curves.final(case.primary_metric)[0]
+        score = self._fitness(rows, [run.session])
+        shown = "" if score is None else f", score {score:.3g}"
+        return f"{run.label} at step {curves.eval_steps[-1]}: {case.primary_metric} {value:.4g}{shown}"
+
+    def _ends(self, run: CommandRun, found: SessionCurves) -> dict[str, int]:
+        """Returns where the curves of each case end: at the last step that is asked for, or where one diverged."""
+        ends = {}
+        for case, curve in found.primary_curves().items():
+            if curve.ends_diverged:
+                ends[case] = int(curve.steps[-1])
+            elif run.method.until_step is not None:
+                ends[case] = run.method.until_step
+        return ends
+
+    def _read(self, run: CommandRun, name: str, *, until: int | None = None) -> AbstractContextManager[SessionCurves]:
+        method = run.method
+        settings = ImportSettings(
+            method=name,
+            seed=str(run.session),
+            metrics=tuple(method.metrics),
+            paired_seeds=method.paired_seeds,
+            last_counts=True,
+        )
+        return self._files(run).read(settings, until=until if until is not None else method.until_step)
+
+    def _files(self, run: CommandRun) -> SessionFiles:
+        values = {name: glob.escape(value) for name, value in run.values.items()}
+        return SessionFiles(os.path.normpath(glob.escape(str(run.runs_in)) / Path(filled(run.method.curves, values))))
+
+    def _say(self, line: str) -> None:
+        if line not in self._logged:
+            self._logged.add(line)
+            self._log(line)

@@ -1,0 +1,228 @@
+"""Search over scripts: a trial is a process for each session, with its values on its command line.
+
+Its fitness is that of the curves that its sessions write. With `Method.median_stopping` these are read while they grow:
+the trials of a wave that are below the median at a share of their steps are stopped, and their processes ended. What is
+compared is each curve as far as that step, however far it was when somebody looked. So neither the speed of a machine
+nor a kill has a part in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from lobench.core.case import CaseInfo
+from lobench.core.experiment import CommandState, Method, SessionMember
+from lobench.core.search.search import Trial
+from lobench.core.subject import Given, Subject
+from lobench.core.trials import FIRST_REPORT_SEED, below_median, is_over
+from lobench.engine.chief.commands import CommandRun, CommandRuns
+from lobench.engine.store.ledger import EvaluationRow
+from lobench.experiments.scripts import ScriptCurves, num_reported, script_members, script_name
+from lobench.experiments.search.planned import KnownTrials, PlannedSearch
+from lobench.experiments.search.running import Key, Place, SearchRun
+
+__all__ = ["ScriptSearch"]
+
+
+class ScriptSearch(SearchRun):
+    """One such search.
+
+    Args:
+      commands: Of the experiment; the sessions of trials are added to them.
+      scripts: Reads what they write.
+      runs_of: Returns sessions of a trial's method; without a range, those of the experiment.
+      state_of: Returns what the ledger says of one.
+    """
+
+    def __init__(
+        self,
+        planned: PlannedSearch,
+        place: Place,
+        known: KnownTrials,
+        *,
+        width: int,
+        commands: CommandRuns,
+        scripts: ScriptCurves,
+        runs_of: Callable[[Method, range | None], Sequence[CommandRun]],
+        state_of: Callable[[CommandRun], CommandState],
+    ) -> None:
+        super().__init__(planned, place, known, width=width)
+        self._commands, self._scripts, self._runs_of, self._state_of = commands, scripts, runs_of, state_of
+        self._runs: dict[int, Sequence[CommandRun]] = {}  # by trial; two that are the same share them
+        self._so_far: dict[int, float | None] = {}  # by trial, the fitness of its part
+        self._held: dict[int, set[int]] = {}  # by trial, the sessions of which the ledger had the part before
+        self._judged: set[int] = set()  # those of which is said whether they go on
+        self._notes: dict[str, str] = {}  # why those were stopped that were, by their names
+
+    @property
+    def num_subjects(self) -> int:
+        return len(self._place.experiment.sessions or (0,))
+
+    def num_expected(self, cases: Sequence[CaseInfo]) -> int:
+        if self.history.is_over:
+            return 0
+        num_left = self.planned.num_trials - sum(is_over(one.state) for one in self.history.trials)
+        return num_left * self.num_subjects + num_reported(self.method, self.num_subjects)
+
+    def given(self) -> list[Given]:
+        self._look_at_sessions()
+        return super().given()
+
+    def decides(self, run: CommandRun) -> bool:
+        name, _, number = run.method.name.partition("/")
+        is_trials = name == self.method.name and run.session < FIRST_REPORT_SEED
+        return is_trials and self.method.median_stopping is not None and int(number) not in self._judged
+
+    def roles_of(self, subject: Subject) -> Iterator[tuple[str, int, bool]]:
+        best = self.history.best if self._unreported is not None else None
+        if subject.is_imported:
+            for number, runs in self._runs.items():
+                if subject.name == script_name(runs[0].method):
+                    yield self.method.name, number, best is not None and best.number == number
+
+    def members(self) -> Iterator[SessionMember]:
+        """Yields the curves of the trials that ended well, and those of the best on fresh seeds."""
+        best = self.history.best if self._unreported is not None else None
+        for trial in self.history.trials:
+            if trial.state == "done" and (runs := self._runs.get(trial.number)):
+                own = [run.session for run in runs]
+                rows = self._scripts.rows(script_name(runs[0].method))
+                fresh = best is not None and best.number == trial.number
+                kept = [row for row in rows if row.key.seed_block.start in own or (fresh and _is_fresh(row))]
+                yield from script_members(self.method.name, trial.number, kept, None)
+
+    def begin(self) -> None:
+        super().begin()
+        self._look_at_sessions()
+
+    def _give(self, trials: Sequence[Trial]) -> None:
+        known = {run.folder: runs for runs in self._runs.values() for run in runs}
+        for trial in trials:
+            runs = self._runs_of(self._method_of(trial), None)
+            if runs[0].folder not in known:
+                known.update(dict.fromkeys((run.folder for run in runs), runs))
+                for run in runs:
+                    self._commands.add(run, self._known(run))
+            self._runs[trial.number] = known[runs[0].folder]
+
+    def _known(self, run: CommandRun) -> CommandState:
+        """Returns what became of a session before. Who was stopped waits again: it is stopped again, where it is so."""
+        state = self._state_of(run)
+        return "waiting" if state == "stopped" else state
+
+    def _method_of(self, trial: Trial) -> Method:
+        return dataclasses.replace(
+            self.method.with_values(trial.parameters),
+            name=f"{self.method.name}/{trial.number}",
+            label=f"{self.method.title} {trial.number}",
+        )
+
+    def _look_at_sessions(self) -> None:
+        """Judges the waves whose parts are all there, and ends the trials whose sessions have ended."""
+        if self.method.median_stopping is not None:
+            for trial in self.history.trials:
+                if trial.number not in self._so_far:
+                    self._look_at_part(trial, self.method.median_stopping)
+            self._judge()
+        for trial in self.history.trials:
+            is_waited_for = self.method.median_stopping is not None and trial.number not in self._judged
+            runs = self._runs.get(trial.number, ())
+            if is_waited_for or is_over(trial.state) or not all(self._commands.is_through(run.id) for run in runs):
+                continue
+            states = {self._commands.states[run.id] for run in runs}
+            if "failed" in states:
+                self._set([trial.number], "failed")
+            elif states != {"done"}:
+                self._set([trial.number], "infeasible")
+            else:
+                self._end_trial(trial, runs)
+
+    def _end_trial(self, trial: Trial, runs: Sequence[CommandRun]) -> None:
+        name, sessions = script_name(runs[0].method), [run.session for run in runs]
+        problems = [problem for run in runs if not self._scripts.holds(name, [run.session])
+                    if (problem := self._scripts.record(run))]  # fmt: skip
+        for problem in problems:
+            self._place.log(f"{runs[0].method.title}: {problem}")
+        worth = None if problems else self._scripts.worth(name, sessions)
+        self._set([trial.number], "infeasible" if worth is None else "done", worth)
+
+    # Stopping.
+
+    def _look_at_part(self, trial: Trial, share: float) -> None:
+        """Records a trial's curves as far as the point where it is judged, once all of its sessions are there."""
+        runs, part = self._runs[trial.number], f" to {share:.0%}"
+        name, sessions = f"{script_name(runs[0].method)}{part}", [run.session for run in runs]
+        if trial.number not in self._held:
+            self._held[trial.number] = {row.key.seed_block.start for row in self._scripts.rows(name)}
+        if runs := [run for run in runs if run.session not in self._held[trial.number]]:
+            point = round(share * (self.method.until_step or 0))
+            cuts = [self._cut(run, point) for run in runs]
+            if None in cuts:
+                if any(self._commands.is_through(run.id) for run, cut in zip(runs, cuts, strict=True) if cut is None):
+                    self._so_far[trial.number] = None  # it has ended before it came there
+                return
+            with self._place.ledger.transaction():
+                problems = [
+                    self._scripts.record(run, part=part, until=cut)
+                    for run, cut in zip(runs, cuts, strict=True)
+                    if cut is not None
+                ]
+            if any(problems):
+                if all(self._commands.is_through(run.id) for run in runs):
+                    self._so_far[trial.number] = None
+                return  # while it runs it may be read in a moment
+        self._so_far[trial.number] = self._scripts.worth(name, sessions)
+
+    def _cut(self, run: CommandRun, point: int) -> Mapping[str, int] | None:
+        """Returns of each case the last step up to a point; None while a session has not come there."""
+        if self._commands.states[run.id] == "waiting":
+            return None
+        growth = self._scripts.growth(run, is_over=self._commands.is_through(run.id))
+        return None if growth is None else growth.cut(point)
+
+    def _judge(self) -> None:
+        """Says of each wave whose parts are all there which trials go on, and ends the others."""
+        for _, group in itertools.groupby(self.history.trials, key=lambda trial: trial.wave):
+            wave = list(group)
+            if not all(trial.number in self._so_far for trial in wave):
+                return
+            if wave[0].number in self._judged:
+                continue
+            self._judged.update(trial.number for trial in wave)
+            stopped = below_median(wave, self._so_far, after=f"{self.method.median_stopping:.0%}")
+            for trial in wave:
+                name = script_name(self._runs[trial.number][0].method)
+                if trial.number in stopped:
+                    self._notes.setdefault(name, stopped[trial.number])
+                elif name in self._notes:  # the very same was stopped before
+                    stopped[trial.number] = self._notes[name]
+            for number in stopped:
+                for run in self._runs[number]:
+                    self._commands.stop(run.id)
+            self._set(list(stopped), "stopped", notes=stopped)
+
+    # The best on fresh seeds: more sessions of the same script.
+
+    def _on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[Given]:
+        num_sessions = num_reported(self.method, self.num_subjects)
+        for run in self._runs_of(self._method_of(best), range(FIRST_REPORT_SEED, FIRST_REPORT_SEED + num_sessions)):
+            self._commands.add(run, self._state_of(run))
+        return []
+
+    def _forget(self, first: int) -> None:
+        self._runs = {number: runs for number, runs in self._runs.items() if number < first}
+        self._so_far = {number: worth for number, worth in self._so_far.items() if number < first}
+        self._judged = {number for number in self._judged if number < first}
+        self._held = {number: held for number, held in self._held.items() if number < first}
+
+    def _is_ours(self, key: Key) -> bool:
+        return False  # no subject is evaluated
+
+    def _end(self, key: Key, subject: Subject | None) -> None:
+        raise AssertionError("no subject of a script is evaluated")
+
+
+def _is_fresh(row: EvaluationRow) -> bool:
+    return row.key.seed_block.start >= FIRST_REPORT_SEED

@@ -1,0 +1,35 @@
+"""Styles of methods: one a method, through all charts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lobench.report.charts.svg import STYLES
+
+if TYPE_CHECKING:
+    from lobench.analysis.comparisons.summary import Summary
+
+__all__ = ["every_style", "method_styles"]
+
+_DASHES = ("", " dashed", " dotted")
+
+
+def every_style() -> list[str]:
+    """Returns the styles that tell methods apart, in the order in which they are taken."""
+    return [f"{style}{dash}" for dash in _DASHES for style in STYLES]
+
+
+def method_styles(summary: Summary, also: Sequence[int] = ()) -> list[str]:
+    """Returns the style of each subject, by place: classes of the style sheet.
+
+    Those that charts show have the first ones, so that they differ; of more than 21 subjects some are alike.
+
+    Args:
+      also: Whom charts show besides, such as the best checkpoints of runs.
+    """
+    places = range(len(summary.snapshot.subjects))
+    order = dict.fromkeys([*summary.snapshot.groups.beside(summary.shown), *also, *places])
+    found = dict(zip(order, itertools.cycle(every_style()), strict=False))
+    return [found[place] for place in places]

@@ -1,0 +1,174 @@
+"""Evaluations of a store, as a list, and one of them with the curves of its seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lobench.analysis.comparisons.viewer_index import ViewerIndex
+from lobench.analysis.store.snapshot import Snapshot
+from lobench.core.metric import Direction, final_columns
+from lobench.core.result import Curves
+from lobench.core.wording import one_line
+from lobench.drawing.wide import evenly
+from lobench.report.charts.svg import rounded, short
+
+__all__ = ["evaluation_list", "evaluation_record"]
+
+
+def evaluation_list(snapshot: Snapshot) -> dict[str, Any]:
+    """Returns columns and rows, one a seed block and sighting.
+
+    Behind its columns a row has the places of subject and case: -1 where there is none, as of a case that was changed.
+    """
+    rows = snapshot.rows
+    finals = final_columns(row.case.primary_metric for row in rows)
+    columns: list[dict[str, Any]] = [
+        {"name": "case"},
+        {"name": "outer step", "number": True, "missing": "-"},
+        {"name": "generation", "number": True, "missing": "-"},
+        {"name": "checkpoint"},
+        {"name": "seeds"},
+        {"name": "outcome"},
+        *({"name": name, "number": True, "missing": "-", "measured": True} for name in finals.values()),
+        {"name": "best", "number": True, "missing": "-", "measured": True},
+        {"name": "diverged", "number": True},
+        {"name": "exploded", "number": True},
+        {"name": "wall s", "number": True, "measured": True},
+    ]
+    cases = {case.identity: place for place, case in enumerate(snapshot.cases)}
+    subjects = {(one.who, own): place for place, one in enumerate(snapshot.subjects) for own in one.optimizer_hashes}
+    pairs = list(snapshot.rows_with_curves())
+    numbers = [_ends([(curves, name) for _, curves in pairs]) for name in finals]
+    best = _ends([(curves, row.case.primary_metric) for row, curves in pairs], is_best=True)
+    found = []
+    for place, (row, curves) in enumerate(pairs):
+        seeds = row.key.seed_block.seeds
+        measured = [
+            *(column[place] for column in numbers),
+            best[place],
+            curves.num_diverged if curves else None,
+            curves.num_exploded(row.case) if curves else None,
+            rounded(curves.wall_seconds) if curves else None,
+        ]
+        for who in row.sightings:
+            name = (who.uri or row.key.checkpoint_sha256).rsplit("/", 1)[-1] if who.kind == "checkpoint" else who.label
+            stands = (who.outer_step, who.generation) if who.has_theta else (None, None)
+            case = f"{row.case.suite}/{row.case.name}"
+            leads = subjects.get((who, row.key.optimizer_hash), -1), cases.get(row.case.identity, -1)
+            found.append([case, *stands, name, f"{seeds[0]}-{seeds[-1]}", str(row.outcome), *measured, *leads])
+    if not any(line[2] for line in found):
+        columns.pop(2)
+        for line in found:
+            line.pop(2)
+    return {"columns": columns, "rows": found}
+
+
+def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_points: int) -> dict[str, Any] | None:
+    """Returns one subject on one case: the curve of each seed by metric, what is known of it, and its log.
+
+    Args:
+      most_points: Of a longer curve so many are kept, evenly spaced, the first and the last among them.
+    """
+    cell = viewer_index.snapshot.cell(subject, case)
+    if cell is None:
+        return None
+    log = "\n".join(
+        filter(
+            None,
+            [*(f"{outcome}: {message}".rstrip(": ") for outcome, message in cell.failures), *_problems(cell.sources)],
+        )
+    )
+    found: dict[str, Any] = {
+        "log": log,
+        "facts": [],
+        "seeds": [],
+        "steps": [],
+        "metrics": [],
+        "curves": [],
+        "diverged": {},
+    }
+    if not cell.sources:
+        return found
+    steps, seeds = cell.steps, list(cell.sources)
+    kept = evenly(len(steps), most_points)
+    # Of a metric that some seeds lack there is no row for each: it is not drawn.
+    own = [
+        (place, cell.curves_of_seeds(name))
+        for place, name in enumerate(viewer_index.metrics)
+        if name in cell.final and all(name in curves.metrics for curves, _ in cell.sources.values())
+    ]
+    return found | {
+        "facts": _facts({id(curves): curves for curves, _ in cell.sources.values()}),
+        "seeds": seeds,
+        "steps": steps[kept].tolist(),
+        "metrics": [place for place, _ in own],
+        "curves": [[short(row[kept].tolist()) for row in rows] for _, rows in own],
+        "diverged": cell.diverged_at,
+    }
+
+
+def _problems(sources: Mapping[int, tuple[Curves, int]]) -> list[str]:
+    return list(dict.fromkeys(problem for curves, _ in sources.values() for problem in curves.problems))
+
+
+def _facts(blocks: Mapping[int, Curves]) -> list[tuple[str, str]]:
+    """Returns what is known of the seed blocks, each fact once."""
+    found: dict[str, list[str]] = {}
+    for curves in blocks.values():
+        made = curves.provenance
+        revision = made.git_revision + (" (with local changes)" if made.git_dirty else "")
+        seeds = f"{curves.seeds[0]} to {curves.seeds[-1]}" if len(curves.seeds) > 1 else str(curves.seeds[0])
+        facts = {
+            "seeds of a block": seeds,
+            "inner parameters": f"{curves.num_params:,}" if curves.num_params else "",
+            "seconds": f"{curves.wall_seconds:.3g}"
+            + (f", and {curves.compile_seconds:.3g} to compile" if curves.compile_seconds else ""),
+            "went on from inner step": str(curves.resumed_at or ""),
+            "device": made.device,
+            "host": made.host,
+            "worker": made.worker,
+            "computed with others": made.together,
+            "git revision": revision,
+            "versions": ", ".join(f"{name} {version}" for name, version in sorted(made.versions.items())),
+        }
+        for name, text in facts.items():
+            found.setdefault(name, []).append(one_line(text))
+    return [(name, "; ".join(dict.fromkeys(filter(None, texts)))) for name, texts in found.items() if any(texts)]
+
+
+def _ends(asked: Sequence[tuple[Curves | None, str]], *, is_best: bool = False) -> list[float | str | None]:
+    """Returns the mean over seeds of a metric's last value, or of the best one; None where there is none.
+
+    "diverged" is the last value where a seed diverged, which is not the same as having no such metric.
+    """
+    found: list[float | str | None] = [None] * len(asked)
+    groups: dict[tuple[tuple[int, ...], Direction | None], list[int]] = {}
+    for place, (curves, name) in enumerate(asked):
+        if curves is not None and name in curves.metrics:
+            way = curves.direction(name) if is_best else None
+            if is_best and way is None:
+                continue
+            groups.setdefault((curves.metrics[name].shape or (), way), []).append(place)
+    for (_, way), places in groups.items():
+        values = np.stack([np.asarray(_rows(*asked[place])) for place in places]).astype(np.float64)
+        if way is None:
+            ends = values[:, :, -1].mean(axis=1)
+        else:
+            worst = -math.inf if way is Direction.MAX else math.inf
+            kept = np.where(np.isfinite(values), values, worst)
+            ends = (kept.max(axis=2) if way is Direction.MAX else kept.min(axis=2)).mean(axis=1)
+        for place, value in zip(places, ends.tolist(), strict=True):
+            curves, _ = asked[place]
+            is_lost = way is None and (curves is None or curves.num_diverged > 0)
+            is_known = math.isfinite(value) and not is_lost
+            found[place] = rounded(value) if is_known else "diverged" if way is None else None
+    return found
+
+
+def _rows(curves: Curves | None, name: str) -> memoryview[float]:
+    assert curves is not None
+    return curves.metrics[name]

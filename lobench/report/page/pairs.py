@@ -1,0 +1,54 @@
+"""Comparison of two subjects, as the page's application shows it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from lobench.analysis.comparisons.summary import Summary, improvement
+from lobench.core.wording import counted
+from lobench.report.charts.svg import rounded
+from lobench.report.tables.verdict import Card, pair_card, score_card
+
+__all__ = ["pair_record"]
+
+
+def pair_record(summary: Summary, b: int, a: int) -> dict[str, Any] | None:
+    """Returns how B differs from A, paired by seed: cards, and a row a case; None where they share no case."""
+    comparison = summary.comparison(a, b, "primary")
+    if comparison is None:
+        return None
+    snapshot = summary.snapshot
+    places = {case.identity: place for place, case in enumerate(snapshot.cases)}
+    chance = improvement(snapshot.subjects[a], snapshot.subjects[b], None, summary.scales)
+    bounds = "" if math.isnan(chance.lower) else f"95% [{chance.lower:.2f}, {chance.upper:.2f}]; 0.5: no difference"
+    found = [
+        pair_card(f"{snapshot.openings[b]} against {snapshot.labels[a]}", comparison),
+        Card(label="Chance that a seed ends better", value=_two(chance.mean), note=bounds),
+    ]
+    for place in (b, a):
+        mean = summary.mean_score(place, "primary")
+        found.append(score_card(f"Score, {snapshot.labels[place]}", mean, counted(mean.num_cases, "case")))
+    rows = [
+        [
+            places[effect.case],
+            *(
+                _finite(value)
+                for value in (effect.paired.mean, effect.paired.lower, effect.paired.upper, effect.p_holm)
+            ),
+            str(effect.verdict),
+            effect.paired.note,
+        ]
+        for effect in comparison.cases
+        if effect.case in places
+    ]
+    return {"cards": [asdict(card) for card in found], "cases": rows}
+
+
+def _two(value: float) -> str:
+    return "n/a" if math.isnan(value) else f"{value:.2f}"
+
+
+def _finite(value: float) -> float | None:
+    return rounded(value) if math.isfinite(value) else None

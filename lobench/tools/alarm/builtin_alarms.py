@@ -1,0 +1,37 @@
+"""The alarms of a watched run on the page of its store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from lobench.hookspecs import Declaration, hookimpl
+
+if TYPE_CHECKING:
+    from lobench.analysis.comparisons.summary import Summary
+    from lobench.report.charts.sections import Section
+
+__all__ = ["alarms", "lobench_report_sections"]
+
+
+@hookimpl
+def lobench_report_sections() -> Iterable[Declaration]:
+    return [Declaration(name="alarms", factory=f"{__name__}:alarms", summary="what `lobench alarm` told of a run")]
+
+
+def alarms(summary: Summary) -> list[Section]:
+    """Returns the alarms that were told, in order; [] where none was.
+
+    Raises:
+      StoreError: what was told cannot be read.
+    """
+    from lobench.report.charts.sections import Section
+    from lobench.tools.alarm.alarm import raised_alarms
+
+    lines = tuple(raised_alarms(summary.snapshot.store))
+    note = "Each was confirmed on seeds of its own before it was told."
+    return (
+        [Section(id="alarms", title="Alarms", note=note, kind="small", figures=(), view="alarms", lines=lines)]
+        if lines
+        else []
+    )

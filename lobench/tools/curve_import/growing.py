@@ -1,0 +1,175 @@
+"""Curves of one session of a script, read while its files grow."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import glob
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from lobench.api.settings import ImportSettings
+from lobench.core.errors import LobenchError, UsageError
+from lobench.core.wording import cause, counted
+from lobench.tools.curve_import.collected_curves import UNSAID, CollectedCurves, CurveFile
+from lobench.tools.curve_import.formats.kinds import kind_of, kinds, sha256_of
+from lobench.tools.curve_import.points import CurveRun, Points
+from lobench.tools.curve_import.spill import Curve
+
+__all__ = ["SessionCurves", "SessionFiles"]
+
+_NOT_TEXT = (b"\x1f\x8b", b"PAR1")  # gzip, parquet: no line of them can be read before the last
+_JSON_LINES = (".jsonl", ".ndjson")
+_SHOWN = 60  # characters of a line
+
+
+class SessionFiles:
+    """The files of a session, which its script may be writing.
+
+    A file of lines is copied before it is read: whole lines alone, since the last one may be half written. Of JSON
+    lines those that are none (a program's output, the half line of a program that was killed) are left out, and said.
+    So is a csv's header that is repeated, by a program that began again.
+
+    Args:
+      pattern: Of their paths, absolute.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+
+    @property
+    def state(self) -> tuple[tuple[str, int, int], ...]:
+        """What changes when something is written: each file's path, size and time (ns)."""
+        return tuple(_state_of(path) for place in self._paths() for path in _files_in(place))
+
+    def _paths(self) -> list[Path]:
+        return [Path(path) for path in sorted(glob.glob(self.pattern, recursive=True))]
+
+    @contextlib.contextmanager
+    def read(self, settings: ImportSettings, *, until: int | None = None) -> Iterator[SessionCurves]:
+        """Reads what is there now.
+
+        Args:
+          settings: With the session as its seed.
+          until: Steps beyond it are left out.
+        Raises:
+          UsageError: nothing is there yet, or it cannot be read.
+        """
+        with tempfile.TemporaryDirectory(prefix="lobench-curves-") as folder, contextlib.ExitStack() as stack:
+            notes: list[str] = []
+            try:
+                sources = [
+                    found
+                    for number, path in enumerate(self._paths())
+                    if (found := _source_of(path, Path(folder) / str(number), notes)) is not None
+                ]
+                if not sources:
+                    raise UsageError("it wrote no curves", where=self.pattern)
+                curves = SessionCurves(sources, settings, until=until)
+                stack.enter_context(curves)
+            except LobenchError as error:
+                raise UsageError(_at_home(str(error), folder, self._paths())) from error
+            curves.notes[:0] = notes
+            yield curves
+
+
+class SessionCurves(CollectedCurves):
+    """What a session's files hold, as runs of one method and seed, whatever the files call them."""
+
+    def __init__(self, sources: Sequence[CurveFile], settings: ImportSettings, *, until: int | None) -> None:
+        super().__init__(sources, dataclasses.replace(settings, case=settings.case or UNSAID))
+        self._until = until
+        self._called: dict[str, CurveRun] = {}
+
+    def _named(self, points: Points) -> Points:
+        named = super()._named(points)
+        if self._until is None or not (named.step > self._until).any():
+            return named
+        kept = named.step <= self._until
+        parts = {name: getattr(named, name)[kept] for name in ("run", "metric", "step", "value", "line")}
+        return dataclasses.replace(named, **parts)
+
+    def _renamed(self, run: CurveRun) -> CurveRun:
+        found = super()._renamed(run)
+        if (other := self._called.setdefault(found.case, found)) != found:
+            raise UsageError(
+                "a session has one curve of a case",
+                where=str(self.sources[0].path),
+                got=f"{other} and {found}",
+                next_step="have each session write its own file, below {out}",
+            )
+        return CurveRun(self.settings.method, found.case, self.settings.seed)
+
+    def primary_curves(self) -> dict[str, Curve]:
+        """Returns of each case the curve of its primary metric."""
+        found: dict[str, Curve] = {}
+        for run, metrics in self.spill.curves():
+            asked = [name for name in self.asked.metrics.values() if name in metrics]
+            found[run.case] = metrics[(asked or list(metrics))[0]]
+        return found
+
+
+def _source_of(path: Path, copy: Path, notes: list[str]) -> CurveFile | None:
+    """Returns a file as far as it can be read, or its copy; None where it holds nothing yet."""
+    if path.is_file():
+        with path.open("rb") as file:
+            head = file.read(4)
+        if not head.startswith(_NOT_TEXT):
+            copy.mkdir()
+            copy /= path.name
+            _copy_lines(path, copy, notes)
+            if not copy.stat().st_size:
+                return None
+            kind = kind_of(copy)
+            return CurveFile(path=path, kind=kind, sha256=sha256_of(copy, kinds()[kind]), copy=copy)
+    kind = kind_of(path)
+    return CurveFile(path=path, kind=kind, sha256=sha256_of(path, kinds()[kind]))
+
+
+def _copy_lines(path: Path, copy: Path, notes: list[str]) -> None:
+    """Copies the lines that can be read. What cannot leaves an empty line, so that lines keep their numbers."""
+    header, odd = b"", list[tuple[int, bytes]]()
+    with path.open("rb") as file, copy.open("wb") as taken:
+        for number, line in enumerate(file, 1):
+            is_whole, text = line.endswith(b"\n"), line.strip()
+            header = header or text
+            is_json = path.suffix in _JSON_LINES or header.startswith(b"{")
+            if is_json and text and not _is_object(text):
+                odd += [(number, text)] * is_whole
+                taken.write(b"\n" * is_whole)
+            elif is_whole or (is_json and text):
+                taken.write(b"\n" if not is_json and text == header and number > 1 else line)
+    if odd:
+        number, text = odd[0]
+        shown = repr(text[:_SHOWN].decode(errors="replace"))
+        are = "is no JSON object and is" if len(odd) == 1 else "are no JSON objects and are"
+        notes.append(f"{path}: {counted(len(odd), 'line')} {are} left out; line {number} is {shown}")
+
+
+def _is_object(text: bytes) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _files_in(path: Path) -> list[Path]:
+    return sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
+
+
+def _state_of(path: Path) -> tuple[str, int, int]:
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        return f"{path}: {cause(error)}", 0, 0
+    return str(path), found.st_size, found.st_mtime_ns
+
+
+def _at_home(text: str, folder: str, paths: Sequence[Path]) -> str:
+    """Returns an error's text with the files' own paths in place of their copies'."""
+    for number, path in enumerate(paths):
+        text = text.replace(str(Path(folder) / str(number) / path.name), str(path))
+    return text

@@ -1,0 +1,270 @@
+"""Scripts as methods of an experiment: real processes that write curves, real kills of the chief, real stops."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from commands import lobench
+from curve_scripts import NUMPY, SCRIPTS, SEARCH
+from tiny import KILLED_CHIEF, PATIENCE, content, make_suite, results
+
+from lobench.engine.store.experiments import Membership, TrialRow
+from lobench.engine.store.ledger import Ledger
+
+
+def run(folder: Path, *options: str, file: str = "x.gin", store: str = "store", code: int = 0) -> str:
+    """Runs with a chief in this process and workers of their own."""
+    done = lobench("run", file, "--store", store, "--workers", "2", *options, cwd=folder)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@contextlib.contextmanager
+def looked_at(store: Path) -> Any:
+    with contextlib.closing(Ledger.open(store, read_only=True)) as ledger:
+        yield ledger, ledger.experiments()[-1].id
+
+
+def trials(store: Path) -> list[TrialRow]:
+    with looked_at(store) as (ledger, form):
+        return ledger.trials(form)
+
+
+def members(store: Path) -> list[Membership]:
+    with looked_at(store) as (ledger, form):
+        return ledger.memberships(form)
+
+
+def finals(store: Path) -> dict[tuple[str, int], float]:
+    """Returns the last value of each member."""
+    with looked_at(store) as (ledger, form):
+        rows = {(row.key.checkpoint_sha256, row.key.seed_block): row for row in ledger.evaluations()}
+        found = {}
+        for one in ledger.memberships(form):
+            curves = rows[one.evaluation.sha256, one.evaluation.block].curves
+            found[one.method, one.session] = curves.final("val/loss")[0]
+        return found
+
+
+def script(folder: Path, text: str, gin: str) -> None:
+    (folder / "train.py").write_text(text)
+    (folder / "x.gin").write_text(gin)
+
+
+def no_process_has(text: str) -> bool:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if text in " ".join(process.cmdline()):
+                return False
+    return True
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_search_over_scripts_that_is_killed_three_times_is_that_of_an_undisturbed_run(
+    tmp_path: Path, library: str
+) -> None:
+    if library == "torch":
+        pytest.importorskip("torch", reason="torch is not installed: pip install torch")
+    gin = SEARCH.replace("num_sessions = 2", "num_sessions = 1") if library == "torch" else SEARCH
+    script(tmp_path, SCRIPTS[library], gin)
+    run(tmp_path, store="undisturbed")
+    for commit, after in (("9", "0"), ("20", "1"), ("30", "0")):
+        words = ["run", "x.gin", "--workers", "2", "--store", "killed"]
+        command = [sys.executable, "-c", KILLED_CHIEF, commit, after, *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert done.returncode == -9, done.stdout + done.stderr
+    run(tmp_path, store="killed")
+    found = [row for row in trials(tmp_path / "killed") if row.method == "mine"]
+    assert len(found) == 12 and {row.state for row in found} == {"done", "stopped"}
+    assert sum(row.state == "stopped" for row in found) >= 4
+    assert trials(tmp_path / "killed") == trials(tmp_path / "undisturbed")
+    assert content(tmp_path / "killed") == content(tmp_path / "undisturbed")
+    assert set(members(tmp_path / "killed")) == set(members(tmp_path / "undisturbed"))
+    assert no_process_has(str(tmp_path / "killed"))
+
+
+# What a session does is output by its number; each writes beside what an earlier start has left there.
+ODD = """
+import json, os, sys
+out, seed = sys.argv[1], int(sys.argv[2])
+path = os.path.join(out, "curves.jsonl")
+def row(step, value):
+    return json.dumps({"step": step, "metric": "val/loss", "value": value}) + "\\n"
+rows = "".join(row(step, 8 / (step + 1)) for step in range(0, 31, 10))
+if seed == 0:                       # writes nothing
+    sys.exit()
+if seed == 1:                       # fails after it has written
+    rows += "no more data\\n"
+if seed == 2:                       # diverges, and ends there
+    rows = row(0, 8.0) + row(10, float("nan"))
+if seed == 3:                       # rubbish, and a line that a kill has cut, both before what counts
+    rows = "Warning: slow\\n" + row(0, 8.0)[:20] + "\\n" + "[1, 2]\\n\\x00\\n" + rows
+if seed == 4:                       # begins again: what it repeats counts the second time
+    rows = row(0, 1.0) + row(10, 1.0) + rows
+if seed == 5:                       # the last line has no end
+    rows = rows[:-1]
+if seed == 6:                       # ends before the step that is asked for
+    rows = row(0, 8.0) + row(20, 4.0)
+with open(path, "w") as file:
+    file.write(rows)
+if seed == 1:
+    sys.exit("it broke")
+"""
+ODD_GIN = """
+Experiment.num_sessions = 7
+odd/Method.command = "python train.py {out} {session}"
+odd/Method.curves = "{out}/curves.jsonl"
+odd/Method.metrics = ["val/loss"]
+odd/Method.until_step = 30
+"""
+
+
+def test_what_scripts_write_and_how_they_end_is_said_and_loses_nothing_of_the_others(tmp_path: Path) -> None:
+    script(tmp_path, ODD, ODD_GIN)
+    output = run(tmp_path, "--executor", "inline", code=3)
+    assert "odd-0 infeasible: " in output and "curves.jsonl: it wrote no curves" in output
+    assert "odd-1 failed: exited with status 1: it broke" in output
+    assert "4 lines are no JSON objects and are left out; line 1 is 'Warning: slow'" in output
+    assert "odd-6 infeasible: " in output and "a run has no value at step 30; got" in output
+    found = finals(tmp_path / "store")
+    assert sorted(session for _, session in found) == [2, 3, 4, 5]
+    assert [found["odd", session] for session in (3, 4, 5)] == pytest.approx([8 / 31] * 3)
+    (record,) = [one for one in results(tmp_path / "store") if one["seeds"] == [2]]
+    assert record["diverged"] == [True] or record["diverged"] == 1
+    assert "done: 4 of" in output and "4 passed" in output
+    again = run(tmp_path, "--executor", "inline", code=3)
+    assert "nothing new" in again and "starts: " not in again
+    # Another step to end at: files that are there are read again, and nothing runs.
+    (tmp_path / "x.gin").write_text(ODD_GIN.replace("= 30", "= 20"))
+    read_again = run(tmp_path, "--executor", "inline", code=3)
+    assert "starts: " not in read_again and finals(tmp_path / "store")["odd", 3] == pytest.approx(8 / 21)
+    retried = run(tmp_path, "--executor", "inline", "--retry-errors", code=3)
+    assert "odd-1 starts: " in retried and "odd-6 starts: " not in retried, "its file is what is asked for now"
+    assert finals(tmp_path / "store")["odd", 6] == 4.0
+
+
+# At half of its steps a bad trial, and a process that it has started, write on and on.
+ENDLESS = """
+import glob, json, os, signal, subprocess, sys, time
+out, rate = sys.argv[1], float(sys.argv[2])
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+with open(os.path.join(out, "curves.jsonl"), "a", buffering=1) as file:
+    def write(step, value):
+        file.write(json.dumps({"step": step, "metric": "val/loss", "value": value}) + "\\n")
+    for step in range(0, 51, 10):
+        write(step, 8 / (1 + rate * step))
+    if rate < 0.5:
+        loop = "import sys, time\\nwhile True:\\n time.sleep(.01); open(sys.argv[1], 'a').write('{}')"
+        subprocess.Popen([sys.executable, "-c", loop, os.path.join(out, "child")])
+        while True:
+            time.sleep(0.01)
+            write(60, 1e-9)
+    for step in range(60, 101, 10):
+        write(step, 8 / (1 + rate * step))
+for _ in range(300):  # goes on until nobody writes there any more: that the run has ended ends nothing yet
+    sizes = [os.path.getsize(path) for path in glob.glob(os.path.join(out, "../../mine-*/0/child"))]
+    time.sleep(0.3)
+    if sizes and sizes == [os.path.getsize(path) for path in glob.glob(os.path.join(out, "../../mine-*/0/child"))]:
+        sys.exit()
+sys.exit("it writes on and on")
+"""
+ENDLESS_GIN = """
+Experiment.num_sessions = 1
+mine/Method.command = "python train.py {out} {train.rate}"
+mine/Method.curves = "{out}/curves.jsonl"
+mine/Method.until_step = 100
+mine/Method.search = @grid()
+mine/Method.wave = 2
+mine/Method.median_stopping = 0.5
+mine/Method.report_sessions = 0
+mine/train.rate = @rate/Discrete()
+rate/Discrete.values = [0.1, 1.0]
+"""
+
+
+def test_a_stopped_script_is_ended_with_what_it_started_and_what_it_writes_then_counts_for_nothing(
+    tmp_path: Path,
+) -> None:
+    script(tmp_path, ENDLESS, ENDLESS_GIN)
+    assert "2 trials, 2 trainings and 2 evaluations, 0 of them recorded" in run(tmp_path, "--check")
+    output = run(tmp_path)
+    assert re.search(r"mine: 0 of 2 trials, .* running \(mine \d-0 at step \d+: val/loss \S+, score \S+", output), (
+        output
+    )
+    stopped, done = (row for row in trials(tmp_path / "store") if row.method == "mine")
+    assert (stopped.state, done.state) == ("stopped", "done") and stopped.fitness is None
+    assert "after 50%, below" in stopped.note and "mine: trial 1 of 2 is the best" in output
+    assert no_process_has(str(tmp_path / "store"))
+    (child,) = (tmp_path / "store").glob("commands/*/0/child")
+    size = child.stat().st_size
+    time.sleep(0.1)
+    assert child.stat().st_size == size > 0
+    assert {one.trial for one in members(tmp_path / "store")} == {1}
+    parts = [one for one in results(tmp_path / "store", "--curves") if " to 50%" in one["label"]]
+    assert {tuple(one["eval_steps"]) for one in parts} == {(0, 10, 20, 30, 40, 50)}
+    assert "1 of 1 evaluation, nothing new" in run(tmp_path)
+    # The values of the best, written out, are the same script: nothing runs.
+    written = ENDLESS_GIN.replace("@rate/Discrete()", "1.0").replace("mine/Method.median_stopping = 0.5\n", "")
+    kept = [
+        line
+        for line in written.splitlines()
+        if not any(word in line for word in ("search", "wave", "Discrete", "report"))
+    ]
+    (tmp_path / "x.gin").write_text("\n".join(kept))
+    assert "starts: " not in run(tmp_path) and len(members(tmp_path / "store")) == 1
+
+
+BOTH_CASES = """
+import json, sys
+with open(sys.argv[1] + "/c.jsonl", "w") as file:
+    for case in "ab":
+        for step in (0, 5, 10):
+            row = {"step": step, "case": case, "metric": "train_loss", "value": 1 / (step + 1)}
+            file.write(json.dumps(row) + "\\n")
+"""
+
+
+def test_scripts_stand_beside_what_lobench_trains_and_are_read_as_they_grow(tmp_path: Path) -> None:
+    make_suite(tmp_path)
+    gin = 'Experiment.suites = ["tiny"]\nExperiment.num_sessions = 2\nsgd/Method.optimizer = @sgd()\n'
+    gin += 'mine/Method.command = "python train.py {out}"\nmine/Method.curves = "{out}/c.jsonl"\n'
+    script(tmp_path, BOTH_CASES, gin)
+    done = run(tmp_path, "--executor", "inline")
+    assert "mine (imported)" in done and "sgd" in done
+    assert "4 of 2" not in done
+    found = {(one.method, one.session, one.evaluation.case_key.split(":")[0]) for one in members(tmp_path / "store")}
+    assert len([one for one in found if one[0] == "mine"]) == 4
+    assert {one[2] for one in found if one[0] == "mine"} == {one[2] for one in found if one[0] == "sgd"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "output"),
+    [
+        ("--lr {lr}", "--lr {rate}", "nothing stands for {rate}"),
+        ("{out}/curves.jsonl", "curves.jsonl", "its curves do not say {out}"),
+        ("--out {out}", "--out x", "its command does not say {out}"),
+        ("mine/Method.until_step = 40\n", "", "nothing says how long a training is"),
+        ("--lr {lr} ", "", "nothing reads"),
+        (
+            "mine/Method.wave",
+            "mine/Method.checkpoints = 'all'\nmine/Method.wave",
+            "nothing reads mine/Method.checkpoints",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_script_is_said_before_anything_runs(
+    tmp_path: Path, old: str, new: str, output: str
+) -> None:
+    assert old in SEARCH
+    script(tmp_path, NUMPY, SEARCH.replace(old, new))
+    words = run(tmp_path, code=2).strip().splitlines()
+    assert output in words[-1] and len(words) == 1, words

@@ -1,0 +1,281 @@
+"""The page as an application in Chromium: an address a view, charts that people look into, and nothing inaccessible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from chromium import opened
+from playwright.sync_api import Browser, Locator, Page, expect
+from report_store import NASTY, make_baseline, make_store
+from stores import add
+
+from lobench.analysis.comparisons.summary import summary_of
+from lobench.report.page.page import write_page
+
+VIEWS = {
+    "overview": "h-verdict", "cases": "h-cases", "curves": "h-explore", "evaluations": "h-evaluations",
+    "compare": "h-compare", "failures": "h-failures", "provenance": "h-provenance",
+}  # fmt: skip
+BEST = "adam(); adam.learning_rate = 0.01"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A run of four checkpoints on three cases, and Adam at four rates on one of them."""
+    folder = tmp_path_factory.mktemp("app")
+    store = make_store(folder)
+    for rate in (0.1, 0.01, 0.3, 1.0):
+        losses = {"train/loss": [2 * rate, 2.1 * rate]}
+        add(store, 0, {"other": losses}, optimizer=f"adam(); adam.learning_rate = {rate}")
+    write_page(summary_of(store, [make_baseline(folder)]), folder / "report.html")
+    return (folder / "report.html").as_uri()
+
+
+@pytest.fixture
+def page(chromium: Browser, file: str) -> Iterator[Page]:
+    with opened(chromium, file, 1280, "light") as page:
+        yield page
+
+
+def go(page: Page, route: str) -> None:
+    page.evaluate("hash => { location.hash = hash; }", f"#/{route}")
+
+
+def shown(page: Page) -> list[str]:
+    """Returns the first headings of the sections that are shown."""
+    found: list[str] = page.evaluate(
+        "[...document.querySelectorAll('main > section:not([hidden]) > h2')].map((one) => one.id)"
+    )
+    return found
+
+
+def x_range(chart: Locator) -> list[float]:
+    found: list[float] = chart.evaluate("one => [one.plot.u.scales.x.min, one.plot.u.scales.x.max]")
+    return found
+
+
+def chart_on(page: Page, route: str) -> Locator:
+    go(page, route)
+    expect(page.locator("#explorer-charts .plot canvas")).to_have_count(1)
+    return page.locator("#explorer-charts .plot")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_each_view_has_an_address_and_no_violation_of_accessibility(
+    chromium: Browser, file: str, width: int, scheme: Any
+) -> None:
+    case = quote("digits/case0", safe="")
+    others = {f"case/{case}": "h-case", f"evaluation/{quote('00000000@3')}/{case}": "h-evaluation"}
+    with opened(chromium, file, width, scheme) as page:
+        for route, heading in (VIEWS | others).items():
+            if width < 500 and heading in ("h-cases", "h-provenance", "h-failures"):
+                continue
+            go(page, route)
+            expect(page.locator(f"#{heading}")).to_be_visible()
+            assert shown(page)[0] == heading
+            wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wide == 0, f"{route} scrolls sideways"
+            assert Axe().run(page).generate_report().strip() == "Found 0 accessibility violations:", route
+        go(page, "searches")
+        expect(page.locator("#nothing")).to_be_visible()
+
+
+def test_back_and_forward_the_keyboard_and_print(page: Page) -> None:
+    assert shown(page)[:2] == ["h-verdict", "h-compare"]
+    page.get_by_role("link", name="Evaluations", exact=True).press("Enter")
+    expect(page.locator("#h-evaluations")).to_be_focused()
+    page.locator("#evaluations tbody a").first.press("Enter")
+    expect(page.locator("#h-evaluation")).to_be_focused()
+    page.go_back()
+    expect(page.locator("#evaluations")).to_be_visible()
+    page.go_back()
+    assert shown(page)[0] == "h-verdict"
+    page.go_forward()
+    page.go_forward()
+    expect(page.locator("#h-evaluation")).to_be_visible()
+    page.emulate_media(media="print")
+    expect(page.locator("#views")).to_be_hidden()
+    expect(page.locator("#h-evaluation")).to_be_visible()
+    page.emulate_media(media="screen")
+    for odd in ("case/nobody", "evaluation/nobody/nothing", "compare/nobody/none", "%E0%A4%A", "nothing/%", "case"):
+        go(page, odd)  # and no error on the console
+    go(page, "case/nobody")
+    expect(page.locator("#h-case")).to_have_text("Not here")
+
+
+def test_the_list_of_evaluations_is_in_its_address(page: Page) -> None:
+    go(page, "evaluations?filter=case1&sort=-outer+step")
+    steps = page.locator("#evaluations tbody td:nth-child(2)")
+    assert steps.all_inner_texts() == ["3", "2", "1", "0"]
+    page.get_by_role("searchbox", name="Filter").fill("case1 failed")
+    assert page.evaluate("location.hash") == "#/evaluations?filter=case1+failed&sort=-outer+step"
+    page.locator("#evaluations tbody a").click()
+    expect(page.locator("#h-evaluation")).to_have_text("outer step 3 on digits/case1")
+    expect(page.locator(".found pre").first).to_have_text(f"failed: AssertionError: {NASTY}")
+    page.go_back()
+    assert page.get_by_role("searchbox", name="Filter").input_value() == "case1 failed"
+
+
+def test_the_pair_of_the_headline_is_picked(page: Page) -> None:
+    section = page.locator("[data-view='compare overview']")
+    expect(section.locator(".label").first).to_have_text("Outer step 3 against outer step 0")
+    section.locator("select[name=b]").select_option(BEST)
+    section.get_by_label("better than").select_option("adam(); adam.learning_rate = 1.0")
+    expect(section.locator(".label").first).to_have_text(f"{BEST} against adam(); adam.learning_rate = 1.0")
+    assert shown(page)[0] == "h-verdict" and "#/overview/" in page.evaluate("location.hash")
+    section.get_by_role("link", name="case by case").click()
+    expect(page.locator("#pair-cases tbody tr")).to_have_count(1)
+    expect(page.locator("#explorer-legend button")).to_have_count(2)
+    page.go_back()
+    expect(section.locator(".label").first).to_contain_text(BEST)
+    section.get_by_label("better than").select_option("outer step 1")
+    expect(section.locator(".found")).to_contain_text("lobench view")
+
+
+def test_a_drag_zooms_and_a_double_click_or_a_key_resets(page: Page) -> None:
+    chart = chart_on(page, "case/digits%2Fcase1")
+    whole, box = x_range(chart), chart.locator(".u-over").bounding_box()
+    assert whole == [0, 100] and box is not None
+    chart.scroll_into_view_if_needed()
+    box = chart.locator(".u-over").bounding_box()
+    assert box is not None
+
+    def drag() -> None:
+        page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 50)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 60, steps=4)
+        page.mouse.up()
+        assert x_range(chart) == pytest.approx([25, 75], abs=1)
+
+    drag()
+    chart.locator(".u-over").dblclick()
+    assert x_range(chart) == whole
+    drag()
+    page.get_by_role("button", name="Reset zoom").click()
+    assert x_range(chart) == whole and page.evaluate("document.activeElement.classList.contains('plot')")
+    chart.press("+")
+    low, high = x_range(chart)
+    assert high - low == 50
+    chart.press("0")
+    assert x_range(chart) == whole
+
+
+def test_the_legend_hides_and_stresses_lines(page: Page) -> None:
+    chart = chart_on(page, "case/digits%2Fcase1")
+    entry = page.locator("#explorer-legend button").first
+    label = entry.inner_text()
+    series = f"one => one.plot.u.series.filter((s) => s.label === {label!r}).map((s) => s.show)"
+    entry.press("Enter")
+    assert chart.evaluate(series) == [False] * 3 and entry.get_attribute("aria-pressed") == "false", "with its band"
+    page.get_by_label("Seeds").select_option("interval")
+    assert chart.evaluate(series) == [False] * 3, "it stays hidden"
+    entry.press("Enter")
+    assert chart.evaluate(series) == [True] * 3
+    page.locator("#explorer-legend button").nth(1).hover()
+    assert chart.evaluate("one => one.plot.u.series[1]._focus") is False
+
+
+def test_smoothing_and_seconds_are_said_on_the_chart(page: Page) -> None:
+    chart = chart_on(page, "case/digits%2Fcase1")
+    before = chart.evaluate("one => one.plot.lines[0].y")
+    page.get_by_label("Smoothing").select_option("0.6")
+    after = chart.evaluate("one => one.plot.lines[0].y")
+    expected = (0.4 * before[1] + 0.6 * 0.4 * before[0]) / 0.64
+    assert after[:2] == pytest.approx([before[0], expected])
+    assert chart.evaluate("one => one.plot.spec.y") == "train/loss, smoothed 0.6"
+    assert "smoothed 0.6" in (chart.get_attribute("aria-label") or "")
+    page.get_by_label("Axis").select_option("seconds")
+    assert x_range(chart) == [0, 0.25] and chart.evaluate("one => one.plot.spec.x") == "seconds of training"
+    page.get_by_label("Axis").select_option("gradients")
+    expect(page.locator("#explorer-charts figure > p.quiet")).to_contain_text("Nobody measured the times")
+    page.get_by_label("Axis").select_option("seconds")
+    page.get_by_role("button", name="Log", exact=True).click()
+    assert chart.evaluate("one => one.plot.u.scales.y.distr") == 3
+    assert "x=seconds" in page.evaluate("location.hash") and "smooth=0.6" in page.evaluate("location.hash")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_tooltip_is_sorted_and_never_covers_what_it_tells_of(chromium: Browser, file: str, width: int) -> None:
+    with opened(chromium, file, width, "light") as page:
+        chart = chart_on(page, f"case/s%2Fother?{'&'.join('subject=' + quote(one) for one in keys(page))}")
+        assert chart.evaluate("one => one.plot.lines.length") == 4
+        chart.scroll_into_view_if_needed()
+        over, tip = chart.locator(".u-over").bounding_box(), page.locator("#tip")
+        assert over is not None
+        for share in (0.02, 0.5, 0.98):
+            x, y = over["x"] + share * over["width"], over["y"] + over["height"] / 2
+            page.mouse.move(x, y)
+            expect(tip).to_be_visible()
+            box = tip.bounding_box()
+            assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= width
+            inside = box["x"] <= x <= box["x"] + box["width"] and box["y"] <= y <= box["y"] + box["height"]
+            assert not inside, share
+        lines = tip.locator("p").all_inner_texts()
+        values = [float(line.rpartition(": ")[2].split()[0]) for line in lines[1:]]
+        assert lines[0] == "inner step 10" and values == sorted(values, reverse=True) and len(values) == 4
+        page.mouse.move(0, 0)
+        chart.focus()
+        chart.press("Home")
+        expect(page.locator("#said")).to_contain_text("inner step 0; ")
+        chart.press("ArrowRight")
+        expect(tip).to_contain_text("inner step 5")
+        chart.press("Escape")
+        expect(tip).to_be_hidden()
+
+
+def keys(page: Page) -> list[str]:
+    """Returns the keys of the optimizers."""
+    found: list[str] = page.evaluate(
+        "JSON.parse(document.getElementById('data').textContent).subjects.filter((one) => one.run === undefined)"
+        ".map((one) => one.key)"
+    )
+    return found
+
+
+def test_a_method_has_one_colour_through_all_charts(page: Page) -> None:
+    def styles(route: str, label: str) -> set[str]:
+        go(page, route)
+        page.locator("main > section:not([hidden]) button.entry").first.wait_for()
+        found: list[str] = page.evaluate(
+            "label => [...document.querySelectorAll('main > section:not([hidden]) button.entry')]"
+            ".filter((one) => one.textContent.startsWith(label)).map((one) => one.firstElementChild.className)",
+            label,
+        )
+        return {one.split()[1] for one in found}
+
+    for label in (BEST, "outer step 3"):
+        found = [styles(route, label) for route in ("overview", "cases", "curves")]
+        assert len(found[0]) == 1 and found[0] == found[1] == found[2], label
+
+
+def test_where_a_checkpoint_broke_and_how_its_seed_is_repeated(page: Page) -> None:
+    page.get_by_role("link", name="Cases", exact=True).click()
+    page.locator("#cases").get_by_role("link", name="digits/case0").click()
+    page.locator("#case-subjects tr").filter(has_text="seed 3 diverged").get_by_role("link").click()
+    expect(page.locator("#h-evaluation")).to_have_text("outer step 3 on digits/case0")
+    row = page.locator("[data-view=evaluation] tbody tr").nth(3)
+    assert row.locator("th, td").all_inner_texts()[:3] == ["3", "42", "diverged"]
+    uri = f"/runs/{NASTY}/theta_3.npz".replace("'", "'\"'\"'")
+    assert page.get_by_label("the commands that repeat it", exact=True).inner_text().splitlines() == [
+        "cat > bound.gin <<'END_OF_BINDINGS'",
+        f"x = '{NASTY}'",
+        "END_OF_BINDINGS",
+        f"pytest nowhere/digits.gin::case0 --lobench-store again --lobench-checkpoint '{uri}' "
+        "--lobench-gin-file bound.gin",
+        "lobench results --store again --case digits/case0 --format json",
+    ]
+
+
+def test_without_scripts_everything_but_what_they_draw_is_there(chromium: Browser, file: str, tmp_path: Path) -> None:
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(file)
+    for heading in ("h-verdict", "h-cases", "h-failures", "h-provenance"):
+        expect(page.locator(f"#{heading}")).to_be_visible()
+    assert page.locator("svg.chart").count() > 5
+    context.close()
