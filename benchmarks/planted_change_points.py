@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import click
 
-from lobench.tools.bisect.change_point import Belief, Probe, believe, next_probes, scan
+from lobench.analysis.stats.change_point import Belief, Probe, believe, next_probes, scan
 
 NUM_CHECKPOINTS = 200
 NUM_SEEDS = 4

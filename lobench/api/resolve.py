@@ -21,6 +21,7 @@ from lobench.core.subject import Given, GivenCheckpoint
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_subject
 from lobench.engine.config.syntax import Binding, parse_text
+from lobench.engine.store.bundle import has_ledger
 from lobench.engine.store.ledger import Ledger
 
 __all__ = [
@@ -92,7 +93,7 @@ class RunFolder:
 
 
 def is_store(folder: str | Path) -> bool:
-    return (Path(folder) / "ledger.sqlite").is_file()
+    return has_ledger(folder)
 
 
 def find_stored(text: str, store: Path | None) -> Stored:

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from lobench.api.settings import WatchSettings
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import BoundedNumber, options_of
-from lobench.cli.output import emit, format_option, logged_aside
+from lobench.cli.output import emit, emit_text, format_option, logged_aside
 from lobench.core.errors import UsageError
 
 __all__ = ["compare"]
@@ -114,6 +114,8 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
 @format_option(
     "table",
     "json",
+    "markdown",
+    help="json: one document on standard output, see `lobench schema`; markdown: a comment of a pull request.",
     prints={
         "compare": "lobench.report.tables.comparison:ComparisonRecords",
         "compare.race": "lobench.report.tables.race:RaceRecord",
@@ -128,6 +130,8 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
     remaining method. You may look after every round and stop at any time: --alpha holds for the whole race. The same
     command continues a stopped race.
     """
+    if kind == "markdown":
+        _refuse([*(["--rule"] if rule is not None else []), *(["--race"] if race else [])], "not for --format markdown")
     if rule is not None:
         _track3(subjects, options["store"], options["target"], strict=strict, kind=kind)
         return
@@ -141,6 +145,10 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
     found = logged_aside(compared, *subjects, **options)
     if kind == "json":
         emit("compare", comparison_records(found.pairs, scale=found.scale, steps=found.steps, costs=found.costs))
+    elif kind == "markdown":
+        from lobench.report.tables.comparison_markdown import comparison_markdown
+
+        emit_text(comparison_markdown(found.pairs, scale=found.scale, steps=found.steps))
     else:
         click.echo(comparison_text(found.pairs, scale=found.scale, steps=found.steps, costs=found.costs))
     bad = {"REGRESSED", "INCONCLUSIVE"} if strict else {"REGRESSED"}

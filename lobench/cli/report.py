@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["report"]
 
-_FORMATS = ("html", "text", "json", "latex", "png", "pdf", "appendix")
+_FORMATS = ("html", "text", "json", "latex", "png", "pdf", "appendix", "badge")
+_PRINTED = ("text", "json", "appendix", "badge")  # without --output
 
 
 @click.command(
@@ -40,11 +41,11 @@ Examples:
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="File to write; a folder for png and pdf; optional for text, json and appendix.",
+    help="File to write; a folder for png and pdf; optional for text, json, badge and appendix.",
 )
 @format_option(
     *_FORMATS,
-    help="json: the verdict, see `lobench schema`; appendix: for reviewers, in Markdown, or in LaTeX for a .tex file.",
+    help="json: the verdict, see `lobench schema`; badge: an SVG; appendix: Markdown, or LaTeX in a .tex.",
     prints={"report": "lobench.cli.records:ReportRecord"},
 )
 @baseline_option
@@ -95,20 +96,24 @@ def report(
     from lobench.analysis.tables.table import read_table
     from lobench.core.errors import UsageError
 
-    if output is None and kind not in ("text", "json", "appendix"):
+    if output is None and kind not in _PRINTED:
         raise UsageError(f"{kind} is not for a terminal", next_step="give --output, or --format text")
-    if figure is not None and kind in ("text", "json", "latex", "appendix"):
+    if figure is not None and kind in (*_PRINTED, "latex"):
         raise UsageError(f"{kind} has no charts", next_step="give --format html, png or pdf, or leave --figure out")
     spec = read_table(table) if table is not None else None
     summary = summary_of(store, baselines or None, snapshot=read_methods(store, experiment, every=every))
     summary = Summary(narrowed(summary.snapshot, only), summary.scales)  # who is left out still makes the scale
-    if output is None or kind in ("text", "json", "appendix"):
+    if output is None or kind in _PRINTED:
         from lobench.cli.results_output import written
 
         if kind == "appendix":
             from lobench.report.tables.appendix import appendix_latex, appendix_markdown
 
             text = (appendix_latex if output is not None and output.suffix == ".tex" else appendix_markdown)(summary)
+        elif kind == "badge":
+            from lobench.report.charts.badge import badge_svg
+
+            text = badge_svg(summary)
         else:
             text = _verdict(summary, spec, kind, precision) + "\n"
         if output is None:

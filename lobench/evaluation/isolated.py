@@ -7,6 +7,7 @@ ends when its pipe does.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import queue
@@ -14,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -44,7 +46,10 @@ _RAISED = {kind.__name__: kind for kind in (*_ERRORS, WrongThreads)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Train(Message):
-    """Asks for a seed block's curves; `theta` is a file of leaves, "" where there is none."""
+    """Asks for a seed block's curves; `theta` is a file of leaves, "" where there is none.
+
+    The last two are as of `BlockRunner.repeat`.
+    """
 
     layers: Layers
     spec: CaseSpec
@@ -52,6 +57,8 @@ class Train(Message):
     theta: str
     where: str
     seed_block: SeedBlock
+    together: str = ""
+    perturbation: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,41 +84,64 @@ class IsolatedRunner:
     """A child process that runs seed blocks as a `BlockRunner` does."""
 
     def __init__(self) -> None:
-        self.compilation_cache = ""  # folder of jax's persistent cache, for a child that is started from now on
+        # Of a child that is started from now on: folder of jax's persistent cache, and what else is in its environment.
+        self.compilation_cache = ""
+        self.environment: Mapping[str, str] = {}
         self._child: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
-    def run(self, layers: Layers, spec: CaseSpec, test: str, theta: ThetaLeaves, block: SeedBlock) -> Curves:
+    def run(
+        self,
+        layers: Layers,
+        spec: CaseSpec,
+        test: str,
+        theta: ThetaLeaves,
+        block: SeedBlock,
+        *,
+        together: str = "",
+        perturbation: int = 0,
+    ) -> Curves:
         """Trains one seed block in the child.
 
         Args:
-          layers: gin text around the case; the other arguments are as for `BlockRunner.run`.
+          layers: gin text around the case; the other arguments are as for `BlockRunner.run` and `repeat`.
 
         Raises:
           LobenchError: what the child raised, in its class and as one line; or the child died.
         """
+        asked = Train(
+            layers=layers,
+            spec=spec,
+            test=test,
+            theta="",
+            where=theta.where,
+            seed_block=block,
+            together=together,
+            perturbation=perturbation,
+        )
         try:
-            return self._run(layers, spec, test, theta, block)
+            return self._run(asked, theta)
         except WrongThreads:
             self.close()  # it computed a case with another number of cores before
-            return self._run(layers, spec, test, theta, block)
+            return self._run(asked, theta)
 
-    def _run(self, layers: Layers, spec: CaseSpec, test: str, theta: ThetaLeaves, block: SeedBlock) -> Curves:
+    def _run(self, asked: Train, theta: ThetaLeaves) -> Curves:
         connection = self._connect()
         with tempfile.TemporaryDirectory(prefix="lobench-") as folder:
-            path = ""
             if theta.leaves is not None:
-                path = str(Path(folder) / "theta.npz")
-                Path(path).write_bytes(dump_theta(theta.leaves))
-            request = Train(layers=layers, spec=spec, test=test, theta=path, where=theta.where, seed_block=block)
+                path = Path(folder) / "theta.npz"
+                path.write_bytes(dump_theta(theta.leaves))
+                asked = dataclasses.replace(asked, theta=str(path))
             try:
-                connection.send_bytes(request.to_bytes())
+                connection.send_bytes(asked.to_bytes())
                 answer = _ANSWERS.from_bytes(connection.recv_bytes())
             except (EOFError, OSError) as error:
                 code = self._child.wait() if self._child else None
                 self.close()
                 raise LobenchError(
-                    "the evaluating process died", where=f"{spec.path}: case {spec.name!r}", got=f"exit status {code}"
+                    "the evaluating process died",
+                    where=f"{asked.spec.path}: case {asked.spec.name!r}",
+                    got=f"exit status {code}",
                 ) from error
             except BaseException:
                 self.close()  # interrupted: its answer would come to the next one who asks
@@ -137,7 +167,7 @@ class IsolatedRunner:
                     [*PYTHON, "-m", "lobench.evaluation.isolated", str(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
-                    env={**cache, **os.environ},
+                    env={**cache, **os.environ, **self.environment},
                 )
             self._connection = Connection(ours.detach())
         return self._connection
@@ -157,7 +187,12 @@ def main(descriptor: int) -> None:
         while (asked := requests.get()) is not None:
             try:
                 theta = ThetaLeaves.at(asked.theta, where=asked.where)
-                curves = runner_of(asked.layers).run(asked.spec, asked.test, theta, asked.seed_block)
+                runner = runner_of(asked.layers)
+                curves = runner.repeat(
+                    *(asked.spec, asked.test, theta, asked.seed_block),
+                    together=asked.together,
+                    perturbation=asked.perturbation,
+                )
             except Exception as error:  # noqa: BLE001  (the process boundary: the caller raises it)
                 answer: Answer = Raised(name=type(error).__name__, message=headline(error))
             else:

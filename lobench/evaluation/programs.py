@@ -78,16 +78,18 @@ class Programs:
 
     def __init__(self) -> None:
         self.compilations = CompilationCounter()
-        self._shared: WeakValueDictionary[tuple[CaseSpec, str, int], Warm] = WeakValueDictionary()
+        self._shared: WeakValueDictionary[tuple[CaseSpec, str, int, type[TrainingProgram]], Warm] = (
+            WeakValueDictionary()
+        )
         self._gradients: dict[tuple[CaseSpec, str, int], GradientSteps] = {}
         self._costs: dict[tuple[CaseSpec, str, int, int], StepCost | None] = {}
 
-    def of(self, bound: BoundCase, num_seeds: int) -> Warm:
-        key = (bound.spec, bound.info.program_key, num_seeds)
+    def of(self, bound: BoundCase, num_seeds: int, kind: type[TrainingProgram] = TrainingProgram) -> Warm:
+        key = (bound.spec, bound.info.program_key, num_seeds, kind)
         warm = self._shared.get(key)
         if warm is None:
             maker = StepperMaker(bound)
-            warm = self._shared[key] = Warm(maker, program_of(bound, num_seeds, maker=maker))
+            warm = self._shared[key] = Warm(maker, program_of(bound, num_seeds, kind=kind, maker=maker))
         return warm
 
     def gradient_cost(self, bound: BoundCase, block: SeedBlock, num_thetas: int) -> StepCost | None:

@@ -31,6 +31,8 @@ from lobench.inner.adapters import as_learned_optimizer
 from lobench.inner.backend import claim_backend, device_description, foreign_maker
 from lobench.inner.theta import match_theta
 from lobench.inner.training.input_checks import refuse_missing_inputs
+from lobench.inner.training.perturbed import PerturbedProgram
+from lobench.inner.training.train import TrainingProgram
 
 __all__ = ["BlockRunner", "claim_for", "wrong_threads"]
 
@@ -75,7 +77,7 @@ class BlockRunner:
         self._layers, self._states = layers, states
         self._bound: dict[tuple[CaseSpec, str, str], BoundCase] = {}
         self._shared = programs or Programs()
-        self._programs: dict[tuple[str, int], Warm] = {}
+        self._programs: dict[tuple[str, int, type[TrainingProgram]], Warm] = {}
         self._late: set[str] = set()  # flags that came after jax's backend
 
     def bind(self, spec: CaseSpec, test: str, own_bindings: str = "") -> BoundCase:
@@ -165,6 +167,27 @@ class BlockRunner:
             for place, curves in enumerate(found, 1)
         ]
 
+    def repeat(
+        self, spec: CaseSpec, test: str, theta: ThetaLeaves, block: SeedBlock, *, together: str, perturbation: int
+    ) -> Curves:
+        """Trains one seed block again, as a stored result was computed, or nearly so.
+
+        Args:
+          together: Of the result's provenance: "2 of 4" is computed second of four.
+          perturbation: 0: bit for bit the same; n: the n-th of the trainings whose parameters are moved by the last
+            place again and again (`lobench.inner.training.perturbed`), each theta alone.
+        Raises:
+          As of `run`.
+        """
+        place, _, count = together.partition(" of ")
+        seconds = self.bind(spec, test).case.timeout_seconds
+        if perturbation:
+            return self._run(spec, test, [theta], block, None, seconds, perturbation=perturbation)[0]
+        if place.isdecimal() and count.isdecimal() and int(count) > 1:
+            found = self.run_many(spec, test, [theta] * int(count), block, timeout_seconds=seconds * int(count))
+            return found[int(place) - 1]
+        return self.run(spec, test, theta, block)
+
     def trace(self, spec: CaseSpec, test: str, block: SeedBlock) -> None:
         """Traces the training of one seed block, with the shapes of a theta alone: nothing is compiled or trained.
 
@@ -215,16 +238,24 @@ class BlockRunner:
         block: SeedBlock,
         on_progress: Callable[[int], None] | None,
         timeout_seconds: float,
+        *,
+        perturbation: int = 0,
     ) -> list[Curves]:
         compiled_before = self._shared.compilations.count
         bound = self.bind(spec, test, thetas[0].own_bindings)
         self.claim(bound)
-        warm, matched = self._program(bound, block.size), [self.theta_of(bound, theta) for theta in thetas]
+        kind = PerturbedProgram if perturbation else TrainingProgram
+        warm, matched = self._program(bound, block.size, kind), [self.theta_of(bound, theta) for theta in thetas]
         program = warm.program
         made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
         deadline, values, end = time.monotonic() + timeout_seconds, bound.settings.values, bound.case.end
         is_past = lambda: time.monotonic() > deadline  # noqa: E731
-        if len(matched) == 1:
+        if isinstance(program, PerturbedProgram):
+            moved = program.run_perturbed(
+                matched[0], block, perturbation, settings=values, end=end, should_stop=is_past
+            )
+            found = [moved] if moved is not None else None
+        elif len(matched) == 1:
             saves = self._saves(bound, test, thetas[0], block, ResultProgram.of(made))
             curves = program.run(
                 matched[0], block, settings=values, end=end, on_progress=on_progress, should_stop=is_past, saves=saves
@@ -238,7 +269,7 @@ class BlockRunner:
             where = f"{spec.path}: case {spec.name!r}"
             raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
         num_compilations = self._shared.compilations.count - compiled_before
-        if bound.case.time_gradient and time.monotonic() < deadline:
+        if bound.case.time_gradient and not perturbation and time.monotonic() < deadline:
             found = self._with_gradient(found, bound, block)
         # Theirs and ours alike: a wrapper need not pass it on.
         directions = getattr(bound.case.task, "metric_directions", {})
@@ -289,10 +320,10 @@ class BlockRunner:
         if not claim_backend(bound.case.num_cpus):
             raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.name!r}")
 
-    def _program(self, bound: BoundCase, num_seeds: int) -> Warm:
-        key = (bound.info.whole_key, num_seeds)
+    def _program(self, bound: BoundCase, num_seeds: int, kind: type[TrainingProgram] = TrainingProgram) -> Warm:
+        key = (bound.info.whole_key, num_seeds, kind)
         if key not in self._programs:
-            self._programs[key] = self._shared.of(bound, num_seeds)
+            self._programs[key] = self._shared.of(bound, num_seeds, kind)
         warm = self._programs[key]
         warm.maker.bound = bound
         return warm

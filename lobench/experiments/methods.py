@@ -12,6 +12,7 @@ from lobench.core.experiment import Experiment, Method, SessionBlocks, session_b
 from lobench.core.subject import Given
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.checkpoints.given import given_checkpoint, given_optimizer
+from lobench.engine.store.bundle import has_ledger
 from lobench.engine.store.ledger import Ledger
 
 __all__ = [
@@ -112,7 +113,7 @@ def looked_at(store: Path, *, is_written: bool = False) -> Iterator[Ledger | Non
       StoreError: it cannot be read.
     """
     try:
-        ledger = Ledger.open(store, read_only=True) if (store / "ledger.sqlite").is_file() else None
+        ledger = Ledger.open(store, read_only=True) if has_ledger(store) else None
     except StoreError:
         if not is_written:
             raise

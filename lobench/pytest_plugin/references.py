@@ -21,6 +21,7 @@ from lobench.core.errors import StoreError, UsageError
 from lobench.core.metric import is_of_batch
 from lobench.core.program import Program
 from lobench.core.result import Curves
+from lobench.engine.store.bundle import has_ledger
 from lobench.evaluation.request import ThetaLeaves
 from lobench.pytest_plugin.options import option, read_checkpoint
 
@@ -171,7 +172,7 @@ def find_reference(config: pytest.Config) -> GateReference:
     if path.suffix == ".json":
         Baseline.load(path)  # what is wrong with it is said now
         return _BaselineReference(path=path)
-    if (path / "ledger.sqlite").is_file():
+    if has_ledger(path):
         return _store_reference(path)
     if (stored := _stored(text, option(config, "store"))) is not None:
         return _reference_to(stored, Path(option(config, "store") or text))
@@ -198,9 +199,9 @@ def _stored(text: str, store: str) -> StoredSubject | None:
       UsageError: nothing there has this name, or several have.
     """
     is_path = text.partition(":")[0] == _BASELINE or "://" in text or Path(text).exists()
-    has_store = (Path(store) / "ledger.sqlite").is_file() if store else False
+    has_store = has_ledger(store) if store else False
     components_of = text.partition("@")[0]
-    if is_path or not (has_store or (components_of and (Path(components_of) / "ledger.sqlite").is_file())):
+    if is_path or not (has_store or (components_of and has_ledger(components_of))):
         return None
     from lobench.api.resolve import find_stored
 

@@ -18,6 +18,7 @@ from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import headline_metrics
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.json_numbers import Finite
+from lobench.engine.store.bundle import has_ledger
 from lobench.engine.store.experiments import ExperimentRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
@@ -66,6 +67,8 @@ def find_stores(folder: Path) -> list[Path]:
     Raises:
       StoreError: there is none.
     """
+    if has_ledger(folder):
+        return [folder]
     found = sorted(path.parent for path in folder.rglob("ledger.sqlite"))
     if not found:
         raise StoreError("there is no result store here", where=str(folder), next_step="is the path right?")
@@ -216,7 +219,7 @@ def patch_of(store: Path, experiment: int) -> bytes:
     Raises:
       StoreError: there is no store. UsageError: no such experiment, or it has no patch; the message says why.
     """
-    if not (store / "ledger.sqlite").is_file():
+    if not has_ledger(store):
         raise StoreError("--patch needs one store", where=str(store), next_step="name that with --store")
     with Ledger.open(store, read_only=True) as ledger:
         known = {row.id: row.revision for row in ledger.experiments() if row.config}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Counts", "least_share", "most_share", "p_fewer", "p_more", "two_sided"]
+__all__ = ["Counts", "escape_chance", "least_share", "most_share", "p_fewer", "p_more", "two_sided"]
 
 _MOST_OUTCOMES = 20_000  # of a table of two counts; of larger ones Fisher's p stands, which is a little larger
 _NUM_SHARES = 257  # at which the unknown share is tried
@@ -135,3 +135,12 @@ def most_share(count: int, trials: int, tail: float) -> float:
     Example: none of four has an upper bound of .527 at tail .05, since .473^4 = .05; none of 29 has one below .1.
     """
     return 1 - least_share(trials - count, trials, tail) if trials else 1.0
+
+
+def escape_chance(num_all: int, num_false: int, num_drawn: int) -> float:
+    """Returns the chance that a draw without replacement meets none of the false ones (hypergeometric)."""
+    if num_drawn > num_all - num_false:
+        return 0.0
+    of = math.lgamma
+    logs = of(num_all - num_false + 1) - of(num_all - num_false - num_drawn + 1)
+    return min(1.0, math.exp(logs - of(num_all + 1) + of(num_all - num_drawn + 1)))

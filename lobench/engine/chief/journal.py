@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from lobench.core import planner
 from lobench.core.admission import AdmissionPolicy
+from lobench.core.case import CaseInfo
 from lobench.core.planner.log import RecordedPlanner, Start
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey
 from lobench.engine.chief.decisions import DecisionLog
 from lobench.engine.chief.interfaces import WatchOptions
 from lobench.engine.chief.subjects import Subjects
+from lobench.engine.config.suite_files import SuiteFiles
 from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.plans import suite_plan
 from lobench.engine.store.programs import Expected
 from lobench.engine.store.states import free_states, state_folder, sweep_states
 
@@ -34,8 +38,10 @@ class Journal:
       commit_at: When what was gathered is due, by `time.monotonic`; infinite where nothing is.
     """
 
-    def __init__(self, ledger: Ledger, options: WatchOptions, subjects: Subjects) -> None:
-        self._ledger, self._options, self._subjects = ledger, options, subjects
+    def __init__(self, ledger: Ledger, options: WatchOptions, subjects: Subjects, suite: SuiteFiles) -> None:
+        self._ledger, self._options, self._subjects, self._suite = ledger, options, subjects, suite
+        self._plans: dict[str, tuple[Mapping[str, CaseInfo], Mapping[str, Any]]] = {}  # by variant
+        self._planned: dict[int, Mapping[str, CaseInfo]] = {}  # by position
         self._expected = Expected(is_elsewhere=options.elsewhere, together=options.together)
         self.programs = ledger.accepted_programs(self._expected.all())
         self._collected: list[Decision] = []
@@ -92,6 +98,7 @@ class Journal:
             case planner.RecordDeath(evaluation):
                 self._ledger.record_incident("death", evaluation)
             case planner.Admit(position):
+                self._plan(position)
                 self._ledger.set_admission(position, "admitted")
             case planner.Skip(position):
                 self._ledger.set_admission(position, "skipped")
@@ -99,12 +106,28 @@ class Journal:
                 case_keys = self._subjects.cases(self._subjects[position].variant.key)
                 self._ledger.finish_checkpoint(position, programs=self.programs, case_keys=case_keys)
             case planner.Reopen(position):
+                self._plan(position)
                 self._ledger.reopen_checkpoint(position)
             case planner.Forget(evaluations):
                 self._ledger.forget(evaluations, programs=self.programs)
 
+    def _plan(self, position: int) -> None:
+        """Records what is to be evaluated for a position, before the first result of it."""
+        subject = self._subjects[position]
+        cases = self._subjects.known_cases(subject.variant.key)
+        if not cases or self._planned.get(position) is cases:
+            return
+        self._planned[position] = cases
+        known, plan = self._plans.get(subject.variant.key, ({}, {}))
+        if known is not cases:
+            plan = suite_plan(cases.values(), self._suite.digests())
+            self._plans[subject.variant.key] = cases, plan
+        self._ledger.record_plan(subject, plan)
+
     def _record(self, action: planner.Record, curves: Curves | None) -> None:
         evaluation, case = action.evaluation, action.case
+        for position in self._subjects.positions(evaluation):
+            self._plan(position)
         program = expected = self._expected.of(case.num_gpus)
         if curves is not None:
             program = Program.of(curves.provenance)

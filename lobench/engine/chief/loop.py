@@ -93,7 +93,7 @@ class Chief:
             only_newest=getattr(policy, "only_newest", False),
         )
         self._subjects, self._arriving = Subjects(self._intake), Arriving(self._intake, given, self._arrivals)
-        self._journal = Journal(ledger, options, self._subjects)
+        self._journal = Journal(ledger, options, self._subjects, suite)
         self._history = ledger.history(self._journal.programs, retried=ERRORS if options.retry_errors else ())
         start = planner.Start(
             max_cores=max_cores,

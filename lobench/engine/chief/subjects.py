@@ -70,6 +70,10 @@ class Subjects:
     def all(self) -> tuple[Subject, ...]:
         return tuple(self._subjects.values())
 
+    def known_cases(self, variant: str) -> Mapping[str, CaseInfo]:
+        """Returns a variant's cases by their keys; another mapping when they have changed."""
+        return self._cases.get(variant, {})
+
     def cases_by_variant(self) -> dict[str, tuple[CaseInfo, ...]]:
         return {variant: tuple(cases.values()) for variant, cases in self._cases.items()}
 

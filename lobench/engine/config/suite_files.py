@@ -22,6 +22,7 @@ __all__ = [
     "forget_modules",
     "included_files",
     "marks_of",
+    "modules_meanwhile",
 ]
 
 INI_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")  # any of them makes pytest's root
@@ -134,6 +135,18 @@ class SuiteFiles:
                 self._seen[file] = now, digest
         return None
 
+    def digests(self) -> dict[str, str]:
+        """Returns the sha256 of each file by its name from the suite's folder on, as `remember` took them."""
+        roots = [Path(suite).resolve() for suite in self._suites]
+        roots = [(suite if suite.is_dir() else suite.parent).parent for suite in roots]
+        found = {file: digest for file, (_, digest) in (self._seen or {}).items()}
+        found = found or {file: _digest(file) for file in self.files()}
+        names = {
+            file: next((file.relative_to(root).as_posix() for root in roots if file.is_relative_to(root)), file.name)
+            for file in found
+        }
+        return {names[file]: found[file] for file in sorted(found)}
+
     def files(self) -> Iterator[Path]:
         """Yields them as they are now."""
         for suite in self._suites:
@@ -154,13 +167,28 @@ def marks_of(files: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
 
 def forget_modules(suites: Sequence[str]) -> None:
     """Has this process import anew what lies in a suite's folder: its conftest.py, or a worker within, may name it."""
+    _drop_modules(suites)
+    gin.enter_interactive_mode()  # the tasks and optimizers of the edited file take the place of those before
+
+
+@contextlib.contextmanager
+def modules_meanwhile(suites: Sequence[str]) -> Iterator[None]:
+    """Lets the body import what lies in suites' folders, whatever of the same names was imported before."""
+    _drop_modules(suites)
+    with gin.config.interactive_mode():
+        try:
+            yield
+        finally:
+            _drop_modules(suites)
+
+
+def _drop_modules(suites: Sequence[str]) -> None:
     paths = [Path(suite).resolve() for suite in suites]
     folders = {str(path if path.is_dir() else path.parent) for path in paths}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file and os.path.dirname(os.path.realpath(file)) in folders:
             del sys.modules[name]
-    gin.enter_interactive_mode()  # the tasks and optimizers of the edited file take the place of those before
 
 
 def _stamp(file: Path) -> tuple[int, int]:

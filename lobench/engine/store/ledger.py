@@ -19,10 +19,12 @@ from lobench.core.planner import EvaluationId
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject
+from lobench.engine.store.bundle import has_ledger, ledger_file
 from lobench.engine.store.database import StoreLock, transaction
 from lobench.engine.store.described import SuiteRows
 from lobench.engine.store.experiments import Experiments, label
 from lobench.engine.store.network import LocalCopy, OnProblem, is_network
+from lobench.engine.store.plans import Plans
 from lobench.engine.store.programs import register
 from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader, case_json
 from lobench.engine.store.schema import connect, store_errors
@@ -31,7 +33,7 @@ from lobench.engine.store.subject_rows import SIGHTING, values_of
 __all__ = ["EvaluationRow", "Ledger"]
 
 
-class Ledger(Experiments, SuiteRows, LedgerReader):
+class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
     """Use `Ledger.open`."""
 
     def __init__(
@@ -43,7 +45,7 @@ class Ledger(Experiments, SuiteRows, LedgerReader):
     ) -> None:
         super().__init__(store, connection)
         self._lock, self._local_copy = lock, local_copy
-        self._file = local_copy.database if local_copy is not None else store / "ledger.sqlite"
+        self._file = local_copy.database if local_copy is not None else ledger_file(store)
         self._inode = self._file.stat().st_ino
         self._depth = 0
 
@@ -65,6 +67,12 @@ class Ledger(Experiments, SuiteRows, LedgerReader):
         """
         if read_only:
             return cls(store, connect(store, read_only=True))
+        if store.is_file() and has_ledger(store):
+            raise StoreError(
+                "a bundle stays as it is",
+                where=str(store),
+                next_step=f"`lobench merge {store} --output STORE` puts what it holds into a store",
+            )
         lock = StoreLock(store, name)
         try:
             was_emptied = _is_emptied(store)

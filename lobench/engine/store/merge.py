@@ -10,6 +10,7 @@ from typing import TypedDict
 
 from lobench.core.errors import UsageError
 from lobench.core.result import Curves
+from lobench.engine.store.bundle import ledger_file
 from lobench.engine.store.experiments import FORM
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.network import OnProblem
@@ -70,7 +71,7 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
     db = ledger.connection
     with store_errors(store):
         # A name and not a URI: SQLite must be able to make the side files of a log that is being written.
-        db.execute("ATTACH ? AS source", (str((store / "ledger.sqlite").absolute()),))
+        db.execute("ATTACH ? AS source", (str(ledger_file(store).absolute()),))
     try:
         with ledger.transaction():
             with intact_rows(store):

@@ -18,7 +18,7 @@ from pathlib import Path
 from lobench.core.program import ELSEWHERE, Program
 from lobench.core.result import Provenance, read_header
 from lobench.engine.store.provenance import versions_here
-from lobench.engine.workers.devices import devices_here, instruction_set, known_device
+from lobench.engine.workers.devices import cpu_class, devices_here, known_device
 
 __all__ = [
     "Expected",
@@ -57,7 +57,7 @@ class Expected:
 def program_here(*, num_gpus: float = 0.0, together: int = 1) -> Program:
     """Returns what a result of a process of this machine is expected to be computed by."""
     versions = versions_here()
-    device = _gpu() if num_gpus and devices_here(os.environ) else f"cpu: {instruction_set()}"
+    device = _gpu() if num_gpus and devices_here(os.environ) else f"cpu: {cpu_class()}"
     return Program(jax=versions.get("jax", ""), jaxlib=versions.get("jaxlib", ""), device=device, together=together)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lobench.core.errors import StoreError
 from lobench.core.wording import one_line_of
+from lobench.engine.store.bundle import ledger_file
 from lobench.engine.store.database import (
     database_errors,
     newer_schema,
@@ -48,7 +49,7 @@ def connect(store: Path, *, read_only: bool, database: Path | None = None) -> sq
     Raises:
       StoreError: not readable, not writable, not a ledger, or one of another schema, which is left as it is.
     """
-    database = database or store / "ledger.sqlite"
+    database = database or ledger_file(store)
     if read_only and not database.is_file():
         raise StoreError("there is no result store here", where=str(store), next_step="is the path right?")
     with store_errors(store):

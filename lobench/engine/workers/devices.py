@@ -5,12 +5,21 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lobench.core.errors import UsageError
 
-__all__ = ["DeviceLeases", "devices_here", "equal_shares", "instruction_set", "known_device", "settle_blas"]
+__all__ = [
+    "DeviceLeases",
+    "cpu_class",
+    "devices_here",
+    "equal_shares",
+    "instruction_set",
+    "known_device",
+    "settle_blas",
+]
 
 # Feature levels of x86-64 (System V psABI), highest first: what XLA's code for a CPU is made of.
 _LEVELS = {
@@ -128,6 +137,15 @@ def settle_blas(num_cpus: int) -> None:
         os.environ.setdefault("OPENBLAS_CORETYPE", "Haswell")  # the kernels that all of these can run
 
 
+def cpu_class() -> str:
+    """Returns the class of instructions that XLA computes with here: this machine's, and a limit where XLA has one.
+
+    For example `x86-64-v4, at most AVX2` with `XLA_FLAGS=--xla_cpu_max_isa=AVX2`: its results have other bits.
+    """
+    limit = re.findall(r"--xla_cpu_max_isa=(\w+)", os.environ.get("XLA_FLAGS", ""))
+    return f"{instruction_set()}, at most {limit[-1]}" if limit else instruction_set()
+
+
 def known_device(device: str) -> str:
     """Returns jax's description of this process's device, with its instruction set where it is a CPU."""
-    return device.replace(_CPU, f"cpu: {instruction_set()}", 1) if device.startswith(_CPU) else device
+    return device.replace(_CPU, f"cpu: {cpu_class()}", 1) if device.startswith(_CPU) else device

@@ -190,12 +190,13 @@ class TrainingProgram:
         on_progress: Callable[[int], None] | None,
         should_stop: Callable[[], bool] | None,
         saves: Saves | None,
+        loop_kind: type[TrainingLoop] = TrainingLoop,
     ) -> Trained | None:
         assert block.size == self._num_seeds, (block, self._num_seeds)
         theta = jax.tree.map(jnp.asarray, theta)
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._case, keeps_positions=saves is not None)
         with contextlib.closing(feed):
-            loop = self._training_loop(theta, settings, num_thetas, self._replicas(block), feed, end, saves)
+            loop = self._training_loop(theta, settings, num_thetas, self._replicas(block), feed, end, saves, loop_kind)
             loop.resume()
             if not loop.run(on_progress, should_stop):
                 return None

@@ -15,6 +15,7 @@ from lobench.core.wording import counted, one_line
 from lobench.engine.store.experiments import ExperimentRow
 from lobench.engine.store.ledger import Ledger
 from lobench.report.tables.latex import escape
+from lobench.report.tables.text import fenced, markdown_line
 
 __all__ = ["appendix_latex", "appendix_markdown"]
 
@@ -37,10 +38,11 @@ def appendix_markdown(summary: Summary) -> str:
     lines = ["# Appendix: how the evaluations were made"]
     for part in parts:
         lines += ["", f"## {part.title}", ""]
-        lines += [f"- {f'**{_marked(name)}**: ' if name else ''}{_marked(text)}" for name, text in part.lines]
+        lines += [
+            f"- {f'**{markdown_line(name)}**: ' if name else ''}{markdown_line(text)}" for name, text in part.lines
+        ]
     if experiment is not None:
-        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", experiment.config)), default=0))
-        lines += ["", "## Configuration", "", f"{fence}gin", *_config(experiment), fence]
+        lines += ["", "## Configuration", "", fenced("\n".join(_config(experiment)), "gin")]
     return "\n".join([*lines, ""])
 
 
@@ -72,11 +74,6 @@ def _config(experiment: ExperimentRow) -> list[str]:
 def _breaking(text: str) -> str:
     """Returns LaTeX text that may break within long names, of which no one knows the syllables."""
     return re.sub(r"([/.=,:;)]|\\_)(?=\S)", r"\1\\allowbreak{}", escape(text))
-
-
-def _marked(text: str) -> str:
-    """Returns text that Markdown shows as it is, on one line."""
-    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", one_line(text))
 
 
 def _parts(summary: Summary) -> tuple[list[_Part], ExperimentRow | None]:

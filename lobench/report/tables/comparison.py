@@ -31,7 +31,18 @@ from lobench.report.tables.text import interval_cell, p_cell, text_table
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["ComparisonRecords", "comparison_html", "comparison_records", "comparison_text", "plot_comparison"]
+__all__ = [
+    "ComparisonRecords",
+    "case_rows",
+    "comparison_head",
+    "comparison_html",
+    "comparison_notes",
+    "comparison_records",
+    "comparison_sentence",
+    "comparison_text",
+    "plot_comparison",
+    "steps_text",
+]
 
 
 class ComparedSubject(TypedDict):
@@ -139,7 +150,7 @@ def comparison_text(
                 [
                     _pair(pair, scale),
                     cost_text(cost, _labels(pair), pair.name),
-                    _steps_text(pair, own) if own else "",
+                    steps_text(pair, own) if own else "",
                 ],
             )
         )
@@ -153,7 +164,7 @@ def _labels(found: MethodComparison) -> tuple[str, str]:
 
 
 def _pair(found: MethodComparison, scale: str) -> str:
-    tables = [text_table(_headlines(found)), *(text_table(_cases(found, effect)) for effect in found.effects)]
+    tables = [text_table(_headlines(found)), *(text_table(case_rows(found, effect)) for effect in found.effects)]
     return "\n\n".join(
         ["\n".join(map(one_line, _head(found, scale))), *tables, "\n".join(map(one_line, _ending(found)))]
     )
@@ -164,7 +175,7 @@ def comparison_html(found: Sequence[MethodComparison], *, scale: str, costs: Seq
     parts = []
     for pair, cost in zip(found, costs or [()] * len(found), strict=True):
         title, *head = _head(pair, scale)
-        tables = [html_table(rows[0], rows[1:]) for rows in (_headlines(pair), _cases(pair, pair.primary))]
+        tables = [html_table(rows[0], rows[1:]) for rows in (_headlines(pair), case_rows(pair, pair.primary))]
         parts += [f"<h4>{html_text(title)}</h4>", *map(paragraph, head), *tables, *map(paragraph, _ending(pair))]
         parts += [html_table(rows[0], rows[1:]) for rows in cost_tables(cost, _labels(pair), pair.name)]
         parts += map(paragraph, cost_notes(cost, pair.name))
@@ -197,11 +208,15 @@ def plot_comparison(found: Sequence[MethodComparison], ax: Axes | None = None) -
 
 
 def _head(found: MethodComparison, scale: str) -> list[str]:
-    return [
+    return [*comparison_head(found), *scale.splitlines()]
+
+
+def comparison_head(found: MethodComparison) -> tuple[str, str]:
+    """Returns who is compared with whom, and over how many cases and seeds."""
+    return (
         f"{found.b.label}{_origin(found.b)} against {found.a.label}{_origin(found.a)}",
         f"{counted(len(found.primary.comparison.cases), 'case')}, {_seeds(found.primary)}; {_counts(found)}",
-        *scale.splitlines(),
-    ]
+    )
 
 
 def _headlines(found: MethodComparison) -> list[list[str]]:
@@ -212,8 +227,13 @@ def _headlines(found: MethodComparison) -> list[list[str]]:
 
 
 def _ending(found: MethodComparison) -> list[str]:
+    return [*comparison_notes(found), comparison_sentence(found)]
+
+
+def comparison_notes(found: MethodComparison) -> list[str]:
+    """Returns which cases were not compared, and where curves part."""
     notes = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
-    return [*notes, *_parted(found), _sentence(found)]
+    return [*notes, *_parted(found)]
 
 
 def _parted(found: MethodComparison) -> list[str]:
@@ -275,7 +295,7 @@ def _headline(effect: MetricEffect) -> list[str]:
     ]
 
 
-def _cases(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
+def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
     """Returns the table of the cases, its header first."""
     has_values = found.a.who.is_imported or found.b.who.is_imported  # whose readers know losses, and no scores
     header = [f"{effect.metric} by case", _short(found.a.label), _short(found.b.label)]
@@ -322,7 +342,8 @@ def _gate(verdict: Verdict, found: GateResult) -> str:
     return str(verdict)
 
 
-def _sentence(found: MethodComparison) -> str:
+def comparison_sentence(found: MethodComparison) -> str:
+    """Returns what follows from the metrics, with the verdict."""
     a, b = found.a.label, found.b.label
     parts = []
     for effect in found.effects:
@@ -421,7 +442,7 @@ def _subject(subject: StoredSubject, num_exploded: int) -> ComparedSubject:
     }
 
 
-def _steps_text(pair: MethodComparison, found: Sequence[CaseSteps]) -> str:
+def steps_text(pair: MethodComparison, found: Sequence[CaseSteps]) -> str:
     """Returns a table: mean steps of either where all its seeds got there, else the median, and the difference."""
     header = ["steps to the target", pair.a.label, pair.b.label, "B - A", "p", "note"]
     has_time = any(one.time is not None for one in found)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from lobench.core.subject import Subject
 
 __all__ = [
+    "fenced",
     "interval_cell",
+    "markdown_line",
     "overhead_cell",
     "p_cell",
     "step_cell",
@@ -63,6 +65,17 @@ def step_cell(found: StepSeconds) -> str:
     """Returns the seconds of a step, `~` before those that are unsteady, and `-` where nobody measured any."""
     mark = "~" if found.is_unsteady else ""
     return "-" if math.isnan(found.median) else f"{mark}{found.median:.3g}"
+
+
+def markdown_line(text: str) -> str:
+    """Returns text that Markdown shows as it is, on one line: nobody is mentioned, and no issue is linked."""
+    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", one_line(text)).replace("@", "&#64;")
+
+
+def fenced(text: str, language: str = "text") -> str:
+    """Returns text as a block of Markdown, whatever fences it has itself."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def overhead_cell(found: Overhead) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from etils import epath
 
+from lobench.analysis.stats.change_point import Belief, believe, next_probes, scan
 from lobench.analysis.store.snapshot import read_store
 from lobench.api.components import plugins_of
 from lobench.api.evaluate import evaluate_into
@@ -29,7 +30,6 @@ from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import SourceContext
 from lobench.plugins import PluginManager
 from lobench.report.live.notebook_progress import default_progress
-from lobench.tools.bisect.change_point import Belief, believe, next_probes, scan
 from lobench.tools.bisect.probes import Bisection, Probed, Status, probed
 
 __all__ = ["bisect"]

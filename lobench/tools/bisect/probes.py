@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias, TypedDict
 
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import SCORE_VERSION
+from lobench.analysis.stats.change_point import Belief, Probe, window
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.store.subjects import Cell
 from lobench.core.case import CaseInfo, SeedBlock
@@ -18,7 +19,6 @@ from lobench.core.errors import LobenchError
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.metric import UnknownDirection
 from lobench.engine.store.ledger import EvaluationRow
-from lobench.tools.bisect.change_point import Belief, Probe, window
 
 __all__ = ["Bisection", "BisectionRecord", "Probed", "Status", "probed"]
 

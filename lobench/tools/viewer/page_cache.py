@@ -14,6 +14,7 @@ from lobench.analysis.comparisons.viewer_index import ViewerIndex
 from lobench.analysis.store.methods import read_methods
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.wording import headline
+from lobench.engine.store.bundle import has_ledger
 from lobench.report.page.explorer import explorer_data
 from lobench.report.page.page import render_page, waiting_page
 
@@ -46,7 +47,7 @@ class PageCache:
     """
 
     def __init__(self, store: Path, baselines: tuple[Path, ...], *, experiment: str = "", every: bool = False) -> None:
-        if not (store / "ledger.sqlite").is_file():
+        if not has_ledger(store):
             raise UsageError("there is no result store here", where=str(store), expected="a folder with ledger.sqlite")
         self._store, self._baselines = store.absolute(), baselines
         self._experiment, self._every = experiment or None, every
@@ -81,7 +82,7 @@ class PageCache:
         found: list[object] = []
         for name in ("ledger.sqlite", "ledger.sqlite-wal"):
             try:
-                stat = (self._store / name).stat()
+                stat = (self._store / name if self._store.is_dir() else self._store).stat()
                 found.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
             except OSError:
                 found.append(None)

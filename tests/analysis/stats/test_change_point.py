@@ -8,7 +8,7 @@ import sys
 import pytest
 from reference import ROOT
 
-from lobench.tools.bisect.change_point import Probe, believe, next_probes, scan, window
+from lobench.analysis.stats.change_point import Probe, believe, next_probes, scan, window
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 

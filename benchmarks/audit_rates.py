@@ -1,0 +1,234 @@
+"""How often `lobench audit` accuses honest bundles, names tampered ones, and what a bundle costs.
+
+Usage:
+  python benchmarks/audit_rates.py honest [--count 200]
+  python benchmarks/audit_rates.py tampered [--count 200]
+  python benchmarks/audit_rates.py isa [--count 100] [--runs FOLDER]
+  python benchmarks/audit_rates.py size [--count 10000]
+
+`honest`: each bundle is of a run of its own, of two optimizers on two cases in four blocks: every 20 runs in another
+process, the first of them with two workers beside it, the order of the subjects changed. Each is audited in full.
+`tampered`: copies of a store of two checkpoints, each changed in one of the ways of `tests/tampered.py` by somebody who
+makes a new root; all are audited in full, and the draws of 5% are compared with the hypergeometric rate. `isa`: as
+`honest`, made with `XLA_FLAGS=--xla_cpu_max_isa=SSE4_2` (and AVX), which know no fused multiply-add, and audited
+without it, four of the eight evaluations each. `size`: a store of so many evaluations, made of values of a log-normal
+law, as a bundle: seconds and bytes, beside gzip of its curves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import gzip
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+_GIN = """
+import lobench.inner.tasks.digits
+Case.num_inner_steps = 60
+Case.num_seeds = 4
+Case.seed_block = 2
+Case.eval_every = 10
+Case.eval_batches = 2
+a/Case.task = @DigitsMLP()
+a/DigitsMLP.hidden_sizes = (8,)
+b/Case.task = @DigitsMLP()
+b/DigitsMLP.hidden_sizes = (16, 16)
+b/Case.num_inner_steps = 40
+"""
+_AT_ONCE = 20  # runs of a process
+
+
+def make_runs(folder: Path, first: int, count: int) -> None:
+    """Makes stores of runs in this process, or with workers beside it: what `--make` does."""
+    from lobench.api.evaluate import evaluate_into
+
+    for number in range(first, first + count):
+        rng = np.random.default_rng(number)
+        rates = 10 ** rng.uniform(-3.5, -0.5, 2)
+        subjects = [f"adam(); adam.learning_rate = {rates[0]:.4g}", f"sgd(); sgd.learning_rate = {rates[1]:.4g}"]
+        if number % 2:
+            subjects.reverse()
+        is_pool = number % _AT_ONCE == 0
+        executor = {"executor": "local", "workers": 2} if is_pool else {"executor": "inline"}
+        evaluate_into(folder / f"store{number}", subjects, folder / "digits_small", **executor)
+        print(number, flush=True)
+
+
+def _made(folder: Path, count: int, flags: list[str]) -> None:
+    suite = folder / "digits_small"
+    suite.mkdir(parents=True)
+    (suite / "small.gin").write_text(_GIN)
+    for index, first in enumerate(range(0, count, _AT_ONCE)):
+        limit = flags[index % len(flags)]
+        environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(folder / f"cache-{limit}")}
+        environment |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        if limit:
+            environment["XLA_FLAGS"] = f"--xla_cpu_max_isa={limit}"
+        command = [sys.executable, __file__, "--make", str(folder), str(first), str(min(_AT_ONCE, count - first))]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(done.stderr)
+
+
+def _evaluate_here(suite: Path) -> None:
+    """Has audits evaluate in this process, as their children do, so that equal programs are compiled once for all."""
+    from lobench.core.case import CaseSpec
+    from lobench.engine.config.layers import Layers
+    from lobench.evaluation.programs import Programs
+    from lobench.evaluation.runner import BlockRunner
+    from lobench.tools.audit import repeated
+
+    programs, runners = Programs(), dict[Layers, BlockRunner]()
+
+    class Here(repeated.IsolatedRunner):
+        def run(self, layers: Layers, spec: CaseSpec, *what: Any, **how: Any) -> Any:
+            # Equal files, extracted elsewhere each time.
+            spec = dataclasses.replace(spec, path=str(suite / Path(spec.path).name), root=str(suite.parent))
+            return runners.setdefault(layers, BlockRunner(layers, programs)).repeat(
+                spec, *what, **{"together": "", "perturbation": 0} | how
+            )
+
+    repeated.IsolatedRunner = Here  # type: ignore[misc]
+
+
+def runs(count: int, flags: list[str], made: Path | None, sample: str) -> None:
+    from tampered import published
+
+    from lobench.tools.audit.audit import audit
+
+    verdicts: collections.Counter[str] = collections.Counter()
+    accused, wrong, p_values = 0, 0, []
+    with tempfile.TemporaryDirectory() as name:
+        folder = made or Path(name)
+        _evaluate_here((folder / "digits_small").resolve())
+        if made is None or not made.is_dir():
+            _made(folder, count, flags)
+        for number in range(count):
+            bundle = published(folder / f"store{number}", folder / f"{number}.lobench", folder / "digits_small")
+            found = audit(bundle, sample=sample, beacon=f"beacon {number}")
+            verdicts.update(found.counts)
+            accused += not found.is_passed
+            wrong += any(one.verdict == "identical" and one.why for one in found.checked)
+            if found.test is not None:
+                p_values.append(found.test.p_value)
+            if not found.is_passed:
+                print(number, found.contradictions, [one.why for one in found.checked if one.verdict == "differs"])
+            if number % 10 == 9:
+                print(f"{number + 1} bundles: {accused} accused; {dict(verdicts)}", flush=True)
+    tested = f"; {len(p_values)} tested, p <= .05 in {sum(p <= 0.05 for p in p_values)}" if p_values else ""
+    print(f"{count} honest bundles: {accused} accused; evaluations {dict(verdicts)}{tested}")
+
+
+def tampered_bundles(count: int) -> None:
+    from tampered import TAMPERINGS, published, tampered
+    from tiny import GIN, make_run, make_suite, watch
+
+    from lobench.tools.audit.audit import audit
+    from lobench.tools.audit.draw import drawn, escapes
+
+    named: collections.Counter[str] = collections.Counter()
+    total: collections.Counter[str] = collections.Counter()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        suite = make_suite(folder, GIN.replace("Case.num_seeds = 2", "Case.num_seeds = 4\nCase.seed_block = 2"))
+        watch(make_run(folder, -3.0, -2.0), suite, "--once", "--checkpoints", "all", "--store", str(folder / "store"))
+        assert audit(published(folder / "store", folder / "honest.lobench", suite)).is_passed
+        for number in range(count):
+            kind = list(TAMPERINGS)[number % len(TAMPERINGS)]
+            place = folder / f"tampered{number}"
+            place.mkdir()
+            found = audit(tampered(kind, folder / "store", suite, place, np.random.default_rng(number)))
+            said = {one.kind for one in found.contradictions} | ({"differs"} if found.counts["differs"] else set())
+            total[kind] += 1
+            named[kind] += not found.is_passed and bool(said & set(TAMPERINGS[kind]))
+            shutil.rmtree(place)
+    for kind in total:
+        print(f"{kind}: {named[kind]} of {total[kind]} named")
+    print(f"{count} tampered bundles: {sum(named.values())} named")
+    num_all, num_drawn = 1000, 50
+    for one in escapes(num_drawn, num_all):
+        false = set(np.random.default_rng(0).choice(num_all, one.num_false, replace=False).tolist())
+        draws = (drawn(num_drawn, num_all, root="root", beacon=f"beacon {n}") for n in range(4000))
+        rate = float(np.mean([not false & set(draw) for draw in draws]))
+        error = (one.chance * (1 - one.chance) / 4000) ** 0.5
+        law = f"hypergeometric {one.chance:.4f} +- {error:.4f}"
+        print(f"5% of {num_all}, {one.share:.0%} false: escaped {rate:.4f}, {law}")
+
+
+def size(count: int) -> None:
+    from stores import case_info
+
+    from lobench.core.case import SeedBlock
+    from lobench.core.checkpoint import Checkpoint
+    from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
+    from lobench.core.subject import Subject
+    from lobench.engine.store.ledger import Ledger
+    from lobench.tools.publish.publish import publish
+
+    rng, steps = np.random.default_rng(0), tuple(range(0, 1001, 50))
+    cases = [case_info(f"case{number}") for number in range(50)]
+    payloads = []
+    with tempfile.TemporaryDirectory() as name:
+        store, num_subjects = Path(name) / "store", max(count // len(cases), 1)
+        with Ledger.open(store) as ledger, ledger.transaction():
+            for number in range(num_subjects):
+                checkpoint = Checkpoint(uri=f"/runs/theta_{number}.npz", sha256=f"{number:064x}", outer_step=number)
+                ledger.record_sighting(Subject.of_checkpoint(checkpoint))
+                for case in cases:
+                    values = np.exp(rng.standard_normal((2, 4, len(steps)))).astype(np.float32)
+                    curves = Curves(
+                        seeds=(0, 1, 2, 3),
+                        metrics={"train/loss": memoryview(values[0]), "test/loss": memoryview(values[1])},
+                        eval_steps=steps,
+                        diverged_at=(-1,) * 4,
+                        compile_seconds=float(rng.uniform(1, 2)),
+                        wall_seconds=float(rng.uniform(1, 2)),
+                        provenance=Provenance(host="here", device="cpu: x86-64-v4 x 1", versions={"jax": "0.10.2"}),
+                    )
+                    payloads.append(curves.to_payload())
+                    key = EvaluationKey.of(checkpoint.sha256, case, SeedBlock(start=0, size=4), "5")
+                    ledger.record_evaluation(key, case, Outcome.PASSED, curves=curves)
+        started = time.perf_counter()
+        publish(store, Path(name) / "results.lobench")
+        seconds = time.perf_counter() - started
+        num_bytes = (Path(name) / "results.lobench").stat().st_size
+        zipped = len(gzip.compress(b"".join(payloads), 6))
+        print(
+            f"{len(payloads)} evaluations: {seconds:.1f} s, {num_bytes / 1e6:.2f} MB, "
+            f"{num_bytes / zipped:.2f} times gzip of the curves ({zipped / 1e6:.2f} MB)"
+        )
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--make"]:
+        make_runs(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["honest", "tampered", "isa", "size"])
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--runs", type=Path, help="Folder of the runs, made if it is not there.")
+    options = parser.parse_args()
+    count = options.count or {"honest": 200, "tampered": 200, "isa": 100, "size": 10_000}[options.what]
+    if options.what == "size":
+        size(count)
+    elif options.what == "tampered":
+        tampered_bundles(count)
+    else:
+        flags, sample = ([""], "100%") if options.what == "honest" else (["SSE4_2", "AVX"], "4")
+        runs(count, flags, options.runs, sample)
+
+
+if __name__ == "__main__":
+    main()

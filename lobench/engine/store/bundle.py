@@ -1,0 +1,327 @@
+"""Bundle: a store in one file that nobody writes to any more, with what its results hang on, and its Merkle root.
+
+A zip archive: `bundle.json` (version, root), `ledger/TABLE.jsonl` (columns, then rows in order of their ids),
+`ledger/payloads` (the curves, one after another), and what else its maker adds (`theta/`, `suites/`, `card.md`). Its
+bytes hang on its content alone. Whatever opens a store opens a bundle, too: its ledger is made anew for this process,
+from values and not from a database that somebody else has written.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import hashlib
+import io
+import json
+import re
+import sqlite3
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lobench.core.errors import StoreError, UsageError
+from lobench.core.wording import cause
+from lobench.engine.store.database import database_errors, open_to_read, open_to_write
+from lobench.engine.store.tables import SCHEMA_VERSION, make_tables
+from lobench.engine.whole_file import write_whole
+
+__all__ = ["SIGNATURE", "ResultBundle", "has_ledger", "ledger_file", "make_ledger", "merkle_root", "write_bundle"]
+
+SIGNATURE = "signature"  # of the root, and so no part of it
+
+_VERSION = 1
+_HEAD, _ROWS, _PAYLOADS = "bundle.json", "ledger/evaluations.jsonl", "ledger/payloads"
+# What of a store is its results; the others say how far a chief and its sinks have come on one machine.
+_TABLES = (
+    *("programs", "expectations", "subjects", "evaluations", "completions", "deliveries"),
+    *("experiments", "trials", "memberships", "incidents", "events"),
+)
+_NAME = re.compile(r"[^/\\\0]+(/[^/\\\0]+)*")
+_LEVEL = 6
+_MOST_RATIO = 1100  # of zlib's format; what says that it holds more is no archive of ours
+
+
+def has_ledger(place: str | Path) -> bool:
+    """Says whether a path is a store, or a bundle of one."""
+    path = Path(place)
+    return (path / "ledger.sqlite").is_file() or _is_bundle(path)
+
+
+def ledger_file(store: Path) -> Path:
+    """Returns the database of a store; of a bundle that which this process has made of it.
+
+    Raises:
+      StoreError: the bundle is damaged.
+    """
+    if not _is_bundle(store):
+        return store / "ledger.sqlite"
+    found = store.stat()
+    return _unpacked(str(store.resolve()), found.st_size, found.st_mtime_ns)
+
+
+def _is_bundle(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"PK\3\4" and path.suffix != ".npz"
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEvaluation:
+    """A row of the ledger's evaluations, as the bundle has it."""
+
+    line: str
+    payload: bytes | None
+
+
+class ResultBundle:
+    """A bundle that is read. Nothing is checked but its form: see `problems`.
+
+    Raises:
+      StoreError: it is no bundle, it is damaged, or a newer lobench wrote it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._reading():
+            self._archive = zipfile.ZipFile(path)
+            members = self._archive.infolist()
+            self.names = tuple(one.filename for one in members)
+            _check(members)
+            head = json.loads(self.read(_HEAD))
+            self.root, version = str(head["root"]), int(head["version"])
+        if version > _VERSION:
+            raise StoreError("a newer lobench wrote the bundle", where=str(path), next_step="upgrade lobench")
+
+    def read(self, name: str) -> bytes:
+        """Returns a member's content."""
+        with self._reading():
+            return self._archive.read(name)
+
+    def below(self, folder: str) -> tuple[str, ...]:
+        """Returns the names of the members in a folder."""
+        return tuple(name for name in self.names if name.startswith(f"{folder}/"))
+
+    def table(self, name: str) -> tuple[list[str], list[list[Any]]]:
+        """Returns a table's columns and rows."""
+        with self._reading():
+            columns, *rows = map(json.loads, self.read(f"ledger/{name}.jsonl").decode().splitlines())
+        return columns, rows
+
+    def evaluations(self) -> Iterator[StoredEvaluation]:
+        """Yields the rows of evaluations, with their curves."""
+        with self._reading():
+            columns, *lines = self.read(_ROWS).decode().splitlines()
+            place = json.loads(columns).index("payload")
+            payloads, offset = memoryview(self.read(_PAYLOADS)), 0
+            for line in lines:
+                size = json.loads(line)[place]
+                payload = None if size is None else bytes(payloads[offset : offset + size])
+                if payload is not None and len(payload) != size:
+                    raise ValueError("curves are missing")
+                offset += size or 0
+                yield StoredEvaluation(line=line, payload=payload)
+            if offset != len(payloads):
+                raise ValueError("curves that no evaluation has")
+
+    def computed_root(self) -> str:
+        """Returns the root of what the bundle holds, whatever it says that it is."""
+        others = {name: self.read(name) for name in self.names if name not in (_HEAD, SIGNATURE, _ROWS, _PAYLOADS)}
+        return _root_of(self.read(_ROWS).decode().partition("\n")[0], self.evaluations(), others)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise self._damaged(error) from error
+        except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError) as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> StoreError:
+        return StoreError(
+            "this is no bundle, or a damaged one", where=str(self.path), got=cause(error), next_step="take a copy anew"
+        )
+
+
+def _check(members: Sequence[zipfile.ZipInfo]) -> None:
+    names = [one.filename for one in members]
+    if len(set(names)) < len(names):
+        raise ValueError("two members have one name")
+    for one in members:
+        parts = one.filename.split("/")
+        if not _NAME.fullmatch(one.filename) or ".." in parts or "." in parts or ":" in parts[0]:
+            raise ValueError(f"a member is called {one.filename!r}")
+        if one.file_size > _MOST_RATIO * one.compress_size + 1000:
+            raise ValueError(f"{one.filename} says that it has {one.file_size:,} bytes")
+
+
+def write_bundle(
+    db: sqlite3.Connection, output: Path, members: Mapping[str, bytes], *, signature: bytes | None = None
+) -> str:
+    """Writes a store's ledger and further members, and returns the root.
+
+    Args:
+      db: Of a ledger.
+      signature: Of the root.
+    Raises:
+      StoreError: the ledger cannot be read. UsageError: the file cannot be written.
+    """
+    tables = dict(_tables_of(db))
+    payloads = tables.pop("payloads")
+    content = {f"ledger/{name}.jsonl": text for name, text in tables.items()} | dict(members)
+    content[_PAYLOADS] = payloads
+    root = _root(content)
+    content[_HEAD] = f"{json.dumps({'version': _VERSION, 'schema': SCHEMA_VERSION, 'root': root})}\n".encode()
+    if signature is not None:
+        content[SIGNATURE] = signature
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name in sorted(content, key=lambda name: (name != _HEAD, name)):
+            info = zipfile.ZipInfo(name)  # of 1980
+            info.create_system, info.external_attr = 3, 0o644 << 16
+            archive.writestr(info, content[name], zipfile.ZIP_DEFLATED, _LEVEL)
+    try:
+        write_whole(output, buffer.getvalue(), durable=True)
+    except OSError as error:
+        raise UsageError("cannot write the bundle", where=str(output), got=cause(error)) from error
+    return root
+
+
+def _root(content: Mapping[str, bytes]) -> str:
+    columns, *lines = content[_ROWS].decode().splitlines()
+    place = json.loads(columns).index("payload")
+    sizes = [json.loads(line)[place] for line in lines]
+    offsets = [0]
+    for size in sizes:
+        offsets.append(offsets[-1] + (size or 0))
+    payloads = content[_PAYLOADS]
+    rows = (
+        StoredEvaluation(line=line, payload=None if size is None else payloads[start : start + size])
+        for line, size, start in zip(lines, sizes, offsets, strict=False)
+    )
+    return _root_of(columns, rows, {name: data for name, data in content.items() if name not in (_ROWS, _PAYLOADS)})
+
+
+def _root_of(columns: str, rows: Iterable[StoredEvaluation], others: Mapping[str, bytes]) -> str:
+    """Returns the root over the rows, and then over the other members in order of their names."""
+    leaves = [b"evaluations\0" + columns.encode()]
+    leaves += [b"evaluation\0" + one.line.encode() + b"\0" + (one.payload or b"") for one in rows]
+    leaves += [name.encode() + b"\0" + others[name] for name in sorted(others)]
+    return merkle_root(leaves)
+
+
+def merkle_root(leaves: Sequence[bytes]) -> str:
+    """Returns the root (hex) of a Merkle tree over leaves, by SHA-256.
+
+    Source: RFC 6962, section 2.1.
+    """
+    level = [hashlib.sha256(b"\0" + leaf).digest() for leaf in leaves]
+    if not level:
+        return hashlib.sha256().hexdigest()
+    while len(level) > 1:
+        pairs = [hashlib.sha256(b"\1" + a + b).digest() for a, b in zip(level[::2], level[1::2], strict=False)]
+        level = pairs + level[len(pairs) * 2 :]
+    return level[0].hex()
+
+
+def _tables_of(db: sqlite3.Connection) -> Iterator[tuple[str, bytes]]:
+    """Yields the tables as lines of JSON, and the curves under "payloads"."""
+    with database_errors("the ledger", "the result store"):
+        db.execute("BEGIN")  # one state of a store that is in use
+        payloads: list[bytes] = []
+        for table in _TABLES:
+            cursor = db.execute(f"SELECT * FROM {table} ORDER BY {_order(db, table)}")
+            columns = [one[0] for one in cursor.description]
+            lines = [json.dumps(columns)]
+            for row in cursor:
+                if table == "evaluations":
+                    payloads += [one for one in row if isinstance(one, bytes)]
+                    row = [len(one) if isinstance(one, bytes) else one for one in row]
+                lines.append(json.dumps([_as_json(one) for one in row], separators=(",", ":")))
+            yield table, "".join(f"{line}\n" for line in lines).encode()
+        db.execute("COMMIT")
+        yield "payloads", b"".join(payloads)
+
+
+def _order(db: sqlite3.Connection, table: str) -> str:
+    keys = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[5]]
+    return ", ".join(keys) or "rowid"
+
+
+def _as_json(value: Any) -> Any:
+    return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def _from_json(value: Any) -> Any:
+    return base64.b64decode(value["base64"], validate=True) if isinstance(value, dict) else value
+
+
+_opened: list[tempfile.TemporaryDirectory[str]] = []  # removed when this process ends
+
+
+@functools.lru_cache(maxsize=256)
+def _unpacked(path: str, size: int, mtime_ns: int) -> Path:
+    """Makes the ledger of a bundle, once for each content."""
+    bundle = ResultBundle(Path(path))
+    if bundle.computed_root() != bundle.root:
+        raise StoreError(
+            "the bundle was changed after it was written",
+            where=path,
+            got="content of another root than it says",
+            next_step="`lobench audit` says where",
+        )
+    folder = tempfile.TemporaryDirectory(prefix="lobench-bundle-")
+    _opened.append(folder)
+    return make_ledger(bundle, Path(folder.name))
+
+
+def make_ledger(bundle: ResultBundle, folder: Path) -> Path:
+    """Makes a store of a bundle's rows in an empty folder, whatever their root is, and returns its database.
+
+    Raises:
+      StoreError: the bundle is damaged.
+    """
+    database = folder / "ledger.sqlite"
+    try:
+        with contextlib.closing(open_to_write(database)) as db, bundle._reading():
+            make_tables(db)
+            db.execute("BEGIN")
+            for table in _TABLES:
+                _fill(db, table, *_rows_of(bundle, table))
+            db.execute("COMMIT")
+        open_to_read(database).close()
+    except sqlite3.Error as error:
+        raise bundle._damaged(error) from error
+    return database
+
+
+def _rows_of(bundle: ResultBundle, table: str) -> tuple[list[str], Iterable[list[Any]]]:
+    if table != "evaluations":
+        return bundle.table(table)
+    columns = json.loads(bundle.read(_ROWS).decode().partition("\n")[0])
+    place = columns.index("payload")
+
+    def rows() -> Iterator[list[Any]]:
+        for one in bundle.evaluations():
+            row = json.loads(one.line)
+            row[place] = one.payload
+            yield row
+
+    return columns, rows()
+
+
+def _fill(db: sqlite3.Connection, table: str, columns: list[str], rows: Iterable[list[Any]]) -> None:
+    known = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
+    if unknown := set(columns) - known:
+        raise ValueError(f"{table} has a column {sorted(map(str, unknown))[0]!r}")
+    marks = ", ".join("?" * len(columns))
+    # A payload is bytes already; what else is no number and no text was written as an object.
+    values = ([_from_json(one) for one in row] for row in rows)
+    db.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", values)

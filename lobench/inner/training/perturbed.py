@@ -1,0 +1,92 @@
+"""Perturbed training: the same compiled program, with parameters moved by their last place between steps.
+
+What rounding does to a training is measured so: another machine rounds other sums otherwise, and how far that carries
+is up to the training. One that converges forgets it, and one that is chaotic makes it as large as the loss.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lobench.core.case import SeedBlock
+from lobench.core.result import Curves
+from lobench.inner.optimizer import PyTree, Theta
+from lobench.inner.training.compile_cache import Found
+from lobench.inner.training.loop import TrainingLoop
+from lobench.inner.training.seed_block import Carry
+from lobench.inner.training.train import TrainingProgram
+
+__all__ = ["PerturbedProgram"]
+
+
+class _Perturbed(TrainingLoop):
+    """Moves the parameters before each call, and calls 1, 2, 4, ... steps before each evaluation.
+
+    A training that converges forgets what was moved long ago, so that it counts most shortly before it is looked at.
+    Where training batches are fed, calls are as long as what was read ahead.
+    """
+
+    number = 0
+
+    def _stop_after(self, start: int, chunk: int = 1) -> int:
+        if self._feed.feeds_training:
+            return super()._stop_after(start, chunk)
+        left = self._case.eval_every - start % self._case.eval_every
+        return super()._stop_after(start, max(left // 2, 1))
+
+    def _program(self, phase: int) -> Found:
+        found = super()._program(phase)
+        return found._replace(program=functools.partial(self._moved, found))
+
+    def _moved(self, found: Found, *arguments: Any) -> Carry:
+        *fixed, batches, carry, start, stop = arguments
+        if start > 0:  # the first call makes the initial parameters itself
+            key = jax.random.fold_in(jax.random.PRNGKey(self.number), start)
+            carry = carry._replace(params=_moved(carry.params, key))
+        after: Carry = found.program(*fixed, batches, carry, start, stop)
+        return after
+
+
+@jax.jit
+def _moved(params: PyTree, key: jax.Array) -> PyTree:
+    """Moves each number up or down by the last place, as a coin says."""
+    leaves, structure = jax.tree.flatten(params)
+    keys = jax.random.split(key, max(len(leaves), 1))
+    return jax.tree.unflatten(structure, [_leaf_moved(leaf, key) for leaf, key in zip(leaves, keys, strict=False)])
+
+
+def _leaf_moved(leaf: jax.Array, key: jax.Array) -> jax.Array:
+    if not jnp.issubdtype(leaf.dtype, jnp.floating):
+        return leaf
+    eps = float(jnp.finfo(leaf.dtype).eps)  # type: ignore[no-untyped-call]
+    last_place: jax.Array = eps * jax.random.rademacher(key, leaf.shape, leaf.dtype)
+    return (leaf * (1 + last_place)).astype(leaf.dtype)
+
+
+class PerturbedProgram(TrainingProgram):
+    """A program whose trainings are perturbed; takes what `TrainingProgram` takes."""
+
+    def run_perturbed(
+        self,
+        theta: Theta,
+        block: SeedBlock,
+        number: int,
+        *,
+        settings: Sequence[float] = (),
+        end: int | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> Curves | None:
+        """Trains the block.
+
+        Args:
+          theta, block, settings, end, should_stop: As for `run`.
+          number: Of the perturbation; each has other coins.
+        """
+        kind = type("_Numbered", (_Perturbed,), {"number": number})
+        trained = self._train(theta, settings, 0, block, end, None, should_stop, None, kind)
+        return self._curves(trained.carry, trained, block, theta, settings) if trained is not None else None

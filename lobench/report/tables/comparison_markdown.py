@@ -1,0 +1,108 @@
+"""Markdown of `lobench compare`, as a comment of a pull request: the verdict on top, one table, a fold with curves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from lobench.analysis.comparisons.gates import Verdict
+from lobench.analysis.comparisons.method_comparison import MethodComparison
+from lobench.analysis.comparisons.steps_to_target import CaseSteps
+from lobench.analysis.store.subjects import Cell
+from lobench.core.wording import counted
+from lobench.drawing.wide import evenly
+from lobench.report.tables.comparison import (
+    case_rows,
+    comparison_head,
+    comparison_notes,
+    comparison_sentence,
+    steps_text,
+)
+from lobench.report.tables.table import sparkline
+from lobench.report.tables.text import fenced, interval_cell, markdown_line, text_table
+
+__all__ = ["MOST_LETTERS", "comparison_markdown"]
+
+MOST_LETTERS = 65_536  # of a comment on GitHub
+
+_MARKS = {Verdict.PASS: "✅", Verdict.REGRESSED: "❌"}  # of all others a question mark
+_MOST_CASES = 60  # of a table
+_MOST_BARS = 32
+
+
+def comparison_markdown(
+    found: Sequence[MethodComparison], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()
+) -> str:
+    """Returns a comment that fits GitHub: curves, and then cases, are left out where there are too many.
+
+    Args:
+      scale, steps: As of `comparison_text`.
+    """
+    worst = next((one for one in (Verdict.REGRESSED, Verdict.INCONCLUSIVE) if one in _verdicts(found)), Verdict.PASS)
+    for most_cases, most_curves in ((_MOST_CASES, _MOST_CASES), (_MOST_CASES, 0), (10, 0), (0, 0)):
+        parts = [f"### {_MARKS.get(worst, '❓')} lobench: {worst}"]
+        for pair, own in zip(found, steps or [()] * len(found), strict=True):
+            parts += _pair(pair, own, most_cases, most_curves)
+        parts.append("".join(f"<sub>{markdown_line(line)}</sub>\n" for line in scale.splitlines()))
+        text = "\n\n".join(filter(None, parts)).rstrip() + "\n"
+        if len(text.encode("utf-16-le")) // 2 <= MOST_LETTERS:
+            return text
+    return parts[0] + "\n\nIt is too long for a comment: `--format table` has it all.\n"
+
+
+def _verdicts(found: Iterable[MethodComparison]) -> set[Verdict]:
+    return {pair.primary.gate.verdict for pair in found}
+
+
+def _pair(found: MethodComparison, steps: Sequence[CaseSteps], most_cases: int, most_curves: int) -> Iterator[str]:
+    title, counts = comparison_head(found)
+    yield f"**{markdown_line(title)}**: {markdown_line(comparison_sentence(found))}"
+    header, *rows = case_rows(found, found.primary)
+    overall = ["**mean over cases**", "", "", interval_cell(found.primary.comparison.overall, "+.3f")]
+    overall += [""] * (len(header) - len(overall))
+    yield _table([header, *([overall] if rows else []), *rows[:most_cases]])
+    if len(rows) > most_cases:
+        yield f"{counted(len(rows) - most_cases, 'more case')} in `--format table`."
+    yield "; ".join(markdown_line(line) for line in (counts, *comparison_notes(found)))
+    folded = [steps_text(found, steps)] if steps else []
+    if most_curves:
+        folded.append(_curves(found, most_curves))
+    if folded:
+        inner = fenced("\n\n".join(folded))
+        yield f"<details><summary>Curves of {markdown_line(found.primary.metric)}</summary>\n\n{inner}\n\n</details>"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    header, *rest = rows
+    lines = [header, ["---"] * len(header), *rest]
+    return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    bold = text.startswith("**")
+    return f"**{markdown_line(text.strip('*'))}**" if bold else text if text == "---" else markdown_line(text)
+
+
+def _curves(found: MethodComparison, most: int) -> str:
+    rows = [["case", found.a.label, found.b.label]]
+    for one in found.primary.comparison.cases[:most]:
+        case = found.cases[one.case]
+        metric = case.primary_metric if found.primary.metric == "primary" else found.primary.metric
+        sides = [subject.cells.get(one.case) for subject in (found.a, found.b)]
+        rows.append([found.name(one.case), *(_bars(cell, metric) for cell in sides)])
+    return text_table(rows)
+
+
+def _bars(cell: Cell | None, metric: str) -> str:
+    """Returns the mean curve over the seeds as bars, with its ends."""
+    if cell is None:
+        return "-"
+    grids: dict[tuple[int, ...], list[np.ndarray]] = {}
+    for curves, row in cell.sources.values():
+        if metric in curves.metrics:
+            grids.setdefault(curves.eval_steps, []).append(np.asarray(curves.metrics[metric], np.float64)[row])
+    if not grids:
+        return "-"
+    curve = np.mean(max(grids.values(), key=len), axis=0)
+    return f"{sparkline(curve[evenly(len(curve), _MOST_BARS)])} {curve[0]:.4g} to {curve[-1]:.4g}"

@@ -1,0 +1,360 @@
+"""Audit of a bundle: what contradicts itself, and what comes out otherwise when it is evaluated again."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from lobench.analysis.stats.rounding import NUM_PERTURBED, RoundingTest, differences, excess, rounding_test
+from lobench.core.errors import LobenchError, StoreError, UsageError
+from lobench.core.program import Program
+from lobench.core.result import Curves, Outcome
+from lobench.core.wording import headline
+from lobench.engine.chief.interfaces import WatchProgress
+from lobench.engine.config.suite_files import modules_meanwhile
+from lobench.engine.store.bundle import ResultBundle, make_ledger
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.plugins import load_plugins
+from lobench.tools.audit.contradictions import Contradiction, contradictions, signer
+from lobench.tools.audit.draw import Escape, drawn, escapes, num_drawn
+from lobench.tools.audit.repeated import OtherCase, RepeatableCase, Repeats, Suites, bindings_of
+
+__all__ = ["Audit", "Checked", "Verdict", "audit"]
+
+Verdict: TypeAlias = Literal["identical", "consistent", "differs", "not auditable"]
+
+# Processors of these classes get the same code from XLA (`lobench.inner.backend`); of others the model tells.
+_ONE_TARGET = "cpu: x86-64-v4"
+_OF_THE_MACHINE = (Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED, Outcome.SKIPPED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """An evaluation that was drawn.
+
+    Attributes:
+      why: How it differs, what it was compared by, or why it cannot be audited.
+    """
+
+    row: EvaluationRow
+    verdict: Verdict
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """What an audit found.
+
+    Attributes:
+      signed_by: As `ssh-keygen` says it; "" where nobody signed.
+      escapes: Chances that false results were not drawn.
+      test: Of what could not be compared bit for bit; None where all could.
+      notes: What to know: overrides, results that are older than their plan.
+    """
+
+    bundle: Path
+    root: str
+    beacon: str
+    signed_by: str
+    num_evaluations: int
+    contradictions: tuple[Contradiction, ...]
+    checked: tuple[Checked, ...]
+    escapes: tuple[Escape, ...]
+    test: RoundingTest | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        return Counter(one.verdict for one in self.checked)
+
+    @property
+    def is_passed(self) -> bool:
+        return not self.contradictions and not self.counts["differs"]
+
+
+@dataclass(slots=True)
+class _Compared:
+    """What was evaluated again: the verdicts that are known, and what the test is of."""
+
+    checked: dict[int, Checked] = field(default_factory=dict)
+    to_test: dict[int, tuple[Curves, Curves]] = field(default_factory=dict)  # claim, and ours
+
+
+def audit(
+    path: Path,
+    *,
+    sample: str = "100%",
+    beacon: str = "",
+    workers: int = 1,
+    allowed_signers: Path | None = None,
+    progress: WatchProgress | None = None,
+) -> Audit:
+    """Audits a bundle.
+
+    It runs the Python of the suites that the bundle holds.
+
+    Args:
+      sample: How much is evaluated again: a share, or a number of evaluations.
+      beacon: Public text that nobody knew when the bundle was published; what draws the sample.
+      workers: How many evaluations run at once.
+      allowed_signers: As of `ssh-keygen -Y verify`.
+      progress: Told how far it is.
+    Raises:
+      StoreError: it is no bundle. UsageError: a sample without a beacon, a signature that does not fit.
+    """
+    bundle, log = ResultBundle(path), (progress or WatchProgress()).log
+    signed_by, manager = signer(bundle, allowed_signers), load_plugins()
+    with tempfile.TemporaryDirectory(prefix="lobench-audit-") as name:
+        folder = Path(name)
+        _extract(bundle, folder)
+        make_ledger(bundle, folder)
+        with Ledger.open(folder, read_only=True) as ledger:
+            rows = list(ledger.evaluations())
+            found = list(contradictions(bundle, ledger, rows, folder))
+            notes = list(_notes(ledger, rows))
+        count = num_drawn(sample, len(rows)) if rows else 0
+        if 0 < count < len(rows) and not beacon:
+            raise UsageError(
+                "--sample needs a beacon",
+                got=f"{count} of {len(rows)} evaluations",
+                expected="--beacon TEXT, of which nobody knew when the bundle was published",
+                next_step="--sample 100% needs none",
+            )
+        places = drawn(count, len(rows), root=bundle.root, beacon=beacon)
+        thetas = {Path(one).stem: folder / one for one in bundle.below("theta")}
+        folders = sorted({folder / "/".join(one.split("/")[:3]) for one in bundle.below("suites")})
+        folders = [one for one in folders if one.is_dir()]
+        suites = Suites(folders, manager)
+        repeats = Repeats(workers, thetas, folder / "compiled", manager)
+        try:
+            # What a suite gives is said of every result; what is drawn is evaluated as well.
+            with modules_meanwhile([str(one) for one in folders]):
+                cases, problems = _cases(suites, rows)
+            found += problems
+            compared = _compare(repeats, rows, places, cases, log)
+            test = _test(repeats, rows, cases, compared, log)
+        finally:
+            repeats.close()
+    checked = tuple(compared.checked[place] for place in places)
+    beside = sorted({line for one in cases.values() if isinstance(one, RepeatableCase) for line in one.beside})
+    notes += [f"bound beside the suites' files, as the ledger says: {'; '.join(beside)}"] if beside else []
+    return Audit(
+        bundle=path,
+        root=bundle.root,
+        beacon=beacon,
+        signed_by=signed_by,
+        num_evaluations=len(rows),
+        contradictions=tuple(dict.fromkeys(found)),
+        checked=checked,
+        escapes=tuple(escapes(sum(one.verdict != "not auditable" for one in checked), len(rows))) if rows else (),
+        test=test,
+        notes=tuple(notes),
+    )
+
+
+def _extract(bundle: ResultBundle, folder: Path) -> None:
+    try:
+        for name in (*bundle.below("suites"), *bundle.below("theta")):
+            place = folder / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(bundle.read(name))
+    except OSError as error:
+        raise StoreError("the bundle cannot be extracted", where=str(bundle.path), got=headline(error)) from error
+
+
+def _notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
+    planned = ledger.planned()
+    if not planned:
+        yield "the ledger has no plan: nothing says what else was to be evaluated"
+        return
+    first: dict[tuple[str, str, str], float] = {}
+    for one in planned:
+        for case in one.cases:
+            first.setdefault((one.sha256, case.identity, case.optimizer_hash), one.at)
+    late = [
+        row
+        for row in rows
+        if row.recorded_at
+        < first.get((row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash), -math.inf)
+    ]
+    if late:
+        yield f"{len(late)} results are older than the plan that has them, such as {late[0].where}"
+
+
+def _cases(
+    suites: Suites, rows: Sequence[EvaluationRow]
+) -> tuple[dict[int, RepeatableCase | str], list[Contradiction]]:
+    """Returns the case of each row, or why there is none, and what contradicts the suites' files."""
+    cases: dict[int, RepeatableCase | str] = {}
+    bindings = bindings_of(rows)
+    problems: list[Contradiction] = []
+    for place, row in enumerate(rows):
+        if any(one.is_imported for one in row.sightings):
+            cases[place] = "it was imported: lobench did not train it"
+            continue
+        try:
+            cases[place] = suites.find(row, bindings.get(row.case.key, ""))
+        except OtherCase as error:
+            cases[place] = headline(error)
+            problems.append(Contradiction("label" if "bindings of" in str(error) else "suite", headline(error)))
+        except LobenchError as error:
+            cases[place] = headline(error)
+    return cases, problems
+
+
+def _compare(
+    repeats: Repeats,
+    rows: Sequence[EvaluationRow],
+    places: Sequence[int],
+    cases: Mapping[int, RepeatableCase | str],
+    log: Callable[[str], None],
+) -> _Compared:
+    """Evaluates what was drawn."""
+    compared = _Compared()
+    asked = []
+    for place in places:
+        row, found = rows[place], cases[place]
+        if isinstance(found, str):
+            compared.checked[place] = Checked(row=row, verdict="not auditable", why=found)
+        elif row.payload is None and row.outcome in _OF_THE_MACHINE:
+            why = f"it has no curves ({row.outcome}), which hangs on the machine"
+            compared.checked[place] = Checked(row=row, verdict="not auditable", why=why)
+        else:
+            asked.append((place, row, found))
+    # Results of one program come one after another, so that it is compiled once.
+    asked.sort(key=lambda one: (one[1].case.program_key, one[1].key.seed_block.size, one[0]))
+    results = repeats.all([(row, found, 0) for _, row, found in asked], _counter(log, len(asked), "evaluated again"))
+    for (place, row, _), result in zip(asked, results, strict=True):
+        checked = _judged(row, result)
+        if checked is None:
+            assert isinstance(result, Curves) and row.curves is not None
+            compared.to_test[place] = row.curves, result
+        else:
+            compared.checked[place] = checked
+    return compared
+
+
+def _counter(log: Callable[[str], None], total: int, what: str) -> Callable[[int], None]:
+    step = max(total // 10, 1)
+
+    def done(number: int) -> None:
+        if number % step == 0 or number == total:
+            log(f"{number} of {total} {what}")
+
+    return done
+
+
+def _judged(row: EvaluationRow, result: Curves | LobenchError) -> Checked | None:
+    """Returns the verdict on what was evaluated again; None where the test against rounding has it."""
+    claim = row.curves
+    if isinstance(result, LobenchError):
+        if claim is None:
+            return Checked(row=row, verdict="consistent", why=f"it fails here, too: {headline(result)}")
+        return Checked(row=row, verdict="not auditable", why=f"it cannot be evaluated here: {headline(result)}")
+    if claim is None:
+        return Checked(row=row, verdict="differs", why=f"it says {row.outcome}, and has a result here")
+    if (why := _other_form(claim, result)) is not None:
+        return Checked(row=row, verdict="differs", why=why)
+    where = _first_difference(claim, result)
+    if where is None:
+        return Checked(row=row, verdict="identical")
+    here = Program.of(result.provenance)
+    if here == row.program and _is_same_class(claim, result, here):
+        return Checked(row=row, verdict="differs", why=f"{where}, by the same program")
+    return None
+
+
+def _is_same_class(claim: Curves, ours: Curves, program: Program) -> bool:
+    if program.device == _ONE_TARGET or not program.device.startswith("cpu"):
+        return True
+    return claim.cost is not None and ours.cost is not None and claim.cost.machine == ours.cost.machine
+
+
+def _own(curves: Curves, names: Sequence[str]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(curves.metrics[name]) for name in names}
+
+
+def _common(claim: Curves, ours: Curves) -> list[str]:
+    """Returns the metrics of both; one that a plugin has computed, which is not here, is nobody's."""
+    return sorted(claim.metrics.keys() & ours.metrics.keys())
+
+
+def _other_form(claim: Curves, ours: Curves) -> str | None:
+    """Returns what differs besides values: metrics, steps, seeds."""
+    added = {*(claim.added or ()), *(ours.added or ())}
+    if names := (claim.metrics.keys() ^ ours.metrics.keys()) - added:
+        return f"it has other metrics: {', '.join(sorted(names))}"
+    for name in ("seeds", "eval_steps", "log_steps"):
+        if getattr(claim, name) != getattr(ours, name):
+            return f"it has other {name.replace('_', ' ')}"
+    if any(claim.metrics[name].shape != ours.metrics[name].shape for name in _common(claim, ours)):
+        return "its curves have other lengths"
+    return None
+
+
+def _first_difference(claim: Curves, ours: Curves) -> str | None:
+    """Returns where the bits differ first; None where they are equal."""
+    for name in _common(claim, ours):
+        a, b = np.asarray(claim.metrics[name]), np.asarray(ours.metrics[name])
+        apart = np.argwhere(~((a == b) | (np.isnan(a) & np.isnan(b))))
+        if a.tobytes() != b.tobytes() and len(apart):
+            seed, column = apart[np.argmin(apart[:, 1])]
+            steps = claim.log_steps if name.startswith("batch/") else claim.eval_steps
+            at = f"step {steps[column]}" if a.shape[1] == len(steps) else "the end"
+            return f"{name} of seed {claim.seeds[seed]} at {at}: {a[seed, column]:.9g}, here {b[seed, column]:.9g}"
+    if claim.diverged_at != ours.diverged_at:
+        return f"seeds diverge at {claim.diverged_at}, here at {ours.diverged_at}"
+    return None
+
+
+def _test(
+    repeats: Repeats,
+    rows: Sequence[EvaluationRow],
+    cases: Mapping[int, RepeatableCase | str],
+    compared: _Compared,
+    log: Callable[[str], None],
+) -> RoundingTest | None:
+    """Tests what other programs or other machines have computed, all of it together."""
+    # Trainings of one program come one after another.
+    places = sorted(compared.to_test, key=lambda place: (rows[place].case.key, rows[place].key.seed_block, place))
+    if not places:
+        return None
+    numbers = range(1, NUM_PERTURBED + 1)
+    asked = [
+        (rows[place], found, n)
+        for place in places
+        if isinstance(found := cases[place], RepeatableCase)
+        for n in numbers
+    ]
+    results = list(repeats.all(asked, _counter(log, len(asked), "perturbed")))
+    table = {}
+    for index, place in enumerate(places):
+        moved = results[index * NUM_PERTURBED : (index + 1) * NUM_PERTURBED]
+        claim, ours = compared.to_test[place]
+        errors = [one for one in moved if isinstance(one, LobenchError)]
+        if errors:
+            why = f"what rounding does cannot be measured: {headline(errors[0])}"
+            compared.checked[place] = Checked(row=rows[place], verdict="not auditable", why=why)
+            continue
+        names = _common(claim, ours)
+        sides = [_own(one, names) for one in moved if isinstance(one, Curves)]
+        table[place] = excess(*differences(_own(claim, names), _own(ours, names), sides))
+    if not table:
+        return None
+    test = rounding_test(list(table.values()))
+    for place, own in zip(table, test.excess, strict=True):
+        claim, ours = compared.to_test[place]
+        is_beyond = own > test.limit
+        size = f"at most {math.exp(min(own, 690)):.3g} times what rounding does"
+        where = f"; first {_first_difference(claim, ours)}" if is_beyond else ""
+        compared.checked[place] = Checked(
+            row=rows[place], verdict="differs" if is_beyond else "consistent", why=f"{size}{where}"
+        )
+    return test

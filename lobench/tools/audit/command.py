@@ -1,0 +1,55 @@
+"""The command `lobench audit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lobench.cli.exit_codes import ExitCode
+from lobench.cli.output import emit, format_option, logged_aside
+
+__all__ = ["audit"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  lobench audit results.lobench
+  lobench audit results.lobench --sample 5% --beacon "drand 5216384 9f0c..."
+  lobench audit results.lobench --sample 20 --beacon "..." --allowed-signers signers --format json
+
+Exit codes: 0, 1 something contradicts itself or differs, 2 usage, or it is no bundle."""
+)
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option(
+    "--sample", default="100%", show_default=True, help="How much is evaluated again: 5%, or a number; 0: nothing."
+)
+@click.option(
+    "--beacon", default="", help="Public text that nobody knew when the root was published; it draws the sample."
+)
+@click.option("--workers", default=1, show_default=True, type=click.IntRange(min=1), help="Evaluations at once.")
+@click.option(
+    "--allowed-signers",
+    type=click.Path(exists=True, path_type=Path),
+    help="Who may have signed the root, as of `ssh-keygen -Y verify`; without a signature of theirs it is refused.",
+)
+@format_option("text", "json", prints={"audit": "lobench.tools.audit.text:AuditRecord"})
+def audit(bundle: Path, sample: str, beacon: str, workers: int, allowed_signers: Path | None, kind: str) -> None:
+    """Check a bundle, and evaluate again what a public beacon draws.
+
+    First whether it contradicts itself: its root, the plan, labels, hashes of thetas and of the suites' files. Then
+    evaluations are made again. The same program on the same class of processor gives the same bits, or the result
+    differs. Another one is compared with trainings here whose parameters are moved by the last place: a result is
+    consistent where it is as near as these. It runs the Python of the suites in the bundle: use a container for
+    bundles of people that you do not trust.
+    """
+    from lobench.tools.audit.audit import audit as audited
+    from lobench.tools.audit.text import audit_record, audit_text
+
+    found = logged_aside(
+        audited, bundle, sample=sample, beacon=beacon, workers=workers, allowed_signers=allowed_signers
+    )
+    emit("audit", audit_record(found)) if kind == "json" else click.echo(audit_text(found))
+    if not found.is_passed:
+        raise click.exceptions.Exit(ExitCode.VERDICT)

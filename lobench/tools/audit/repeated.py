@@ -1,0 +1,209 @@
+"""Evaluations of a bundle, made again as they were: the same gin text, theta, seeds and number of thetas together."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import queue
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.core.case import CaseInfo, CaseSpec
+from lobench.core.errors import LobenchError
+from lobench.core.result import Curves
+from lobench.core.subject import Subject
+from lobench.engine.config.bound import BoundCase, bind_case
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.suite import specs_of
+from lobench.engine.store.ledger import EvaluationRow
+from lobench.engine.workers.devices import DeviceLeases, devices_here
+from lobench.evaluation.isolated import IsolatedRunner
+from lobench.evaluation.metrics import with_metrics
+from lobench.evaluation.request import ThetaLeaves
+from lobench.plugins import PluginManager
+
+__all__ = ["OtherCase", "RepeatableCase", "Repeats", "Suites", "bindings_of"]
+
+_CASE = re.compile(r"^(?:.*::)?(?P<name>[^:\[\]]+)(?:\[(?P<own>.*)\])?$")
+
+
+class OtherCase(LobenchError):
+    """The suite's files have another case than the result was computed on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatableCase:
+    """A case of a bundle's suites as a result has it.
+
+    Attributes:
+      beside: What the ledger says was bound beside the suite's files and the subject's own bindings.
+    """
+
+    layers: Layers
+    spec: CaseSpec
+    test: str
+    beside: tuple[str, ...]
+
+
+class Suites:
+    """The suites of a bundle, extracted to a folder; binding a case of them imports what they name.
+
+    Args:
+      folders: Of the suites.
+    """
+
+    def __init__(self, folders: Sequence[Path], manager: PluginManager) -> None:
+        self._specs = specs_of(*folders)
+        self._modules = tuple(manager.declarations("lobench_gin_modules"))
+        self._known: dict[tuple[str, str, object, str], RepeatableCase | LobenchError] = {}
+
+    def find(self, row: EvaluationRow, bindings: str) -> RepeatableCase:
+        """Returns the case of a row.
+
+        Args:
+          bindings: All that was bound, as the ledger says it of this case with this optimizer.
+        Raises:
+          OtherCase: its identity, or that of its optimizer, is not what the files and the ledger's bindings give.
+          LobenchError: the files are not there, or cannot be bound.
+        """
+        place = (row.case.key, row.case.node_id, tuple(row.sightings), bindings)
+        if place not in self._known:
+            try:
+                self._known[place] = self._find(row, bindings)
+            except LobenchError as error:
+                self._known[place] = error
+            except Exception as error:  # noqa: BLE001  (what a suite's module raises)
+                self._known[place] = LobenchError("the case cannot be bound", where=row.where, got=str(error))
+        found = self._known[place]
+        if isinstance(found, LobenchError):
+            raise found
+        return found
+
+    def _find(self, row: EvaluationRow, bindings: str) -> RepeatableCase:
+        specs = [one for one in self._specs if one.suite == row.case.suite and _is(one, row.case)]
+        if not specs:
+            raise LobenchError("the bundle does not have the suite's files", where=row.where)
+        problem: LobenchError | None = None
+        for spec in specs:
+            for who in row.sightings:
+                for test in _tests(row.case):
+                    try:
+                        return self._bound(row, spec, who, test, bindings)
+                    except LobenchError as error:
+                        problem = problem if isinstance(problem, OtherCase) else error
+        assert problem is not None
+        raise problem
+
+    def _bound(self, row: EvaluationRow, spec: CaseSpec, who: Subject, test: str, bindings: str) -> RepeatableCase:
+        layers = Layers(variant=who.variant, gin_modules=self._modules)
+        bound = bind_case(spec, layers, test=test, build=False)
+        if _is_same(bound, row):
+            return RepeatableCase(layers=layers, spec=spec, test=test, beside=())
+        # A run's config.gin, --gin-file and --gin-param are in the ledger as what they have bound.
+        own = set(bound.bindings.splitlines())
+        beside = tuple(line for line in bindings.splitlines() if line not in own)
+        layers = dataclasses.replace(layers, gin_params=beside)
+        if beside and _is_same(again := bind_case(spec, layers, test=test, build=False), row):
+            return RepeatableCase(layers=layers, spec=spec, test=test, beside=beside)
+        bound = again if beside else bound
+        if bound.info.identity != row.case.identity:
+            raise OtherCase("the suite's files give another case than the result is of", where=row.where)
+        raise OtherCase(
+            f"the bindings of {who.label!r} are not those that the result was computed with", where=row.where
+        )
+
+
+def _is_same(bound: BoundCase, row: EvaluationRow) -> bool:
+    return (bound.info.identity, bound.info.optimizer_hash) == (row.key.case_identity, row.key.optimizer_hash)
+
+
+def _is(spec: CaseSpec, case: CaseInfo) -> bool:
+    return spec.name == case.own_name if case.own_name and case.file == spec.file else spec.is_called(case.name)
+
+
+def _tests(case: CaseInfo) -> list[str]:
+    """Returns what the test's part of the case's identity may be."""
+    file, _, item = case.node_id.partition("::")
+    found = _CASE.match(item)
+    if file.endswith(".gin") or found is None:
+        return [""]
+    return [found["name"], *([f"{found['name']}[{found['own']}]"] if found["own"] else [])]
+
+
+def bindings_of(rows: Sequence[EvaluationRow]) -> dict[str, str]:
+    """Returns what was bound by `CaseInfo.key`, as the results say it; what ended without curves does not."""
+    found: dict[str, str] = {}
+    for row in rows:
+        if row.payload is not None and row.case.key not in found:
+            found[row.case.key] = str(row.header()[0]["provenance"].get("bindings", ""))
+    return found
+
+
+class Repeats:
+    """Makes evaluations again, in processes of their own.
+
+    Args:
+      num_workers: How many at once.
+      thetas: Files by hash.
+      cache: Folder of compiled programs, which perturbed trainings share with the others.
+    """
+
+    def __init__(self, num_workers: int, thetas: Mapping[str, Path], cache: Path, manager: PluginManager) -> None:
+        self._thetas, self._metrics = thetas, manager.declarations("lobench_metrics")
+        self._num_workers = num_workers
+        self._idle: queue.SimpleQueue[IsolatedRunner] = queue.SimpleQueue()
+        self._runners = [IsolatedRunner() for _ in range(num_workers)]
+        for runner in self._runners:
+            runner.compilation_cache = str(cache)
+            self._idle.put(runner)
+
+    def close(self) -> None:
+        for runner in self._runners:
+            runner.close()
+
+    def all(
+        self, asked: Sequence[tuple[EvaluationRow, RepeatableCase, int]], done: Callable[[int], None]
+    ) -> Iterator[Curves | LobenchError]:
+        """Yields curves, or why there are none, in the order of what is asked: a row, its case, a perturbation."""
+        with ThreadPoolExecutor(self._num_workers) as pool:
+            try:
+                for number, result in enumerate(pool.map(lambda one: self._run(*one), asked), 1):
+                    done(number)
+                    yield result
+            except BaseException:
+                self.close()  # what runs would be waited for
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _run(self, row: EvaluationRow, found: RepeatableCase, perturbation: int) -> Curves | LobenchError:
+        runner = self._idle.get()
+        try:
+            return self._run_in(runner, row, found, perturbation)
+        except LobenchError as error:
+            return error
+        finally:
+            self._idle.put(runner)
+
+    def _run_in(self, runner: IsolatedRunner, row: EvaluationRow, found: RepeatableCase, perturbation: int) -> Curves:
+        sha256 = row.key.checkpoint_sha256
+        has_theta = any(one.has_theta for one in row.sightings)
+        if has_theta and sha256 not in self._thetas:
+            raise LobenchError("the bundle does not have the theta", where=row.where)
+        theta = ThetaLeaves.at(str(self._thetas[sha256]) if has_theta else "", where=row.where)
+        environment = DeviceLeases(devices_here(os.environ)).lease(0, row.case.num_gpus)
+        if environment != runner.environment:
+            runner.close()
+            runner.environment = environment
+        together = ""
+        with contextlib.suppress(KeyError):
+            together = row.header()[0]["provenance"]["together"] if row.payload is not None else ""
+        curves = runner.run(
+            *(found.layers, found.spec, found.test, theta, row.key.seed_block),
+            together=together,
+            perturbation=perturbation,
+        )
+        return with_metrics(curves, self._metrics)

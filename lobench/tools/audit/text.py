@@ -1,0 +1,112 @@
+"""An audit as text and as a record."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+from lobench.analysis.stats.rounding import NUM_PERTURBED
+from lobench.core.wording import counted, one_line
+from lobench.report.tables.text import without_controls
+from lobench.tools.audit.audit import Audit, Checked
+from lobench.tools.audit.draw import EscapeRecord
+
+__all__ = ["AuditRecord", "CheckedRecord", "ContradictionRecord", "audit_record", "audit_text"]
+
+_MOST_SAID = 20
+
+
+class ContradictionRecord(TypedDict):
+    """Something that contradicts the rest of a bundle."""
+
+    kind: Literal["root", "signature", "plan", "absent", "label", "theta", "suite", "result"]
+    what: str
+
+
+class CheckedRecord(TypedDict):
+    """An evaluation that was drawn, and its verdict."""
+
+    subject: str
+    case: str
+    first_seed: int
+    num_seeds: int
+    verdict: Literal["identical", "consistent", "differs", "not auditable"]
+    why: str
+
+
+class AuditRecord(TypedDict):
+    """`lobench audit`: what contradicts itself, and what comes out otherwise when it is evaluated again."""
+
+    bundle: str
+    root: str
+    beacon: str
+    signed_by: str
+    passed: bool
+    num_evaluations: int
+    contradictions: list[ContradictionRecord]
+    checked: list[CheckedRecord]
+    level: float
+    p_value: float | None
+    escapes: list[EscapeRecord]
+    notes: list[str]
+
+
+def audit_record(found: Audit) -> AuditRecord:
+    """Returns it as a record."""
+    return AuditRecord(
+        bundle=str(found.bundle),
+        root=found.root,
+        beacon=found.beacon,
+        signed_by=found.signed_by,
+        passed=found.is_passed,
+        num_evaluations=found.num_evaluations,
+        contradictions=[ContradictionRecord(kind=one.kind, what=one.what) for one in found.contradictions],
+        checked=[
+            CheckedRecord(
+                subject=one.row.sightings[0].label,
+                case=f"{one.row.case.suite}/{one.row.case.name}",
+                first_seed=one.row.key.seed_block.start,
+                num_seeds=one.row.key.seed_block.size,
+                verdict=one.verdict,
+                why=one.why,
+            )
+            for one in found.checked
+        ],
+        level=1 / (NUM_PERTURBED + 1),
+        p_value=found.test.p_value if found.test is not None else None,
+        escapes=[one.record for one in found.escapes],
+        notes=list(found.notes),
+    )
+
+
+def audit_text(found: Audit) -> str:
+    """Returns it as lines: the verdict first."""
+    counts, total = found.counts, len(found.checked)
+    by = f" by {one_line(found.signed_by)}" if found.signed_by else ""
+    named = ", ".join(f"{counts[name]} {name}" for name in ("identical", "consistent", "differs", "not auditable"))
+    lines = [
+        f"{'PASS' if found.is_passed else 'FAIL'}: {counted(len(found.contradictions), 'contradiction')}; "
+        f"of {counted(total, 'evaluation')} made again {named}",
+        f"root {found.root}, {'signed' if by else 'not signed'}{by}",
+    ]
+    lines += [f"  {one.kind}: {one.what}" for one in found.contradictions]
+    told = [one for one in found.checked if one.verdict == "differs"]
+    told += [one for one in found.checked if one.verdict == "not auditable"]
+    lines += [_line(one) for one in told[:_MOST_SAID]]
+    lines += [f"  and {len(told) - _MOST_SAID} more: --format json has them all"] * (len(told) > _MOST_SAID)
+    if found.test is not None:
+        lines.append(
+            f"not bit for bit comparable: {NUM_PERTURBED} trainings moved by the last place beside each; "
+            f"level {1 / (NUM_PERTURBED + 1):.2f}, p {found.test.p_value:.2f}"
+        )
+    if total < found.num_evaluations:
+        chances = ", ".join(f"{one.share:.0%} ({one.num_false}): {one.chance:.3g}" for one in found.escapes)
+        lines.append(f"drawn by {found.beacon!r}; chance that false results escaped, by their share: {chances}")
+    lines += [f"note: {line}" for line in found.notes]
+    return "\n".join(without_controls(line) for line in lines)
+
+
+def _line(one: Checked) -> str:
+    block = one.row.key.seed_block
+    seeds = f"seeds {block.start}-{block.start + block.size - 1}"
+    who = one.row.sightings[0].label
+    return f"  {one.verdict}: {who} on {one.row.case.suite}/{one.row.case.name}, {seeds}: {one_line(one.why)}"

@@ -1,0 +1,58 @@
+"""The command `lobench history`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lobench.cli.options import BoundedNumber
+from lobench.cli.output import emit, format_option
+
+__all__ = ["history"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  lobench history nightly --case relu32
+  lobench history nightly --case quick/relu32 --subject 'adam()' --output history.html
+
+Exit codes: 0, whatever it found; 2 usage, or no such case."""
+)
+@click.argument("stores", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="STORE...")
+@click.option("--case", required=True, help="relu32, quick/relu32 or digits.relu32.")
+@click.option("--subject", default="", help="Label of an optimizer or a checkpoint (default: the last of each run).")
+@click.option("--metric", default="", help="Default: the case's primary one.")
+@click.option(
+    "--probability",
+    default=0.95,
+    show_default=True,
+    type=BoundedNumber(0.5, 0.9999),
+    help="Of a change, from which on it is said.",
+)
+@click.option("--output", type=click.Path(path_type=Path), help="A page with the chart.")
+@format_option("text", "json", prints={"history": "lobench.tools.history.history:HistoryRecord"})
+def history(
+    stores: tuple[Path, ...],
+    case: str,
+    subject: str,
+    metric: str,
+    probability: float,
+    output: Path | None,
+    kind: str,
+) -> None:
+    """Show a case over revisions, and the revisions at which its score changed.
+
+    For nightly runs of a library of optimizers: each STORE is a store, a bundle, or a folder with stores below it. A
+    run is what one program computed at one revision. The scores of common seeds are compared by the rule of `lobench
+    bisect`, falls and rises alike. Where the program is another one, of another version of jax say, a line says so:
+    its bits are others, and a change there need not be the revision's.
+    """
+    from lobench.tools.history.history import history_of
+    from lobench.tools.history.text import history_record, history_text, write_history_page
+
+    found = history_of(stores, case, subject=subject, metric=metric, probability=probability)
+    if output is not None:
+        write_history_page(found, output)
+    emit("history", history_record(found)) if kind == "json" else click.echo(history_text(found))

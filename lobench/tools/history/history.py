@@ -1,0 +1,233 @@
+"""History of a case: scores by revision and program, and the runs at which they changed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+import numpy as np
+
+from lobench.analysis.comparisons.history import find_stores
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.stats.change_point import Probe, believe
+from lobench.analysis.stats.intervals import Interval, stratified_t_mean
+from lobench.analysis.store.snapshot import Snapshot, read_store
+from lobench.analysis.store.subjects import StoredSubject, last_subject
+from lobench.core.errors import UsageError, suggestion
+from lobench.core.program import Program
+from lobench.engine.store.ledger import EvaluationRow
+
+__all__ = ["CaseHistory", "CaseRun", "HistoryRecord", "ScoreChange", "history_of"]
+
+
+class RunRecord(TypedDict):
+    """A run of a history."""
+
+    store: str
+    at: float
+    git_revision: str
+    program: str
+    subject: str
+    score: Interval
+    num_seeds: int
+
+
+class ScoreChangeRecord(TypedDict):
+    """A run at which the score changed."""
+
+    run: int
+    git_revision: str
+    size: float
+    standard_deviation: float
+    probability: float
+    probability_here: float
+    is_new_program: bool
+
+
+class HistoryRecord(TypedDict):
+    """`lobench history`: a case over revisions, with the runs at which its score changed."""
+
+    case: str
+    metric: str
+    scale: str
+    seeds: list[int]
+    runs: list[RunRecord]
+    changes: list[ScoreChangeRecord]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRun:
+    """What one program computed at one revision.
+
+    Attributes:
+      at: When the first of it was recorded; seconds since 1970.
+      scores: Of the common seeds.
+    """
+
+    store: Path
+    at: float
+    git_revision: str
+    program: Program
+    subject: str
+    scores: tuple[float, ...]
+    score: Interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreChange:
+    """A run from which on the score is another.
+
+    Attributes:
+      place: Of the run, from 0.
+      size: By how much it rose; below 0 it fell.
+      probability: That there is a change at all among the runs that were looked at for it.
+      here: That it is at this run, if there is one.
+      is_new_program: Whether the run's program is another one than that of the run before.
+    """
+
+    place: int
+    size: float
+    error: float
+    probability: float
+    here: float
+    is_new_program: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseHistory:
+    """A case over revisions."""
+
+    case: str
+    metric: str
+    scale: str
+    seeds: tuple[int, ...]
+    runs: tuple[CaseRun, ...]
+    changes: tuple[ScoreChange, ...]
+
+    @property
+    def new_programs(self) -> list[int]:
+        """The places of runs whose program is another one than that of the run before."""
+        pairs = enumerate(itertools.pairwise(self.runs), 1)
+        return [place for place, (before, after) in pairs if before.program != after.program]
+
+
+def history_of(
+    stores: Sequence[Path], case: str, *, subject: str = "", metric: str = "", probability: float = 0.95
+) -> CaseHistory:
+    """Reads the runs of a case.
+
+    Args:
+      stores: Stores, bundles, or folders with stores below them.
+      case: Any of `CaseInfo.names`.
+      subject: A label; "": of each run the last one.
+      metric: "": the case's primary one.
+    Raises:
+      StoreError: there is no store. UsageError: no such case or subject, no metric, or runs without common seeds.
+    """
+    found = list(_runs_of([one for folder in stores for one in find_stores(folder)], case))
+    if not found:
+        raise UsageError(f"no evaluation of case {case!r}", where=", ".join(map(str, stores)))
+    identities = {row.case.identity for _, rows in found for row in rows}
+    if len(identities) > 1:
+        newest = max((row for _, rows in found for row in rows), key=lambda row: row.recorded_at).case.identity
+        found = [(store, kept) for store, rows in found if (kept := [r for r in rows if r.case.identity == newest])]
+    snapshots = [Snapshot.of(store, rows) for store, rows in found]
+    chosen = [_subject_of(snapshot, subject) for snapshot in snapshots]
+    scales = Scales.of([one for snapshot in snapshots for one in snapshot.subjects], None)
+    scored: list[tuple[Snapshot, StoredSubject, Mapping[int, float]]] = []
+    for snapshot, one in zip(snapshots, chosen, strict=True):
+        if one is not None and (scores := scales.scores(one.cells[snapshot.cases[0].identity], metric or None)):
+            scored.append((snapshot, one, scores))
+    if not scored:
+        known = sorted({one.label for snapshot in snapshots for one in snapshot.subjects})
+        raise UsageError(
+            "nobody has a score here", got=subject or metric or case, expected=f"one of {', '.join(known)}"
+        )
+    seeds = sorted(set.intersection(*(set(scores) for *_, scores in scored)))
+    if not seeds:
+        raise UsageError("the runs have no seed in common", where=case)
+    runs = sorted(
+        (_run(snapshot, one, [scores[seed] for seed in seeds]) for snapshot, one, scores in scored),
+        key=lambda run: run.at,
+    )
+    info = scored[-1][0].cases[0]
+    return CaseHistory(
+        case=f"{info.suite}/{info.name}",
+        metric=metric or info.primary_metric,
+        scale=scales.describe().splitlines()[0],
+        seeds=tuple(seeds),
+        runs=tuple(runs),
+        changes=tuple(sorted(_changes(runs, 0, len(runs), probability), key=lambda change: change.place)),
+    )
+
+
+def _runs_of(stores: Sequence[Path], case: str) -> Iterator[tuple[Path, list[EvaluationRow]]]:
+    """Yields what each program computed at each revision; what gave no curves says neither."""
+    names: set[str] = set()
+    for store in stores:
+        groups: dict[tuple[str, Program], list[EvaluationRow]] = {}
+        for row in read_store(store).rows:
+            names.update(row.case.names)
+            if row.payload is not None and case in row.case.names:
+                groups.setdefault((_revision(row), row.program), []).append(row)
+        yield from ((store, rows) for rows in groups.values())
+    if case not in names:
+        raise UsageError(f"no case is called {case!r}", next_step=suggestion(case, names))
+
+
+def _revision(row: EvaluationRow) -> str:
+    origin = row.header()[0]["provenance"]
+    return f"{origin['git_revision'][:12]}{'+' * bool(origin['git_dirty'])}"
+
+
+def _subject_of(snapshot: Snapshot, label: str) -> StoredSubject | None:
+    if not label:
+        return last_subject(snapshot.subjects)
+    return next((one for one in snapshot.subjects if label in (one.label, one.who.uri)), None)
+
+
+def _run(snapshot: Snapshot, subject: StoredSubject, scores: Sequence[float]) -> CaseRun:
+    row = snapshot.rows[0]
+    return CaseRun(
+        store=snapshot.store,
+        at=min(row.recorded_at for row in snapshot.rows),
+        git_revision=_revision(row),
+        program=row.program,
+        subject=subject.label,
+        scores=tuple(scores),
+        score=stratified_t_mean([scores]),
+    )
+
+
+def _changes(runs: Sequence[CaseRun], start: int, stop: int, level: float) -> Iterator[ScoreChange]:
+    """Yields the changes among some runs: the surest one first, then those before and behind it."""
+    change = _surest(runs[start:stop], level)
+    if change is None:
+        return
+    place, size, error, probability, here = change
+    at = start + place
+    is_new = runs[at - 1].program != runs[at].program
+    yield ScoreChange(place=at, size=size, error=error, probability=probability, here=here, is_new_program=is_new)
+    yield from _changes(runs, start, at, level)
+    yield from _changes(runs, at, stop, level)
+
+
+def _surest(runs: Sequence[CaseRun], level: float) -> tuple[int, float, float, float, float] | None:
+    """Returns place, size, its error, and two probabilities of the surest fall or rise; None where none is sure."""
+    values = np.asarray([run.scores for run in runs])
+    if len(runs) < 2 or not np.isfinite(values).all() or (values == values[0]).all():
+        return None
+    found = []
+    for sign in (1.0, -1.0):
+        probes = [
+            Probe(place=place, block=0, scores=tuple(sign * one for one in run.scores))
+            for place, run in enumerate(runs)
+        ]
+        belief = believe(probes, len(runs))
+        place = belief.place
+        found.append((belief.fall, place, -sign * belief.size, belief.size_error, belief.by_place[place]))
+    fall, place, size, error, here = max(found)
+    return (place, size, error, fall, here) if fall >= level and 0 < place < len(runs) else None

@@ -1,0 +1,45 @@
+"""Card of a bundle: what it is, in Markdown, made of its results alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from lobench.analysis.comparisons.summary import Summary, summary_of
+from lobench.analysis.store.methods import read_methods
+from lobench.analysis.store.snapshot import Snapshot
+from lobench.analysis.tables.tabulate import tabulate
+from lobench.report.tables.appendix import appendix_markdown
+from lobench.report.tables.method_table import method_text
+from lobench.report.tables.text import fenced
+from lobench.report.tables.verdict import verdict_text
+
+__all__ = ["card_of"]
+
+_NOT_SHOWN = (
+    "That the tasks stand for yours: it is of these cases, these budgets and these seeds.",
+    "That nothing else was tried: what ran into other stores, or before the plan was written, is not in it.",
+    "That the author computed it: `lobench audit` evaluates again what a public beacon draws.",
+    "Times of other machines than those that are named.",
+)
+
+
+def card_of(snapshot: Snapshot, baselines: Sequence[Path], left_out: Sequence[str]) -> str:
+    """Returns the card of a store.
+
+    Args:
+      snapshot: Of all of it.
+      baselines: Folders of suites whose own baselines make the scale.
+      left_out: A line for each thing that the bundle lacks.
+    """
+    shown = read_methods(snapshot.store)
+    summary = summary_of(snapshot.store, baselines, snapshot=shown if shown.rows else snapshot)
+    named = Summary(dataclasses.replace(summary.snapshot, store=Path("this bundle")), summary.scales)
+    parts = ["# What this bundle claims", fenced(verdict_text(named))]
+    parts += ["## Scores", fenced(method_text(tabulate(summary)))]
+    parts += [re.sub("^#", "##", appendix_markdown(summary), flags=re.MULTILINE).strip()]
+    parts += ["## Left out", "\n".join(f"- {line}" for line in left_out) or "Nothing that the ledger knows of."]
+    parts += ["## What it does not show", "\n".join(f"- {line}" for line in _NOT_SHOWN)]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,156 @@
+"""Honest bundles pass, and each way of tampering is named."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import lobench
+from left_behind import traceless
+from tampered import TAMPERINGS, published, tampered
+from tiny import GIN, make_run, make_suite, watch, watch_command
+
+from lobench.core.errors import StoreError, UsageError
+from lobench.engine.store.bundle import ResultBundle
+from lobench.tools.audit.audit import Audit
+from lobench.tools.audit.audit import audit as audit_here
+from lobench.tools.audit.draw import drawn, escapes
+
+_GIN = GIN.replace("Case.num_seeds = 2", "Case.num_seeds = 4\nCase.seed_block = 2")
+
+
+def audit(bundle: Path, **options: Any) -> Audit:
+    with traceless():
+        return audit_here(bundle, **options)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A store of two checkpoints on two cases in two blocks, and the suite."""
+    folder = tmp_path_factory.mktemp("audited")
+    suite = make_suite(folder, _GIN)
+    done = watch(make_run(folder, -3.0, -2.0), suite, "--once", "--checkpoints", "all", "--store", folder / "store")
+    assert done.returncode == 0, done.stderr
+    return folder / "store", suite
+
+
+def test_an_honest_bundle_passes_in_full(world: tuple[Path, Path], tmp_path: Path) -> None:
+    bundle = published(world[0], tmp_path / "honest.lobench", world[1])
+    done = lobench("audit", bundle, "--format", "json")
+    record = json.loads(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (record["passed"], record["contradictions"], record["num_evaluations"]) == (True, [], 8)
+    assert {one["verdict"] for one in record["checked"]} == {"identical"}
+    assert "honest" not in record["notes"]
+
+
+@pytest.mark.parametrize("name", [name for name, (said, *_) in TAMPERINGS.items() if said != "differs"])
+def test_what_contradicts_itself_is_named_without_an_evaluation(
+    world: tuple[Path, Path], tmp_path: Path, name: str
+) -> None:
+    found = audit(tampered(name, *world, tmp_path, np.random.default_rng(0)), sample="0")
+    assert set(TAMPERINGS[name]) & {one.kind for one in found.contradictions}, found.contradictions
+    assert not found.is_passed
+
+
+@pytest.mark.parametrize("name", [name for name, (said, *_) in TAMPERINGS.items() if said == "differs"])
+def test_what_comes_out_otherwise_differs(world: tuple[Path, Path], tmp_path: Path, name: str) -> None:
+    found = audit(tampered(name, *world, tmp_path, np.random.default_rng(1)))
+    assert found.counts["differs"] == (8 if name == "subjects_swapped" else 1), found.checked
+    assert not found.is_passed
+
+
+def test_an_honest_bundle_contradicts_nothing(world: tuple[Path, Path], tmp_path: Path) -> None:
+    found = audit(published(world[0], tmp_path / "honest.lobench", world[1]), sample="0")
+    assert found.contradictions == ()
+    assert found.is_passed
+
+
+def test_a_bundle_changed_as_a_file_is_named(world: tuple[Path, Path], tmp_path: Path) -> None:
+    import zipfile
+
+    bundle = published(world[0], tmp_path / "honest.lobench", world[1])
+    with zipfile.ZipFile(bundle) as before, zipfile.ZipFile(tmp_path / "edited.lobench", "w") as after:
+        for name in before.namelist():
+            after.writestr(name, before.read(name) + b"\nBetter than Adam.\n" * (name == "card.md"))
+    found = audit(tmp_path / "edited.lobench", sample="0")
+    assert [one.kind for one in found.contradictions] == ["root"]
+
+
+def test_a_signature_is_of_the_root(world: tuple[Path, Path], tmp_path: Path) -> None:
+    for name in ("key", "other"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)], check=True)
+    bundle = tmp_path / "signed.lobench"
+    command = ("publish", world[0], "--output", bundle, "--suite", world[1], "--sign", tmp_path / "key")
+    assert lobench(*command).returncode == 0
+    first = bundle.read_bytes()
+    assert lobench(*command).returncode == 0
+    assert bundle.read_bytes() == first
+    public = (tmp_path / "key.pub").read_text()
+    (tmp_path / "signers").write_text(f"ada@example.org {public}")
+    (tmp_path / "others").write_text(f"eve@example.org {(tmp_path / 'other.pub').read_text()}")
+    assert "ada@example.org" in audit(bundle, sample="0", allowed_signers=tmp_path / "signers").signed_by
+    with pytest.raises(UsageError, match="signature"):
+        audit(bundle, sample="0", allowed_signers=tmp_path / "others")
+    unsigned = published(world[0], tmp_path / "unsigned.lobench", world[1])
+    with pytest.raises(UsageError, match="nobody has signed"):
+        audit(unsigned, sample="0", allowed_signers=tmp_path / "signers")
+    assert ResultBundle(unsigned).root == ResultBundle(bundle).root
+
+
+def test_a_sample_needs_a_beacon(world: tuple[Path, Path], tmp_path: Path) -> None:
+    bundle = published(world[0], tmp_path / "honest.lobench", world[1])
+    with pytest.raises(UsageError, match="needs a beacon"):
+        audit(bundle, sample="25%")
+
+
+@pytest.mark.parametrize("sample", ["-1", "101%", "half", "1.5", ""])
+def test_a_sample_is_a_share_or_a_number(world: tuple[Path, Path], tmp_path: Path, sample: str) -> None:
+    done = lobench("audit", published(world[0], tmp_path / "b.lobench", world[1]), "--sample", sample)
+    assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), done.stderr
+
+
+def test_no_bundle_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "none.lobench").write_bytes(b"PK\3\4 no archive")
+    with pytest.raises(StoreError, match="no bundle"):
+        audit(tmp_path / "none.lobench")
+
+
+def test_a_draw_hangs_on_root_and_beacon_and_takes_each_equally_often() -> None:
+    draws = [drawn(5, 100, root="r", beacon=str(number)) for number in range(2000)]
+    assert all(len(set(one)) == 5 for one in draws)
+    counts = np.bincount(np.concatenate(draws), minlength=100)
+    assert abs(counts - 100).max() < 6 * math.sqrt(100)
+    assert drawn(5, 100, root="r", beacon="1") == draws[1] != drawn(5, 100, root="s", beacon="1")
+
+
+def test_false_ones_escape_at_the_hypergeometric_rate() -> None:
+    escape = next(one for one in escapes(20, 200) if one.share == 0.05)
+    assert escape.num_false == 10
+    assert escape.chance == pytest.approx(math.comb(190, 20) / math.comb(200, 20))
+    draws = (drawn(20, 200, root="r", beacon=str(number)) for number in range(4000))
+    rate = np.mean([not set(one) & set(range(10)) for one in draws])
+    assert rate == pytest.approx(escape.chance, abs=4 * math.sqrt(escape.chance * (1 - escape.chance) / 4000))
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the flag is of x86-64")
+def test_another_instruction_set_is_consistent_and_a_changed_result_of_it_differs(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path, _GIN)
+    command = watch_command(make_run(tmp_path, -3.0, -2.0), suite, "--once", "--checkpoints", "all")
+    environment = {**os.environ, "XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2"}
+    store = tmp_path / "elsewhere"
+    subprocess.run([*command, "--store", str(store)], env=environment, check=True, capture_output=True)
+    found = audit(published(store, tmp_path / "other.lobench", suite))
+    assert found.is_passed
+    assert found.counts["identical"] + found.counts["consistent"] == 8
+    assert all(one.row.program.device.endswith("at most SSE4_2") for one in found.checked)
+    rng = np.random.default_rng(4)
+    changed = audit(tampered("final", store, suite, tmp_path / "tampered", rng, factor=1.001))
+    assert changed.counts["differs"] == 1

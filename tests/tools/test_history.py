@@ -1,0 +1,78 @@
+"""A case over revisions: planted changes are found, and equal bits and new programs are no change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import lobench
+from stores import add
+
+from lobench.core.errors import UsageError
+from lobench.tools.history.history import CaseHistory, history_of
+
+
+def nightly(folder: Path, finals: Sequence[float], *, noise: float = 0.02, programs: Sequence[str] = ()) -> Path:
+    """Writes a store for each night: eight seeds around a final loss."""
+    rng = np.random.default_rng(0)
+    for night, final in enumerate(finals):
+        losses = (final * np.exp(noise * rng.standard_normal(8))).tolist()
+        program = programs[night] if programs else "1"
+        revision = f"{night:040x}"
+        add(
+            folder / f"night{night:03d}",
+            0,
+            {"a": {"train/loss": losses}, "b": {"train/loss": losses}},
+            optimizer="adam()",
+            revision=revision,
+            program_version=program,
+        )
+    return folder
+
+
+def changes(found: CaseHistory) -> list[tuple[int, bool]]:
+    return [(change.place, change.size > 0) for change in found.changes]
+
+
+def test_a_fall_and_a_rise_are_found_where_they_were_planted(tmp_path: Path) -> None:
+    found = history_of([nightly(tmp_path, [0.5] * 8 + [0.8] * 8 + [0.4] * 8)], "a")
+    assert changes(found) == [(8, False), (16, True)]
+    assert len(found.runs) == 24
+
+
+def test_a_history_without_a_change_has_none(tmp_path: Path) -> None:
+    assert changes(history_of([nightly(tmp_path, [0.5] * 20)], "a")) == []
+
+
+def test_equal_bits_are_no_change_whatever_the_program(tmp_path: Path) -> None:
+    nightly(tmp_path, [0.5] * 10, noise=0.0, programs=["1"] * 5 + ["2"] * 5)
+    found = history_of([tmp_path], "a")
+    assert changes(found) == []
+    assert found.new_programs == [5]
+
+
+def test_a_new_program_is_a_line_and_named_at_a_change(tmp_path: Path) -> None:
+    nightly(tmp_path, [0.5] * 8 + [0.9] * 8, programs=["1"] * 8 + ["2"] * 8)
+    done = lobench("history", tmp_path, "--case", "s/a", "--output", tmp_path / "history.html")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n-- ") == 2
+    assert "and so is the program" in done.stdout
+    page = (tmp_path / "history.html").read_text()
+    assert "<svg" in page and "<script" not in page
+    record = json.loads(lobench("history", tmp_path, "--case", "a", "--format", "json").stdout)
+    assert [one["run"] for one in record["changes"]] == [8]
+    assert record["changes"][0]["is_new_program"] is True
+
+
+@pytest.mark.parametrize(("case", "subject"), [("c", ""), ("a", "sgd()")])
+def test_what_is_not_there_is_named(tmp_path: Path, case: str, subject: str) -> None:
+    with pytest.raises(UsageError, match=r"no case is called|expected one of adam"):
+        history_of([nightly(tmp_path, [0.5, 0.5])], case, subject=subject)
+
+
+def test_one_run_is_a_history_too(tmp_path: Path) -> None:
+    assert changes(history_of([nightly(tmp_path, [0.5])], "a")) == []
+    assert lobench("history", tmp_path, "--case", "a").returncode == 0

@@ -1,0 +1,88 @@
+"""A store in one file: equal bytes, opened as a store is, and a change that is noticed."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+from commands import lobench
+from report_store import make_store
+
+from lobench.analysis.store.snapshot import read_store
+from lobench.core.errors import StoreError
+from lobench.engine.store.bundle import ResultBundle, merkle_root
+from lobench.engine.store.ledger import Ledger
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("published")
+    make_store(folder)
+    lobench("publish", folder / "store", "--output", folder / "results.lobench")
+    return folder / "results.lobench"
+
+
+def test_the_same_store_makes_the_same_bytes(bundle: Path, tmp_path: Path) -> None:
+    shutil.copytree(bundle.parent / "store", tmp_path / "elsewhere")
+    lobench("publish", tmp_path / "elsewhere", "--output", tmp_path / "again.lobench")
+    assert (tmp_path / "again.lobench").read_bytes() == bundle.read_bytes()
+
+
+def test_a_bundle_is_read_as_the_store_is(bundle: Path) -> None:
+    store, opened = read_store(bundle.parent / "store"), read_store(bundle)
+    assert opened.rows == store.rows
+    assert [one.who for one in opened.subjects] == [one.who for one in store.subjects]
+    assert (opened.labels, opened.events) == (store.labels, store.events)
+
+
+def test_a_bundle_of_a_bundle_has_the_same_ledger(bundle: Path, tmp_path: Path) -> None:
+    lobench("publish", bundle, "--output", tmp_path / "again.lobench")
+    for name in ResultBundle(bundle).below("ledger"):
+        assert ResultBundle(bundle).read(name) == ResultBundle(tmp_path / "again.lobench").read(name)
+
+
+@pytest.mark.parametrize("name", ["ledger/payloads", "card.md", "about.json", "ledger/subjects.jsonl"])
+def test_a_changed_member_is_noticed(bundle: Path, tmp_path: Path, name: str) -> None:
+    changed = tmp_path / "changed.lobench"
+    with zipfile.ZipFile(bundle) as before, zipfile.ZipFile(changed, "w") as after:
+        for member in before.namelist():
+            content = before.read(member)
+            after.writestr(member, content[:-9] + b"0" + content[-8:] if member == name else content)
+    with pytest.raises(StoreError, match=r"changed after it was written|damaged"):
+        read_store(changed)
+
+
+@pytest.mark.parametrize("size", [0, 3, 4, 100, 5000])
+def test_a_truncated_bundle_is_one_line(bundle: Path, tmp_path: Path, size: int) -> None:
+    (tmp_path / "cut.lobench").write_bytes(bundle.read_bytes()[:size])
+    done = lobench("results", "--store", tmp_path / "cut.lobench")
+    assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), done.stderr
+
+
+def test_a_member_outside_of_the_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
+    shutil.copy(bundle, tmp_path / "hostile.lobench")
+    with zipfile.ZipFile(tmp_path / "hostile.lobench", "a") as archive:
+        archive.writestr("suites/0/../../../evil.py", "")
+    with pytest.raises(StoreError, match="a member is called"):
+        read_store(tmp_path / "hostile.lobench")
+
+
+def test_nobody_writes_to_a_bundle(bundle: Path) -> None:
+    with pytest.raises(StoreError, match="a bundle stays as it is"):
+        Ledger.open(bundle)
+
+
+def test_a_bundle_is_merged_into_a_store(bundle: Path, tmp_path: Path) -> None:
+    lobench("merge", bundle, "--output", tmp_path / "merged")
+    merged = {row.key: row.payload for row in read_store(tmp_path / "merged").rows}
+    assert merged == {row.key: row.payload for row in read_store(bundle).rows}
+
+
+def test_the_root_is_that_of_rfc_6962() -> None:
+    """Known answers: the tree of certificate-transparency's own tests."""
+    leaves = [bytes.fromhex(text) for text in ("", "00", "10", "2021", "3031", "40414243")]
+    assert merkle_root(leaves[:1]) == "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d"
+    assert merkle_root(leaves[:3]) == "aeb6bcfe274b70a14fb067a5e5578264db0fa9b51af5e0ba159158f329e06e77"
+    assert merkle_root(leaves) == "76e67dadbcdf1e10e1b74ddc608abd2f98dfb16fbce75277b5232a127f2087ef"
