@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from commands import lobench
+from reference import ROOT
 from tiny import PATIENCE
 
 GIN = """
@@ -48,10 +50,10 @@ def write(suite: Path, **files: str) -> None:
         os.utime(path, (time.time() - 60,) * 2)
 
 
-def evaluated(suite: Path, *options: str, **environment: str) -> tuple[list[float], str]:
+def evaluated(suite: Path, *options: str, case: str = "tiny.gin", **environment: str) -> tuple[list[float], str]:
     """Evaluates the case in a process of its own; returns its curve, and what became of executables."""
     store = suite.parent / "store"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tiny.gin", f"--lobench-store={store}"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", case, f"--lobench-store={store}"]
     without = ("JAX_", "LOBENCH_", "PYTEST_")
     given = {name: value for name, value in os.environ.items() if not name.startswith(without)}
     done = subprocess.run(
@@ -61,7 +63,7 @@ def evaluated(suite: Path, *options: str, **environment: str) -> tuple[list[floa
         check=False,
         timeout=PATIENCE,
         cwd=suite,
-        env=given | {"JAX_PLATFORMS": "cpu", "LOBENCH_CHECK_EXECUTABLES": "none"} | environment,
+        env=given | {"JAX_PLATFORMS": "cpu", "LOBENCH_EXECUTABLES": "unchecked"} | environment,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows: list[dict[str, Any]] = json.loads(lobench("results", "--store", store, "--format", "json", "--curves").stdout)
@@ -106,7 +108,7 @@ def test_what_no_hash_tells_is_found_by_the_check_and_not_used(tmp_path: Path) -
     write(suite, tiny_gin=GIN, near_py=NEAR, far_py=far)
     cold, _ = evaluated(suite)
     flag.touch()
-    checked, said = evaluated(suite, LOBENCH_CHECK_EXECUTABLES="all")
+    checked, said = evaluated(suite, LOBENCH_EXECUTABLES="checked")
     assert FOUND in said and "is not what its case compiles to now" in said
     assert checked[0] == 2.5 * cold[0]
 
@@ -126,3 +128,16 @@ def test_what_looks_elsewhere_while_it_is_traced_is_not_kept(tmp_path: Path, slo
     (suite / "far.py.txt").write_text("2.0")
     _, said = evaluated(suite)
     assert "not kept: it reaches" in said and not kept(suite)
+
+
+@pytest.mark.long
+def test_each_case_of_quick_is_found_and_is_what_its_code_compiles_to(tmp_path: Path) -> None:
+    options = [f"--lobench-gin-param=Case.{name} = 1" for name in ("num_inner_steps", "num_seeds", "eval_every")]
+    suite = tmp_path / "quick"
+    shutil.copytree(ROOT / "suites" / "quick", suite)
+    for path in suite.glob("*.*"):
+        os.utime(path, (time.time() - 60,) * 2)
+    _, said = evaluated(suite, *options, case="test_quick.py")
+    assert "not kept" not in said and FOUND not in said
+    _, said = evaluated(suite, *options, case="test_quick.py", LOBENCH_EXECUTABLES="checked")
+    assert said.count(FOUND) == 6 and "is not what its case compiles to now" not in said

@@ -26,7 +26,7 @@ from jax.interpreters import partial_eval
 
 from lobench.inner.backend import CompilationCounter, compiler_options, device_description
 from lobench.inner.executables.reach import (
-    CHECK,
+    EXECUTABLES,
     WatchedTrace,
     are_as_then,
     are_outlined,
@@ -90,8 +90,8 @@ class Asked:
 
     def is_checked(self) -> bool:
         """Says whether the program that was found is to be traced all the same, and compared."""
-        asked = os.environ.get(CHECK)
-        return asked == "all" or (asked != "none" and secrets.randbelow(_CHECKED) == 0)
+        asked = os.environ.get(EXECUTABLES)
+        return asked == "checked" or (asked != "unchecked" and secrets.randbelow(_CHECKED) == 0)
 
     def drop(self) -> None:
         with contextlib.suppress(OSError):
@@ -170,6 +170,8 @@ class KeptExecutables:
           arguments: What the program takes besides, or its shapes.
         """
         folder = str(jax.config.values["jax_compilation_cache_dir"] or "")
+        if os.environ.get(EXECUTABLES) == "off":
+            return None
         if (
             not folder
             or not jax.config.values["jax_enable_compilation_cache"]

@@ -40,16 +40,18 @@ __all__ = [
     "reach",
 ]
 
-CHECK = "LOBENCH_CHECK_EXECUTABLES"  # "all": each program that is found is traced too; "none": none is
+# "checked": each program that is found is traced too; "unchecked": none is; "off": none is kept or looked for.
+EXECUTABLES = "LOBENCH_EXECUTABLES"
 
 # What pytest and a shell say of a single run. All else in the environment counts: tracing may ask for it.
 _NOT_COUNTED = frozenset(
     {
         "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID",
-        "PYTEST_VERSION", "_", "SHLVL", "OLDPWD", "COLUMNS", "LINES", CHECK,
+        "PYTEST_VERSION", "_", "SHLVL", "OLDPWD", "COLUMNS", "LINES", EXECUTABLES,
     }
 )  # fmt: skip
 _NAMESPACES = ("jax", "jax.lax", "jax.nn", "jax.numpy", "jax.random", "jax.tree", "jax.tree_util", "numpy", "optax")
+_refused: dict[str, str] = {}  # modules, and why
 InstalledFiles = dict[str, tuple[int, int]]  # by path: bytes, and time of the last change in ns
 
 
@@ -64,9 +66,16 @@ def reach(*objects: Any) -> str:
     state.add({name: value for name, value in os.environ.items() if name not in _NOT_COUNTED})
     state.add(settings_of_jax(), _distributions(), _content_of_lobench())
     _refuse_replaced()
-    for name, module in sorted(_loaded(Origin.USER)):
-        state.add(name, _content(file_of(module)))
-        state.module(module)
+    users = sorted(_loaded(Origin.USER))
+    if why := next((_refused[name] for name, _ in users if name in _refused), ""):
+        raise Unhashable(why)
+    for name, module in users:
+        try:
+            state.add(name, _content(file_of(module)))
+            state.module(module)
+        except Unhashable as error:
+            _refused[name] = f"{error}, in {name}"  # what was refused once need not be walked again
+            raise
     state.add(*objects)
     return state.hexdigest()
 
