@@ -33,14 +33,14 @@ class World:
     Attributes:
       score: Of a set of the knobs that matter, which are 0, 1 and 2.
       smallest: The sets that count as found.
-      law: Of the noise.
+      distribution: Of the noise.
       rest: What each of the other knobs is worth.
     """
 
     name: str
     score: Callable[[Subset], float]
     smallest: tuple[Subset, ...] = (Subset({0, 1, 2}),)
-    law: str = "normal"
+    distribution: str = "normal"
     rest: float = 0.0
 
 
@@ -50,7 +50,7 @@ def _sum(*worth: float) -> Callable[[Subset], float]:
 
 WORLDS = (
     World(name="additive, .3 .2 .15", score=_sum(0.3, 0.2, 0.15)),
-    World(name="additive, .3 .2 .15, t3", score=_sum(0.3, 0.2, 0.15), law="t3"),
+    World(name="additive, .3 .2 .15, t3", score=_sum(0.3, 0.2, 0.15), distribution="t3"),
     World(name="additive, .3 .2 .1", score=_sum(0.3, 0.2, 0.1)),
     World(name="two only together", score=lambda s: 0.3 * ({0, 1} <= s) + 0.2 * (2 in s)),
     World(
@@ -82,7 +82,7 @@ class Planted:
 
     def _noise(self, seeds: int) -> np.ndarray:
         shape = (CASES, seeds)
-        if self._world.law == "t3":
+        if self._world.distribution == "t3":
             return self._rng.standard_t(3, shape) / 3**0.5 * NOISE
         return self._rng.standard_normal(shape) * NOISE
 

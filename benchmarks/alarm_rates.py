@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
-from lobench.tools.alarm.rule import AlarmRules, Confirmation, Kind, Stall, TwoStages, course
+from lobench.tools.alarm.rule import AlarmRules, Confirmation, Kind, Stall, TwoStages, detector_of
 
 __all__ = ["WORLDS", "play"]
 
@@ -34,7 +34,7 @@ class World:
 
     Attributes:
       outside, inside: Score of a checkpoint, by its place, out of distribution and in it.
-      law: Of the noise: normal, t3, or skewed.
+      distribution: Of the noise: normal, t3, or skewed.
       diverging: Share of seeds that diverge.
       kinds: That are followed.
       is_null: Whether no kind has anything to find.
@@ -43,14 +43,21 @@ class World:
     name: str
     outside: Callable[[int], float] = lambda place: 0.0
     inside: Callable[[int], float] = lambda place: 0.0
-    law: str = "normal"
+    distribution: str = "normal"
     diverging: float = 0.0
     kinds: tuple[Kind, ...] = ("regress", "overfit")
     is_null: bool = False
 
 
-def _both(name: str, course: Callable[[int], float], *, law: str = "normal", is_null: bool = False) -> World:
-    return World(name=name, outside=course, inside=course, law=law, kinds=("regress",), is_null=is_null)
+def _both(name: str, scores: Callable[[int], float], *, distribution: str = "normal", is_null: bool = False) -> World:
+    return World(
+        name=name,
+        outside=scores,
+        inside=scores,
+        distribution=distribution,
+        kinds=("regress",),
+        is_null=is_null,
+    )
 
 
 def _from(size: float) -> Callable[[int], float]:
@@ -59,14 +66,14 @@ def _from(size: float) -> Callable[[int], float]:
 
 WORLDS = (
     World(name="no harm", is_null=True),
-    World(name="no harm, t3", law="t3", is_null=True),
-    World(name="no harm, skewed", law="skewed", is_null=True),
+    World(name="no harm, t3", distribution="t3", is_null=True),
+    World(name="no harm, skewed", distribution="skewed", is_null=True),
     World(name="no harm, 10% diverge", diverging=0.1, is_null=True),
     _both("at the margin from 25 on", _from(0.05), is_null=True),
-    _both("at the margin from 25 on, t3", _from(0.05), law="t3", is_null=True),
+    _both("at the margin from 25 on, t3", _from(0.05), distribution="t3", is_null=True),
     _both("a fall of .10", _from(0.10)),
     _both("a fall of .16, two deviations", _from(0.16)),
-    _both("a fall of .16, t3", _from(0.16), law="t3"),
+    _both("a fall of .16, t3", _from(0.16), distribution="t3"),
     _both("a drift of .004 a checkpoint", lambda place: -0.004 * max(0, place - AT)),
     World(name="overfit: .16 worse outside", outside=_from(0.16), kinds=("overfit",)),
     World(
@@ -100,7 +107,7 @@ WORLDS += (
         name="rises by .01, t3",
         outside=_rises(0.01, 0.01),
         inside=_rises(0.01, 0.01),
-        law="t3",
+        distribution="t3",
         kinds=("stall",),
         is_null=True,
     ),
@@ -125,9 +132,9 @@ class Run:
     def _draw(self, place: int, seeds: int) -> np.ndarray:
         """Returns float64[cases, seeds]."""
         world, shape = self._world, (CASES, seeds)
-        if world.law == "t3":
+        if world.distribution == "t3":
             noise = self._rng.standard_t(3, shape) / 3**0.5
-        elif world.law == "skewed":
+        elif world.distribution == "skewed":
             noise = -(self._rng.exponential(1.0, shape) - 1.0)
         else:
             noise = self._rng.standard_normal(shape)
@@ -172,7 +179,7 @@ RULES = AlarmRules()
 
 def play(world: World, kind: Kind, rng: np.random.Generator) -> TwoStages | Stall:
     """Returns the course of one kind along one run."""
-    found = course(kind, RULES, OUTSIDE, INSIDE)
+    found = detector_of(kind, RULES, OUTSIDE, INSIDE)
     found.go_on(Run(world, rng))
     return found
 

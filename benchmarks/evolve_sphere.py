@@ -20,5 +20,5 @@ from test_truncation_ga import elites
 runs = [elites(seed, 101) for seed in range(int(sys.argv[1]) if len(sys.argv) > 1 else 50)]
 for generation in (0, 1, 10, 25, 100):
     print(f"generation {generation}: median {statistics.median(run[generation] for run in runs):.4f}")
-falls = sum(later < earlier for run in runs for earlier, later in itertools.pairwise(run))
-print(f"falls of an elite: {falls}")
+drops = sum(later < earlier for run in runs for earlier, later in itertools.pairwise(run))
+print(f"falls of an elite: {drops}")

@@ -76,9 +76,9 @@ class Counted:
         self._executor.send(worker, message, files)
 
     def wait(self, timeout: float) -> Any:
-        heard = self._executor.wait(timeout)
-        self.received += sum(len(one.message) for one in heard if isinstance(one, WorkerMessage))
-        return heard
+        received = self._executor.wait(timeout)
+        self.received += sum(len(one.message) for one in received if isinstance(one, WorkerMessage))
+        return received
 
 
 def experiment(folder: Path, *params: str) -> Evolution:
@@ -141,14 +141,14 @@ def workers(folder: Path, num_workers: int, *params: str) -> None:
     for generation in range(-num_workers, GENERATIONS):
         if generation == 0:
             started, before = time.perf_counter(), (counted.sent, counted.received)
-        course = ThetaPath(theta=search.theta, step=0, state=state, updates=tuple(updates))
+        theta_path = ThetaPath(theta=search.theta, step=0, state=state, updates=tuple(updates))
         trials, fitness = search.trials(), [0.0] * (2 * planned.es.num_pairs)
         blocks = range(0, len(trials), width)
         jobs = [
             WorkerJob(
                 task=Evaluate(trials=tuple((trial.genome.id, trial.seed) for trial in trials[first : first + width])),
                 wanted=tuple(trial.genome.id for trial in trials[first : first + width]),
-                course=course,
+                theta_path=theta_path,
             )
             for first in blocks
         ]

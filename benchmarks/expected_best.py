@@ -14,14 +14,14 @@ from harness import answer_help
 from lobench.analysis.stats.expected_best import expected_best
 
 
-def _draw(law: str, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
-    if law == "normal":
+def _draw(distribution: str, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+    if distribution == "normal":
         return rng.standard_normal(shape)
-    if law == "a ceiling, beta(5, 1)":
+    if distribution == "a ceiling, beta(5, 1)":
         return rng.beta(5, 1, shape)
-    if law == "a long lower tail":
+    if distribution == "a long lower tail":
         return -np.exp(rng.standard_normal(shape))
-    if law == "40% fail":
+    if distribution == "40% fail":
         return np.where(rng.random(shape) < 0.4, -1.0, rng.beta(2, 4, shape))
     return np.exp(rng.standard_normal(shape))
 
@@ -33,15 +33,15 @@ def main() -> None:
     print(
         "| fitness of a trial | trials | k = 1 | a tenth | a fifth |", "| --- | ---: | ---: | ---: | ---: |", sep="\n"
     )
-    for law in ("normal", "a ceiling, beta(5, 1)", "a long lower tail", "40% fail", "a long upper tail"):
+    for distribution in ("normal", "a ceiling, beta(5, 1)", "a long lower tail", "40% fail", "a long upper tail"):
         for count in (20, 60):
-            many = _draw(law, (20_000, count), rng)
-            found = [expected_best(row) for row in _draw(law, (num_searches, count), rng)]
+            many = _draw(distribution, (20_000, count), rng)
+            found = [expected_best(row) for row in _draw(distribution, (num_searches, count), rng)]
             shares = []
             for k in (1, count // 10, count // 5):
                 truth = many[:, :k].max(axis=1).mean()
                 shares.append(np.mean([one[k - 1].lower <= truth <= one[k - 1].upper for one in found]))
-            print(f"| {law} | {count} | " + " | ".join(f"{share:.3f}" for share in shares) + " |", flush=True)
+            print(f"| {distribution} | {count} | " + " | ".join(f"{share:.3f}" for share in shares) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class World:
       gap: Beyond the threshold.
       rise: By which the gap grows with each further step.
       rest: Elsewhere.
-      law: Of the noise.
+      distribution: Of the noise.
       rare: Share of the seeds on which the other side explodes, by 2 of the score; the mean gap over
         all seeds stays the gap.
     """
@@ -46,7 +46,7 @@ class World:
     gap: float = 0.5
     rise: float = 0.0
     rest: float = 0.0
-    law: str = "normal"
+    distribution: str = "normal"
     rare: float = 0.0
 
 
@@ -54,13 +54,13 @@ WORLDS = (
     World(name="one axis, gap .5", active=1),
     World(name="two axes, gap .5", active=2),
     World(name="three axes, gap .5", active=3),
-    World(name="two axes, gap .5, t3", active=2, law="t3"),
+    World(name="two axes, gap .5, t3", active=2, distribution="t3"),
     World(name="two axes, explosions: gap 2", active=2, gap=2.0),
     World(name="two axes, gap .3 and .2 a step", active=2, gap=0.3, rise=0.2),
     World(name="two axes, gap .2", active=2, gap=0.2),
     World(name="nowhere, 0 everywhere", active=0),
     World(name="nowhere, at the margin everywhere", active=0, rest=0.1),
-    World(name="nowhere, at the margin, t3", active=0, rest=0.1, law="t3"),
+    World(name="nowhere, at the margin, t3", active=0, rest=0.1, distribution="t3"),
     World(name="nowhere, at the margin, Adam explodes on 30%", active=0, rest=0.1, rare=0.3),
     World(name="nowhere, at the margin, Adam explodes on 5%", active=0, rest=0.1, rare=0.05),
 )
@@ -87,7 +87,11 @@ class Planted:
         return self.world.gap + self.world.rise * min(at - least for at, least in active)
 
     def _drawn(self, cell: Cell, count: int) -> np.ndarray:
-        noise = self.rng.normal(size=count) if self.world.law == "normal" else self.rng.standard_t(3, count) / 3**0.5
+        noise = (
+            self.rng.normal(size=count)
+            if self.world.distribution == "normal"
+            else self.rng.standard_t(3, count) / 3**0.5
+        )
         exploded = self.rng.random(count) < self.world.rare
         return self.gap(cell) + NOISE * noise + 2 * (self.world.rare - exploded)
 

@@ -185,14 +185,14 @@ class World:
     """Two sides on some cases, of one law but for a shift of B.
 
     Attributes:
-      law: Of a value: `normal`, `t3`, `lognormal` (sigma 1), each with sd .1.
+      distribution: Of a value: `normal`, `t3`, `lognormal` (sigma 1), each with sd .1.
       sizes: Seeds of A and of B.
       step: In which values are rounded; 0: they are not.
       lost: Share of A's and of B's seeds that diverge.
       shift: B is better by so much.
     """
 
-    law: str = "normal"
+    distribution: str = "normal"
     sizes: tuple[int, int]
     is_paired: bool = True
     num_cases: int = 1
@@ -210,9 +210,9 @@ class World:
 
     def _side(self, generator: np.random.Generator, size: int, lost: float) -> np.ndarray:
         shape = (self.num_cases, size)
-        if self.law == "t3":
+        if self.distribution == "t3":
             noise = generator.standard_t(3, shape) / math.sqrt(3)
-        elif self.law == "lognormal":
+        elif self.distribution == "lognormal":
             noise = (generator.lognormal(0, 1, shape) - math.exp(0.5)) / math.sqrt((math.e - 1) * math.e)
         else:
             noise = generator.standard_normal(shape)
@@ -222,15 +222,15 @@ class World:
 _SD = 0.1
 WORLDS: dict[str, dict[str, Any]] = {
     "normal": {},
-    "t3": {"law": "t3"},
-    "lognormal": {"law": "lognormal"},
+    "t3": {"distribution": "t3"},
+    "lognormal": {"distribution": "lognormal"},
     "ties, step sd": {"step": _SD},
     "ties, step 2.5 sd": {"step": 2.5 * _SD},
     "ties, step .15 sd": {"step": 0.15 * _SD},
     "2% diverge": {"lost": (0.02, 0.02)},
     "10% diverge": {"lost": (0.1, 0.1)},
     "30% diverge": {"lost": (0.3, 0.3)},
-    "30% diverge, lognormal": {"lost": (0.3, 0.3), "law": "lognormal"},
+    "30% diverge, lognormal": {"lost": (0.3, 0.3), "distribution": "lognormal"},
 }
 PAIRED = (2, 3, 4, 8, 24)
 APART = ((3, 3), (5, 5), (4, 8), (2, 5), (3, 10), (4, 20))

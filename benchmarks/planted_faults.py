@@ -257,8 +257,8 @@ def main() -> None:
         training, are_equal = replayed(fault)
         verdict = diagnose(training)
         named += fault.is_named_by(verdict)
-        said = f"{verdict.kind} {verdict.leaf}".strip()
-        is_named = "yes" if fault.is_named_by(verdict) else f"no: {said}"
+        output = f"{verdict.kind} {verdict.leaf}".strip()
+        is_named = "yes" if fault.is_named_by(verdict) else f"no: {output}"
         print(f"| {fault.name} | {is_named} | {'yes' if are_equal else 'no'} | {verdict.line} |", flush=True)
     print(f"\n{named} of {len(FAULTS)} named rightly")
 

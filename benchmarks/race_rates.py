@@ -32,26 +32,26 @@ class World:
 
     Attributes:
       gaps: `equal`; a number, by which all but the first are worse; `spread`: from 0 to .5.
-      law: Of the noise; `skewed best` is skewed downwards for the best alone, with the same mean.
+      distribution: Of the noise; `skewed best` is skewed downwards for the best alone, with the same mean.
       lost: Share of seeds on which a method diverges; of the best and of the others.
       step: In which scores are rounded.
     """
 
     name: str
     gaps: str | float = "equal"
-    law: str = "normal"
+    distribution: str = "normal"
     lost: tuple[float, float] = (0.0, 0.0)
     step: float = 0.0
 
 
 WORLDS = (
     World(name="equal, normal"),
-    World(name="equal, t3", law="t3"),
-    World(name="equal, lognormal", law="lognormal"),
-    World(name="equal means, the best skewed", law="skewed best"),
+    World(name="equal, t3", distribution="t3"),
+    World(name="equal, lognormal", distribution="lognormal"),
+    World(name="equal means, the best skewed", distribution="skewed best"),
     World(name="equal, 2% diverge", lost=(0.02, 0.02)),
     World(name="equal, 30% diverge", lost=(0.3, 0.3)),
-    World(name="equal, t3, 10% diverge", law="t3", lost=(0.1, 0.1)),
+    World(name="equal, t3, 10% diverge", distribution="t3", lost=(0.1, 0.1)),
     World(name="equal, steps of .1", step=0.1),
     World(name="gap .05", gaps=0.05),
     World(name="gap .2", gaps=0.2),
@@ -61,14 +61,14 @@ WORLDS = (
 )
 
 
-def noise(law: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+def noise(distribution: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     """Returns noise of mean 0 and deviation 1."""
-    if law == "t3":
+    if distribution == "t3":
         return rng.standard_t(3, shape) / np.sqrt(3)
-    if law == "normal":
+    if distribution == "normal":
         return rng.standard_normal(shape)
     found = (np.exp(rng.standard_normal(shape)) - np.exp(0.5)) / np.sqrt((np.e - 1) * np.e)
-    if law == "skewed best":
+    if distribution == "skewed best":
         found[:, 1:] = rng.standard_normal((shape[0], shape[1] - 1, *shape[2:]))
         found[:, 0] *= -1
     return found
@@ -109,9 +109,13 @@ def play(
 
 def _margin_worlds(margin: float) -> tuple[World, ...]:
     """Returns worlds in which all but one are worse by the margin, or by twice as much, and some without a gap."""
-    laws = ("normal", "t3", "lognormal", "skewed best")
-    found = [World(name=f"{law}, gap {gap:g}", gaps=gap, law=law) for law in laws for gap in (margin, 2 * margin)]
-    found += [World(name=f"{law}, equal", law=law) for law in laws]
+    distributions = ("normal", "t3", "lognormal", "skewed best")
+    found = [
+        World(name=f"{distribution}, gap {gap:g}", gaps=gap, distribution=distribution)
+        for distribution in distributions
+        for gap in (margin, 2 * margin)
+    ]
+    found += [World(name=f"{distribution}, equal", distribution=distribution) for distribution in distributions]
     return (*found, World(name=f"10% diverge, gap {margin:g}", gaps=margin, lost=(0.1, 0.1)))
 
 
@@ -126,7 +130,7 @@ def _drawn(world: World, methods: int, races: int, rng: np.random.Generator) -> 
     lost[0] = world.lost[0]
     shape = (races, methods, CASES, SEEDS)
     common = rng.normal(0, NOISE, (races, 1, CASES, SEEDS))  # a seed is harder for all
-    values = common - gaps[:, None, None] + NOISE * noise(world.law, shape, rng)
+    values = common - gaps[:, None, None] + NOISE * noise(world.distribution, shape, rng)
     if world.step:
         values = np.round(values / world.step) * world.step
     values[rng.random(shape) < lost[:, None, None]] = -np.inf

@@ -149,7 +149,7 @@ def _replay(name: str, names: list[str], values: np.ndarray, num_orders: int, ma
     for margin in margins:
         parts = [play(values[None, ..., order], margin=margin) for order in orders]
         out, cost, leader, _ = (np.concatenate([part[place] for part in parts]) for place in range(4))
-        said = (
+        output = (
             f"{margin:g}",
             f"{len(names)}",
             f"{values.shape[2]}",
@@ -160,7 +160,7 @@ def _replay(name: str, names: list[str], values: np.ndarray, num_orders: int, ma
             f"{(~out).sum(axis=1).mean():.1f}",
             f"{1 / cost.mean():.2f}x",
         )
-        print(f"| {name} | {' | '.join(said)} |", flush=True)
+        print(f"| {name} | {' | '.join(output)} |", flush=True)
 
 
 def main() -> None:

@@ -68,24 +68,27 @@ def main() -> None:
     print("| --- | ---: | --- | ---: | ---: | ---: | ---: |")
     for methods in map(int, asked.methods.split(",")):
         flat = np.zeros(methods)
-        worlds = [(f"equal, {law}", flat, law) for law in ("normal", "t3", "lognormal", "skewed best")]
+        worlds = [
+            (f"equal, {distribution}", flat, distribution)
+            for distribution in ("normal", "t3", "lognormal", "skewed best")
+        ]
         worlds += [(f"gap {gap:g}", np.r_[0, np.full(methods - 1, gap)], "normal") for gap in (0.05, 0.1, 0.2)]
         worlds += [("gaps 0 to .5", np.linspace(0, 0.5, methods), "normal")]
-        for name, gaps, law in worlds:
+        for name, gaps, distribution in worlds:
             for is_chosen in (False, True):
                 rng, left, costs = np.random.default_rng(0), [], []
                 for _ in range(asked.races):
                     shape = (methods, len(NOISE), MOST)
                     own = rng.normal(0, 0.1, shape[:2])  # a method is better on some cases
                     own -= own.mean(axis=1, keepdims=True) + gaps[:, None]
-                    values = own[..., None] + NOISE[:, None] * noise(law, (1, *shape), rng)[0]
+                    values = own[..., None] + NOISE[:, None] * noise(distribution, (1, *shape), rng)[0]
                     racing, cost = play(values, rng, is_chosen=is_chosen)
                     left.append(racing)
                     costs.append(cost)
                 out = ~np.array(left)
                 tied = out[:, gaps == gaps[0]].any(axis=1).mean()
-                said = f"{out[:, 0].mean():.3f} | {tied:.3f} | {np.mean(costs):.2f} | {(~out).sum(axis=1).mean():.1f}"
-                print(f"| {name} | {methods} | {'chosen' if is_chosen else 'all'} | {said} |", flush=True)
+                output = f"{out[:, 0].mean():.3f} | {tied:.3f} | {np.mean(costs):.2f} | {(~out).sum(axis=1).mean():.1f}"
+                print(f"| {name} | {methods} | {'chosen' if is_chosen else 'all'} | {output} |", flush=True)
 
 
 if __name__ == "__main__":

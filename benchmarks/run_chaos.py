@@ -86,7 +86,7 @@ _SEARCHES = {
     "ic_grid": "",
     "auto_ic_grid": _NUM_TRIALS,
     "optuna": f'{_NUM_TRIALS}\noptuna.sampler = "tpe"',
-    "stopping": f"{_NUM_TRIALS}\ntuned/Method.stop_hopeless = 0.25",  # random
+    "stopping": f"{_NUM_TRIALS}\ntuned/Method.median_stopping = 0.25",  # random
 }
 
 

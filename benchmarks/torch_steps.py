@@ -86,7 +86,9 @@ def moved(optimizer: Any, by: float) -> Any:
     def initial(params: Any) -> Any:
         return jax.tree.map(lambda leaf: leaf * (1 + by), params)
 
-    return lobench.wanting(optimizer.init, optax.with_extra_args_support(optimizer).update, initial_params=initial)
+    return lobench.with_extra_inputs(
+        optimizer.init, optax.with_extra_args_support(optimizer).update, initial_params=initial
+    )
 
 
 def distance(one: np.ndarray, other: np.ndarray) -> float:

@@ -39,7 +39,7 @@ def _skewed(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return 1 - rng.exponential(size=shape)  # of losses that are below their mean by much, seldom
 
 
-LAWS: dict[str, Draw] = {"normal": _normal, "t3": _t3, "skewed downwards": _skewed}
+DISTRIBUTIONS: dict[str, Draw] = {"normal": _normal, "t3": _t3, "skewed downwards": _skewed}
 
 
 def statistics(losses: np.ndarray) -> np.ndarray:
@@ -81,13 +81,15 @@ def main() -> None:
     most, shown = 100, (1, 4, 10, 20, 40, 100)
     print("| runs, sd | " + " | ".join(f"{runs}" for runs in shown) + " |\n| --- |" + " ---: |" * len(shown))
     kept: dict[str, np.ndarray] = {}
-    for name, law in LAWS.items():
+    for name, distribution in DISTRIBUTIONS.items():
         for deviation in (SIGMA, 0.0011, 0.0016) if name == "normal" else (SIGMA,):
             of = f"{name}, {deviation}"
             for how, looks in (("planned", False), ("looks after each run", True)):
 
-                def drawn(size: int, law: Draw = law, sd: float = deviation, looks: bool = looks) -> np.ndarray:
-                    found = statistics(sd * law(rng, (size, most)))
+                def drawn(
+                    size: int, distribution: Draw = distribution, sd: float = deviation, looks: bool = looks
+                ) -> np.ndarray:
+                    found = statistics(sd * distribution(rng, (size, most)))
                     return first_look(found) if looks else found
 
                 kept[how] = _rate(num, drawn)

@@ -94,7 +94,7 @@ def outer_step(
     thetas = jax.tree.map(lambda leaf, delta: jnp.concatenate([leaf + delta, leaf - delta]), theta, noise)
     task_keys = jnp.tile(jax.random.split(task_key, PAIRS), 2)
     sizes = jnp.tile(jnp.asarray([BATCH_SIZE, SMALL_BATCH]), PAIRS)
-    losses = jax.vmap(lambda *lane: meta_loss(inner_training(optimizer, family, *lane)))(thetas, task_keys, sizes)
+    losses = jax.vmap(lambda *replica: meta_loss(inner_training(optimizer, family, *replica)))(thetas, task_keys, sizes)
     weights = (losses[:PAIRS] - losses[PAIRS:]) / (2 * SIGMA**2)
     gradient = jax.tree.map(lambda delta: jnp.tensordot(weights, delta, 1) / PAIRS, noise)
     updates, outer_state = outer.update(gradient, outer_state)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lobench.experiments.baseline import baseline
     from lobench.experiments.run import run
     from lobench.inner.configurable import configurable
-    from lobench.inner.extra_inputs.optimizer_side import wanting
+    from lobench.inner.extra_inputs.optimizer_side import with_extra_inputs
     from lobench.inner.optimizer import LearnedOptimizer
     from lobench.inner.schedules.schedule import Schedule
     from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
@@ -84,8 +84,8 @@ __all__ = [
     "open_results",
     "race",
     "run",
-    "wanting",
     "watch",
+    "with_extra_inputs",
 ]
 
 __getattr__ = on_first_use(__name__)

@@ -38,8 +38,8 @@ class BrokenPlugin:
     imports: bool = False
 
     def __str__(self) -> str:
-        said = "takes no part" if self.imports else "does not import"
-        return f"{self.name} ({self.distribution}) {said}: {self.cause}"
+        reason = "takes no part" if self.imports else "does not import"
+        return f"{self.name} ({self.distribution}) {reason}: {self.cause}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +92,8 @@ class Registered:
         except LobenchError as error:
             if error.where or type(error) is not ConfigError:
                 raise
-            said = {"got": error.got, "expected": error.expected, "next_step": error.next_step}
-            raise ConfigError(error.what, where=where, **said) from error
+            reason = {"got": error.got, "expected": error.expected, "next_step": error.next_step}
+            raise ConfigError(error.what, where=where, **reason) from error
         except Exception as error:
             raise PluginError(
                 f"{self.declaration.name!r} of plugin {self.plugin!r} cannot be made", where=where, got=headline(error)
@@ -241,12 +241,12 @@ def load_plugins() -> PluginManager:
         manager.register(importlib.import_module(name), name=name)
     for entry_point in sorted(metadata.entry_points(group="lobench"), key=lambda point: point.name):
         distribution = entry_point.dist.name if entry_point.dist else "unknown"
-        said, plugin = {"name": entry_point.name, "distribution": distribution}, None
+        reason, plugin = {"name": entry_point.name, "distribution": distribution}, None
         try:
             plugin = entry_point.load()
             manager.take(plugin, entry_point.name)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  (a plugin boundary: named below, and the rest goes on)
-            manager.broken.append(BrokenPlugin(**said, cause=headline(error), imports=plugin is not None))
+            manager.broken.append(BrokenPlugin(**reason, cause=headline(error), imports=plugin is not None))
     return manager

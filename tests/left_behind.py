@@ -90,16 +90,16 @@ def _are_same(was: Any, now: Any) -> bool:
 @contextlib.contextmanager
 def as_before() -> Iterator[list[str]]:
     """Makes this process afterwards what it was; yields a list that tells then what was different."""
-    told: list[str] = []
+    output: list[str] = []
     before, modules, figures = [(part, part.read()) for part in _PARTS], set(sys.modules), _figures()
     try:
-        yield told
+        yield output
     finally:
         for part, was in before:
             if names := part.changed(was):
                 part.write(was)
                 if names := [name for name in names if not name.startswith(_IMPORTED)]:
-                    told.append(f"{part.name}: {', '.join(names)}")
+                    output.append(f"{part.name}: {', '.join(names)}")
         forget_suites(modules)
         for number in _figures() - figures:
             sys.modules["matplotlib.pyplot"].close(number)

@@ -112,7 +112,7 @@ def follow(page: str, folder: Path, story: Story | None = None) -> str:
         follower.take(block)
     unused = [] if story is None else sorted(story.left_out.keys() - follower.left_out)
     assert not unused, f"{page} has nothing that begins with {unused}"
-    return "\n".join(follower.said)
+    return "\n".join(follower.output)
 
 
 class _Follower:
@@ -120,7 +120,7 @@ class _Follower:
         self._page, self._folder, self._story = page, folder, story
         self._reader = Reader(folder, story.defaults if story is not None else {})
         self._written: set[str] = set()
-        self.said, self.left_out = [""], set[str]()
+        self.output, self.left_out = [""], set[str]()
 
     def take(self, block: Block) -> None:
         """Does what a block says."""
@@ -131,11 +131,11 @@ class _Follower:
         elif self._reason(block.text):
             return
         elif block.language == "text":
-            missing = _missing(block.text, self.said[-1])
-            assert not missing, f"{self._page} shows {missing!r}; it said:\n{self.said[-1]}"
+            missing = _missing(block.text, self.output[-1])
+            assert not missing, f"{self._page} shows {missing!r}; it said:\n{self.output[-1]}"
         elif block.language == "python" and self._story is not None:
             done = self._reader.program(block.text, self._page)
-            self.said.append(done.stdout + done.stderr)
+            self.output.append(done.stdout + done.stderr)
         elif block.language == "python":
             self._process([sys.executable, "-c", block.text])
         elif block.language in _READ:
@@ -162,7 +162,7 @@ class _Follower:
         if self._story is None:
             self._process(["bash", "-euo", "pipefail", "-c", _without_pip(script, self._folder)])
             return
-        said = ""
+        output = ""
         for command in commands_of(script):
             reason = self._reason(command)
             option = re.match(r"(--[\w-]+): ", reason)
@@ -170,10 +170,10 @@ class _Follower:
                 _is_there(command)
                 continue
             done = self._reader.command(f"{command.partition(' #')[0]} {option[1]}" if option else command)
-            said += done.stdout + done.stderr
+            output += done.stdout + done.stderr
             expected = next((code for name, code in self._story.exits.items() if command.startswith(name)), 0)
             assert done.returncode == expected, f"{self._page}:\n{command}\n{done.stdout}{done.stderr}"
-        self.said.append(said)
+        self.output.append(output)
 
     def _reason(self, text: str) -> str:
         """Returns why a command or a block is left out, or ""."""
@@ -187,8 +187,8 @@ class _Follower:
         done = subprocess.run(
             command, cwd=self._folder, env=environment(self._folder), capture_output=True, text=True, check=False
         )
-        self.said.append(done.stdout + done.stderr)
-        assert done.returncode == 0, f"{self._page}:\n{command[-1]}\n{self.said[-1]}"
+        self.output.append(done.stdout + done.stderr)
+        assert done.returncode == 0, f"{self._page}:\n{command[-1]}\n{self.output[-1]}"
 
 
 def _is_there(command: str) -> None:
@@ -250,9 +250,9 @@ def _install(name: str, folder: Path) -> None:
         (folder / ".installed" / package).symlink_to(folder / name / package)
 
 
-def _missing(shown: str, said: str) -> str | None:
+def _missing(shown: str, output: str) -> str | None:
     """Returns the first line of a page's block that the commands did not say, in its order; numbers may differ."""
-    lines = iter(_plain(said).splitlines())
+    lines = iter(_plain(output).splitlines())
     for line in _plain(shown).splitlines():
         if line != "..." and not any(line == each for each in lines):
             return line

@@ -116,18 +116,18 @@ class Reader:
 
     def _served(self, words: list[str]) -> Done:
         with _started(words, self._folder) as process:
-            said, address = "", None
+            output, address = "", None
             assert process.stdout is not None
             while address is None and (line := process.stdout.readline()):
-                said += line
+                output += line
                 address = re.search(r"http://(?:localhost|127\.0\.0\.1):\d+\S*", line)
             if address is None:
-                return Done(process.wait() or 1, said, "")
+                return Done(process.wait() or 1, output, "")
             with urllib.request.urlopen(address[0]) as page:
                 assert page.status == 200
             process.terminate()  # a job in the background, as this test may be, has no Ctrl-C
-            said += process.stdout.read()
-            return Done(0 if process.wait() in (0, 143, -signal.SIGTERM) else process.returncode, said, "")
+            output += process.stdout.read()
+            return Done(0 if process.wait() in (0, 143, -signal.SIGTERM) else process.returncode, output, "")
 
 
 @contextlib.contextmanager

@@ -175,10 +175,10 @@ class Copies(BlockStates):
             shutil.copy(self._mine, self.copies / str(state[1]["step"]))
 
 
-def states_in(folder: Path, case: Case, said: list[str] | None = None, **values: Any) -> BlockStates:
+def states_in(folder: Path, case: Case, output: list[str] | None = None, **values: Any) -> BlockStates:
     """Returns the states of a case in a folder; equal prefixes stand for equal beginnings."""
     prefixes = [f"{index:064x}" for index in range(max(len(case.phases), 1))]
-    lines = said if said is not None else []
+    lines = output if output is not None else []
     given = {
         "folder": folder,
         "prefixes": prefixes,

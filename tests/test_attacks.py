@@ -111,8 +111,8 @@ TRAINER = "import gin\n@gin.configurable\ndef served(learning_rate=0.5):\n    re
 def study(folder: Path, patience: float = LIMIT_SECONDS) -> Iterator[tuple[subprocess.Popen[str], Connection]]:
     (folder / "study.gin").write_text(STUDY)
     (folder / "attacked.py").write_text(TRAINER)
-    with served("pbt", "serve", "study.gin", "--store", "store", cwd=folder) as (process, said):
-        assert said, "it serves"
+    with served("pbt", "serve", "study.gin", "--store", "store", cwd=folder) as (process, output):
+        assert output, "it serves"
         address = Address.parse((folder / "store" / "address").read_text())
         yield process, Connection(address, patience=patience)
 
@@ -255,8 +255,8 @@ def test_a_file_is_refused_in_a_line(name: str, tmp_path: Path) -> None:
 
 def test_no_name_is_a_formula_in_a_csv(tmp_path: Path) -> None:
     add(tmp_path / "store", 0, {"=1+1": {"train/loss": [-1.0, 2.0]}}, optimizer="@sum(A1)")
-    said = lobench("results", "--store", "store", "--format", "csv", cwd=tmp_path).stdout
-    assert "'=1+1" in said and "'@sum(A1)" in said and ",=1+1" not in said and ",-1.0" in said
+    output = lobench("results", "--store", "store", "--format", "csv", cwd=tmp_path).stdout
+    assert "'=1+1" in output and "'@sum(A1)" in output and ",=1+1" not in output and ",-1.0" in output
 
 
 VISITS = {
@@ -274,14 +274,14 @@ def _answer(port: int, request: bytes) -> bytes:
 
 @pytest.mark.parametrize("visit", VISITS)
 def test_who_has_the_token_is_served(visit: str, tmp_path: Path) -> None:
-    store, (count, said) = make_store(tmp_path, num_checkpoints=1, num_cases=1), VISITS[visit]
+    store, (count, output) = make_store(tmp_path, num_checkpoints=1, num_cases=1), VISITS[visit]
     with served("view", store, "--port", "0", "--token", "sesame", cwd=tmp_path) as (_, line):
         port = int(re.findall(r":(\d+)", line)[0])
         with contextlib.ExitStack() as opened:
             for _ in range(count):
                 visitor = opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=LIMIT_SECONDS))
                 with contextlib.suppress(ConnectionError):
-                    visitor.sendall(said)
+                    visitor.sendall(output)
             if visit == "a way out":
                 assert b"root:" not in b"".join(iter(lambda: visitor.recv(1 << 16), b""))
             host = f"Host: 127.0.0.1:{port}\r\nAuthorization: Bearer sesame\r\nConnection: close\r\n\r\n"

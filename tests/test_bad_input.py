@@ -207,7 +207,7 @@ def test_a_disk_that_fills_in_mid_run(
         command = watch_command(run, suite, "--checkpoints", "all", "--workers", "1", "--store", str(store))
         chief = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert chief.stdout is not None
-        said = next(line for line in chief.stdout if "passed" in line)
+        line = next(line for line in chief.stdout if "passed" in line)
         disk.fill(room)
         for index, log_lr in enumerate(STEPS[1:], 2):
             write_checkpoint(run / f"theta_{index}.npz", log_lr)
@@ -217,7 +217,7 @@ def test_a_disk_that_fills_in_mid_run(
         assert "full" in line or "No space left" in line, line
         disk.empty()
         recorded = {(one["checkpoint"]["outer_step"], one["case"]["name"]) for one in results(store)}
-        finished = (said + output).count("  passed  ")
+        finished = (line + output).count("  passed  ")
         assert len(recorded) >= finished >= 1, "what was said to be done is there"
         assert watch(run, suite, *HERE, "--store", str(store)).returncode == 0
         assert content(store) == undisturbed
@@ -265,14 +265,14 @@ def lobench_result_sinks():
 """
 
 
-@pytest.mark.parametrize(("leave", "said"), [("sys.exit(7)", "7"), ("os._exit(7)", "os._exit(7)")])
-def test_a_conftest_that_exits_when_it_is_imported_and_what_was_left_out(leave: str, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("leave", "text"), [("sys.exit(7)", "7"), ("os._exit(7)", "os._exit(7)")])
+def test_a_conftest_that_exits_when_it_is_imported_and_what_was_left_out(leave: str, text: str, tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
     (suite / "conftest.py").write_text(f"import os, sys\nif 'lobench.cli.watch' in sys.modules:\n    {leave}\n")
     (run / "half\n2.npz").write_bytes(b"PK")
     done = watch_apart(run, suite, *ONCE)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"conftest.py does not import: SystemExit: {said}; its hooks do not take part" in done.stdout
+    assert f"conftest.py does not import: SystemExit: {text}; its hooks do not take part" in done.stdout
     assert "left out: " in done.stdout and "half\\n2.npz: half-written" in done.stdout
 
 
@@ -322,7 +322,7 @@ SINK = "from lobench.hookspecs import Declaration\ndef lobench_result_sinks(): r
 
 
 @pytest.mark.parametrize(
-    ("module", "code", "said"),
+    ("module", "code", "text"),
     [
         ("import sys; sys.exit('no GPU')\n", 0, "wrong (wrong) does not import: SystemExit: no GPU"),
         ("import pytest; pytest.skip('none', allow_module_level=True)\n", 0, "does not import: Skipped: none"),
@@ -346,12 +346,12 @@ SINK = "from lobench.hookspecs import Declaration\ndef lobench_result_sinks(): r
         ),
     ],
 )
-def test_a_plugin_that_is_none_is_named_and_no_verdict(module: str, code: int, said: str, tmp_path: Path) -> None:
+def test_a_plugin_that_is_none_is_named_and_no_verdict(module: str, code: int, text: str, tmp_path: Path) -> None:
     install(tmp_path, "wrong", module)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-m", "lobench.cli", *(["list", "sinks"] if code else ["plugins"])]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == code and said in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == code and text in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_command_of_a_plugin_that_is_no_command_is_one_line(tmp_path: Path) -> None:
@@ -360,8 +360,8 @@ def test_a_command_of_a_plugin_that_is_no_command_is_one_line(tmp_path: Path) ->
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-m", "lobench.cli", "mine"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    said = "lobench: plugin 'wrong': the command 'mine' is none of click's; got builtin_function_or_method; decorate it"
-    assert done.returncode == 2 and done.stderr.startswith(said)
+    text = "lobench: plugin 'wrong': the command 'mine' is none of click's; got builtin_function_or_method; decorate it"
+    assert done.returncode == 2 and done.stderr.startswith(text)
 
 
 def test_a_command_of_a_plugin_that_has_the_name_of_lobenchs_own_is_said(tmp_path: Path) -> None:
@@ -370,5 +370,5 @@ def test_a_command_of_a_plugin_that_has_the_name_of_lobenchs_own_is_said(tmp_pat
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-m", "lobench.cli", "list", "commands"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    said = "two plugins declare 'watch': 'own' (own:watch) and 'lobench.cli.builtin_commands' (lobench.cli.watch:watch)"
-    assert done.returncode == 2 and said in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr
+    text = "two plugins declare 'watch': 'own' (own:watch) and 'lobench.cli.builtin_commands' (lobench.cli.watch:watch)"
+    assert done.returncode == 2 and text in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr

@@ -51,8 +51,8 @@ def test_it_runs_one_process_more_than_there_are_cores(checkout: Path, cores: in
 
 
 def test_arguments_of_its_user_come_last_and_win(checkout: Path) -> None:
-    said = ci_test(checkout, "-n", "0", "tests/core", "-k", "one or other")
-    assert said == "3: [-m][pytest][-n][auto][--dist][loadfile][-n][0][tests/core][-k][one or other]"
+    output = ci_test(checkout, "-n", "0", "tests/core", "-k", "one or other")
+    assert output == "3: [-m][pytest][-n][auto][--dist][loadfile][-n][0][tests/core][-k][one or other]"
 
 
 def test_what_takes_long_is_there_and_the_fast_run_says_how_much_is_left() -> None:

@@ -88,8 +88,8 @@ def test_files_that_pages_and_docstrings_name_are_there() -> None:
     known = {part for folder in folders for path in (ROOT / folder).rglob("*.py") for part in _ends(path)}
     known |= {f"{name}.py" for name in sys.stdlib_module_names}
     missing = []
-    for path, said in text.items():
-        named = re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py)`", said)
+    for path, output in text.items():
+        named = re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py)`", output)
         missing += [(path.name, name) for name in named if name not in known and not name.startswith("my")]
     assert not missing
 

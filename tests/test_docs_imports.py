@@ -34,10 +34,10 @@ for seed in seeds:
 
 def test_from_a_training_to_a_gate_and_to_parity(tmp_path: Path) -> None:
     missing = Story(left_out={"pytest test_parity.py": "torch is not here"}, instead={"train.py": STAND_IN})
-    said = follow("pytorch.md", tmp_path, Story() if HAS_TORCH else missing)
-    assert "5 pairs of seeds" in said and "steps to the target" in said
-    assert "imported/regression, val/loss 1" in said
-    assert said.count("1 passed") == 1 + HAS_TORCH
+    output = follow("pytorch.md", tmp_path, Story() if HAS_TORCH else missing)
+    assert "5 pairs of seeds" in output and "steps to the target" in output
+    assert "imported/regression, val/loss 1" in output
+    assert output.count("1 passed") == 1 + HAS_TORCH
     assert parity.read(tmp_path / "adam.npz").num_steps == 20
 
 

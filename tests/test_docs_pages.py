@@ -110,8 +110,8 @@ def test_every_block_of_the_page_runs(page: str, world: Path, tmp_path: Path) ->
         pytest.importorskip("lobench_torch", reason="lobench-torch is not installed: `ci/test --all` installs it")
     folder = shutil.copytree(world, tmp_path / "world", symlinks=True)
     BEFORE.get(page, lambda folder: None)(folder)
-    said = follow(page, folder, STORIES.get(page, Story()))
-    AFTER.get(page, lambda folder, said: None)(folder, said)
+    output = follow(page, folder, STORIES.get(page, Story()))
+    AFTER.get(page, lambda folder, output: None)(folder, output)
 
 
 def test_who_follows_the_other_pages() -> None:
@@ -146,8 +146,8 @@ def _an_untrained_optimizer_and_a_part_of_the_example(folder: Path) -> None:
 
 
 @after("README.md")
-def _its_suite_passes(folder: Path, said: str) -> None:
-    assert "2 passed" in said and (folder / "report.html").exists()
+def _its_suite_passes(folder: Path, output: str) -> None:
+    assert "2 passed" in output and (folder / "report.html").exists()
 
 
 @before("bisect.md")
@@ -173,17 +173,17 @@ def _a_tree_with_a_change(folder: Path) -> None:
 
 
 @after("comparing.md")
-def _the_change_is_shown(folder: Path, said: str) -> None:
-    assert "+adam/adam.learning_rate = 0.01" in said
+def _the_change_is_shown(folder: Path, output: str) -> None:
+    assert "+adam/adam.learning_rate = 0.01" in output
 
 
 @after("continual.md")
-def _what_it_still_knows_is_drawn(folder: Path, said: str) -> None:
-    assert "1 passed" in said and (folder / "figures/matrix.png").stat().st_size > 10_000
+def _what_it_still_knows_is_drawn(folder: Path, output: str) -> None:
+    assert "1 passed" in output and (folder / "figures/matrix.png").stat().st_size > 10_000
 
 
 @after("control.md")
-def _the_walker_arrives(folder: Path, said: str) -> None:
+def _the_walker_arrives(folder: Path, output: str) -> None:
     (found,) = results(folder / "runs/walk")
     assert found["metrics"]["train/return"]["final"] > 0.8 and found["metrics"]["train/success"]["final"] > 0.8
 
@@ -217,17 +217,17 @@ def _a_trainer_and_a_published_theta(folder: Path) -> None:
 
 
 @after("experiments.md")
-def _the_search_says_its_best_trial(folder: Path, said: str) -> None:
-    assert "Adam, tuned: 5 trials, 6 evaluations (1 of them of the best on fresh seeds)" in said
-    assert re.search(r"Adam, tuned: trial \d of 5 is the best, fitness \S+: adam.learning_rate = ", said)
-    assert re.search(r"Adam, tuned +\S+ \[\S+ \S+ \S+ \(s\)", said), said
+def _the_search_says_its_best_trial(folder: Path, output: str) -> None:
+    assert "Adam, tuned: 5 trials, 6 evaluations (1 of them of the best on fresh seeds)" in output
+    assert re.search(r"Adam, tuned: trial \d of 5 is the best, fitness \S+: adam.learning_rate = ", output)
+    assert re.search(r"Adam, tuned +\S+ \[\S+ \S+ \S+ \(s\)", output), output
 
 
 @after("for-agents.md")
-def _the_better_rate_is_found_and_told_on_other_seeds(folder: Path, said: str) -> None:
-    found = re.search(r"^(adam\(\).+) (\w+) (\S+)$", said, re.MULTILINE)
+def _the_better_rate_is_found_and_evaluated_on_other_seeds(folder: Path, output: str) -> None:
+    found = re.search(r"^(adam\(\).+) (\w+) (\S+)$", output, re.MULTILINE)
     assert found and found[1] == "adam(); adam.learning_rate = 0.01" and found[2] == "better" and float(found[3]) > 0
-    assert (folder / "search/choose/ledger.sqlite").is_file() and '"lobench/report/1"' in said
+    assert (folder / "search/choose/ledger.sqlite").is_file() and '"lobench/report/1"' in output
 
 
 @before("gates.md")
@@ -259,16 +259,18 @@ def _a_run_whose_last_checkpoint_is_worse(folder: Path) -> None:
 
 
 @after("live.md")
-def _what_it_said_is_what_the_page_shows(folder: Path, said: str) -> None:
+def _its_output_is_what_the_page_shows(folder: Path, output: str) -> None:
     shown = next(block.text for block in blocks_of("live.md") if block.language == "text")
-    assert all(line in said for line in shown.splitlines() if line.startswith(("watching", "6 cases", "scores")))
-    assert re.search(r"outer step 40: score \S+ \[\S+ \S+ \S+ (?:above|below) the best so far \(outer step \d+\)", said)
+    assert all(line in output for line in shown.splitlines() if line.startswith(("watching", "6 cases", "scores")))
+    assert re.search(
+        r"outer step 40: score \S+ \[\S+ \S+ \S+ (?:above|below) the best so far \(outer step \d+\)", output
+    )
     again = r"again: pytest 'suites/demo/test_demo.py::test_demo\[\w+\]' --lobench-checkpoint runs/today/theta_\d+.npz"
-    assert re.search(again, said) and re.search(r"outer step 60: score -.* cases, \d failed", said)
+    assert re.search(again, output) and re.search(r"outer step 60: score -.* cases, \d failed", output)
 
 
 @after("multitask.md")
-def _weighers_say_their_weights(folder: Path, said: str) -> None:
+def _weighers_say_their_weights(folder: Path, output: str) -> None:
     found = open_results(folder / ".lobench/experiment").curves("train/weight_task_2")
     assert len(found) == 2, "of those methods that weigh"
 
@@ -297,11 +299,11 @@ def _a_task_and_an_optimizer_of_ones_own(folder: Path) -> None:
 
 
 @after("plugins.md")
-def _the_sink_has_what_was_delivered(folder: Path, said: str) -> None:
+def _the_sink_has_what_was_delivered(folder: Path, output: str) -> None:
     files = (folder / "runs/today/lobench_results/quick/mysink").glob("*.txt")
     assert sorted(file.read_text() for file in files) == ["CheckpointFinished\n", *["EvaluationFinished\n"] * 2]
     assert all("train/ratio" in row["metrics"] for row in results(folder / "runs/today/lobench_results/quick"))
-    assert "200 ['passed', 'passed']" in said
+    assert "200 ['passed', 'passed']" in output
 
 
 @before("reports.md")
@@ -324,10 +326,10 @@ Discrete.values = [0.01, 0.1]
 
 
 @after("schedules.md")
-def _every_schedule_is_in_the_table(folder: Path, said: str) -> None:
+def _every_schedule_is_in_the_table(folder: Path, output: str) -> None:
     names = re.findall(r"^\| `(\w+)\(", path_of("schedules.md").read_text(), re.MULTILINE)
     assert sorted(names) == [line.split()[0] for line in lobench("list", "schedules").stdout.splitlines()]
-    assert all(name in said for name in ("fixed", "cosine", "reduced"))
+    assert all(name in output for name in ("fixed", "cosine", "reduced"))
 
 
 @before("statistics.md")
@@ -335,6 +337,9 @@ def _logs_of_algoperf_and_velo(folder: Path) -> None:
     data = reference_data()
     shutil.copy(data / "algoperf/evaluations_to_target.csv.gz", folder / "evaluations.csv.gz")
     shutil.copy(data / "algoperf/workload_targets_v05.json", folder / "workload_targets.json")
+    shutil.copy(data / "algoperf/v05_self_to_target.csv.gz", folder / "self_tuning.csv.gz")
+    shutil.copy(data / "algoperf/v06_external_to_target.csv.gz", folder / "evaluations_06.csv.gz")
+    shutil.copy(data / "algoperf/workload_targets_v06.json", folder / "workload_targets_06.json")
     shutil.copy(data / "velo/three_tasks.json.gz", folder / "speedup_over_multiple_baselines.json.gz")
     curves = [
         ("ImageMLP_Cifar10_8_Relu32", seed, 100 * place, 2.3 - 0.1 * place) for seed in range(2) for place in range(4)

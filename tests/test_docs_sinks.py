@@ -10,8 +10,8 @@ from pages import follow
 
 
 def test_a_watch_with_all_three_sinks(tmp_path: Path) -> None:
-    said = follow("sinks.md", tmp_path, STORIES["sinks.md"])
-    assert "learned-optimizers" in said
+    output = follow("sinks.md", tmp_path, STORIES["sinks.md"])
+    assert "learned-optimizers" in output
     found = {case: curves for (_, case, _), curves in held(tmp_path / "imported").items()}
     assert found["imported/valley"] == found["imported/of_wandb"]
     assert [step for step, _ in found["imported/valley"]["small/valley/train/loss"]] == [10, 20]

@@ -105,14 +105,14 @@ def test_every_headline_of_a_store_is_the_same_number(
     order = {True: -2, False: -1}[with_baseline]  # the last subject's column
     for row in rows:
         metric = row.split(" & ")[0].removeprefix("mean score, ")
-        told = run["scores"][metric]
-        expected = [f"{told[key]:.3f}" for key in ("mean", "lower", "upper") if told[key] is not None]
+        output = run["scores"][metric]
+        expected = [f"{output[key]:.3f}" for key in ("mean", "lower", "upper") if output[key] is not None]
         assert headline(text, f"Score on {metric}") == expected
         assert headline(words, f"Score on {metric}") == expected
         ranked = next(
             one for one in ranked_run(store, [str(suite)], metric)[2] if one.subject.label == run["last_checkpoint"]
         )
-        assert ranked.score.mean == pytest.approx(told["mean"], abs=1e-12)
+        assert ranked.score.mean == pytest.approx(output["mean"], abs=1e-12)
         shown = re.findall(r"(?:mathbf\{)?(-?\d\.\d{3})\}?(?:\\,\[|\$)", row)
         if write is not several:  # its last one is not the one that headlines are of
             assert row.split(" & ")[order].find(expected[0]) >= 0, shown

@@ -42,12 +42,12 @@ CHANGES: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.parametrize("told", CHANGES)
-def test_what_is_changed_is_told_and_as_before(told: str) -> None:
+@pytest.mark.parametrize("output", CHANGES)
+def test_what_is_changed_is_told_and_as_before(output: str) -> None:
     importlib.import_module("colorsys")
     with as_before() as found:
-        CHANGES[told]()
-    assert found == [told]
+        CHANGES[output]()
+    assert found == [output]
     with as_before() as found:
         pass
     assert found == [] and "LEFT_BEHIND" not in os.environ and not gin.config._INTERACTIVE_MODE
@@ -59,11 +59,11 @@ def test_suites_are_forgotten_with_their_names_in_gin_and_their_packages(tmp_pat
         package = tmp_path / folder / "suites_of_this_test"  # no __init__.py
         package.mkdir(parents=True)
         (package / "tasks.py").write_text(SUITE)
-        with as_before() as told:
+        with as_before() as output:
             sys.path.insert(0, str(tmp_path / folder))
             found.append(importlib.import_module("suites_of_this_test.tasks").__file__)
             assert gin.config._REGISTRY.matching_selectors("from_elsewhere")
-        assert told == ["the process: sys.path"], "what a suite names is no fault of who imports it"
+        assert output == ["the process: sys.path"], "what a suite names is no fault of who imports it"
         assert not [name for name in ("Named", "from_elsewhere") if gin.config._REGISTRY.matching_selectors(name)]
         assert not [name for name in sys.modules if name.startswith("suites_of_this_test")]
     assert found[0] != found[1]

@@ -113,15 +113,15 @@ def check_scores(summary: Summary) -> None:
 
 def check_live_lines(summary: Summary) -> None:
     """What a run says of a method that is through: the number of the table, to the last digit."""
-    said, labels = io.StringIO(), summary.snapshot.labels
+    output, labels = io.StringIO(), summary.snapshot.labels
     methods = Methods(lambda subject: [subject.label], lambda rows: summary.snapshot)
     methods.plan({one.label: len(one.cells) for one in summary.snapshot.subjects}, summary.snapshot.rows)
-    progress = PlainMethods(said, methods)
+    progress = PlainMethods(output, methods)
     for state in methods.states(anew=True):
-        progress.tell(state)
+        progress.report_state(state)
     for place, label in enumerate(labels):
         found = summary.mean_score(place, "primary")
-        (line,) = (one for one in said.getvalue().splitlines() if one.startswith(f"{label}: "))
+        (line,) = (one for one in output.getvalue().splitlines() if one.startswith(f"{label}: "))
         assert (f", score {score_text(found)}" in line) if found.num_cases else "score" not in line, line
 
 

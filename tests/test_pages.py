@@ -51,5 +51,5 @@ def test_commands_and_programs_run_in_one_folder(monkeypatch: pytest.MonkeyPatch
         "```text\n1\n...\n9 items\n```\n\n"
         '```python\nfrom pathlib import Path\n```\n\n```python\nprint(Path("a.py").read_text())\n```\n'
     )
-    said = page(monkeypatch, tmp_path, text, Story())
-    assert "1\n2\n7 items\n8 items\n" in said and "print(1)\n\nprint(2)" in said
+    output = page(monkeypatch, tmp_path, text, Story())
+    assert "1\n2\n7 items\n8 items\n" in output and "print(1)\n\nprint(2)" in output

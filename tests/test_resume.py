@@ -160,8 +160,8 @@ def test_a_damaged_state_is_computed_anew_and_that_is_said(
     (tmp_path / "gate").touch()
     done = watched(run, suite)
     assert done.returncode == 0, done.stdout + done.stderr
-    said = [line for line in (done.stdout + done.stderr).splitlines() if "computed anew" in line]
-    assert len(said) == 1 and "tiny/a, seeds 0+1: the saved state of step 90 cannot be used" in said[0]
+    output = [line for line in (done.stdout + done.stderr).splitlines() if "computed anew" in line]
+    assert len(output) == 1 and "tiny/a, seeds 0+1: the saved state of step 90 cannot be used" in output[0]
     (curves,) = curves_in(run)
     assert curves.resumed_at == 0 and metrics(curves) == whole and states_of(run) == []
 

@@ -109,17 +109,17 @@ def test_a_subject_that_is_asked_for_no_more_counts_no_more(done: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "error", "said"),
+    ("text", "error", "output"),
     [
         ("adam(); adam.learning_rate = ", ConfigError, "'adam.learning_rate ='"),
         ("nothing.npz", UsageError, "neither a checkpoint nor an optimizer"),
         ("missing.gin", ConfigError, "missing.gin"),
     ],
 )
-def test_what_does_not_parse_is_refused_at_once(done: Path, text: str, error: type[LobenchError], said: str) -> None:
+def test_what_does_not_parse_is_refused_at_once(done: Path, text: str, error: type[LobenchError], output: str) -> None:
     with pytest.raises(error) as refused:
         again(done, "sgd()", text)
-    assert said in str(refused.value) and "\n" not in str(refused.value)
+    assert output in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_an_unknown_name_is_refused_before_anything_runs(done: Path, tmp_path: Path) -> None:

@@ -19,29 +19,29 @@ def trial(tmp_path: Path) -> Path:
 
 
 def test_a_first_suite_ends_in_gates(trial: Path) -> None:
-    said = follow("tutorials/first-suite.md", trial)
-    assert "2 passed" in said and "REGRESSED" in said and "exit code 1" in said
+    output = follow("tutorials/first-suite.md", trial)
+    assert "2 passed" in output and "REGRESSED" in output and "exit code 1" in output
     assert (trial / "mysuite" / "baselines" / "adam-velo.json").exists()
 
 
 def test_a_run_is_watched_by_the_side_of_its_trainer(trial: Path) -> None:
-    said = follow("tutorials/watch.md", trial)
-    assert "done: nothing new" in said and (trial / "report.html").exists()
+    output = follow("tutorials/watch.md", trial)
+    assert "done: nothing new" in output and (trial / "report.html").exists()
 
 
 def test_two_optimizers_are_compared(trial: Path) -> None:
-    said = follow("tutorials/compare.md", trial)
-    assert "Verdict.INCONCLUSIVE" in said
+    output = follow("tutorials/compare.md", trial)
+    assert "Verdict.INCONCLUSIVE" in output
 
 
 def test_an_experiment_is_planned_run_and_shown(trial: Path) -> None:
-    said = follow("tutorials/experiment.md", trial)
-    assert "Adam, tuned" in said and (trial / "report.html").exists() and (trial / "table.tex").exists()
+    output = follow("tutorials/experiment.md", trial)
+    assert "Adam, tuned" in output and (trial / "report.html").exists() and (trial / "table.tex").exists()
 
 
 def test_a_plugin_is_installed_keeps_its_contract_and_is_used(trial: Path) -> None:
-    said = follow("tutorials/plugin.md", trial)
-    assert "journal: " in said and "outer step 1: 1 of 1 passed" in said
+    output = follow("tutorials/plugin.md", trial)
+    assert "journal: " in output and "outer step 1: 1 of 1 passed" in output
     assert len((trial / "run/lobench_results/bowl/journal.jsonl").read_text().splitlines()) == 1
 
 

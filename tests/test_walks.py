@@ -54,8 +54,8 @@ COMMANDS = {
 def test_a_walk_has_as_many_rooms_and_returns_as_it_says(name: str) -> None:
     rooms = [file.partition("/")[0] for _, file in STEP.findall(WALKS[name])]
     returns = sum(room != before and room in rooms[:at] for at, (before, room) in enumerate(pairwise(rooms), 1))
-    said = re.search(r"(\d+) rooms, (\d+) returns", WALKS[name])
-    assert said is not None and tuple(map(int, said.groups())) == (len(set(rooms)), returns)
+    output = re.search(r"(\d+) rooms, (\d+) returns", WALKS[name])
+    assert output is not None and tuple(map(int, output.groups())) == (len(set(rooms)), returns)
 
 
 @pytest.mark.long

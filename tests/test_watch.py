@@ -180,9 +180,9 @@ def test_a_suite_that_is_edited_while_it_is_watched_is_taken_as_it_is_from_the_n
     command += ["--store", str(tmp_path / "store")]
     chief = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert chief.stdout is not None
-    said = []
+    lines = []
     for line in chief.stdout:
-        said.append(line)
+        lines.append(line)
         if "tiny/b  passed" in line and "outer step 1" in line:
             os.utime(suite / "tiny_tasks.py")  # the same content: no edit
             write_checkpoint(run / "theta_2.npz", -2.0)
@@ -190,7 +190,7 @@ def test_a_suite_that_is_edited_while_it_is_watched_is_taken_as_it_is_from_the_n
             text = (suite / "tiny.gin").read_text()
             (suite / "tiny.gin").write_text(text.replace("b/Bowl.dim = 5", "b/Bowl.dim = 6\nc/Case.task = @Bowl()"))
             write_checkpoint(run / "theta_3.npz", -1.0)
-    output = "".join(said)
+    output = "".join(lines)
     assert chief.wait(PATIENCE) == 0, output
     assert output.count(f"{suite / 'tiny.gin'} has changed: beginning anew, with the suite as it is now") == 1, output
     assert "7 passed" in output, output
@@ -205,15 +205,15 @@ def test_an_edited_task_counts_for_the_inline_executor_too(tmp_path: Path) -> No
     command = watch_command(run, suite, "--checkpoints", "all", "--executor", "inline", "--until-step", "2")
     chief = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert chief.stdout is not None
-    said = []
+    lines = []
     for line in chief.stdout:
-        said.append(line)
+        lines.append(line)
         if "tiny/b  passed" in line and "outer step 1" in line:
             text = (suite / "tiny_tasks.py").read_text()
             (suite / "tiny_tasks.py").write_text(text.replace("return jnp.sum", "return 1000.0 + jnp.sum"))
             write_checkpoint(run / "theta_2.npz", -2.0)
-    assert chief.wait(PATIENCE) == 0, "".join(said)
-    losses = {line.split("  train/loss ")[0]: float(line.split()[-1]) for line in said if "passed  train" in line}
+    assert chief.wait(PATIENCE) == 0, "".join(lines)
+    losses = {line.split("  train/loss ")[0]: float(line.split()[-1]) for line in lines if "passed  train" in line}
     assert losses["outer step 1  tiny/a  passed"] < 999 < losses["outer step 2  tiny/a  passed"]
 
 

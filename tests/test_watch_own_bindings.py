@@ -66,17 +66,17 @@ def test_each_is_evaluated_with_its_own(tmp_path: Path, together: tuple[str, ...
 
 
 def test_what_is_no_value_of_the_optimizer_is_an_error_of_that_evaluation(tmp_path: Path) -> None:
-    said = {
+    output = {
         "Bowl.dim = 7": "change the case",
         "import os": "number, text or bool",
         "MLPLOpt.step_mult = @f()": "number, text or bool",
         "MLPLOpt.step_mult = ": "gin_bindings",
     }
     run, suite = make(tmp_path)
-    for step, text in enumerate(said, 1):
+    for step, text in enumerate(output, 1):
         write(run, step, gin_bindings=text)
     done = watch(run, suite, *ONCE, "--store", str(tmp_path / "store"))
     messages = {r["checkpoint"]["outer_step"]: r["message"] for r in results(tmp_path / "store")}
     assert done.returncode == 3
-    for step, says in enumerate(said.values(), 1):
-        assert says in messages[step] and "\n" not in messages[step]
+    for step, expected in enumerate(output.values(), 1):
+        assert expected in messages[step] and "\n" not in messages[step]

@@ -160,12 +160,12 @@ def test_a_spool_that_is_removed_in_mid_run_is_filled_again(folder: Path) -> Non
     command += ["--store", str(folder / "store")]
     chief = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert chief.stdout is not None
-    said = []
+    lines = []
     for line in chief.stdout:
-        said.append(line)
+        lines.append(line)
         if "  passed  " in line:  # again and again, while the next one is on its way to the worker
             shutil.rmtree(folder / "store" / "spool", ignore_errors=True)
-    assert chief.wait(PATIENCE) == 0, "".join(said)
+    assert chief.wait(PATIENCE) == 0, "".join(lines)
     assert steps(folder).total() == 16 and {r["outcome"] for r in results(folder / "store")} == {"passed"}
 
 

@@ -76,14 +76,14 @@ def _block(text: str) -> str:
     return f"```text\n{text.rstrip()}\n```"
 
 
-class _Heard:
+class _Recorded:
     """Takes what a plugin tells pytest's parser."""
 
     def __init__(self) -> None:
         self.options: list[tuple[str, dict[str, Any]]] = []
         self.ini: list[tuple[str, str]] = []
 
-    def getgroup(self, *_: Any) -> _Heard:
+    def getgroup(self, *_: Any) -> _Recorded:
         return self
 
     def addoption(self, name: str, **words: Any) -> None:
@@ -95,11 +95,11 @@ class _Heard:
 
 def pytest_page() -> str:
     """Returns the page of the options `--lobench-*`."""
-    heard = _Heard()
-    add_options(heard)  # type: ignore[arg-type]  # it is asked for these three methods alone
-    of_ini = {name for name, _ in heard.ini}
+    received = _Recorded()
+    add_options(received)  # type: ignore[arg-type]  # it is asked for these three methods alone
+    of_ini = {name for name, _ in received.ini}
     rows = []
-    for name, words in heard.options:
+    for name, words in received.options:
         value = "" if words.get("action") == "store_true" else " VALUE"
         ini = name.removeprefix("--").replace("-", "_")
         rows.append((f"`{name}{value}`", escaped(words["help"]), f"`{ini}`" if ini in of_ini else ""))

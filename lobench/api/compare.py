@@ -12,6 +12,7 @@ from etils import epath
 
 from lobench.analysis.comparisons.gates import GateRules
 from lobench.analysis.comparisons.method_comparison import MethodComparison, compare_subjects
+from lobench.analysis.comparisons.step_costs import CaseCosts, compare_costs
 from lobench.analysis.comparisons.steps_to_target import CaseSteps, compare_steps, parse_target
 from lobench.analysis.scores.baseline_file import StaleBaseline
 from lobench.analysis.scores.scales import Scales
@@ -52,19 +53,22 @@ class Comparison:
     Attributes:
       scale: What 0 and 1 on the scale are.
       steps: Of each pair how many steps either takes to the target, case by case; () without one.
+      costs: Of each pair what a step costs, and the primary metric at equal time, case by case; of cases without a time
+        nothing.
     """
 
     pairs: tuple[MethodComparison, ...]
     scale: str
     steps: tuple[tuple[CaseSteps, ...], ...] = ()
+    costs: tuple[tuple[CaseCosts, ...], ...] = ()
 
     def verdicts(self) -> tuple[str, ...]:
         """Returns the gate's verdict on each of B, C, ..."""
         return tuple(pair.primary.gate.verdict for pair in self.pairs)
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{pair.b.label}: {pair.primary.gate.verdict}" for pair in self.pairs)
-        return f"Comparison(against {self.pairs[0].a.label}: {told})"
+        gates_text = ", ".join(f"{pair.b.label}: {pair.primary.gate.verdict}" for pair in self.pairs)
+        return f"Comparison(against {self.pairs[0].a.label}: {gates_text})"
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Draws the differences of the score, case by case and their mean; returns matplotlib's axes.
@@ -78,7 +82,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: what `lobench compare` prints."""
-        return comparison_html(self.pairs, scale=self.scale)
+        return comparison_html(self.pairs, scale=self.scale, costs=self.costs)
 
 
 def compare(
@@ -111,10 +115,10 @@ def compare(
       metrics: Default: the primary metric, train/loss and test/loss.
       margin: Harm to the score that the gate tolerates (default: 0.05 on a log scale, 0.02 on a linear one).
       alpha: Chance of a false alarm.
-      max_diverged: PASS rules out that a larger share of B's seeds diverges; 1: the bound is told, no more.
+      max_diverged: PASS rules out that a larger share of B's seeds diverges; 1: the bound is gates_text, no more.
       target: A value of the primary metric, or "val/loss=3.28": after how many steps is either there?
       workers, executor, ray_address, insecure, gin_files, gin_params: Of the evaluations.
-      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
+      progress: What is gates_text while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Raises:
       LobenchError: usage; nothing of that name; an evaluation that cannot start; a named baseline is stale.
       KeyboardInterrupt: Ctrl-C; the same call goes on from there.
@@ -154,8 +158,10 @@ def compare(
     if target is not None:
         asked = parse_target(str(target))
         steps = [tuple(compare_steps(pair.a, pair.b, asked, scales, alpha=alpha)) for pair in pairs]
+    costs = tuple(tuple(compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=alpha)) for pair in pairs)
     are_of_finals = all(pair.primary.is_of_finals for pair in pairs)
-    return Comparison(pairs=tuple(pairs), scale=_OF_FINALS if are_of_finals else scales.describe(), steps=tuple(steps))
+    scale = _OF_FINALS if are_of_finals else scales.describe()
+    return Comparison(pairs=tuple(pairs), scale=scale, steps=tuple(steps), costs=costs)
 
 
 def default_store_of(suites: Sequence[str]) -> Path:

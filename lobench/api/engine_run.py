@@ -142,7 +142,7 @@ def _run_round(
     with (
         Ledger.open(store, name=settings.called, on_problem=progress.log) as ledger,
         contextlib.closing(make_deliverer(settings, named.manager, ledger, store, progress)) as deliverer,
-        _told(progress, ledger, settings.suites),
+        _observed(progress, ledger, settings.suites),
     ):
         what = f"watching {settings.location}" if source is not None else f"evaluating {counted(len(given), 'subject')}"
         what = f"running {settings.called}" if guest is not None else what
@@ -173,7 +173,7 @@ def _run_round(
 
 
 @contextlib.contextmanager
-def _told(progress: WatchProgress, ledger: Ledger, suites: Sequence[str]) -> Iterator[None]:
+def _observed(progress: WatchProgress, ledger: Ledger, suites: Sequence[str]) -> Iterator[None]:
     """Has a progress read the ledger while the body runs."""
     progress.opened(ledger.reader, suites)
     try:

@@ -65,7 +65,7 @@ def race(
     wanted = [who for _, who in subjects]
     twice = {who.label for who in wanted if wanted.count(who) > 1}
     if twice:
-        raise UsageError("a method races once", got=", ".join(sorted(twice)), expected="different methods")
+        raise UsageError("a method is in the race twice", got=", ".join(sorted(twice)), expected="different methods")
     given = [Path(path) for path in texts(baselines)]
     rules = Race(block=block, rounds=seeds // block, alpha=alpha, margin=margin)
     labels = names if len({who.label for who in wanted}) < len(wanted) else tuple(who.label for who in wanted)

@@ -16,7 +16,7 @@ from lobench.engine.checkpoints.given import trainer_config_at
 from lobench.engine.chief.interfaces import Ending
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
-__all__ = ["repeating_command", "unmet"]
+__all__ = ["failed_rows", "repeating_command"]
 
 
 def repeating_command(subject: Subject, case: CaseInfo, settings: WatchSettings) -> str:
@@ -56,7 +56,7 @@ def _short(path: Path) -> str:
     return str(path) if relative.startswith("..") else relative
 
 
-def unmet(store: Path, ending: Ending) -> list[EvaluationRow]:
+def failed_rows(store: Path, ending: Ending) -> list[EvaluationRow]:
     """Returns the evaluations of today's plan whose expectations were not met, the latest subjects first.
 
     Raises:

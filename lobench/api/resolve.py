@@ -133,7 +133,7 @@ def find_given(text: str, store: Path | None) -> Given:
       UsageError: nothing has this name, or both a store and the disk do. ConfigError: its gin text is wrong.
     """
     store = store if store is not None and is_store(store) else None
-    if _says_itself(text):
+    if _is_explicit(text):
         given = given_subject(text)
         if others := _namesakes(text, given, store):
             kind = "path" if isinstance(given, GivenCheckpoint) or Path(text).exists() else "gin text"
@@ -163,7 +163,7 @@ def find_trained(text: str, kind: Literal["checkpoint", "optimizer"], store: Pat
     has_store = store is not None and is_store(store)
     is_name = has_store or is_store(text.partition("@")[0] or "no store")
     given = find_given(text, store) if is_name else None
-    if given is None or _says_itself(text):
+    if given is None or _is_explicit(text):
         return TrainedWith(checkpoint=text) if kind == "checkpoint" else TrainedWith(optimizer=text)
     if isinstance(given, GivenCheckpoint) != (kind == "checkpoint"):
         other = "optimizer" if kind == "checkpoint" else "checkpoint"
@@ -195,8 +195,10 @@ def find_run(text: str, store: Path | None) -> RunFolder:
         )
     single = [label for label, folders in known.items() if len(folders) == 1]
     if exact:
-        told = [label for label in single if known[label][0] in exact and label.startswith(text)]
-        raise UsageError(f"several runs are called {text!r}", where=str(store), next_step=f"say {' or '.join(told)}")
+        candidates = [label for label in single if known[label][0] in exact and label.startswith(text)]
+        raise UsageError(
+            f"several runs are called {text!r}", where=str(store), next_step=f"say {' or '.join(candidates)}"
+        )
     raise UsageError(
         f"there is no run {text!r}",
         where=str(store),
@@ -273,7 +275,7 @@ def _namesakes(text: str, given: Given, store: Path | None) -> list[Who]:
     return [who for who in found if not _same(given, who)]
 
 
-def _says_itself(text: str) -> bool:
+def _is_explicit(text: str) -> bool:
     """Says whether a text is a path or an optimizer's gin text by itself."""
     name = text.partition(";")[0].strip()
     if name.endswith(".gin") or Path(name).exists() or "://" in name:

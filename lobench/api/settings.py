@@ -42,21 +42,21 @@ class WatchSettings(WatchOptions):
 
     location: str
     suites: tuple[str, ...] = option(
-        MISSING, "Suite folder, .gin file, or a shipped one's name; may be given again.", flag="--suite", required=True
+        MISSING, "Suite folder, .gin file or name of a shipped suite; repeatable.", flag="--suite", required=True
     )
-    name: str = option("", "Name of this watch (default: the suite's). Two names, two stores.")
+    name: str = option("", "Name of this watch and its store (default: the suite's).")
     workers: str | int = option("auto", "Worker processes, one core each; a number or auto.")
     executor: str = option("local", "local, inline, or a plugin's.")
     ray_address: str = option("auto", "For --executor ray: auto, HOST:PORT or local.")
-    insecure: bool = option(False, "Use a cluster that lets anybody in who reaches it.")
+    insecure: bool = option(False, "Use a cluster without authentication.")
     checkpoints: str = option("latest", "latest, all, or every:N.")
-    sinks: tuple[str, ...] = option((), "Where results go; may be given again.", flag="--sink", metavar="NAME[:ARG]")
-    quiet: bool = option(False, "No line but those of finished checkpoints and of what fails.", flag="--quiet -q")
+    sinks: tuple[str, ...] = option((), "Sink for results; repeatable.", flag="--sink", metavar="NAME[:ARG]")
+    quiet: bool = option(False, "Print only the lines of finished checkpoints and of failures.", flag="--quiet -q")
     source: str = option("directory", "Checkpoint source.")
-    store: str = option("", "Result store (default: CKPT_DIR/lobench_results/NAME if yours to write).")
+    store: str = option("", "Result store (default: CKPT_DIR/lobench_results/NAME if you may write there).")
     gin_files: tuple[str, ...] = option((), "gin file bound over the suite's own.", flag="--gin-file")
     gin_params: tuple[str, ...] = option((), "gin binding over everything else.", flag="--gin-param")
-    allow_pickle: bool = option(False, "Load checkpoints that are pickles; they can run code.")
+    allow_pickle: bool = option(False, "Load pickled checkpoints, which can run code.")
 
     import_folders: tuple[str, ...] = ()
 
@@ -83,17 +83,17 @@ class WatchSettings(WatchOptions):
 class BaselineSettings:
     """The options of `lobench baseline`."""
 
-    optimizers: tuple[str, ...] = option(("adam",), "Name in gin; may be given again.", flag="--optimizer")
+    optimizers: tuple[str, ...] = option(("adam",), "Optimizer, by its name in gin; repeatable.", flag="--optimizer")
     grid: str = option("velo", "velo, algoperf, defaults or a JSON file.")
     search: str = option("", "A search instead of a grid; see `lobench list searches`.")
-    vary: tuple[str, ...] = option((), "With it: PATH = SPACE, as of `lobench tune`; may be given again.")
-    num_trials: int | None = option(None, "How many; grids know it.", least=1)
-    seeds: int = option(5, "Seeds of every point.", least=2)
-    horizon_factor: int = option(10, "Times the budget.", least=1)
+    vary: tuple[str, ...] = option((), "With --search: PATH = SPACE, as in `lobench tune`; repeatable.")
+    num_trials: int | None = option(None, "Number of trials; a grid has a fixed number.", least=1)
+    seeds: int = option(5, "Number of seeds per point.", least=2)
+    horizon_factor: int = option(10, "Length of a training, as a multiple of the case's budget.", least=1)
     cases: tuple[str, ...] = option(
-        (), "Only this case: relu32, quick/relu32 or digits.relu32; may be given again.", flag="--case"
+        (), "Only this case: relu32, quick/relu32 or digits.relu32; repeatable.", flag="--case"
     )
-    force: bool = option(False, "Make again what is fresh.")
+    force: bool = option(False, "Tune up-to-date cases again too.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,13 +101,13 @@ class TuneSettings:
     """What `lobench tune` tunes, on what, and how; `suites` are folders and gin files."""
 
     suites: tuple[str, ...]
-    optimizer: str = option(MISSING, "Name in gin; bindings after semicolons.", required=True)
-    vary: tuple[str, ...] = option((), "PATH = SPACE; may be given again (default: the learning rate, 1e-5 to 1).")
-    search: str = option("", "See `lobench list searches` (default: ic_grid; random with --num-trials).")
-    num_trials: int | None = option(None, "How many; grids know it.", least=1)
-    sessions: int | None = option(None, "Seeds of every case (default: each case's own).", least=1)
-    report_sessions: int | None = option(None, "Fresh seeds of the best (default: as many).", least=0)
-    race: bool = option(False, "Race a grid's settings, or random ones: who is shown to be worse leaves.")
+    optimizer: str = option(MISSING, "Optimizer, by its name in gin; bindings after semicolons.", required=True)
+    vary: tuple[str, ...] = option((), "PATH = SPACE; repeatable (default: the learning rate, 1e-5 to 1).")
+    search: str = option("", "Search, see `lobench list searches` (default: ic_grid; random with --num-trials).")
+    num_trials: int | None = option(None, "Number of trials; a grid has a fixed number.", least=1)
+    sessions: int | None = option(None, "Number of seeds per case (default: each case's own).", least=1)
+    report_sessions: int | None = option(None, "Number of fresh seeds for the best trial (default: as many).", least=0)
+    race: bool = option(False, "Race the settings of a grid, or random ones: those shown to be worse leave.")
 
     @property
     def method(self) -> str:
@@ -133,33 +133,39 @@ class TuneSettings:
 class ImportSettings:
     """What who imports says of files: the options of `lobench import`."""
 
-    kind: str = option("", "What the files are, where looking at them does not tell.")
-    method: str = option("", "Whose the curves are, where the file says none; runs are then its seeds.")
-    case: str = option("", "What all were trained on, where the file does not say.")
-    seed: str = option("", "The seed of all, where the file does not say.")
+    kind: str = option("", "Format of the files, if it cannot be detected.")
+    method: str = option("", "Method of the curves, if the file has none; runs are then its seeds.")
+    case: str = option("", "Case of the curves, if the file has none.")
+    seed: str = option("", "Seed of the curves, if the file has none.")
     metrics: tuple[str, ...] = option(
-        (), "Take it; the first one is the primary.", flag="--metric", metavar="NAME[=AS]"
+        (), "Metric to import; the first one is the primary metric.", flag="--metric", metavar="NAME[=AS]"
     )
     columns: tuple[str, ...] = option(
-        (), "Of a table: seed=run, value=loss, ...", flag="--column", metavar="ROLE=COLUMN"
+        (), "For a table: role of a column, such as seed=run or value=loss.", flag="--column", metavar="ROLE=COLUMN"
     )
-    pattern: str = option("", "Regular expression of runs' names, with groups method, case and seed.")
+    pattern: str = option("", "Regular expression for the names of runs, with groups method, case and seed.")
     method_from: str = option(
-        "", "Of logged runs, which value is the method: config.KEY, params.KEY, tags.KEY, group, ...", metavar="KEY"
+        "",
+        "For logged runs: value that names the method, such as config.KEY, params.KEY, tags.KEY or group.",
+        metavar="KEY",
     )
-    case_from: str = option("", "The same of the case: config.problem.", metavar="KEY")
-    seed_from: tuple[str, ...] = option((), "The same of the seed; more of them only tell seeds apart.", metavar="KEY")
-    rename: tuple[str, ...] = option((), "Another name for a method or a case.", metavar="OLD=NEW")
-    until_step: tuple[str, ...] = option((), "Where curves end; else at their last.", metavar="[METHOD=]STEP")
-    maximize: tuple[str, ...] = option((), "A metric that is better above.", metavar="METRIC")
-    minimize: tuple[str, ...] = option((), "A metric that is better below, if it is no loss.", metavar="METRIC")
+    case_from: str = option("", "For logged runs: value that names the case, such as config.problem.", metavar="KEY")
+    seed_from: tuple[str, ...] = option(
+        (), "For logged runs: value that names the seed; several of them together distinguish seeds.", metavar="KEY"
+    )
+    rename: tuple[str, ...] = option((), "New name for a method or a case.", metavar="OLD=NEW")
+    until_step: tuple[str, ...] = option(
+        (), "Step at which curves end (default: their last one).", metavar="[METHOD=]STEP"
+    )
+    maximize: tuple[str, ...] = option((), "Metric for which higher is better.", metavar="METRIC")
+    minimize: tuple[str, ...] = option((), "Metric for which lower is better, if it is not a loss.", metavar="METRIC")
     paired_seeds: bool = option(
         False,
         "Seeds of one number have the same data and initial parameters in every file imported with this; "
         "otherwise seeds are labels, and comparisons take Welch's interval.",
     )
-    last_counts: bool = option(False, "Of a step that a run has twice the last value counts: a training was resumed.")
-    replace: bool = option(False, "Take the place of what the store has of these files and curves.")
+    last_counts: bool = option(False, "If a run has a step twice, use the last value: the training was resumed.")
+    replace: bool = option(False, "Replace earlier imports of these files and curves.")
     targets: str = option("", "AlgoPerf's targets, JSON.", metavar="PATH")
 
 
@@ -198,11 +204,11 @@ def num_cores() -> int:
 
 def command_text(*words: str, **options: object) -> str:
     """Returns a command as a shell takes it; an option that is None or "" is not said."""
-    said = [*words]
+    command = [*words]
     for name, value in options.items():
         for one in value if isinstance(value, tuple) else (value,):
-            said += [] if one in (None, "") else [f"--{name.replace('_', '-')}", str(one)]
-    return shlex.join(said)
+            command += [] if one in (None, "") else [f"--{name.replace('_', '-')}", str(one)]
+    return shlex.join(command)
 
 
 def texts(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:

@@ -2,12 +2,12 @@
 
 COMMANDS = {
     "watch": ("lobench.cli.watch:watch", "Evaluate every new checkpoint of a run."),
-    "results": ("lobench.cli.results:results", "Show or export what a store holds."),
-    "compare": ("lobench.cli.compare:compare", "Is B better than A, on which cases, by how much?"),
+    "results": ("lobench.cli.results:results", "Show or export the content of a store."),
+    "compare": ("lobench.cli.compare:compare", "Compare subjects on each case, with a verdict."),
     "report": ("lobench.cli.report:report", "Write a report: a web page, a LaTeX table, figures."),
     "list": ("lobench.cli.inventory:list_things", "List tasks, optimizers, suites, readers, sinks, ..."),
-    "plugins": ("lobench.cli.inventory:plugins", "Show plugins, their hooks, and those that do not import."),
-    "schema": ("lobench.cli.schema:schema", "Show the JSON Schema of what --format json prints."),
+    "plugins": ("lobench.cli.inventory:plugins", "List plugins, their hooks, and import errors."),
+    "schema": ("lobench.cli.schema:schema", "Print the JSON Schema of a command's JSON output."),
 }
 
 
@@ -15,4 +15,4 @@ def lobench_cli_commands() -> list[object]:
     from lobench.cli.group import own_commands
     from lobench.hookspecs import Declaration
 
-    return [Declaration(name=name, factory=factory, summary=said) for name, (factory, said) in own_commands().items()]
+    return [Declaration(name=name, factory=factory, summary=line) for name, (factory, line) in own_commands().items()]

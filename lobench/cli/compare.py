@@ -27,9 +27,9 @@ _OF_RULES = ("subjects", "store", "target", "strict", "rule", "kind")
 A, B and C are:
   a store, or a run's folder with one store below it: its last checkpoint
   STORE@NAME, or with --store NAME alone: a label, a scope of its experiment, the gin text of an optimizer, the path
-    of a checkpoint or its end, an outer step, the start of a sha256. The methods of the experiment that was run
-    last come first, as its table has them.
-  with --suite, what is evaluated now: a checkpoint, an optimizer ('adam(); adam.learning_rate = 0.01'), or a NAME;
+    of a checkpoint or its end, an outer step, the start of a sha256. The methods of the last
+    experiment come first, with the numbers of its table.
+  with --suite, a subject to evaluate now: a checkpoint, an optimizer ('adam(); adam.learning_rate = 0.01'), or a NAME;
     gin bindings for it alone follow a semicolon: 'celo.msgpack; Case.learned_optimizer = @Celo()'
 
 \b
@@ -50,59 +50,67 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
 @click.option(
     "--store",
     type=click.Path(path_type=Path),
-    help="Where A, B, ... are; with --suite, where evaluations go and are kept (default: .lobench/compare/SUITE).",
+    help="Store to look up A, B, ...; with --suite, store for the evaluations (default: .lobench/compare/SUITE).",
 )
-@click.option("--suite", "suites", multiple=True, help="Evaluate checkpoints and optimizers on it; may be given again.")
+@click.option("--suite", "suites", multiple=True, help="Evaluate checkpoints and optimizers on this suite; repeatable.")
 @click.option(
     "--baseline",
     "baselines",
     multiple=True,
     type=click.Path(exists=True, path_type=Path),
-    help="Suite, or file of baselines, that says what 1 on the scale is (default: the --suite's, or that of the "
-    "suites which the stores name, below this folder).",
+    help="Suite or file of baselines that sets 1 on the scale (default: that of --suite, or of the stores' suites "
+    "below this folder).",
 )
-@click.option("--metric", "metrics", multiple=True, help="Default: the primary metric, train/loss and test/loss.")
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    help="Metric to compare; repeatable (default: the primary metric, train/loss and test/loss).",
+)
 @click.option(
     "--margin",
     default=None,
     type=BoundedNumber(0, 3),
     help="Harm to the score that the gate tolerates (default: 0.05 on a log scale, 0.02 on a linear one). With --race: "
-    "end where no method that is in can be better than the leader by more than this (default: 0, it does not end).",
+    "end when no remaining method can be better than the leader by more than this (default: 0, never).",
 )
 @click.option(
     "--alpha",
     default=0.05,
     show_default=True,
     type=BoundedNumber(0.0001, 0.5),
-    help="Chance of a false alarm; intervals are of level 1 - alpha. With --race: chance that any method is thrown out "
-    "for one that is no better.",
+    help="Chance of a false alarm; intervals are of level 1 - alpha. With --race: chance that any method is eliminated "
+    "by one that is no better.",
 )
 @click.option(
     "--max-diverged",
     default=1.0,
     type=BoundedNumber(0, 1),
-    help="PASS rules out that a larger share of B's seeds diverges, as 0.1 (default: the bound is printed, no more).",
+    help="PASS requires that at most this share of B's seeds diverges, such as 0.1 (default: print the bound only).",
 )
 @click.option(
     "--target",
     metavar="[METRIC=]VALUE",
-    help="After how many steps is either there? Of the primary metric if none is said.",
+    help="Report after how many steps, and seconds of training, each side reaches this value (default: of the primary "
+    "metric).",
 )
-@click.option("--strict", is_flag=True, help="An undecided gate is exit code 1 too.")
+@click.option("--strict", is_flag=True, help="Exit with 1 for an undecided gate too.")
 @click.option(
     "--race",
     is_flag=True,
-    help="With --suite, of equals: which is best? Train block after block of seeds, and no longer those that are shown "
-    "to be worse.",
+    help="With --suite: find the best method. Train block after block of seeds, and stop training methods that are "
+    "shown to be worse.",
 )
 @click.option(
     "--rule",
     type=click.Choice(["track3"]),
-    help="Judge stored results, one or more, by a benchmark's own rule. track3 (modded-nanogpt): is the mean loss of "
-    "the runs below --target (default: 3.28), and does B beat A?",
+    help="Judge one or more stored results by a benchmark's own rule. track3 (modded-nanogpt) tests whether the mean "
+    "loss of the runs is below --target (default: 3.28), and whether B beats A.",
 )
-@click.option("--seeds", type=click.IntRange(min=1), help="With --race: of each case, at most (default: 24).")
-@click.option("--block", type=click.IntRange(min=1), help="With --race: seeds of a round (default: 2).")
+@click.option(
+    "--seeds", type=click.IntRange(min=1), help="With --race: largest number of seeds per case (default: 24)."
+)
+@click.option("--block", type=click.IntRange(min=1), help="With --race: seeds per round (default: 2).")
 @format_option(
     "table",
     "json",
@@ -114,11 +122,11 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
 )
 @options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params")
 def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | None, kind: str, **options: Any) -> None:
-    """Is B better than A, on which cases, by how much, and is that noise? The gate's verdict is the exit code.
+    """Compare B, C, ... with A: the cases, the size of each difference, its noise. The exit code is the gate's verdict.
 
-    With --race, which of them is best, from as few trainings as tell it. A round trains one more block of seeds of
-    every method that is in. To look after every round, and to stop at any time, costs nothing: the chance of a false
-    decision is that of the whole race. The same command goes on from where it was stopped.
+    With --race, find the best of all methods with few trainings. A round trains one more block of seeds of every
+    remaining method. You may look after every round and stop at any time: --alpha holds for the whole race. The same
+    command continues a stopped race.
     """
     if rule is not None:
         _track3(subjects, options["store"], options["target"], strict=strict, kind=kind)
@@ -132,9 +140,9 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
 
     found = logged_aside(compared, *subjects, **options)
     if kind == "json":
-        emit("compare", comparison_records(found.pairs, scale=found.scale, steps=found.steps))
+        emit("compare", comparison_records(found.pairs, scale=found.scale, steps=found.steps, costs=found.costs))
     else:
-        click.echo(comparison_text(found.pairs, scale=found.scale, steps=found.steps))
+        click.echo(comparison_text(found.pairs, scale=found.scale, steps=found.steps, costs=found.costs))
     bad = {"REGRESSED", "INCONCLUSIVE"} if strict else {"REGRESSED"}
     sys.exit(ExitCode.VERDICT if bad.intersection(found.verdicts()) else ExitCode.OK)
 
@@ -162,9 +170,9 @@ def _track3(names: tuple[str, ...], store: Path | None, target: str | None, *, s
     from lobench.report.tables.track3 import track3_record, track3_text
 
     context = click.get_current_context()
-    said = [param for param in context.params if context.get_parameter_source(param) is ParameterSource.COMMANDLINE]
+    given = [param for param in context.params if context.get_parameter_source(param) is ParameterSource.COMMANDLINE]
     flags = {param.name: param.opts[0] for param in context.command.params}
-    _refuse([flags[name] for name in said if name not in _OF_RULES], "not of --rule, which says all but the target")
+    _refuse([flags[name] for name in given if name not in _OF_RULES], "not of --rule, which says all but the target")
     asked = parse_target(target) if target is not None else None
     found = judge([find_stored(name, store).subject for name in names], asked)
     if kind == "json":

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lobench.core.subject import Subject
     from lobench.engine.store.ledger import EvaluationRow
 
-__all__ = ["cost_lines", "exit_code", "listed", "log_ending", "log_unmet", "results_command", "unread_lines"]
+__all__ = ["cost_lines", "exit_code", "listed", "log_ending", "log_failed", "results_command", "unread_lines"]
 
 _MOST = 5  # expectations that were not met
 
@@ -38,7 +38,7 @@ def exit_code(ending: Ending) -> int:
     return ExitCode.VERDICT if Outcome.FAILED in found else ExitCode.OK
 
 
-def log_unmet(
+def log_failed(
     store: Path, ending: Ending, command_of: Callable[[Subject, EvaluationRow], str], log: Callable[..., None]
 ) -> None:
     """Says of each expectation that was not met what it was, how the case went, and what evaluates it again.
@@ -49,11 +49,11 @@ def log_unmet(
     """
     if not ending.recorded.get(Outcome.FAILED):
         return
-    from lobench.api.rerun import unmet
+    from lobench.api.rerun import failed_rows
     from lobench.report.tables.failures import curve_lines
     from lobench.report.tables.text import subject_name
 
-    rows = unmet(store, ending)
+    rows = failed_rows(store, ending)
     for row in rows[:_MOST]:
         subject = max(row.sightings, key=lambda one: one.outer_step)
         log(f"FAILED {row.case.suite}/{row.case.name}, {subject_name(subject)}: {row.message}", "red")
@@ -69,7 +69,7 @@ def log_ending(settings: WatchSettings, watched: Watched, log: Callable[..., Non
     """Says what there is to say of a watch that ended.
 
     Args:
-      log: As of `log_unmet`.
+      log: As of `log_failed`.
     """
     from lobench.api.rerun import repeating_command
 
@@ -84,7 +84,7 @@ def log_ending(settings: WatchSettings, watched: Watched, log: Callable[..., Non
         left = f"{ending.num_left} of {counted(total, 'evaluation')} were not begun; the same command goes on from here"
         log(f"--max-core-hours {settings.max_core_hours:g} are used; {left}")
     found = settings.found()
-    log_unmet(watched.store, ending, lambda subject, row: repeating_command(subject, row.case, found), log)
+    log_failed(watched.store, ending, lambda subject, row: repeating_command(subject, row.case, found), log)
     for path, reason in watched.left_out.items():
         log(f"left out: {path}: {reason}")
     if watched.utilisation:
@@ -97,8 +97,8 @@ def log_ending(settings: WatchSettings, watched: Watched, log: Callable[..., Non
 
 def unread_lines(ending: Ending) -> list[str]:
     """Returns a line for each run whose newest checkpoint could not be read."""
-    said = "the newest checkpoint could not be read, and what was evaluated is older"
-    return [f"{said}: {why}" for why in ending.unread.values()]
+    warning = "the newest checkpoint could not be read, and what was evaluated is older"
+    return [f"{warning}: {why}" for why in ending.unread.values()]
 
 
 def _counts(ending: Ending) -> str:

@@ -16,7 +16,7 @@ from lobench.core.wording import counted, one_line
 __all__ = ["first_look"]
 
 _MOST_ENTRIES = 2_000  # of a folder
-_MOST_SAID = 3  # of each kind
+_MOST_LISTED = 3  # of each kind
 _MOST_TEXT = 1 << 16  # characters of a gin file
 _STORES = (".lobench", "lobench_results")  # folders of stores
 _CHECKPOINTS = (".npz", ".safetensors", ".pkl", ".pickle", ".joblib", ".pt", ".pth", ".msgpack", ".flax")
@@ -33,17 +33,17 @@ def first_look(folder: Path) -> list[str]:
 def _seen(folder: Path) -> Iterator[tuple[str, str]]:
     entries = _entries(folder)
     stores = [one for one in (folder, *entries, *_below(entries)) if _is_file(one / "ledger.sqlite")]
-    for store in stores[:_MOST_SAID]:
+    for store in stores[:_MOST_LISTED]:
         name = _shown(store, folder)
         yield f"{name} is a store of results", f"lobench view {name}      # or: lobench results --store {name}"
-    if len(stores) > _MOST_SAID:
-        yield counted(len(stores) - _MOST_SAID, "more store"), "lobench results --store STORE"
+    if len(stores) > _MOST_LISTED:
+        yield counted(len(stores) - _MOST_LISTED, "more store"), "lobench results --store STORE"
     kinds = {one: _gin_kind(one) for one in entries if one.suffix == ".gin"}
-    for file in [one for one, kind in kinds.items() if kind == "Experiment"][:_MOST_SAID]:
+    for file in [one for one, kind in kinds.items() if kind == "Experiment"][:_MOST_LISTED]:
         yield f"{_shown(file, folder)} is an experiment", f"lobench run {_shown(file, folder)}"
     suites = [folder] if "Case" in kinds.values() else []
     suites += [one for one in entries if _is_folder(one) and _is_suite(one)]
-    for suite in suites[:_MOST_SAID]:
+    for suite in suites[:_MOST_LISTED]:
         name = _shown(suite, folder)
         yield f"{name} is a suite", f"pytest {name} --collect-only -q      # its cases"
     run = [one for one in entries if _is_checkpoint(one)]
@@ -54,13 +54,13 @@ def _seen(folder: Path) -> Iterator[tuple[str, str]]:
             f"lobench watch . --suite {suite_name} --once",
         )
     runs = [one for one in entries if _is_folder(one) and one not in run and any(map(_is_checkpoint, _entries(one)))]
-    for one in runs[:_MOST_SAID]:
+    for one in runs[:_MOST_LISTED]:
         name = _shown(one, folder)
         yield f"{name} is a run's folder", f"lobench watch {name} --suite {suite_name} --once"
     curves = [one for one in entries if one.name.endswith(_CURVES) and _is_file(one)]
     if curves:
-        names = " ".join(_shown(one, folder) for one in curves[:_MOST_SAID])
-        more = f" and {len(curves) - _MOST_SAID} more" * (len(curves) > _MOST_SAID)
+        names = " ".join(_shown(one, folder) for one in curves[:_MOST_LISTED])
+        more = f" and {len(curves) - _MOST_LISTED} more" * (len(curves) > _MOST_LISTED)
         yield f"{names}{more} may be curves", f"lobench import {names} --store imported"
 
 

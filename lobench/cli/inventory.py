@@ -88,15 +88,19 @@ _KINDS = {
 @click.command(name="list")
 @click.argument("kind", metavar="[KIND]", default="kinds", type=Name(["kinds", *_KINDS]))
 @click.option(
-    "--folder", type=click.Path(path_type=Path), help="For suites: yours (default: ./suites, and lobench's own)."
+    "--folder",
+    type=click.Path(path_type=Path),
+    help="For suites: folder of suites (default: ./suites, and lobench's own).",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Tasks, optimizers, schedules: their settings and sources too.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="For tasks, optimizers and schedules: show settings and sources too."
+)
 @format_option("text", "json", name="form", prints={"list": f"{__name__}:ListRecord"})
 def list_things(kind: str, folder: Path | None, verbose: bool, form: str) -> None:
-    """List what gin files, suites and options can name.
+    """List the names that gin files, suites and options accept.
 
     KIND: tasks, optimizers, schedules, suites, sources, readers, sinks, executors, policies, strategies, searches,
-    metrics, commands. Without one, these kinds are listed.
+    metrics, commands. Without KIND, list the kinds.
     """
     broken = list[LobenchError]()
     if kind == "kinds":
@@ -183,9 +187,9 @@ def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
 
 def _described(name: str, made: Callable[..., Any]) -> list[str]:
     """Returns lines: the name and its first sentence, the settings with their defaults, the source if it says one."""
-    said = _description(name, made)
-    head = f"{name}  {said['summary']}".rstrip()
-    return [head, *(f"    {more}" for more in (said["settings"], said["source"]) if more)]
+    described = _description(name, made)
+    head = f"{name}  {described['summary']}".rstrip()
+    return [head, *(f"    {more}" for more in (described["settings"], described["source"]) if more)]
 
 
 def _description(name: str, made: Callable[..., Any]) -> Item:

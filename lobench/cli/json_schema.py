@@ -70,8 +70,8 @@ def _schema(kind: Any, defs: dict[str, Schema]) -> Schema:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         found = _schema(arguments[0], defs)
-        for said in arguments[1:]:
-            found = found | ({"description": said} if isinstance(said, str) else said)
+        for annotation in arguments[1:]:
+            found = found | ({"description": annotation} if isinstance(annotation, str) else annotation)
         return found
     if origin in (Union, types.UnionType):
         several = [_schema(one, defs) for one in arguments if one is not types.NoneType]

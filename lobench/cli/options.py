@@ -39,20 +39,22 @@ def options_of(settings: type, *names: str) -> Callable[[C], C]:
 def display_options(command: C) -> C:
     """Gives a command what its display has: `verbose` and `color`."""
     choice = click.Choice(["auto", "yes", "no"])
-    command = click.option("--color", type=choice, default="auto", show_default=True, help="As pytest's.")(command)
-    return click.option("--verbose", "-v", is_flag=True, help="A line for each evaluation too.")(command)
+    command = click.option("--color", type=choice, default="auto", show_default=True, help="Colors, as in pytest.")(
+        command
+    )
+    return click.option("--verbose", "-v", is_flag=True, help="Print a line for each evaluation too.")(command)
 
 
 def baseline_option(command: C) -> C:
     """Gives a command that reads one store `baselines`."""
-    text = "Suite, or a file of its baselines; may be given again (default: the suites that the store names)."
+    text = "Suite, or a file of its baselines; repeatable (default: the suites of the store)."
     kind = click.Path(exists=True, path_type=Path)
     return click.option("--baseline", "baselines", multiple=True, type=kind, help=text)(command)
 
 
 def _option(field: Field[Any]) -> Callable[[C], C]:
-    said: Option = field.metadata["option"]
-    words: dict[str, Any] = {"help": said.help, "metavar": said.metavar, "required": said.required}
+    setting: Option = field.metadata["option"]
+    words: dict[str, Any] = {"help": setting.help, "metavar": setting.metavar, "required": setting.required}
     kind = str(field.type)
     default = None if field.default is MISSING else field.default
     if kind == "bool":
@@ -60,18 +62,18 @@ def _option(field: Field[Any]) -> Callable[[C], C]:
     elif kind.startswith("tuple["):
         words |= {"multiple": True, "default": field.default if field.default is not MISSING else ()}
     else:
-        words |= {"default": default, "show_default": default not in (None, ""), "type": _type(kind, said)}
-    flags = said.flag.split() or [f"--{field.name.replace('_', '-')}"]
+        words |= {"default": default, "show_default": default not in (None, ""), "type": _type(kind, setting)}
+    flags = setting.flag.split() or [f"--{field.name.replace('_', '-')}"]
     return click.option(*flags, field.name, **words)
 
 
-def _type(kind: str, said: Option) -> Any:
+def _type(kind: str, setting: Option) -> Any:
     if kind.startswith("int"):
-        least, most = (None if bound is None else int(bound) for bound in (said.least, said.most))
+        least, most = (None if bound is None else int(bound) for bound in (setting.least, setting.most))
         return click.INT if least is most is None else click.IntRange(least, most)
     if kind.startswith("float"):
-        lower = said.least if said.above is None else said.above
-        return BoundedNumber(lower, said.most, min_open=said.above is not None)
+        lower = setting.least if setting.above is None else setting.above
+        return BoundedNumber(lower, setting.most, min_open=setting.above is not None)
     return click.STRING
 
 

@@ -170,8 +170,8 @@ def json_text(name: str, record: Record | Sequence[Record]) -> str:
 
     `lobench results` and `lobench compare` print a list; each record of it then says its schema.
     """
-    said = {"schema": name if "/" in name else f"lobench/{name}/1"}
-    whole: Any = [said | _fields(each) for each in record] if isinstance(record, Sequence) else said | _fields(record)
+    head = {"schema": name if "/" in name else f"lobench/{name}/1"}
+    whole: Any = [head | _fields(each) for each in record] if isinstance(record, Sequence) else head | _fields(record)
     try:
         return json.dumps(whole, indent=1, allow_nan=False, default=_plain)
     except ValueError:  # looked for where there are some: ten thousand records with curves take seconds to walk

@@ -34,39 +34,47 @@ Examples:
   lobench report --store .lobench/experiment --format appendix --output appendix.tex
   lobench report --store .lobench/experiment --figure search --format png --output figures"""
 )
-@click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store; it may be in use.")
 @click.option(
-    "--output", type=click.Path(path_type=Path), help="File; for png, pdf a folder; text, json, appendix need none."
+    "--store", required=True, type=click.Path(path_type=Path), help="Result store; a watch may be writing to it."
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    help="File to write; a folder for png and pdf; optional for text, json and appendix.",
 )
 @format_option(
     *_FORMATS,
-    help="json: the verdict for programs, see `lobench schema`; appendix: for reviewers, Markdown, or LaTeX in a .tex.",
+    help="json: the verdict, see `lobench schema`; appendix: for reviewers, in Markdown, or in LaTeX for a .tex file.",
     prints={"report": "lobench.cli.records:ReportRecord"},
 )
 @baseline_option
 @click.option(
-    "--table", type=click.Path(path_type=Path), help="gin file of `Table.*`: methods, metrics, groups, names."
+    "--table",
+    type=click.Path(path_type=Path),
+    help="gin file with `Table.*`: the methods, metrics, groups and names of the table.",
 )
 @click.option(
     "--figure",
     metavar="NAME",
-    help="With html, png and pdf: these alone (outer, scores, profiles, curves, tasks, matrix, search, a plugin's).",
+    help="With html, png, pdf: only these figures: outer, scores, profiles, curves, tasks, matrix, search, a plugin's.",
 )
 @click.option(
     "--method",
     "only",
     multiple=True,
-    help="Only this one, by a label, a scope, gin text, a path or an outer step; may be given again.",
+    help="Only this method or checkpoint, by label, scope, gin text, path or outer step; repeatable.",
 )
-@click.option("--experiment", help="Methods of this experiment (default: of the one that was run last).")
-@click.option("--all", "every", is_flag=True, help="All that the store holds, and no experiment's methods.")
+@click.option("--experiment", help="Show the methods of this experiment (default: the last one that ran).")
+@click.option("--all", "every", is_flag=True, help="Show everything in the store, not only an experiment's methods.")
 @click.option(
-    "--width", default="", help=r"With latex: split the table so that it fits: \linewidth, \textwidth, or as 3.3in."
+    "--width", default="", help=r"With latex: split the table to this width: \linewidth, \textwidth, or 3.3in."
 )
 @click.option(
-    "--numbers", default="plain", type=click.Choice(["plain", "siunitx"]), help="With latex: how numbers are set."
+    "--numbers", default="plain", type=click.Choice(["plain", "siunitx"]), help="With latex: format of numbers."
 )
-@click.option("--precision", default=3, show_default=True, type=click.IntRange(1, 8), help="With latex: digits.")
+@click.option(
+    "--precision", default=3, show_default=True, type=click.IntRange(1, 8), help="With latex: number of digits."
+)
 def report(
     store: Path,
     output: Path | None,
@@ -129,6 +137,7 @@ def report(
 
 def _verdict(summary: Summary, spec: TableSpec | None, kind: str, digits: int) -> str:
     """Returns the verdict, and the table of methods where there are some, as text or as JSON."""
+    from lobench.analysis.tables.table import TableSpec
     from lobench.analysis.tables.tabulate import tabulate
     from lobench.cli.records import verdict_record
     from lobench.report.tables.method_table import method_records, method_text
@@ -136,7 +145,7 @@ def _verdict(summary: Summary, spec: TableSpec | None, kind: str, digits: int) -
 
     text = verdict_text(summary)
     shows = spec is not None or summary.snapshot.groups.shows_methods
-    table = tabulate(summary, spec, digits=digits) if shows else None
+    table = tabulate(summary, spec or TableSpec(costs=True), digits=digits) if shows else None
     if kind == "json":
         return json_text("report", verdict_record(summary, method_records(table) if table is not None else []))
     return text if table is None else f"{text}\n\n{method_text(table)}"

@@ -25,7 +25,7 @@ Examples:
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store.")
 @format_option(
     *("table", "json", "csv", "parquet"),
-    help="csv and parquet are tidy: a row for each checkpoint, case, seed and metric; `lobench schema` is of json.",
+    help="csv and parquet have a row for each checkpoint, case, seed and metric; `lobench schema` describes json.",
     prints={
         "results": "lobench.report.tables.records:ResultRecords",
         "results.methods": "lobench.report.tables.method_table:MethodRecords",
@@ -40,18 +40,25 @@ Examples:
     type=click.Choice(["case", "step", "train", "test", "best", "diverged", "wall"]),
     default="case",
     show_default=True,
-    help="With table: what comes first.",
+    help="With table: the order of rows.",
 )
 @click.option(
-    "--by", type=click.Choice(["method"]), help="A table of methods and cases, with what each was trained with."
+    "--by", type=click.Choice(["method"]), help="Print a table of methods and cases, with the settings of each method."
 )
-@click.option("--experiment", help="With --by: its methods (default: those of the one that was run last).")
-@click.option("--all", "every", is_flag=True, help="With --by: all that the store holds, and no experiment's methods.")
+@click.option("--experiment", help="With --by: show the methods of this experiment (default: the last one that ran).")
+@click.option(
+    "--all", "every", is_flag=True, help="With --by: show everything in the store, not only an experiment's methods."
+)
 @click.option(
     "--table", type=click.Path(path_type=Path), help="With --by: gin file of `Table.*`, as of `lobench report`."
 )
-@click.option("--history", is_flag=True, help="Experiments and runs by date, of every store in or below --store.")
-@click.option("--patch", type=int, metavar="ID", help="With --history: what `git apply` makes an experiment's tree of.")
+@click.option("--history", is_flag=True, help="List experiments and runs by date, of every store in or below --store.")
+@click.option(
+    "--patch",
+    type=int,
+    metavar="ID",
+    help="With --history: print the patch of an experiment's dirty tree, for `git apply`.",
+)
 def results(
     store: Path,
     kind: str,
@@ -66,7 +73,7 @@ def results(
     history: bool,
     patch: int | None,
 ) -> None:
-    """Show or export the evaluations of a store; it may be in use."""
+    """Show or export the evaluations of a store; a watch may be writing to it."""
     from lobench.cli.results_output import by_method_text, export, history_text, table_text, written
     from lobench.core.errors import UsageError
 
@@ -88,9 +95,9 @@ def results(
         raise UsageError("--by method has no --history, --curves, --case, csv or parquet", expected="--format json")
     if patch is not None:
         if kind == "json":
-            raise UsageError("--patch is a patch, and no JSON", expected="no --format beside it")
+            raise UsageError("--patch prints a patch, not JSON", expected="no --format beside it")
         if not history:
-            raise UsageError("--patch is of an experiment of the history", expected="--history beside it")
+            raise UsageError("--patch needs --history")
         from lobench.analysis.comparisons.history import patch_of
 
         show(patch_of(store, patch))

@@ -54,7 +54,8 @@ def by_method_text(store: Path, kind: str, experiment: str | None, *, every: boo
     from lobench.analysis.tables.tabulate import tabulate_store
     from lobench.report.tables.method_table import method_records, method_text
 
-    found = tabulate_store(store, experiment, every=every, spec=read_table(table) if table is not None else None)
+    spec = read_table(table) if table is not None else None
+    found = tabulate_store(store, experiment, every=every, spec=spec, costs=True)
     return json_text("results.methods", method_records(found)) if kind == "json" else method_text(found)
 
 

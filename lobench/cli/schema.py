@@ -43,11 +43,11 @@ Exit codes: 0, 2 usage."""
 @click.argument("name", default="", metavar="[NAME]")
 @format_option("text", "json", prints={"schema": f"{__name__}:SchemaRecord"})
 def schema(name: str, kind: str) -> None:
-    """Print the JSON Schema of what a command prints under --format json; without NAME, which schemas there are.
+    """Print the JSON Schema of a command's output under --format json; without NAME, list the schemas.
 
-    NAME is a command, with a point and a word where it prints several things: run, run.plan, results.history. What is
-    printed names its schema: "lobench/run/1". The number grows where a field goes or changes its meaning; a field that
-    is added leaves it.
+    NAME is a command, with a dot and a word if it prints several documents: run, run.plan, results.history. A document
+    names its schema: "lobench/run/1". The number increases when a field is removed or changes its meaning, not when a
+    field is added.
     """
     found = documents()
     if name:

@@ -32,13 +32,15 @@ what it prints."""
 @click.argument("location", metavar="CKPT_DIR")
 @options_of(WatchSettings)
 @display_options
-@click.option("--report", is_flag=True, help="Keep report.html in the store current: `--sink report`.")
+@click.option("--report", is_flag=True, help="Keep report.html in the store up to date; the same as `--sink report`.")
 @format_option(
     "text",
     "json",
     prints={"watch": "lobench.cli.records:WatchRecord", "watch.costs": "lobench.cli.records:CostsRecord"},
 )
-@click.option("--dry-run", is_flag=True, help="Say what a checkpoint would cost, from recorded durations, and end.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print the cost of a checkpoint, estimated from recorded durations, and exit."
+)
 def watch(
     report: bool,
     dry_run: bool,
@@ -48,7 +50,7 @@ def watch(
     sinks: tuple[str, ...],
     **options: object,
 ) -> None:
-    """Evaluate every new checkpoint of CKPT_DIR (or the one checkpoint that it is) on suites of inner tasks."""
+    """Evaluate every new checkpoint in CKPT_DIR, or one checkpoint, on suites of inner tasks."""
     from lobench.api.watch import expected_costs, run_watch
     from lobench.cli.endings import cost_lines, exit_code, log_ending
     from lobench.cli.records import costs_record, watched_record

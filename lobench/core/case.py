@@ -53,11 +53,11 @@ class Case:
       block_sizes: Seeds of one block after another, in place of num_seeds, as an experiment's sessions are added: 4,
         then 6 more: `(4, 6)`. None of them is wider than seed_block. No part of the case's identity.
       num_tasks: Tasks sampled from a TaskFamily; task i is the same whatever num_tasks. Ignored for a Task.
-      sessions: "apart": each lane trains parameters of its own. Otherwise `num_lanes` lanes train one set of
+      sessions: "apart": each replica trains parameters of its own. Otherwise `num_lanes` replicas train one set of
         parameters, and an inner step is a round in which each takes a turn. "shared": a turn uses the parameters as the
-        turn before has left them. "synced": a turn's gradient is that of the lane's copy from its own last turn.
-        "mean": one update by the mean of the lanes' gradients.
-      num_lanes: How many lanes that is. A seed counts such a group, and its lanes read the streams of the seeds
+        turn before has left them. "synced": a turn's gradient is that of the replica's copy from its own last turn.
+        "mean": one update by the mean of the replicas' gradients.
+      num_lanes: How many replicas that is. A seed counts such a group, and its replicas read the streams of the seeds
         `seed * num_lanes` and those that follow.
       eval_every: Inner steps between evaluations; step 0 and the last step are always evaluated.
       log_every: Inner steps between records of the training batch itself, before its update: its loss (`batch/loss`)
@@ -70,18 +70,20 @@ class Case:
         everything else a linear one. Like `minimum` it is no part of what is trained: after a change `lobench baseline`
         takes seconds, and nothing is evaluated again.
       minimum: The lowest value that the primary metric can have, where that is not 0; scores are of what is above it.
-      num_cpus: Cores of the inner program, over which its lanes are spread; part of what fixes the bits.
-      num_gpus: Devices, over which lanes are spread, or a share of one.
+      num_cpus: Cores of the inner program, over which its replicas are spread; part of what fixes the bits.
+      num_gpus: Devices, over which replicas are spread, or a share of one.
       timeout_seconds: Deadline of one seed block, compilation included.
       phases: Parts of the training one after another, each with settings of its own; `num_inner_steps` is then the sum
         of theirs, whatever else is bound. None: the training is one phase.
       save_every: Inner steps between saves of a training's state, from which it goes on after a kill or a deadline;
         None: about every minute of work, 0: never. Like `keep_state` it fixes no bit and is no part of the identity.
       keep_state: Whether the state at the end stays, so that a case of more phases goes on from it.
+      time_gradient: Whether the time of a bare gradient step is measured beside that of the optimizer's own, once for
+        each case in a process; it fixes no bit either.
       axes: Values by name, `{"width": [8, 32]}`: each cell is a case of its own, in which `%width` is its value.
       stop_after: Share of the training after which it ends, 0 < share < 1: its result is what it gave up to the last
         evaluation before. Another training than the whole one, which goes on from its state. Searches bind it
-        (`Method.stop_hopeless`).
+        (`Method.median_stopping`).
     """
 
     task: Any = None
@@ -107,6 +109,7 @@ class Case:
     phases: Sequence[Phase] = ()
     save_every: int | None = None
     keep_state: bool = False
+    time_gradient: bool = False
     axes: Mapping[str, Sequence[Any]] | None = None
     stop_after: float | None = None
 

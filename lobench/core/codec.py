@@ -39,9 +39,14 @@ class Message:
     __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
+    @classmethod
+    def kind_name(cls) -> str:
+        """Returns what `kind_of` finds in a message of this kind."""
+        return cls.__name__.lower()
+
     def to_bytes(self) -> bytes:
         kind: Any = type(self)
-        values, payload_name = {"kind": kind.__name__.lower(), **_values_of(self)}, _payload_name(kind)
+        values, payload_name = {"kind": kind.kind_name(), **_values_of(self)}, _payload_name(kind)
         payload: bytes = values.pop(payload_name) if payload_name else b""
         text = json.dumps(values, default=_values_of).encode()
         return _LENGTH.pack(len(text)) + text + payload
@@ -67,7 +72,7 @@ class Codec(Generic[M]):
     """
 
     def __init__(self, *kinds: type[M]) -> None:
-        self._kinds: dict[str, Any] = {kind.__name__.lower(): kind for kind in kinds}
+        self._kinds: dict[str, Any] = {kind.kind_name(): kind for kind in kinds}
 
     def from_bytes(self, data: bytes) -> M:
         """Reads a message.

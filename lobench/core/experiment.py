@@ -91,7 +91,7 @@ class Method:
       space: The spaces by the gin path of their binding, in the order of the file. Their lines are among the bindings.
       num_trials: How many trials; None: as many as a grid has.
       wave: How many are proposed at once; None: as many as the machine has slots when the search begins.
-      stop_hopeless: Share of the training after which a trial ends that is below the median there; None: none does.
+      median_stopping: Share of the training after which a trial ends that is below the median there; None: none does.
       report_sessions: Fresh seeds that the best trial is evaluated on; None: as many as each case has; 0: none.
     """
 
@@ -119,7 +119,7 @@ class Method:
     space: tuple[Parameter, ...] = ()
     num_trials: int | None = None
     wave: int | None = None
-    stop_hopeless: float | None = None
+    median_stopping: float | None = None
     report_sessions: int | None = None
 
     @property
@@ -165,7 +165,7 @@ class Method:
             space=(),
             num_trials=None,
             wave=None,
-            stop_hopeless=None,
+            median_stopping=None,
             report_sessions=None,
         )
 
@@ -323,7 +323,7 @@ def problem_of(name: str, value: Any) -> str:
     if name in ("num_sessions", "first_session", "num_cpus", "num_trials", "wave", "report_sessions", "until_step"):
         lowest = 0 if name in ("first_session", "report_sessions") else 1
         return "" if type(value) is int and value >= lowest else f"an integer >= {lowest}"
-    if name == "stop_hopeless":
+    if name == "median_stopping":
         return "" if isinstance(value, float) and 0 < value < 1 else "a share between 0 and 1"
     if name == "num_gpus":
         is_number = isinstance(value, int | float) and not isinstance(value, bool)

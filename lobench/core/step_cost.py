@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["MachineClass", "StepCost", "StepSeconds"]
+__all__ = ["UNSTEADY_NOTE", "MachineClass", "Overhead", "StepCost", "StepSeconds"]
+
+UNSTEADY_NOTE = "~: unsteady, of fewer than three chunks, of times far apart, or of a processor that others had too"
 
 _MOST_SPREAD = 0.1  # between the quartiles, over the median
 _LEAST_BUSY = 0.9  # processor seconds over wall seconds, of one thread and more
@@ -76,6 +78,33 @@ class StepSeconds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Overhead:
+    """Time of an inner step over that of a bare gradient step.
+
+    Attributes:
+      step: Of the evaluations of which the gradient was timed too. gradient: Of the bare step.
+    """
+
+    step: StepSeconds
+    gradient: StepSeconds
+
+    @classmethod
+    def of(cls, costs: Iterable[StepCost]) -> Overhead:
+        """Returns the overhead of some evaluations, which are of one class of machines."""
+        own = [cost for cost in costs if cost.gradient is not None]
+        return cls(step=StepSeconds.of(own), gradient=StepSeconds.of(cost.gradient for cost in own if cost.gradient))
+
+    @property
+    def ratio(self) -> float:
+        """1 is an optimizer that costs nothing; NaN where nobody measured."""
+        return self.step.median / self.gradient.median if self.gradient.median > 0 else math.nan
+
+    @property
+    def is_unsteady(self) -> bool:
+        return self.step.is_unsteady or self.gradient.is_unsteady
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepCost:
     """What the steps of one evaluation cost; no part of its identity.
 
@@ -85,6 +114,8 @@ class StepCost:
       busy: Processor seconds over wall seconds of these chunks; NaN where the processor does not compute.
       state_bytes: Leaves of the optimizer's state of one seed, by their shapes.
       peak_bytes: Of the device, where its backend tells and no earlier program of the process needed more; else None.
+      gradient: Of a step that adds the gradient to the parameters and does nothing else, in the same process, of as
+        many trainings together; None where nobody asked (`Case.time_gradient`).
     """
 
     machine: str
@@ -93,6 +124,7 @@ class StepCost:
     busy: float = math.nan
     state_bytes: int = 0
     peak_bytes: int | None = None
+    gradient: StepCost | None = None
 
     @property
     def machine_class(self) -> MachineClass:
@@ -107,6 +139,7 @@ class StepCost:
             "busy": None if math.isnan(self.busy) else round(self.busy, 3),
             "state_bytes": self.state_bytes,
             "peak_bytes": self.peak_bytes,
+            "gradient": self.gradient.header() if self.gradient is not None else None,
         }
         return {name: value for name, value in found.items() if value is not None}
 
@@ -119,6 +152,7 @@ class StepCost:
             busy=header.get("busy", math.nan),
             state_bytes=header["state_bytes"],
             peak_bytes=header.get("peak_bytes"),
+            gradient=cls.read(header["gradient"]) if "gradient" in header else None,
         )
 
 

@@ -9,12 +9,14 @@ from functools import partial
 from typing import Any, TypeVar, overload
 from weakref import WeakValueDictionary
 
-from lobench.core.case import CaseSpec
+from lobench.core.case import CaseSpec, SeedBlock
+from lobench.core.step_cost import StepCost, StepSeconds
 from lobench.engine.config.arguments import Settings
 from lobench.engine.config.bound import BoundCase
 from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper, as_task, runs_as
 from lobench.inner.backend import CompilationCounter
 from lobench.inner.executables.kept import KeptExecutables
+from lobench.inner.training.gradient_steps import GradientSteps
 from lobench.inner.training.parallel_sessions import num_updates
 from lobench.inner.training.phases import later_phases, stepper_in
 from lobench.inner.training.train import TrainingProgram
@@ -84,6 +86,8 @@ class Programs:
         self._keeps_executables = keeps_executables
         self.compilations = CompilationCounter()
         self._shared: WeakValueDictionary[tuple[CaseSpec, str, int], Warm] = WeakValueDictionary()
+        self._gradients: dict[tuple[CaseSpec, str, int], GradientSteps] = {}
+        self._costs: dict[tuple[CaseSpec, str, int, int], StepCost | None] = {}
 
     def of(self, bound: BoundCase, num_seeds: int) -> Warm:
         key = (bound.spec, bound.info.program_key, num_seeds)
@@ -96,6 +100,21 @@ class Programs:
                 kind = partial(TrainingProgram, kept=KeptExecutables(lambda: (maker.bound.case,), *names))
             warm = self._shared[key] = Warm(maker, program_of(bound, num_seeds, kind=kind, maker=maker))
         return warm
+
+    def gradient_cost(self, bound: BoundCase, block: SeedBlock, num_thetas: int) -> StepCost | None:
+        """Returns what a bare gradient step of a case costs here; measured anew where it was unsteady.
+
+        Args:
+          num_thetas: In one program; 0: one, without an axis.
+        """
+        program = (bound.spec, bound.info.identity, block.size)
+        key = (*program, num_thetas)
+        known = self._costs.get(key)
+        if key not in self._costs or (known is not None and StepSeconds.of([known]).is_unsteady):
+            if program not in self._gradients:
+                self._gradients[program] = GradientSteps(bound.case, as_task(bound.case.task), block.size)
+            self._costs[key] = self._gradients[program].cost(block, num_thetas)
+        return self._costs[key]
 
 
 @overload

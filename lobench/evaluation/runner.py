@@ -237,18 +237,31 @@ class BlockRunner:
         if found is None:
             where = f"{spec.path}: case {spec.name!r}"
             raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
+        num_compilations = self._shared.compilations.count - compiled_before
+        if bound.case.time_gradient and time.monotonic() < deadline:
+            found = self._with_gradient(found, bound, block)
         # Theirs and ours alike: a wrapper need not pass it on.
         directions = getattr(bound.case.task, "metric_directions", {})
         return [
             dataclasses.replace(
                 curves,
-                num_compilations=self._shared.compilations.count - compiled_before,
+                num_compilations=num_compilations,
                 provenance=dataclasses.replace(made, optimizer=warm.maker.ran_as),
                 problems=(*bound.problems, *curves.problems),
                 directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.name!r}"),
             )
             for curves in found
         ]
+
+    def _with_gradient(self, found: list[Curves], bound: BoundCase, block: SeedBlock) -> list[Curves]:
+        """Returns curves whose costs have the time of a bare gradient step."""
+        try:
+            gradient = self._shared.gradient_cost(bound, block, len(found) if len(found) > 1 else 0)
+        except Exception as error:  # noqa: BLE001  (the task's own, or no memory: what was trained stays)
+            line = f"the time of a gradient step was not measured: {headline(error)}"
+            return [dataclasses.replace(curves, problems=(*curves.problems, line)) for curves in found]
+        costs = [curves.cost and dataclasses.replace(curves.cost, gradient=gradient) for curves in found]
+        return [dataclasses.replace(curves, cost=cost) for curves, cost in zip(found, costs, strict=True)]
 
     def _saves(
         self, bound: BoundCase, test: str, theta: ThetaLeaves, block: SeedBlock, program: ResultProgram

@@ -47,15 +47,15 @@ class JobRunner:
             self._kept = self._computed(spec, test, job, theta, on_progress)
         if key in self._kept:
             return self._kept[key]
-        return self._told(spec, test, self._runner.run(spec, test, theta, job.seed_block, on_progress=on_progress))
+        return self._marked(spec, test, self._runner.run(spec, test, theta, job.seed_block, on_progress=on_progress))
 
     def apart(self, spec: CaseSpec, test: str, job: Job, curves: Curves, why: str) -> Curves:
         """Returns what another process computed, which says why where the job's group was to be computed together."""
         if job.companions:
             self._apart.setdefault((spec, test), why)
-        return self._told(spec, test, curves)
+        return self._marked(spec, test, curves)
 
-    def _told(self, spec: CaseSpec, test: str, curves: Curves) -> Curves:
+    def _marked(self, spec: CaseSpec, test: str, curves: Curves) -> Curves:
         if (spec, test) not in self._apart:
             return curves
         return dataclasses.replace(curves, provenance=curves.provenance.alone(self._apart[spec, test]))

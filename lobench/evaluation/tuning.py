@@ -74,7 +74,7 @@ def tune(
         bound = _bound(spec, layers, _template(optimizer, points[0]))
         with _clear_errors(spec, optimizer):
             if not first:
-                first.append(_is_told(bound.case))
+                first.append(_knows_horizon(bound.case))
             factor = 1 if bound.phases or first[0] else horizon_factor
             found = _run(bound, optimizer, points, num_seeds, factor)
         curves.extend(found)
@@ -82,7 +82,7 @@ def tune(
         return [_worth(one, at) for one in found]
 
     tried = grid.tried(run)
-    made = _of_grid(_bound(spec, layers, build=False), tried, curves, is_told=first[0])
+    made = _of_grid(_bound(spec, layers, build=False), tried, curves, knows_horizon=first[0])
     return _with_evaluated(made, _evaluated(spec, layers, optimizer, made))
 
 
@@ -96,13 +96,13 @@ def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, before: Baseline
     """
     bound = _bound(spec, layers, point_text(optimizer, before.grid[before.best[0]].values))
     with _clear_errors(spec, optimizer):
-        is_told = _is_told(bound.case)
-    if bound.phases or (is_told and before.horizon_factor > 1):
+        knows_horizon = _knows_horizon(bound.case)
+    if bound.phases or (knows_horizon and before.horizon_factor > 1):
         return None
     made = dataclasses.replace(
         before,
         program=trained_by(bound.phase_lines),
-        is_told_horizon=is_told,
+        is_told_horizon=knows_horizon,
         scale=bound.case.scale,
         minimum=bound.case.minimum,
     )
@@ -223,7 +223,7 @@ def _evaluated(spec: CaseSpec, layers: Layers, optimizer: str, case: BaselineCas
     return found
 
 
-def _is_told(case: Case) -> bool:
+def _knows_horizon(case: Case) -> bool:
     """Says whether a case's optimizer asks how long the training is, as most schedules do."""
 
     def look(seed: jax.Array) -> jax.Array:
@@ -232,7 +232,7 @@ def _is_told(case: Case) -> bool:
             task = task.task_fn(task.sample(key_of(seed)))
         params, state = task.init_with_state(key_of(seed))
         stepper = as_stepper(case.optimizer, case.num_inner_steps)
-        stepper.init(params, state, key_of(seed), facts_of(stepper.wants(params), lambda: task, params))
+        stepper.init(params, state, key_of(seed), facts_of(stepper.extra_inputs(params), lambda: task, params))
         return seed
 
     with horizon_reads() as reads:
@@ -283,7 +283,7 @@ def _with_steady_dtypes(stepper: Stepper) -> Stepper:
     return dataclasses.replace(stepper, step=step)
 
 
-def _of_grid(bound: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, is_told: bool) -> BaselineCase:
+def _of_grid(bound: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, knows_horizon: bool) -> BaselineCase:
     """Returns what the grid says; its best points are still to be evaluated."""
     budget, steps = bound.case.num_inner_steps, curves[0].eval_steps
     at = steps.index(budget)
@@ -303,7 +303,7 @@ def _of_grid(bound: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, 
         program=trained_by(bound.phase_lines),
         num_inner_steps=budget,
         horizon_factor=steps[-1] // budget,
-        is_told_horizon=is_told,
+        is_told_horizon=knows_horizon,
         eval_every=_eval_every(bound.case),
         seeds=chosen.seeds,
         grid=points,

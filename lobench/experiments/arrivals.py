@@ -73,7 +73,7 @@ def search_runs(
     runs: list[SearchRun] = []
     for planned in searches:
         known = known_of(planned, file, place.ledger, place.form)
-        make_own = SubjectSearch if planned.method.stop_hopeless is None else StoppingSearch
+        make_own = SubjectSearch if planned.method.median_stopping is None else StoppingSearch
         make = make_commands if planned.method.kind == "command" else make_own
         runs.append(make(planned, place, known, width=_width(planned, place, num_slots)))
     return runs

@@ -139,8 +139,8 @@ def _with(baseline: Baseline, name: str, case: BaselineCase, spec: CaseSpec) -> 
     from lobench.inner.backend import device_description
 
     made = provenance(bindings="", device=device_description(), folder=Path(spec.path).parent)
-    said = {"device": made.device, "versions": dict(made.versions), "git_revision": made.git_revision}
-    return dataclasses.replace(baseline, provenance=said, cases={**baseline.cases, name: case})
+    made_by = {"device": made.device, "versions": dict(made.versions), "git_revision": made.git_revision}
+    return dataclasses.replace(baseline, provenance=made_by, cases={**baseline.cases, name: case})
 
 
 def problems_in(suite: Path, command: BaselineSettings) -> list[str]:

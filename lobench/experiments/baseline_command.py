@@ -52,12 +52,12 @@ Exit codes: 0 all fresh, 1 with --check: some are stale or missing, 2 usage."""
         "baseline.check": f"{__name__}:StaleRecord",
     },
 )
-@click.option("--check", is_flag=True, help="Make nothing; say what is stale or missing.")
+@click.option("--check", is_flag=True, help="Tune nothing; print what is stale or missing.")
 def baseline(suites: tuple[str, ...], check: bool, kind: str, **options: object) -> None:
-    """Tune baselines on the cases of SUITE and keep them beside it, in SUITE/baselines; what is fresh stays.
+    """Tune baselines on the cases of SUITE, and write them to SUITE/baselines. Baselines that are up to date stay.
 
-    A change of Case.scale or Case.minimum trains nothing. Of a file of an older lobench the best points are evaluated
-    again, and the grid is kept where it was trained as it would be now.
+    A change of Case.scale or Case.minimum trains nothing. For a file of an older lobench the best points are evaluated
+    again, and the grid is kept if it would be trained in the same way now.
     """
     from lobench.engine.config.shipped import find_suite
     from lobench.experiments.baseline import baseline as make

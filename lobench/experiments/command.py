@@ -35,20 +35,20 @@ what it prints."""
 )
 @click.argument("experiment", metavar="EXPERIMENT.gin")
 @click.option("--store", default="", help="Result store (default: .lobench/EXPERIMENT).")
-@click.option("--method", "methods", multiple=True, help="Only this method; may be given again. The rest later.")
+@click.option("--method", "methods", multiple=True, help="Only this method; repeatable. A later run adds the others.")
 @click.option(
-    "--case", "cases", multiple=True, help="Only this case: relu32, quick/relu32 or digits.relu32; may be given again."
+    "--case", "cases", multiple=True, help="Only this case: relu32, quick/relu32 or digits.relu32; repeatable."
 )
 @options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "sinks")
-@click.option("--report", is_flag=True, help="Keep a web page of the results current: report.html in the store.")
-@click.option("--gin-param", "gin_params", multiple=True, help="gin binding after the file's; may be given again.")
+@click.option("--report", is_flag=True, help="Keep a web page of the results up to date: report.html in the store.")
+@click.option("--gin-param", "gin_params", multiple=True, help="gin binding that overrides the file's; repeatable.")
 @click.option(
     "--check",
     "--dry-run",
     is_flag=True,
-    help="Train nothing: plan and bind all methods as the run does, and say what is missing and what it costs.",
+    help="Train nothing; plan and bind all methods as the run does, and print what is missing and what it costs.",
 )
-@click.option("--offline", is_flag=True, help="With --check: start no worker either; say what was not checked.")
+@click.option("--offline", is_flag=True, help="With --check: start no worker either, and print what was not checked.")
 @options_of(WatchSettings, "max_core_hours", "retry_errors", "allow_pickle")
 @format_option(
     "text",
@@ -66,7 +66,7 @@ def run(
     sinks: tuple[str, ...],
     **options: object,
 ) -> None:
-    """Run an experiment: methods x cases x sessions, as far as the store does not hold them yet."""
+    """Run an experiment: the methods x cases x sessions that the store does not hold yet."""
     from lobench.experiments.run import RunSettings
     from lobench.report.page.builtin import REPORT
 
@@ -92,7 +92,7 @@ def run_experiment(
       ran_as: The schema for programs, and what its document holds besides; None: text alone.
     """
     from lobench.api.settings import num_workers
-    from lobench.cli.endings import log_unmet
+    from lobench.cli.endings import log_failed
     from lobench.experiments.records import plan_record, ran_record
     from lobench.experiments.run import ExperimentRun
     from lobench.experiments.text import ending_lines, plan_lines, run_exit_code, table_of
@@ -101,7 +101,7 @@ def run_experiment(
 
     planned = ExperimentRun(settings)
     if offline and not check:
-        raise UsageError("--offline is of --check: a run needs its workers")
+        raise UsageError("--offline needs --check: a run needs workers")
     if check:
         plan = planned.check(default_progress(), is_offline=offline)
         max_cores = num_workers(settings.workers)
@@ -115,7 +115,7 @@ def run_experiment(
         ran = planned.run(progress)
     click.echo(table_of(ran), nl=False)
     if not ran.ending.interrupted:
-        log_unmet(ran.store, ran.ending, planned.repeating_command, progress.log)
+        log_failed(ran.store, ran.ending, planned.repeating_command, progress.log)
     for line in ending_lines(ran):
         progress.log(line)
     if ran_as is not None:

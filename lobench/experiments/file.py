@@ -403,7 +403,7 @@ def _check_race(experiment: Experiment, path: Path) -> None:
     if len(experiment.methods) < 2:
         raise ConfigError("a race takes two methods or more", where=where, got=experiment.methods[0].name)
     if tuple(experiment.fixed) != Experiment().fixed:
-        raise ConfigError("a race is on cases that are equal for all methods", where=where, got="Experiment.fixed")
+        raise ConfigError("a race needs cases that are equal for all methods", where=where, got="Experiment.fixed")
     for method in experiment.methods:
         if method.kind not in ("optimizer", "checkpoint") or method.search is not None:
             raise ConfigError(

@@ -59,7 +59,7 @@ def race_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> s
       ConfigError: as of `searched`.
     """
     if settings.report_sessions is not None:
-        raise UsageError("--report-sessions is of a search: a race of its settings has its bounds on all seeds")
+        raise UsageError("--report-sessions needs a search: a race has bounds on all seeds")
     name, called = settings.method, settings.search_name
     bindings = only_bindings(parse_text(tune_text(settings, folder), "--vary"))
     own = [one for one in bindings if one.scope.split("/")[0] == name and one.name != "Method"]
@@ -78,8 +78,8 @@ def race_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> s
     lines += [f"Experiment.num_sessions = {settings.sessions or 24}", "Experiment.race = @race()"]
     optimizer, fixed = _optimizer(settings)
     for number, values in enumerate(found):
-        said = ", ".join(f"{path.rpartition('.')[2]} {_short(value)}" for path, value in values.items())
-        own_lines = [optimizer, f"Method.label = {f'{name} {number}: {said}'!r}", *fixed]
+        settings_text = ", ".join(f"{path.rpartition('.')[2]} {_short(value)}" for path, value in values.items())
+        own_lines = [optimizer, f"Method.label = {f'{name} {number}: {settings_text}'!r}", *fixed]
         own_lines += [f"{path} = {value!r}" for path, value in values.items()]
         lines += ["", *(f"{name}_{number}/{line}" for line in own_lines)]
     return "\n".join(lines) + "\n"
@@ -148,8 +148,8 @@ def _space_lines(method: str, line: str) -> list[str]:
     path = path if "." in path else f"{method}.{path}"
     scope = re.sub(r"\W", "_", path.removeprefix(f"{method}."))
     kind, values = _space(text, line)
-    said = [f"{scope}/{kind}.{key} = {value!r}" for key, value in values.items()]
-    return ["", f"{method}/{path} = @{scope}/{kind}()", *said]
+    bound = [f"{scope}/{kind}.{key} = {value!r}" for key, value in values.items()]
+    return ["", f"{method}/{path} = @{scope}/{kind}()", *bound]
 
 
 def _space(text: str, line: str) -> tuple[str, dict[str, object]]:

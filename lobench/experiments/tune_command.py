@@ -32,9 +32,9 @@ Exit codes: those of `lobench run`."""
 @click.option("--store", default="", help="Result store (default: .lobench/tune-OPTIMIZER).")
 @click.option("--print", "is_printed", is_flag=True, help="Print the experiment for this folder, and run nothing.")
 @click.option(
-    "--check", is_flag=True, help="Train nothing: plan as the run does; say what is missing and what it costs."
+    "--check", is_flag=True, help="Train nothing; plan as the run does, and print what is missing and what it costs."
 )
-@click.option("--offline", is_flag=True, help="With --check: start no worker either; say what was not checked.")
+@click.option("--offline", is_flag=True, help="With --check: start no worker either, and print what was not checked.")
 @format_option(
     "text",
     "json",
@@ -48,11 +48,11 @@ Exit codes: those of `lobench run`."""
 def tune(
     suites: tuple[str, ...], store: str, is_printed: bool, check: bool, offline: bool, kind: str, **options: object
 ) -> None:
-    """Tune an optimizer on suites: an experiment with one method, which is printed as gin and kept in the store.
+    """Tune an optimizer on suites: run an experiment with one method, print it as gin, and keep it in the store.
 
     With --race each setting is a method: see `lobench compare --race`.
 
-    `lobench run STORE/experiment.gin` goes on with it; a file of your own holds several methods.
+    `lobench run STORE/experiment.gin` continues it; a file of your own can have several methods.
     """
     from lobench.experiments.command import run_experiment
     from lobench.experiments.run import RunSettings

@@ -26,8 +26,8 @@ class InnerOptimizer(Protocol):
     `initial_params(params) -> params` where it starts from instead of the task's own initial parameters. What
     `metrics(state)` gives, float32[] by name, is written down with the evaluations, as `train/NAME`.
 
-    An optional attribute `wants`, a tuple of names, says what more `update` gets, by keyword, and what is computed for
-    it alone:
+    An optional attribute `extra_inputs`, a tuple of names, says what more `update` gets, by keyword, and what is
+    computed for it alone:
 
     - "memory": the gradient of the task's `memory_loss`, a tree like params; zeros while the memory is empty.
     - "task_losses": float32[K], the values of its `losses`; with it comes `weighted_gradient`, a function: weights
@@ -35,8 +35,8 @@ class InnerOptimizer(Protocol):
     - "task_gradients": their gradients, a tree like params with a leading axis [K].
     - "scale_invariant": its `scale_invariant(params)`, axes from 0 up.
 
-    `init`, and `initial_params`, get what they take of `num_losses` (K) and `scale_invariant`. `lobench.wanting` makes
-    an optimizer whose wants are seen through whatever wraps it (`optax.chain`).
+    `init`, and `initial_params`, get what they take of `num_losses` (K) and `scale_invariant`. An optimizer that
+    `lobench.with_extra_inputs` makes has its inputs inside of whatever wraps it too (`optax.chain`).
     """
 
     init: Callable[..., PyTree]

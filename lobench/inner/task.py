@@ -33,7 +33,7 @@ __all__ = [
 Batch: TypeAlias = PyTree
 Index: TypeAlias = "int | jax.Array"
 SPLITS = ("train", "inner_valid", "outer_valid", "test")
-OPTIONAL = ("memory_loss", "losses", "num_losses")  # what a task may define for optimizers that want it
+OPTIONAL = ("memory_loss", "losses", "num_losses")  # what a task may define for optimizers that request it
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,7 @@ class Datasets:
 class Task:
     """An inner problem. Override `init` and `loss`, or, where there is state or metrics, the `_with_state` forms.
 
-    Optimizers that want more than the gradient (`lobench.wanting`) train a task that gives it. A task, or the tasks of
+    Optimizers with extra inputs (`lobench.with_extra_inputs`) train a task that gives them. A task, or the tasks of
     a family, may define for them, beside `scale_invariant`:
 
     - `memory_loss(params, state, key) -> float32[]`, the loss on a batch of an episodic memory, which the model state
@@ -126,7 +126,7 @@ class Task:
       metric_directions: "min" or "max" by the name of each metric beside the loss (`{"return": "max"}`; `test/return`
         names one split's); `loss` and `accuracy` are known. A metric without it has no best value and no score.
       num_phases: Of a task that changes with the phases of a training: how many it is made for. None: it does not.
-      gives_if: What to bind so that it gives what an optimizer may want, for the error where it does not.
+      gives_if: What to bind so that it gives an extra input, for the error where it does not.
       scene: What its film shows, which a report has of the first seed; None: there is no film. A task that has one
         defines `film(params, state, key) -> frames float32[num_frames, num_shapes, 4], how many of them count int32[]`.
     """

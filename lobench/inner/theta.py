@@ -70,7 +70,7 @@ def match_theta(leaves: _Leaves, optimizer: LearnedOptimizer, *, where: str, par
             )
         if places:
             found = _inside(named, places[0])
-            arrays = [np.asarray(found[path]).astype(want.dtype) for path, want in expected.items()]
+            arrays = [np.asarray(found[path]).astype(expected_leaf.dtype) for path, expected_leaf in expected.items()]
             return jax.tree.unflatten(jax.tree.structure(template), arrays)
     raise _mismatch(named, optimizer, leaf_paths(template), where)
 
@@ -84,7 +84,7 @@ def _forms(expected: _Expected) -> Iterator[_Expected]:
     yield expected
     for name in WRAPPER_NAMES:
         if expected and all(path.startswith(f"{name}/") for path in expected):
-            yield {path.removeprefix(f"{name}/"): want for path, want in expected.items()}
+            yield {path.removeprefix(f"{name}/"): expected_leaf for path, expected_leaf in expected.items()}
 
 
 def _inside(leaves: _Leaves, place: str) -> dict[str, np.ndarray]:
@@ -117,9 +117,9 @@ def _problems(leaves: _Leaves, expected: _Expected) -> list[str]:
         for path, leaf in leaves.items()
         if path not in expected and path not in counters
     ]
-    for path, want in expected.items():
-        if path in leaves and not _fits(leaves[path], want):
-            problems.append(f"{path} is {_describe(leaves[path])}, expected {_describe(want)}")
+    for path, expected_leaf in expected.items():
+        if path in leaves and not _fits(leaves[path], expected_leaf):
+            problems.append(f"{path} is {_describe(leaves[path])}, expected {_describe(expected_leaf)}")
     return problems
 
 
@@ -176,11 +176,11 @@ def _kinds(kind: type[LearnedOptimizer]) -> Iterator[type[LearnedOptimizer]]:
         yield from _kinds(child)
 
 
-def _fits(leaf: np.ndarray, want: jax.ShapeDtypeStruct) -> bool:
+def _fits(leaf: np.ndarray, expected_leaf: jax.ShapeDtypeStruct) -> bool:
     # Numbers are cast to the optimizer's own dtype; an integer leaf that would lose a fraction is not a number to cast.
-    kinds = "fiub" if np.dtype(want.dtype).kind == "f" else "iub"
+    kinds = "fiub" if np.dtype(expected_leaf.dtype).kind == "f" else "iub"
     is_bfloat16 = leaf.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")
-    return tuple(leaf.shape) == tuple(want.shape) and (leaf.dtype.kind in kinds or is_bfloat16)
+    return tuple(leaf.shape) == tuple(expected_leaf.shape) and (leaf.dtype.kind in kinds or is_bfloat16)
 
 
 def _describe(leaf: object) -> str:

@@ -19,7 +19,7 @@ def _anywhere(due: jax.Array) -> jax.Array:
 
 
 @_anywhere.def_vmap
-def _in_any_lane(axis_size: int, in_batched: list[bool], due: jax.Array) -> tuple[jax.Array, bool]:
+def _in_any_replica(axis_size: int, in_batched: list[bool], due: jax.Array) -> tuple[jax.Array, bool]:
     return _anywhere(due.any(axis=0) if in_batched[0] else due), False
 
 
@@ -27,7 +27,7 @@ def when(due: jax.Array, compute: Callable[[], T], kept: T) -> T:
     """Returns what is computed where it is due, else what is kept; it is not computed while it is due nowhere.
 
     Under `jax.vmap` a condition becomes a choice between two results, both of which are computed. Here it is computed
-    when it is due in any lane, and chosen in those in which it is. Lanes that count alike lose nothing.
+    when it is due in any replica, and chosen in those in which it is. Replicas that count alike lose nothing.
 
     Args:
       due: bool[].

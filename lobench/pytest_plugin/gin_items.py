@@ -18,7 +18,7 @@ from lobench.experiments.pytest_items import ItemMember, members_of
 from lobench.pytest_plugin.evaluate import BLOCK_VERDICT, evaluator
 from lobench.pytest_plugin.items import expectations_of
 
-__all__ = ["GinFile", "GinItem", "collect_gin_file", "unmet"]
+__all__ = ["GinFile", "GinItem", "collect_gin_file", "failed_expectations"]
 
 
 def collect_gin_file(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -68,12 +68,12 @@ class GinItem(pytest.Item):
 
     def runtest(self) -> None:
         result, expectations = evaluator(self)(self.case_spec), expectations_of(self)
-        problems = unmet(expectations, result)
+        problems = failed_expectations(expectations, result)
         if self.member is not None:
             # The ledger's evaluation is of the whole block, whichever session looks at it.
             message = headline(AssertionError("; ".join(problems))) if problems else ""
             self.stash[BLOCK_VERDICT] = (Outcome.FAILED if problems else Outcome.PASSED), message
-            problems = unmet(expectations, result.only(self.member.session))
+            problems = failed_expectations(expectations, result.only(self.member.session))
         if problems:
             raise AssertionError("; ".join(problems))
 
@@ -88,7 +88,7 @@ class GinItem(pytest.Item):
         return self.path, 0, f"{self.path.name}: {self.name}"
 
 
-def unmet(expectations: Expectations, result: Result) -> list[str]:
+def failed_expectations(expectations: Expectations, result: Result) -> list[str]:
     """Returns a line for each expectation that the result does not meet; NaN meets none."""
     problems = []
     if expectations.no_divergence and result.diverged.any():

@@ -78,9 +78,7 @@ def add_options(parser: pytest.Parser) -> None:
     for name, text in _SEVERAL.items():
         group.addoption(f"--lobench-{name}", action="append", default=[], help=text + " May be given again.")
         parser.addini(f"lobench_{name.replace('-', '_')}", text, type="linelist", default=[])
-    group.addoption(
-        "--lobench-allow-pickle", action="store_true", help="Load checkpoints that are pickles; they can run code."
-    )
+    group.addoption("--lobench-allow-pickle", action="store_true", help="Load pickled checkpoints, which can run code.")
     group.addoption(
         "--lobench-reuse", action="store_true", help="Take what the store holds already instead of training it again."
     )

@@ -37,7 +37,7 @@ class SessionRecorder:
         self._positions: dict[Subject, int] = {}
         self._programs: set[str] = set()
         self._problem = ""
-        self._said: list[str] = []  # by the ledger, when it was opened
+        self._problems: list[str] = []  # by the ledger, when it was opened
         self._apart: set[str] = set()  # what made jax's backend, so that evaluations ran in a process of their own
 
     @pytest.hookimpl(trylast=True)
@@ -117,7 +117,7 @@ class SessionRecorder:
         from lobench.pytest_plugin.reuse import store_path
 
         path = store_path(self._config, suite)
-        return Ledger.open(path, name=path.name, on_problem=self._said.append)
+        return Ledger.open(path, name=path.name, on_problem=self._problems.append)
 
     def pytest_sessionfinish(self) -> None:
         if self._ledger is not None:
@@ -142,7 +142,7 @@ class SessionRecorder:
             terminalreporter.write_line(
                 f"evaluated in a process of its own, since jax's backend was made before by {maker}"
             )
-        for line in self._said:
+        for line in self._problems:
             terminalreporter.write_line(line, yellow=True)
         if self._problem:
             terminalreporter.write_line(f"results were not stored: {self._problem}", red=True)

@@ -73,17 +73,17 @@ def _recall(config: pytest.Config, store: Path, variant: Variant) -> _Cases:
     except LobenchError:
         return {}  # who records into it says what is wrong
     try:
-        for layers, told in _as_told(config, variant):
+        for layers, config_of_cases in _known_forms(config, variant):
             collected = _Collected(arguments=suites, layers=layers)
             known = KnownCases(ledger, lambda collected=collected: collected, SuiteFiles(suites, layers.gin_files))  # type: ignore[misc]
-            if cases := known.recall(told):
+            if cases := known.recall(config_of_cases):
                 return _by_place(cases, [Path(suite) for suite in suites])
     finally:
         ledger.close()
     return {}
 
 
-def _as_told(config: pytest.Config, variant: Variant) -> Iterator[tuple[Layers, Variant]]:
+def _known_forms(config: pytest.Config, variant: Variant) -> Iterator[tuple[Layers, Variant]]:
     """Yields what a chief with these cases has around them: a watch of the run, and one that was given the subject."""
     layers = layers_of(config)
     if EXPERIMENT in config.stash:

@@ -137,8 +137,8 @@ class ExecutorContract:
                 executor.send(0, protocol.Describe(variant=variant).to_bytes())
             deadline = time.monotonic() + self.patience_seconds
             while len(answered) < len(variants) and time.monotonic() < deadline:
-                said = _of_workers(executor.wait(0.2))
-                answered += [message.variant_key for _, message in said if isinstance(message, protocol.Described)]
+                messages = _of_workers(executor.wait(0.2))
+                answered += [message.variant_key for _, message in messages if isinstance(message, protocol.Described)]
         assert answered == [variant.key for variant in variants]
 
     def test_waiting_ends_in_time_and_when_it_is_woken(self, tmp_path: Path) -> None:

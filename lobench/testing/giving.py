@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 
 from lobench.inner.adapters import Stepper
-from lobench.inner.extra_inputs.task_side import BatchLosses, Facts, Wanted, facts_of, wanted_at
+from lobench.inner.extra_inputs.task_side import BatchLosses, ExtraValues, Facts, extra_values_at, facts_of
 from lobench.inner.task import Task
 
-__all__ = ["facts_for", "wanted_for"]
+__all__ = ["extra_values_for", "facts_for"]
 
 
 class _Giving(Task):
-    """Gives all that there is to want; its neurons are along the last axis of what has two axes or more."""
+    """Gives every extra input; its neurons are along the last axis of what has two axes or more."""
 
     num_losses = 2
 
@@ -37,11 +37,11 @@ class _Giving(Task):
 
 def facts_for(stepper: Stepper, params: Any) -> Facts:
     """Returns what a task that gives all says once to the optimizer."""
-    return facts_of(stepper.wants(params), lambda: _Giving(params), params)
+    return facts_of(stepper.extra_inputs(params), lambda: _Giving(params), params)
 
 
-def wanted_for(stepper: Stepper, params: Any, grads: Any) -> Wanted:
-    """Returns what the optimizer wants of a step with these gradients: memories and losses that agree with them."""
+def extra_values_for(stepper: Stepper, params: Any, grads: Any) -> ExtraValues:
+    """Returns the extra inputs of a step with these gradients: memories and losses that agree with them."""
     task = _Giving(grads)
     batch = BatchLosses(
         loss=lambda at: (task.memory_loss(at, None, None), (None, {})),
@@ -49,4 +49,4 @@ def wanted_for(stepper: Stepper, params: Any, grads: Any) -> Wanted:
         memory=lambda at: task.memory_loss(at, None, None),
         each=lambda at: task.losses(at, None, None, None),
     )
-    return wanted_at(stepper.wants(params), batch, params)
+    return extra_values_at(stepper.extra_inputs(params), batch, params)

@@ -21,7 +21,7 @@ from lobench.core.errors import ThetaMismatch
 from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper
 from lobench.inner.theta import leaf_paths, match_theta
 from lobench.testing.bits import COMPILED_FAST, assert_same_bits, key_of, types_of
-from lobench.testing.giving import facts_for, wanted_for
+from lobench.testing.giving import extra_values_for, facts_for
 
 __all__ = ["OptimizerContract"]
 
@@ -130,7 +130,7 @@ def _program(contract: Any) -> Callable[..., Any]:
 
     def one(theta: Any, params: Any, grads: Any) -> Any:
         stepper = _stepper(contract, theta)
-        facts, wanted = facts_for(stepper, params), wanted_for(stepper, params, grads)
+        facts, extra_values = facts_for(stepper, params), extra_values_for(stepper, params, grads)
         begun = stepper.initial_params(params, facts)
         # A learned initialization has parameters of its own task, which these gradients do not fit.
         params = begun if types_of(begun) == types_of(params) else params
@@ -138,7 +138,9 @@ def _program(contract: Any) -> Callable[..., Any]:
         start = {"state": state}
 
         def step(index: Any, carry: Any) -> Any:
-            state, params, _ = stepper.step(carry[0], carry[1], None, grads, _loss(grads), key_of(2), None, wanted)
+            state, params, _ = stepper.step(
+                carry[0], carry[1], None, grads, _loss(grads), key_of(2), None, extra_values
+            )
             return state, params
 
         # One step alone where it changes what a loop carries: that is to be a finding, not an error of the loop's.

@@ -187,9 +187,9 @@ def check(
             raise ParityError(f"step {step} returns no {', '.join(sorted(missing))}", where=str(path))
         wrong = [line for name in params if (line := _difference(name, params[name], parity, step, rtol, atol))]
         if wrong:
-            _, said, got, expected = max(wrong)
+            _, place, got, expected = max(wrong)
             raise ParityError(
-                f"step {step} of {parity.num_steps}: {said}",
+                f"step {step} of {parity.num_steps}: {place}",
                 where=str(path),
                 got=got,
                 expected=expected,
@@ -213,5 +213,5 @@ def _difference(
         return None
     place = f"{name}[{', '.join(map(str, worst))}]" if worst else name
     num_wrong = int((off > 1).sum())
-    said = f"{place} is off" + (f", and {num_wrong - 1} more of {off.size}" if num_wrong > 1 else "")
-    return float(off[worst]), said, repr(float(got[worst])), repr(float(expected[worst]))
+    text = f"{place} is off" + (f", and {num_wrong - 1} more of {off.size}" if num_wrong > 1 else "")
+    return float(off[worst]), text, repr(float(got[worst])), repr(float(expected[worst]))

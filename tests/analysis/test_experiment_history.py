@@ -115,16 +115,16 @@ def test_a_dirty_tree_comes_back_from_its_patch(store: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "output"),
     [
         (("--history", "--patch", "7"), "no such experiment; got 7; expected 1"),
         (("--history", "--patch", "1"), "the experiment has no patch; got its checkout was clean"),
-        (("--patch", "1"), "--patch is of an experiment of the history; expected --history beside it"),
+        (("--patch", "1"), "--patch needs --history"),
     ],
 )
-def test_a_patch_that_is_not_there(store: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_a_patch_that_is_not_there(store: Path, arguments: tuple[str, ...], output: str) -> None:
     add_experiment(store, "first", Revision(commit="a" * 40), {"adam": "1"})
     done = lobench("results", "--store", store, *arguments)
-    assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.returncode == 2 and output in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
     above = lobench("results", "--store", store.parent, "--history", "--patch", "1")
-    assert above.returncode == 2 and "a patch is of one store" in above.stderr
+    assert above.returncode == 2 and "--patch needs one store" in above.stderr

@@ -72,7 +72,7 @@ def test_a_gate_decides_on_samples_as_welch_does() -> None:
     assert worse.overall.harm == pytest.approx(np.mean(B) - np.mean(A))
 
 
-def test_too_few_seeds_say_how_many_would_decide() -> None:
+def test_too_few_seeds_note_how_many_would_decide() -> None:
     result = gate(apart((0.3, 0.5, 0.1), (0.35, 0.2, 0.5)), GateRules(margin=0.05))
     assert result.verdict is Verdict.INCONCLUSIVE
     assert result.seeds_to_decide is not None and result.seeds_to_decide > 3

@@ -14,7 +14,7 @@ from stores import add, case_info, curves
 
 from lobench.analysis.comparisons.gates import Verdict
 from lobench.analysis.comparisons.method_comparison import MethodComparison, compare_subjects
-from lobench.analysis.comparisons.summary import seeds_say, summary_of
+from lobench.analysis.comparisons.summary import seeds_note, summary_of
 from lobench.analysis.scores.baseline_file import Baseline
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import ScaleKind
@@ -57,8 +57,8 @@ def test_what_exploded_is_counted_beside_what_diverged_wherever_that_is_told(
     (record,) = comparison_records([found], scale="")
     assert (record["b"]["diverged"], record["b"]["exploded"], record["score_version"]) == (0, 1, 2)
     assert "exploded: 0 of the first, 1 of the second" in comparison_text([found], scale="")
-    told = lobench("report", "--store", store, "--format", "text").stdout
-    assert "Diverged or exploded seeds: 1 of 4 (0 diverged, 1 exploded, of the seeds that gave curves)" in told
+    output = lobench("report", "--store", store, "--format", "text").stdout
+    assert "Diverged or exploded seeds: 1 of 4 (0 diverged, 1 exploded, of the seeds that gave curves)" in output
     (line, *_) = [row for row in lobench("results", "--store", store).stdout.splitlines() if " 2 " in row]
     assert line.split()[-4:-1][0:2] == ["0", "1"], line
     (run,) = json.loads(lobench("results", "--store", store, "--history", "--format", "json").stdout)
@@ -154,7 +154,7 @@ def test_where_the_mean_and_the_seeds_disagree_the_headline_says_both(tmp_path: 
     found, _ = compared(tmp_path)
     effect = found.primary
     assert effect.comparison.verdict is Effect.UNDECIDED and effect.improvement.lower > 0.5
-    assert seeds_say(effect.comparison, effect.improvement) == "better on more seeds than not, P = 0.88"
+    assert seeds_note(effect.comparison, effect.improvement) == "better on more seeds than not, P = 0.88"
     text = comparison_text([found], scale="")
     assert "no difference of the score is shown; better on more seeds than not, P = 0.88" in text
     report = lobench("report", "--store", tmp_path, "--format", "text").stdout

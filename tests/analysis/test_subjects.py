@@ -101,7 +101,7 @@ def test_an_evaluation_that_gave_nothing_replaces_no_value(tmp_path: Path) -> No
     cell = found.cells["a"]
     assert sorted(cell.final["train/loss"]) == [0, 1, 2] and cell.diverged == {1}
     assert cell.lost == {"timeout": 2}, "seeds 3 and 4 have no value"
-    assert cell.seeds == (0, 1, 2) and cell.troubles == ((Outcome.TIMEOUT, "it hung"),)
+    assert cell.seeds == (0, 1, 2) and cell.failures == ((Outcome.TIMEOUT, "it hung"),)
 
 
 def test_a_changed_case_is_named_and_not_compared(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_changed_case_is_named_and_not_compared(tmp_path: Path) -> None:
     add(tmp_path / "z", 1, {"c": losses})
     with pytest.raises(UsageError, match="no case in common; got s/a, s/b, and s/c"):
         compare_subjects([x, *subjects(tmp_path / "z")])
-    with pytest.raises(UsageError, match="nobody has this metric"):
+    with pytest.raises(UsageError, match="no subject has this metric"):
         compare_subjects([x, y], metrics=["test/bleu"])
 
 

@@ -103,9 +103,9 @@ def test_the_table_says_who_left_when_and_behind_whom_and_a_margin_ends_a_race(
 ) -> None:
     plain = OPTIONS[:-2]
     assert "none of the 4 that are in can be better by 2" in race(raced[0], "--margin", "2", *plain).stdout
-    said = race(raced[0], *plain).stdout
-    assert "  look " in said and "leads" in said and "nothing shows which is best" in said
-    assert "for all methods on all seeds: " in said and "the best mean of the first round" in said
+    output = race(raced[0], *plain).stdout
+    assert "  look " in output and "leads" in output and "nothing shows which is best" in output
+    assert "for all methods on all seeds: " in output and "the best mean of the first round" in output
 
 
 def test_seeds_that_diverge_are_counted_apart_and_leave_the_bounds_of_the_others(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_seeds_that_diverge_are_counted_apart_and_leave_the_bounds_of_the_others
 def test_what_cannot_race_says_so(raced: tuple[Path, dict[str, Any]]) -> None:
     folder = raced[0]
     assert "a race takes two methods or more" in race(folder, methods=METHODS[:1]).stderr
-    assert "a method races once" in race(folder, methods=[METHODS[0], METHODS[0]]).stderr
+    assert "a method is in the race twice" in race(folder, methods=[METHODS[0], METHODS[0]]).stderr
     assert "seeds come in whole blocks; got 5 seeds in blocks of 2" in race(folder, "--seeds", "5").stderr
     assert "--strict is of no race" in race(folder, "--strict").stderr
     assert (

@@ -93,7 +93,7 @@ def test_noise_is_inconclusive_and_names_the_seeds_that_would_decide(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "expected"),
     [
         (("1",), "nothing to compare with"),
         (("1", "2"), "give --suite to evaluate it now, or --store"),
@@ -106,9 +106,9 @@ def test_noise_is_inconclusive_and_names_the_seeds_that_would_decide(tmp_path: P
         (("a", "b", "--suite", "nowhere"), "nowhere: there is no such suite"),
     ],
 )
-def test_usage_is_one_clear_line(store: Path, arguments: tuple[str, ...], says: str) -> None:
+def test_usage_is_one_clear_line(store: Path, arguments: tuple[str, ...], expected: str) -> None:
     done = run(*(argument.format(store=store) for argument in arguments))
-    assert done.returncode == 2 and says in done.stderr and len(done.stderr.strip().splitlines()) == 1
+    assert done.returncode == 2 and expected in done.stderr and len(done.stderr.strip().splitlines()) == 1
 
 
 def test_checkpoints_and_optimizers_are_evaluated_now_and_kept(tmp_path: Path) -> None:
@@ -251,3 +251,16 @@ def test_seeds_that_diverge_are_said_beside_those_that_converge(tmp_path: Path) 
     (case,) = pair["metrics"]["train/loss"]["cases"].values()
     assert (case["num_converged"], case["diverged_a"], case["num_a"], case["p_diverged"] > 0.05) == (7, 1, 8, True)
     assert case["p_value"] == pytest.approx(2 * case["p_converged"]) and case["p_holm"] > 0
+
+
+def test_the_time_of_a_gradient_is_measured_where_it_is_asked_for_and_trains_nothing_anew(tmp_path: Path) -> None:
+    gin = "import tiny_tasks\nCase.num_inner_steps = 200\nCase.num_seeds = 2\nCase.eval_every = 20\n"
+    suite = make_suite(tmp_path, gin + "a/Case.task = @Bowl()\n")
+    subjects = ("sgd(); sgd.learning_rate = 0.1", "adam()")
+    options = ("--suite", suite, "--store", tmp_path / "kept", "--workers", "1", "--format", "json")
+    (first,) = json.loads(run(*subjects, *options, "--gin-param", "Case.time_gradient = True").stdout)
+    (costs,) = first["costs"].values()
+    sides = [costs["shared"][side] for side in "ab"]
+    assert all(side["gradient_seconds"] > 0 and side["overhead"] > 0 for side in sides), costs
+    (again,) = json.loads(run(*subjects, *options).stdout)
+    assert again == first, "how long a gradient takes is no part of what is evaluated"

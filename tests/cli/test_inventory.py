@@ -50,7 +50,7 @@ def test_what_a_person_wants_to_know_of_an_optimizer_is_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["wtch"], "No such command 'wtch'; did you mean 'watch'?"),
         (["list", "taks"], "did you mean 'tasks'?"),
@@ -59,12 +59,12 @@ def test_what_a_person_wants_to_know_of_an_optimizer_is_listed() -> None:
     ],
 )
 def test_a_name_that_is_nearly_right_is_suggested(
-    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mysuite").mkdir()
     done = lobench(*arguments)
-    assert done.returncode == 2 and said in done.stderr, done.stderr
+    assert done.returncode == 2 and message in done.stderr, done.stderr
 
 
 def test_a_command_of_a_plugin_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ class Settings(Below):
     is_quiet: bool = option(False, "Say less.")
 
 
-def told(*arguments: str, names: tuple[str, ...] = ()) -> Any:
+def parsed(*arguments: str, names: tuple[str, ...] = ()) -> Any:
     found: dict[str, Any] = {}
     command = click.command()(options_of(Settings, *names)(lambda **values: found.update(values)))
     done = CliRunner().invoke(command, arguments)
@@ -35,19 +35,19 @@ def told(*arguments: str, names: tuple[str, ...] = ()) -> Any:
 
 
 def test_a_field_is_an_option_of_its_type_and_default() -> None:
-    assert told() == {"files": (), "is_quiet": False, "tries": 3, "seconds": None}
-    said = told("-f", "a", "--file", "b", "--is-quiet", "--tries", "9", "--seconds", "0.5")
-    assert said == {"files": ("a", "b"), "is_quiet": True, "tries": 9, "seconds": 0.5}
-    assert told(names=("tries",)) == {"tries": 3}
+    assert parsed() == {"files": (), "is_quiet": False, "tries": 3, "seconds": None}
+    given = parsed("-f", "a", "--file", "b", "--is-quiet", "--tries", "9", "--seconds", "0.5")
+    assert given == {"files": ("a", "b"), "is_quiet": True, "tries": 9, "seconds": 0.5}
+    assert parsed(names=("tries",)) == {"tries": 3}
 
 
 @pytest.mark.parametrize("arguments", [("--tries", "0"), ("--tries", "10"), ("--seconds", "0"), ("--seconds", "nan")])
 def test_a_bound_is_kept(arguments: tuple[str, str]) -> None:
-    assert "Invalid value" in told(*arguments)
+    assert "Invalid value" in parsed(*arguments)
 
 
 def test_help_has_a_class_s_own_before_what_it_inherits_and_nothing_that_is_no_option() -> None:
-    lines = [line.split()[0].strip(",") for line in told("--help").splitlines() if line.startswith("  -")]
+    lines = [line.split()[0].strip(",") for line in parsed("--help").splitlines() if line.startswith("  -")]
     assert lines == ["-f", "--is-quiet", "--tries", "--seconds", "--help"]
 
 

@@ -44,7 +44,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def said(*arguments: str | Path, code: int = 0, cwd: Path | None = None) -> dict:
+def output(*arguments: str | Path, code: int = 0, cwd: Path | None = None) -> dict:
     done = lobench(*arguments, "--format", "json", cwd=cwd)
     assert done.returncode == code, done.stdout + done.stderr
     return json.loads(done.stdout)
@@ -62,12 +62,12 @@ def said(*arguments: str | Path, code: int = 0, cwd: Path | None = None) -> dict
     ],
 )
 def test_a_store_is_told_in_the_schema_of_the_command(store: Path, words: list[str], schema: str) -> None:
-    found = said(*words, "--store", store)
+    found = output(*words, "--store", store)
     assert {one["schema"] for one in (found if isinstance(found, list) else [found])} == {f"lobench/{schema}/1"}
 
 
 def test_a_report_says_scores_and_the_change_as_numbers(store: Path) -> None:
-    found = said("report", "--store", store)
+    found = output("report", "--store", store)
     scores = {one["outer_step"]: one["scores"]["train/loss"] for one in found["subjects"]}
     assert scores[2]["mean"] > scores[1]["mean"] and scores[2]["num_cases"] == 2
     assert found["change"]["cases"].keys() == {"s/a", "s/b"} or found["change"]["cases"].keys() == {"a", "b"}
@@ -75,33 +75,33 @@ def test_a_report_says_scores_and_the_change_as_numbers(store: Path) -> None:
 
 
 def test_stores_are_merged_and_conflicts_are_the_verdict(store: Path, tmp_path: Path) -> None:
-    found = said("merge", store, "--output", tmp_path / "all")
+    found = output("merge", store, "--output", tmp_path / "all")
     assert [(one["taken"] > 0, one["conflicts"]) for one in found["stores"]] == [(True, [])]
     add(tmp_path / "other", 1, {"a": BETTER})
-    found = said("merge", tmp_path / "other", "--output", tmp_path / "all", code=ExitCode.VERDICT)
+    found = output("merge", tmp_path / "other", "--output", tmp_path / "all", code=ExitCode.VERDICT)
     assert len(found["stores"][0]["conflicts"]) == 1
 
 
 def test_an_import_says_what_it_did(tmp_path: Path) -> None:
     write_csv(tmp_path / "a.csv", curve("adam", 0, [3.0, 2.0, 1.0]))
-    assert said("import", tmp_path / "a.csv", "--store", tmp_path / "store")["num_new"] == 1
+    assert output("import", tmp_path / "a.csv", "--store", tmp_path / "store")["num_new"] == 1
 
 
 @pytest.mark.parametrize("kind", ["sinks", "suites", "schedules", "commands"])
 def test_what_can_be_named_is_listed(kind: str) -> None:
-    found = said("list", kind)
+    found = output("list", kind)
     assert found["kind"] == kind and found["items"] and found["broken"] == []
 
 
 def test_a_suite_that_is_broken_is_among_what_is_listed(tmp_path: Path) -> None:
     (tmp_path / "bad.gin").write_text("Case.task = (\n")
-    found = said("list", "suites", "--folder", tmp_path, code=ExitCode.USAGE)
+    found = output("list", "suites", "--folder", tmp_path, code=ExitCode.USAGE)
     assert found["items"] == [] and "bad.gin" in found["broken"][0]
 
 
 def test_plugins_and_schemas_are_listed() -> None:
-    assert {"name": "lobench.report.page.builtin", "hooks": ["lobench_result_sinks"]} in said("plugins")["plugins"]
-    named = {one["name"] for one in said("schema")["schemas"]}
+    assert {"name": "lobench.report.page.builtin", "hooks": ["lobench_result_sinks"]} in output("plugins")["plugins"]
+    named = {one["name"] for one in output("schema")["schemas"]}
     assert {"lobench/run/1", "lobench/pbt.status/1", "lobench/evolve/1"} <= named
 
 
@@ -110,7 +110,7 @@ def test_a_plugin_that_does_not_import_is_among_what_is_listed(monkeypatch: pyte
     manager.broken.append(BrokenPlugin(name="mine", distribution="mine", cause="ModuleNotFoundError: no"))
     monkeypatch.setattr("lobench.plugins.load_plugins", lambda: manager)
     expected = {"name": "mine", "distribution": "mine", "cause": "ModuleNotFoundError: no", "imports": False}
-    assert said("plugins")["broken"] == [expected]
+    assert output("plugins")["broken"] == [expected]
 
 
 def test_a_command_that_cannot_be_loaded_hides_no_schema(
@@ -154,26 +154,26 @@ def without_prose(schema: Any) -> Any:
 def test_trainings_are_told_to_programs(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5, -1.4)
     words = ["watch", run, "--suite", suite, "--store", tmp_path / "store", "--executor", "inline"]
-    costs = said(*words, "--dry-run")
+    costs = output(*words, "--dry-run")
     assert costs["num_evaluations"] == 2 and not costs["cases"][0]["is_recorded"]
-    watched = said(*words, "--once", "--checkpoints", "all")
+    watched = output(*words, "--once", "--checkpoints", "all")
     assert watched["outcomes"] == {"passed": 4} and len(watched["subjects"]) == 2 and watched["num_left"] == 0
     (tmp_path / "x.gin").write_text("Experiment.suites = ['tiny']\nplain/Method.optimizer = @sgd()\n")
-    plan = said("run", "x.gin", "--check", cwd=tmp_path)
+    plan = output("run", "x.gin", "--check", cwd=tmp_path)
     assert plan["num_missing"] == 2 and plan["methods"][0]["cases_never_run"]
-    ran = said("run", "x.gin", "--executor", "inline", cwd=tmp_path)
+    ran = output("run", "x.gin", "--executor", "inline", cwd=tmp_path)
     assert ran["num_done"] == 2 and {one["case"] for one in ran["methods"]} >= {"a", "b"} and not ran["interrupted"]
     tune = ["tune", "tiny", "--optimizer", "sgd", "--vary", "learning_rate = [0.01, 0.1]"]
-    assert "sgd" in said(*tune, "--print", cwd=tmp_path)["gin"]
-    assert said(*tune, "--check", cwd=tmp_path)["methods"][0]["num_trials"] == 2
-    tuned = said(*tune, "--executor", "inline", cwd=tmp_path)
+    assert "sgd" in output(*tune, "--print", cwd=tmp_path)["gin"]
+    assert output(*tune, "--check", cwd=tmp_path)["methods"][0]["num_trials"] == 2
+    tuned = output(*tune, "--executor", "inline", cwd=tmp_path)
     (best,) = {one["bindings"] for one in tuned["methods"]}
     assert "learning_rate = 0.1" in best and all(one["is_fresh"] for one in tuned["methods"])
     baseline = ["baseline", "tiny", "--optimizer", "sgd", "--grid", "defaults", "--seeds", "2"]
-    assert said(*baseline, "--check", code=ExitCode.VERDICT, cwd=tmp_path)["problems"]
-    (file,) = said(*baseline, cwd=tmp_path)["files"]
-    assert (tmp_path / file).is_file() and said(*baseline, "--check", cwd=tmp_path)["problems"] == []
-    replay = said("doctor", "--replay", tmp_path / "store")
+    assert output(*baseline, "--check", code=ExitCode.VERDICT, cwd=tmp_path)["problems"]
+    (file,) = output(*baseline, cwd=tmp_path)["files"]
+    assert (tmp_path / file).is_file() and output(*baseline, "--check", cwd=tmp_path)["problems"] == []
+    replay = output("doctor", "--replay", tmp_path / "store")
     assert replay["differs_at"] is None and replay["decisions"]
 
 
@@ -272,7 +272,7 @@ def test_exit_codes_are_those_of_the_page_and_of_every_help() -> None:
     ]
     known = {int(code) for code in ExitCode}
     for name in own_commands():
-        said = re.search(r"Exit codes: (.*?)\n*$", lobench(name, "--help").stdout, re.DOTALL)
-        if said is not None and "those of" not in said[1]:
-            found = re.findall(r"(?:^|, |; )(\d+)[ ,]", " ".join(said[1].split()))
+        output = re.search(r"Exit codes: (.*?)\n*$", lobench(name, "--help").stdout, re.DOTALL)
+        if output is not None and "those of" not in output[1]:
+            found = re.findall(r"(?:^|, |; )(\d+)[ ,]", " ".join(output[1].split()))
             assert found and {int(code) for code in found} <= known, (name, found)

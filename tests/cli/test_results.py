@@ -170,8 +170,8 @@ def test_two_checkpoints_of_one_outer_step_are_told_apart(tmp_path: Path) -> Non
         add(tmp_path, 100, {"a": {"train/loss": [1.0]}}, uri=f"{place}/theta.npz", sha256=place[0].encode().hex() * 32)
     add(tmp_path, 200, {"a": {"train/loss": [1.0]}})
     lines = run("--store", tmp_path).stdout.splitlines()
-    said = sorted(" ".join(line.split()[1:3]) for line in lines[1:4])
-    assert said == ["100 (left/theta.npz)", "100 (right/theta.npz)", "200 0-0"]  # the last has no need of it
+    tails = sorted(" ".join(line.split()[1:3]) for line in lines[1:4])
+    assert tails == ["100 (left/theta.npz)", "100 (right/theta.npz)", "200 0-0"]  # the last has no need of it
 
 
 def test_the_final_value_of_a_primary_metric_of_its_own_stands_in_every_table(tmp_path: Path) -> None:
@@ -191,8 +191,8 @@ def test_what_a_step_costs_is_in_the_table_and_in_json_and_empty_where_nobody_me
     for step, cost in enumerate([None, *costs]):
         add(tmp_path, step, {"a": {"train/loss": [1.0, 0.5]}}, cost=cost)
     found = json.loads(run("--store", tmp_path, "--format", "json").stdout)
-    told = [(one["step_seconds"], one["step_unsteady"], one["state_bytes"], one["machine"]) for one in found]
-    assert told == [(None, None, None, None), (5e-4, False, 24, "m x 1"), (1.5e-3, True, 24, "n x 1")]
+    timings = [(one["step_seconds"], one["step_unsteady"], one["state_bytes"], one["machine"]) for one in found]
+    assert timings == [(None, None, None, None), (5e-4, False, 24, "m x 1"), (1.5e-3, True, 24, "n x 1")]
     lines = run("--store", tmp_path).stdout.splitlines()
     cells = [line.split() for line in lines[1:4]]
     assert [cell[-3:-1] for cell in cells] == [["-", "-"], ["0.0005", "24"], ["~0.0015", "24"]]

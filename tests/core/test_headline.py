@@ -14,7 +14,7 @@ _ANNOUNCED = "the branches must have equal types, but they differ:\n\n  float32 
 
 
 @pytest.mark.parametrize(
-    ("error", "said", "why"),
+    ("error", "output", "why"),
     [
         (KeyError("relu"), "KeyError: 'relu'", "'relu'"),
         (ValueError("first\nsecond"), "ValueError: first", "first"),
@@ -33,8 +33,8 @@ _ANNOUNCED = "the branches must have equal types, but they differ:\n\n  float32 
         ),
     ],
 )
-def test_one_line(error: Exception, said: str, why: str) -> None:
-    assert (headline(error), cause(error)) == (said, why)
+def test_one_line(error: Exception, output: str, why: str) -> None:
+    assert (headline(error), cause(error)) == (output, why)
     assert "\n" not in headline(error) + cause(error)
 
 

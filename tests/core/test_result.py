@@ -65,6 +65,6 @@ def test_a_payload_says_only_what_there_is_to_say_and_reads_as_one_that_says_all
     header, start = read_header(bare.to_payload())
     assert len(read_header(full.to_payload())[0]) == len(header) + 5
     origin_in_full = {name: getattr(bare.provenance, name) for name in Provenance.__dataclass_fields__}
-    said = {"cpu_seconds": 0.0, "ahead_seconds": 0.0, "resumed_at": 0, "problems": [], "directions": {}}
-    text = json.dumps({**header, **said, "provenance": origin_in_full}).encode()  # as it was written before
+    output = {"cpu_seconds": 0.0, "ahead_seconds": 0.0, "resumed_at": 0, "problems": [], "directions": {}}
+    text = json.dumps({**header, **output, "provenance": origin_in_full}).encode()  # as it was written before
     assert Curves.from_payload(b"LOB1" + len(text).to_bytes(4, "little") + text + bare.to_payload()[start:]) == bare

@@ -9,7 +9,7 @@ from array import array
 import pytest
 
 from lobench.core.result import Curves, read_header
-from lobench.core.step_cost import MachineClass, StepCost, StepSeconds
+from lobench.core.step_cost import MachineClass, Overhead, StepCost, StepSeconds
 
 # Seconds of a step, chunk by chunk, of the digits MLP: on a quiet machine, and beside a load that came and went.
 QUIET = (1.31e-5, 1.30e-5, 1.33e-5, 1.31e-5, 1.32e-5)
@@ -61,8 +61,19 @@ def test_a_payload_holds_the_cost_and_one_of_before_reads_as_having_none() -> No
     bare = Curves(seeds=(3,), metrics={"train/loss": rows}, eval_steps=(0, 1), diverged_at=(-1,))
     assert "cost" not in read_header(bare.to_payload())[0]
     assert Curves.from_payload(bare.to_payload()).cost is None
-    for cost in (_cost(QUIET), dataclasses.replace(_cost(()), peak_bytes=7)):
+    timed = dataclasses.replace(_cost(QUIET), gradient=_cost(QUIET[:3], busy=math.nan))
+    for cost in (_cost(QUIET), dataclasses.replace(_cost(()), peak_bytes=7), dataclasses.replace(timed, busy=0.5)):
         assert Curves.from_payload(dataclasses.replace(bare, cost=cost).to_payload()).cost == cost
+
+
+def test_an_overhead_is_of_the_evaluations_whose_gradient_was_timed() -> None:
+    half = tuple(seconds / 2 for seconds in QUIET)
+    timed = dataclasses.replace(_cost(QUIET, together=4), gradient=_cost(half, together=4))
+    untimed = _cost(tuple(7 * seconds for seconds in QUIET), together=4)
+    found = Overhead.of([timed, untimed])
+    assert found.ratio == pytest.approx(2.0) and not found.is_unsteady
+    assert Overhead.of([dataclasses.replace(timed, gradient=_cost(LOADED, together=4))]).is_unsteady
+    assert math.isnan(Overhead.of([untimed]).ratio)
 
 
 def test_many_chunks_are_stored_as_quantiles_with_the_same_median_and_quartiles() -> None:

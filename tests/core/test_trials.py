@@ -27,7 +27,7 @@ def worth(trial: Trial) -> float | None:
     return None if rate == 1.0 else -abs(math.log10(rate) + 2) - abs(decay - 0.9)
 
 
-def course(
+def searched(
     strategy: SearchStrategy, num_trials: int | None, recorded: Sequence[Trial] = (), space: Space = SPACE
 ) -> TrialHistory:
     return TrialHistory(strategy, space, seed=7, width=2, num_trials=num_trials, recorded=recorded)
@@ -49,10 +49,10 @@ def run(found: TrialHistory, most: int = 1000) -> tuple[Trial, ...]:
 def test_a_search_that_is_killed_after_each_trial_ends_with_the_same_list(
     strategy: SearchStrategy, num_trials: int | None
 ) -> None:
-    undisturbed = run(course(strategy, num_trials))
+    undisturbed = run(searched(strategy, num_trials))
     recorded: tuple[Trial, ...] = ()
     for _ in range(len(undisturbed) + 1):
-        again = course(strategy, num_trials, recorded)
+        again = searched(strategy, num_trials, recorded)
         for trial in recorded:  # what the ledger holds is read again
             if is_over(trial.state):
                 again.set(trial.number, trial.state, trial.fitness)
@@ -62,15 +62,15 @@ def test_a_search_that_is_killed_after_each_trial_ends_with_the_same_list(
 
 
 def test_a_restart_goes_on_in_the_wave_that_was_running() -> None:
-    recorded = run(course(Grid(), None), 4)
+    recorded = run(searched(Grid(), None), 4)
     assert sum(is_over(one.state) for one in recorded) == 4 and len(recorded) == 15
-    again = course(Grid(), None, recorded)
+    again = searched(Grid(), None, recorded)
     assert again.advance() == () and again.trials[0].state == "waiting", "what it is worth is read from the ledger"
 
 
 def test_what_was_proposed_from_what_is_not_so_any_more_is_dropped() -> None:
-    recorded = run(course(IteratedGrid(), None))
-    again = course(IteratedGrid(), None, recorded)
+    recorded = run(searched(IteratedGrid(), None))
+    again = searched(IteratedGrid(), None, recorded)
     for trial in recorded:
         again.set(trial.number, "done", -float(trial.parameters["adam.rate"]))  # the suite is another one
     again.advance()
@@ -79,8 +79,8 @@ def test_what_was_proposed_from_what_is_not_so_any_more_is_dropped() -> None:
 
 
 def test_the_last_digits_of_a_fitness_do_not_make_another_search() -> None:
-    recorded = run(course(IteratedGrid(), None))
-    again = course(IteratedGrid(), None, recorded)
+    recorded = run(searched(IteratedGrid(), None))
+    again = searched(IteratedGrid(), None, recorded)
     for trial in recorded:
         fitness = None if trial.fitness is None else trial.fitness * (1 + 1e-13)
         again.set(trial.number, trial.state, fitness)
@@ -89,16 +89,16 @@ def test_the_last_digits_of_a_fitness_do_not_make_another_search() -> None:
 
 
 def test_more_trials_go_on_behind_those_that_are_there_and_fewer_are_the_first() -> None:
-    eight, twelve = run(course(Random(), 8)), run(course(Random(), 12))
+    eight, twelve = run(searched(Random(), 8)), run(searched(Random(), 12))
     assert [one.parameters for one in twelve[:8]] == [one.parameters for one in eight]
-    again = course(Random(), 12, eight)
+    again = searched(Random(), 12, eight)
     for trial in eight:
         again.set(trial.number, trial.state, trial.fitness)
     assert [one.parameters for one in run(again)] == [one.parameters for one in twelve]
 
 
 def test_the_best_is_the_first_of_equals_and_infeasible_ones_are_none() -> None:
-    found = course(Grid(), None)
+    found = searched(Grid(), None)
     found.advance()
     for trial in found.trials:
         is_feasible = trial.number in (3, 5, 7)
@@ -112,7 +112,7 @@ def test_a_search_that_leaves_its_space_is_named() -> None:
             return [{"adam.rate": 3.0, "adam.decay": 0.9}]
 
     with pytest.raises(PluginError, match=r"Stray: the search proposes what is not in the space; got \{'adam.rate': 3"):
-        course(Stray(), 3).advance()
+        searched(Stray(), 3).advance()
 
 
 def test_a_trial_is_what_a_file_with_these_values_says() -> None:
@@ -142,7 +142,7 @@ def test_reports_have_seeds_that_no_session_has() -> None:
     assert report_bindings(Experiment(), None) == (f"Case.first_seed = {FIRST_REPORT_SEED}",)
 
 
-def test_hopeless_is_below_the_median_of_all_that_came_so_far_whoever_came_first() -> None:
+def test_the_median_is_of_all_that_came_so_far_whoever_came_first() -> None:
     def waves(*numbers: int) -> list[Trial]:
         return [Trial(number=one, parameters={}, state="waiting", fitness=None, wave=one // 4) for one in numbers]
 

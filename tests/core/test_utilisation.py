@@ -12,7 +12,7 @@ def use(cores: float, num_cpus: int = 1, *, case: str = "s/c", gpus: float = 0.0
 
 
 @pytest.mark.parametrize(
-    ("uses", "workers", "gpu", "said"),
+    ("uses", "workers", "gpu", "output"),
     [
         ([use(1.0)], 2, None, ""),
         ([use(1.9, 2)], 2, None, ""),
@@ -28,6 +28,6 @@ def use(cores: float, num_cpus: int = 1, *, case: str = "s/c", gpus: float = 0.0
         ([], 4, None, ""),
     ],
 )
-def test_one_line_says_what_to_change(uses: list[CoreUse], workers: int, gpu: float | None, said: str) -> None:
+def test_one_line_says_what_to_change(uses: list[CoreUse], workers: int, gpu: float | None, output: str) -> None:
     line = utilisation_line(uses, num_workers=workers, num_cores=4, gpu=gpu)
-    assert line.startswith(said) and bool(line) == bool(said) and "\n" not in line
+    assert line.startswith(output) and bool(line) == bool(output) and "\n" not in line

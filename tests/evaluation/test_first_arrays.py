@@ -59,7 +59,7 @@ def losses_of_a_clean_suite(folder: Path) -> str:
 
 
 @pytest.fixture(autouse=True)
-def no_threads_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_threads_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever runs these tests may have set it."""
     monkeypatch.delenv("NPROC", raising=False)
 

@@ -100,7 +100,7 @@ class Fed(Task):
 @pytest.mark.parametrize(
     ("task", "seed", "task_index", "settings"),
     [(Bowls(), 1, 1, {"num_tasks": 3}), (Fed(), 1, 0, {}), (Fed(), 0, 0, {"sessions": "shared", "num_lanes": 2})],
-    ids=["family", "iterator", "lanes that share"],
+    ids=["family", "iterator", "replicas that share"],
 )
 def test_other_kinds_of_training_replay_too(task: Any, seed: int, task_index: int, settings: dict[str, Any]) -> None:
     case, looks = Case(num_inner_steps=7, eval_every=3, eval_batches=0, **settings), list[Look]()

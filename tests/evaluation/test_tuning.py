@@ -177,7 +177,7 @@ def test_a_search_learns_from_wave_to_wave(suite: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--search", "random"), "this search has no end of its own; bind Method.num_trials"),
+        (("--search", "random"), "this search needs a number of trials; bind Method.num_trials"),
         (("--vary", "other/adam.b1 = [0.5, 0.9]"), "expected parameters of adam alone"),
         (("--vary", 'b1 = ["a", "b"]'), "a baseline is tuned over numbers"),
         (("--optimizer", "adamm"), "unknown name 'adamm'; did you mean 'adam'?"),

@@ -14,8 +14,8 @@ PAGE = (ROOT / "docs/multitask.md").read_text()
 
 def test_the_example_has_every_weighter_and_five_sessions() -> None:
     experiment = read_experiment(EXPERIMENT).experiment
-    said = EXPERIMENT.read_text()
+    output = EXPERIMENT.read_text()
     assert len(experiment.sessions) == 5
     for name in weighters.__all__:
-        assert f"Method.optimizer = @{name}()" in said and f"/{name}.inner = @adam()" in said
+        assert f"Method.optimizer = @{name}()" in output and f"/{name}.inner = @adam()" in output
         assert f"`{name}`" in PAGE, "the page's table has it too"

@@ -65,7 +65,7 @@ def test_curves_from_elsewhere_are_a_method_of_an_experiment(folder: Path) -> No
 
 
 def test_what_is_wrong_with_curves_is_said_before_anything_runs(folder: Path) -> None:
-    for text, said in (
+    for text, output in (
         (EXPERIMENT.replace("logs/*.csv", "nowhere/*.csv"), "there is no such file of curves"),
         (EXPERIMENT.replace("#theirs", ""), "several methods in its curves"),
         (EXPERIMENT.replace("#theirs", "#nobody"), "no such method in its curves"),
@@ -76,7 +76,7 @@ def test_what_is_wrong_with_curves_is_said_before_anything_runs(folder: Path) ->
     ):
         (folder / "x.gin").write_text(text)
         done = run(folder)
-        assert done.returncode == 2 and said in done.stderr, done.stdout + done.stderr
+        assert done.returncode == 2 and output in done.stderr, done.stdout + done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
     (folder / "x.gin").write_text(EXPERIMENT)
     checked = run(folder, "--check")
@@ -100,8 +100,8 @@ def test_curves_that_end_before_their_case_are_refused_before_anything_runs(fold
     assert twice.returncode == 2 and "a point is there twice" in twice.stderr and "Method.last_counts" in twice.stderr
     resumed = ("--gin-param", "torch/Method.last_counts = True")
     assert run(folder, "--check", "--gin-param", "torch/Method.until_step = 10", *resumed).returncode == 0
-    said = "torch on tiny/a: its finals are those of step 10, those of what lobench trains are of step 20"
-    assert said in done.stdout
+    output = "torch on tiny/a: its finals are those of step 10, those of what lobench trains are of step 20"
+    assert output in done.stdout
 
 
 GRID = [(case, name, seed) for case in ("a", "b") for name in ("adam", "sgd") for seed in (1, 2, 3)]

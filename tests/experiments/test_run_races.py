@@ -110,30 +110,30 @@ def test_what_gives_no_result_ends_a_race_and_is_tried_again(tmp_path: Path) -> 
         file.write("b/Case.task = @Stopped()\n")
     (tmp_path / "x.gin").write_text(RACE)
     (tmp_path / "stop").touch()
-    for said in ("8 error, 8 passed", "nothing new"):
+    for output in ("8 error, 8 passed", "nothing new"):
         done = run(tmp_path)
-        assert done.returncode == 3 and "the race stops" in done.stdout and said in done.stdout, done.stdout
+        assert done.returncode == 3 and "the race stops" in done.stdout and output in done.stdout, done.stdout
     (tmp_path / "stop").unlink()
     done = run(tmp_path, "--retry-errors")
     assert done.returncode == 0 and "slowest left at look" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "output"),
     [
         ("race.block = 3", "8 sessions in blocks of 3"),
         ("race.margin = -1", "race.margin"),
         ("race.looks = 3", "nothing reads race.looks"),
         ("Experiment.race = @races()", "expected @race()"),
-        ("Experiment.fixed = []", "a race is on cases that are equal for all methods"),
+        ("Experiment.fixed = []", "a race needs cases that are equal for all methods"),
         ("slow/Method.search = @random()\nslow/sgd.learning_rate = @rate/Real()", "method 'slow' does not race"),
     ],
 )
-def test_what_does_not_race_is_refused(raced: tuple[Path, Done], lines: str, said: str) -> None:
+def test_what_does_not_race_is_refused(raced: tuple[Path, Done], lines: str, output: str) -> None:
     params = [word for line in lines.splitlines() for word in ("--gin-param", line)]
     rate = ("--gin-param", "rate/Real.low = 0.1", "--gin-param", "rate/Real.high = 0.2") if "Real" in lines else ()
     done = run(raced[0], *params, *rate)
-    assert done.returncode == 2 and said in done.stderr, done.stdout + done.stderr
+    assert done.returncode == 2 and output in done.stderr, done.stdout + done.stderr
 
 
 def test_a_plan_of_a_race_is_the_most_that_it_can_cost(raced: tuple[Path, Done]) -> None:

@@ -30,7 +30,7 @@ decay/Discrete.values = [0.0, 0.5, 0.9]
 BY_METHOD = ("results", "--store", "store", "--by", "method")
 
 
-def said_by(folder: Path, *words: str, code: int | None = 0) -> str:
+def output_of(folder: Path, *words: str, code: int | None = 0) -> str:
     done = lobench(*words, cwd=folder)
     assert code is None or done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -39,12 +39,12 @@ def said_by(folder: Path, *words: str, code: int | None = 0) -> str:
 def run(folder: Path, *options: str, file: str = "x.gin", store: str = "store", code: int | None = 0) -> str:
     """Runs in this process, worker and all."""
     words = ("run", file, "--store", store, "--workers", "1", "--executor", "inline", *options)
-    return said_by(folder, *words, code=code)
+    return output_of(folder, *words, code=code)
 
 
-def num_new(said: str) -> int:
-    last = said.strip().splitlines()[-1]
-    assert last.startswith("done: "), said
+def num_new(output: str) -> int:
+    last = output.strip().splitlines()[-1]
+    assert last.startswith("done: "), output
     return 0 if "nothing new" in last else int(last.split("evaluations, ")[1].split(" passed")[0])
 
 
@@ -72,19 +72,19 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_search_ends_with_its_best_on_fresh_seeds_and_these_values_written_out_are_the_same(folder: Path) -> None:
-    said = run(folder, "--check")
-    assert "6 trials, 14 evaluations (2 of them of the best on fresh seeds), 0 of them recorded" in said
-    said = run(folder)
+    output = run(folder, "--check")
+    assert "6 trials, 14 evaluations (2 of them of the best on fresh seeds), 0 of them recorded" in output
+    output = run(folder)
     found = trials(folder / "store")
-    assert num_new(said) == 14, said
+    assert num_new(output) == 14, output
     assert [row.state for row in found] == ["done"] * 6 and [row.wave for row in found] == [0] * 4 + [1] * 2
     assert [row.parameters["momentum.learning_rate"] for row in found][:4] == [1e-3, 1e-2, 0.1, 0.4]
     best = max(found, key=lambda row: row.fitness or 0.0)
-    assert f"trial {best.number} of 6 is the best" in said and "6 of 6 trials, best" in said
+    assert f"trial {best.number} of 6 is the best" in output and "6 of 6 trials, best" in output
 
     fresh = {one.session for one in members(folder / "store") if one.session >= FIRST_REPORT_SEED}
     assert fresh == {FIRST_REPORT_SEED, FIRST_REPORT_SEED + 1}
-    shown = said_by(folder, *BY_METHOD)
+    shown = output_of(folder, *BY_METHOD)
     rows = [line for line in shown.splitlines() if line.startswith("tuned") and not line.startswith("tuned:")]
     assert (
         len(rows) == 1
@@ -109,7 +109,7 @@ def test_a_search_ends_with_its_best_on_fresh_seeds_and_these_values_written_out
 def test_a_search_that_is_killed_again_and_again_has_the_same_trials_and_none_twice(
     folder: Path, search: str, num_workers: str
 ) -> None:
-    lines = {"ic_grid": "", "auto_ic_grid": "tuned/Method.num_trials = 8\ntuned/Method.stop_hopeless = 0.5\n"}[search]
+    lines = {"ic_grid": "", "auto_ic_grid": "tuned/Method.num_trials = 8\ntuned/Method.median_stopping = 0.5\n"}[search]
     text = SEARCH.replace("@ic_grid()", f"@{search}()") + lines + "tuned/Method.wave = 2\n"
     (folder / "x.gin").write_text(text)
     run(folder, store="undisturbed")
@@ -118,24 +118,24 @@ def test_a_search_that_is_killed_again_and_again_has_the_same_trials_and_none_tw
         command = [sys.executable, "-c", KILLED_CHIEF, commit, after, *words]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert done.returncode == -9, done.stdout + done.stderr
-    said_by(folder, "run", "x.gin", "--workers", num_workers, "--store", "killed")
+    output_of(folder, "run", "x.gin", "--workers", num_workers, "--store", "killed")
     assert trials(folder / "killed") == trials(folder / "undisturbed")
     assert content(folder / "killed") == content(folder / "undisturbed"), "each evaluation is there once"
     assert set(members(folder / "killed")) == set(members(folder / "undisturbed"))
 
 
-STOPPING = SEARCH.replace("@ic_grid()", "@grid()") + "tuned/Method.stop_hopeless = 0.5\n"
+STOPPING = SEARCH.replace("@ic_grid()", "@grid()") + "tuned/Method.median_stopping = 0.5\n"
 
 
-def test_hopeless_trials_are_stopped_and_recorded_as_such_and_the_best_is_not_among_them(folder: Path) -> None:
-    (folder / "x.gin").write_text(STOPPING.replace("tuned/Method.stop_hopeless = 0.5\n", ""))
+def test_trials_below_the_median_are_stopped_and_recorded_as_such_and_the_best_is_not_among_them(folder: Path) -> None:
+    (folder / "x.gin").write_text(STOPPING.replace("tuned/Method.median_stopping = 0.5\n", ""))
     run(folder, store="all")
     (folder / "x.gin").write_text(STOPPING)
-    said = run(folder)
+    output = run(folder)
     found, whole = trials(folder / "store"), trials(folder / "all")
     stopped = [row for row in found if row.state == "stopped"]
-    assert len(found) == 12 and len(stopped) == 6 and "done: 14 of 14 evaluations, 38 passed" in said
-    assert num_new(said) == 2 * (12 + 6 + 1), "parts of all, the rest of half of them, and the best on fresh seeds"
+    assert len(found) == 12 and len(stopped) == 6 and "done: 14 of 14 evaluations, 38 passed" in output
+    assert num_new(output) == 2 * (12 + 6 + 1), "parts of all, the rest of half of them, and the best on fresh seeds"
     assert all(row.fitness is None and "after 50%, below" in row.note for row in stopped)
     for row, same in zip(found, whole, strict=True):
         assert row == same or row.state == "stopped", "who goes on has the fitness that it has anyway"
@@ -159,7 +159,7 @@ def test_a_wave_is_as_wide_as_the_machine_was_when_the_search_began(folder: Path
     before = trials(folder / "store")
     assert num_new(run(folder, "--gin-param", "Experiment.num_sessions = 3")) == 8, "one more seed of each"
     (folder / "x.gin").write_text(text.replace("num_trials = 3", "num_trials = 5"))
-    said_by(folder, "run", "x.gin", "--store", "store", "--workers", "2")
+    output_of(folder, "run", "x.gin", "--store", "store", "--workers", "2")
     assert trials(folder / "store")[:3] == before and len(trials(folder / "store")) == 5
     with looked_at(folder / "store") as (ledger, _):
         assert len(ledger.events("search")) == 1
@@ -199,17 +199,17 @@ def test_a_checkpoint_with_a_rate_of_its_own_is_tuned_and_what_breaks_is_infeasi
     tasks.write_text(imports + tasks.read_text() + RATED)
     write_checkpoint(folder / "theta.npz", -2.0)
     (folder / "x.gin").write_text(CHECKPOINT)
-    said = run(folder, code=3)
+    output = run(folder, code=3)
     found = trials(folder / "store", "learned")
     states = {(row.parameters["RatedSGD.factor"], row.parameters["RatedSGD.broken"]): row.state for row in found}
     assert {key: state for key, state in states.items() if key[1]} == {
         (factor, True): "infeasible" for factor in (0.5, 1.0, 1e30)
     }
     assert [row.fitness for row in found if row.parameters["RatedSGD.factor"] == 1e30] == [-1.0, None], "it diverged"
-    assert "6 of 6 trials" in said
+    assert "6 of 6 trials" in output
     fresh = [one for one in members(folder / "store", "learned") if one.session >= FIRST_REPORT_SEED]
     assert {one.session for one in fresh} == {FIRST_REPORT_SEED}
-    records = json.loads(said_by(folder, *BY_METHOD, "--format", "json"))
+    records = json.loads(output_of(folder, *BY_METHOD, "--format", "json"))
     assert {one["seeds"] for one in records if one["case"] != "mean score"} == {1}
     assert all(one["searched"] != one["mean"] and one["is_fresh"] for one in records)
     assert num_new(run(folder, code=3)) == 0
@@ -217,8 +217,8 @@ def test_a_checkpoint_with_a_rate_of_its_own_is_tuned_and_what_breaks_is_infeasi
 
 def test_ctrl_c_budgets_and_parts_go_on_with_the_same_command(folder: Path) -> None:
     (folder / "x.gin").write_text(SEARCH + "other/Method.optimizer = @sgd()\nother/sgd.learning_rate = 0.3\n")
-    said = run(folder, "--max-core-hours", "1e-9", code=4)
-    assert "--max-core-hours are used" in said and "the same command goes on" in said
+    output = run(folder, "--max-core-hours", "1e-9", code=4)
+    assert "--max-core-hours are used" in output and "the same command goes on" in output
     # One evaluation was under way as the budget ended: of the search, or of `other` where its wave came later.
     assert num_new(run(folder, "--method", "other")) in (1, 2)
     assert num_new(run(folder, "--method", "other")) == 0
@@ -229,8 +229,8 @@ def test_ctrl_c_budgets_and_parts_go_on_with_the_same_command(folder: Path) -> N
 
 def test_a_space_that_nothing_takes_is_refused_before_anything_runs(folder: Path) -> None:
     (folder / "x.gin").write_text(SEARCH.replace("momentum.learning_rate", "momentum.learning_rat"))
-    said = run(folder, code=2).strip().splitlines()[-1]
-    assert "'momentum' has no parameter 'learning_rat'" in said and "did you mean 'learning_rate'" in said
+    output = run(folder, code=2).strip().splitlines()[-1]
+    assert "'momentum' has no parameter 'learning_rat'" in output and "did you mean 'learning_rate'" in output
 
 
 # Writes the rate that its gin file says as theta, and counts how often it ran.
@@ -264,7 +264,7 @@ def test_a_command_is_searched_like_an_optimizer_and_its_values_written_out_trai
     (folder / "train.py").write_text(TRAINER)
     (folder / "x.gin").write_text(COMMAND)
     assert "mine: 3 trials, 6 trainings and 16 evaluations (4 of them" in run(folder, "--check")
-    said = run(folder, code=3)
+    output = run(folder, code=3)
     found = trials(folder / "store", "mine")
     assert [(row.parameters["Trainer.rate"], row.state) for row in found] == [
         (0.01, "done"),
@@ -272,11 +272,11 @@ def test_a_command_is_searched_like_an_optimizer_and_its_values_written_out_trai
         (2.0, "failed"),
     ]
     assert found[1].fitness is not None and found[0].fitness is not None and found[1].fitness > found[0].fitness
-    assert "mine: trial 1 of 3 is the best" in said and "mine 2-0 failed: exited with status 1: it exploded" in said
+    assert "mine: trial 1 of 3 is the best" in output and "mine 2-0 failed: exited with status 1: it exploded" in output
     best = members(folder / "store", "mine/1")
     assert {one.session for one in best} == {0, 1, FIRST_REPORT_SEED, FIRST_REPORT_SEED + 1}
     assert {one.trial for one in best} == {0, 1}, "two trainings"
-    records = json.loads(said_by(folder, *BY_METHOD, "--format", "json"))
+    records = json.loads(output_of(folder, *BY_METHOD, "--format", "json"))
     mine = [one for one in records if one["method"] == "mine" and one["case"] != "mean score"]
     assert all(one["seeds"] == 2 and one["searched"] is not None for one in mine) and len(mine) == 2
 
@@ -292,8 +292,8 @@ def test_a_name_that_the_cases_do_not_know_is_said_before_a_searched_command_tra
     (folder / "train.py").write_text(TRAINER)
     (folder / "x.gin").write_text(f"{COMMAND}outer.num_steps = 3\n")
     for more in (["--check"], []):
-        said = run(folder, *more, code=2)
-        assert "unknown name 'outer'" in said.strip().splitlines()[-1], said
+        output = run(folder, *more, code=2)
+        assert "unknown name 'outer'" in output.strip().splitlines()[-1], output
     assert not list(folder.glob("ran-*"))
 
 
@@ -302,7 +302,7 @@ def test_a_search_without_a_feasible_trial_prints_no_winner(folder: Path) -> Non
     values = "mine/Discrete.values = [0.01, 0.2, 2.0]"
     assert values in COMMAND
     (folder / "x.gin").write_text(COMMAND.replace(values, "mine/Discrete.values = [2.0, 3.0]"))
-    said = run(folder, code=3)
-    assert "is the best" not in said and "mine: none of 2 trials is feasible" in said, said
-    records = json.loads(said_by(folder, *BY_METHOD, "--format", "json"))
+    output = run(folder, code=3)
+    assert "is the best" not in output and "mine: none of 2 trials is feasible" in output, output
+    records = json.loads(output_of(folder, *BY_METHOD, "--format", "json"))
     assert "mine" not in {one["method"] for one in records}

@@ -177,12 +177,12 @@ def test_a_sink_says_which_methods_share_a_run_and_what_later_sessions_do_not_ad
     make_suite(tmp_path, GIN[: GIN.index("case2")])
     text = EXPERIMENT[: EXPERIMENT.index("theta/")].replace("sessions = 2", "sessions = {}")
     text += "same/Method.optimizer = @adam()\n"
-    said = []
+    output = []
     for num_sessions in (1, 2):
         (tmp_path / "x.gin").write_text(text.format(num_sessions))
         done = lobench("run", "x.gin", "--store", "store", "--workers", "1", "--sink", "tensorboard", cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
-        said.append([line for line in done.stdout.splitlines() if line.startswith("sink ")])
-    (shared,) = said[0]
+        output.append([line for line in done.stdout.splitlines() if line.startswith("sink ")])
+    (shared,) = output[0]
     assert shared.startswith("sink 'tensorboard': methods 'adam' and 'same' are one subject: one run, '")
-    assert sum("has more results than are written" in line for line in said[1]) == 2 and len(said[1]) == 3
+    assert sum("has more results than are written" in line for line in output[1]) == 2 and len(output[1]) == 3

@@ -53,7 +53,7 @@ def test_without_more_it_varies_the_learning_rate_and_a_plan_leaves_nothing_behi
         (("--vary", "learning rate = [1]"), "--vary; got 'learning rate = [1]'"),
         (("--vary", "b1 = Real(0.9, 0.5)"), "the range is reversed"),
         (("--search", "optimal"), "unknown search 'optimal'"),
-        (("--search", "random"), "this search has no end of its own; bind Method.num_trials"),
+        (("--search", "random"), "this search needs a number of trials; bind Method.num_trials"),
         (("--search", "grid", "--num-trials", "3"), "num_trials; got 3; expected 11"),
     ],
 )
@@ -102,12 +102,12 @@ def test_a_race_of_a_search_has_its_settings_as_methods(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "output"),
     [
         (("--search", "ic_grid", "--vary", "b1 = [0.5, 0.9]", "--vary", "b2 = [0.5, 0.9]"), "does not race them"),
         (("--report-sessions", "3"), "--report-sessions is of a search"),
     ],
 )
-def test_what_learns_from_its_trials_does_not_race_them(folder: Path, options: tuple[str, ...], said: str) -> None:
+def test_what_learns_from_its_trials_does_not_race_them(folder: Path, options: tuple[str, ...], output: str) -> None:
     done = lobench("tune", "tiny", "--optimizer", "adam", "--race", "--print", *options)
-    assert done.returncode == 2 and said in done.stderr
+    assert done.returncode == 2 and output in done.stderr

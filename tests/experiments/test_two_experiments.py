@@ -31,24 +31,24 @@ def test_cases_of_one_name_with_other_bindings_are_told_apart(tmp_path: Path) ->
         done = lobench("run", f"{name}.gin", "--store", store, "--executor", "inline", "--case", "a", cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def said(*options: object) -> str:
+    def output(*options: object) -> str:
         return lobench("results", "--store", store, *options).stdout
 
-    records = json.loads(said("--format", "json"))
+    records = json.loads(output("--format", "json"))
     finals = {one["case"]["identity"]: one["metrics"]["train/loss"]["final"] for one in records}
     assert len(finals) == 2
-    lines = [line for line in said().splitlines() if line.startswith("tiny/a")]
+    lines = [line for line in output().splitlines() if line.startswith("tiny/a")]
     assert sorted(line.split(")")[0] for line in lines) == sorted(f"tiny/a ({one[:8]}" for one in finals)
-    assert "cases of one name with a hash differ in what they bind" in said()
+    assert "cases of one name with a hash differ in what they bind" in output()
 
-    written = pd.read_csv(io.StringIO(said("--format", "csv")))
+    written = pd.read_csv(io.StringIO(output("--format", "csv")))
     for frame in (written, open_results(store).frame(), open_results(store).curves_frame("train/loss")):
         last = frame[frame.step == frame.step.max()] if "step" in frame else frame
         means = last.groupby(["suite", "case", "case_identity"]).value.mean().to_dict()
         assert means == {("tiny", "a", one): pytest.approx(final, rel=1e-6) for one, final in finals.items()}
 
     shown = [
-        next(one["mean"] for one in json.loads(said("--by", "method", "--experiment", name, "--format", "json")))
+        next(one["mean"] for one in json.loads(output("--by", "method", "--experiment", name, "--format", "json")))
         for name in DIMS
     ]
     assert sorted(shown) == pytest.approx(sorted(finals.values()))

@@ -1,4 +1,4 @@
-"""Lanes that train one set of parameters: one stream, a delayed recursion, the large batch."""
+"""Replicas that train one set of parameters: one stream, a delayed recursion, the large batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.optimizers import LearnableAdam
 from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
 from lobench.inner.training.parallel_sessions import num_updates
-from lobench.inner.training.streams import DATA, Lane, key_of, stream
+from lobench.inner.training.streams import DATA, Replica, key_of, stream
 from lobench.inner.training.train import TrainingProgram
 
 ROUNDS = 12
@@ -49,7 +49,7 @@ def batch(key: jax.Array) -> jax.Array:
 
 
 def of_step(seed: int, step: int) -> np.ndarray:
-    return np.asarray(batch(jax.random.fold_in(stream(Lane(np.uint32(seed), np.uint32(0)), DATA), step)))
+    return np.asarray(batch(jax.random.fold_in(stream(Replica(np.uint32(seed), np.uint32(0)), DATA), step)))
 
 
 def streamed(seed: int) -> Iterator[np.ndarray]:
@@ -83,7 +83,7 @@ SAMPLED, STREAMED = SampledDataset(batch), IteratorDataset(streamed)
 
 
 @pytest.mark.parametrize(("sessions", "train"), [("shared", SAMPLED), ("synced", STREAMED), ("mean", SAMPLED)])
-def test_one_lane_is_a_training_of_its_own_to_the_bit(sessions: str, train: Any) -> None:
+def test_one_replica_is_a_training_of_its_own_to_the_bit(sessions: str, train: Any) -> None:
     apart = run(Regression(train), num_seeds=2, log_every=1)
     alone = run(Regression(train), num_seeds=2, log_every=1, sessions=sessions, num_lanes=1)
     assert {name: value.tobytes() for name, value in apart.metrics.items()} == {
@@ -91,34 +91,34 @@ def test_one_lane_is_a_training_of_its_own_to_the_bit(sessions: str, train: Any)
     }
 
 
-@pytest.mark.parametrize(("num_lanes", "num_seeds"), [(2, 2), (4, 1)])
-def test_shared_lanes_are_one_stream_to_the_bit(num_lanes: int, num_seeds: int) -> None:
+@pytest.mark.parametrize(("num_replicas", "num_seeds"), [(2, 2), (4, 1)])
+def test_shared_replicas_are_one_stream_to_the_bit(num_replicas: int, num_seeds: int) -> None:
     """The same as one training on the interleaving of their batches, of as many updates."""
     one = run(
-        Regression(IteratorDataset(interleaved(num_lanes))),
+        Regression(IteratorDataset(interleaved(num_replicas))),
         num_seeds=num_seeds,
-        num_inner_steps=ROUNDS * num_lanes,
-        eval_every=3 * num_lanes,
+        num_inner_steps=ROUNDS * num_replicas,
+        eval_every=3 * num_replicas,
         optimizer=optax.adam(schedules.cosine(peak=0.05)),
     )
-    lanes = run(
+    replicas = run(
         Regression(IteratorDataset(streamed)),
         num_seeds=num_seeds,
         sessions="shared",
-        num_lanes=num_lanes,
+        num_lanes=num_replicas,
         optimizer=optax.adam(schedules.cosine(peak=0.05)),
     )
-    assert lanes.metrics["train/loss"].shape == (num_seeds, 5)
-    # The batches of evaluations are those of seed * num_lanes in the one and of seed in the other.
-    assert losses(lanes)[0].tobytes() == losses(one)[0].tobytes()
+    assert replicas.metrics["train/loss"].shape == (num_seeds, 5)
+    # The batches of evaluations are those of seed * num_replicas in the one and of seed in the other.
+    assert losses(replicas)[0].tobytes() == losses(one)[0].tobytes()
     sampled = run(
         Regression(SampledDataset(batch)),
         num_seeds=num_seeds,
         sessions="shared",
-        num_lanes=num_lanes,
+        num_lanes=num_replicas,
         optimizer=optax.adam(schedules.cosine(peak=0.05)),
     )
-    np.testing.assert_allclose(losses(sampled), losses(lanes), rtol=1e-6)
+    np.testing.assert_allclose(losses(sampled), losses(replicas), rtol=1e-6)
 
 
 HESSIAN = np.diag([1.0, 0.5, 0.1]) + 0.05
@@ -133,12 +133,14 @@ class Bowl(Task):
         return params @ jnp.asarray(HESSIAN, jnp.float32) @ params / 2
 
 
-@pytest.mark.parametrize(("sessions", "num_lanes"), [("synced", 2), ("synced", 4), ("shared", 4), ("mean", 4)])
-def test_staleness_is_that_of_the_recursion(sessions: str, num_lanes: int) -> None:
-    """w_{t+1} = w_t - eta H w_{t-s}: s is num_lanes - 1 where synced, and else 0."""
-    curves = run(Bowl(), optimizer=optax.sgd(ETA), sessions=sessions, num_lanes=num_lanes, eval_every=1, eval_batches=1)
-    delay = num_lanes - 1 if sessions == "synced" else 0
-    updates = ROUNDS * (num_lanes if sessions != "mean" else 1)
+@pytest.mark.parametrize(("sessions", "num_replicas"), [("synced", 2), ("synced", 4), ("shared", 4), ("mean", 4)])
+def test_staleness_is_that_of_the_recursion(sessions: str, num_replicas: int) -> None:
+    """w_{t+1} = w_t - eta H w_{t-s}: s is num_replicas - 1 where synced, and else 0."""
+    curves = run(
+        Bowl(), optimizer=optax.sgd(ETA), sessions=sessions, num_lanes=num_replicas, eval_every=1, eval_batches=1
+    )
+    delay = num_replicas - 1 if sessions == "synced" else 0
+    updates = ROUNDS * (num_replicas if sessions != "mean" else 1)
     path = [np.asarray([1.0, -2.0, 3.0])]
     for update in range(updates):
         path.append(path[-1] - ETA * HESSIAN @ path[max(update - delay, 0)])
@@ -146,13 +148,15 @@ def test_staleness_is_that_of_the_recursion(sessions: str, num_lanes: int) -> No
     np.testing.assert_allclose(losses(curves, "train/loss")[0], wanted, rtol=1e-6)
 
 
-def test_the_mean_of_the_lanes_is_the_large_batch() -> None:
+def test_the_mean_of_the_replicas_is_the_large_batch() -> None:
     def large(seed: int) -> Iterator[np.ndarray]:
-        return (np.concatenate([of_step(4 * seed + lane, step) for lane in range(4)]) for step in itertools.count())
+        return (
+            np.concatenate([of_step(4 * seed + replica, step) for replica in range(4)]) for step in itertools.count()
+        )
 
     one = run(Regression(IteratorDataset(large)), eval_batches=0)
-    lanes = run(Regression(IteratorDataset(streamed)), sessions="mean", num_lanes=4, eval_batches=0)
-    np.testing.assert_allclose(losses(lanes, "train/loss"), losses(one, "train/loss"), rtol=1e-6)
+    replicas = run(Regression(IteratorDataset(streamed)), sessions="mean", num_lanes=4, eval_batches=0)
+    np.testing.assert_allclose(losses(replicas, "train/loss"), losses(one, "train/loss"), rtol=1e-6)
 
 
 def arrays() -> ArrayDataset:
@@ -160,13 +164,13 @@ def arrays() -> ArrayDataset:
 
 
 @pytest.mark.parametrize("sessions", ["shared", "synced", "mean"])
-def test_lanes_draw_batches_of_their_own_and_a_group_is_the_same_beside_others(sessions: str) -> None:
+def test_replicas_draw_batches_of_their_own_and_a_group_is_the_same_beside_others(sessions: str) -> None:
     task = Regression(arrays())
     values = {"sessions": sessions, "num_lanes": 3}
     two, one = run(task, num_seeds=2, **values), run(task, num_seeds=1, **values)
     np.testing.assert_allclose(losses(two)[:1], losses(one), rtol=1e-5)
     assert not np.allclose(losses(two)[0], losses(two)[1])
-    assert not np.allclose(losses(one), losses(run(task))), "three lanes see more than one does"
+    assert not np.allclose(losses(one), losses(run(task))), "three replicas see more than one does"
 
 
 class Shifted(TaskFamily):
@@ -207,7 +211,7 @@ def test_learned_optimizers_schedules_and_many_thetas_take_turns_too() -> None:
         np.testing.assert_allclose(losses(curves), losses(alone), rtol=1e-5)
 
 
-def test_a_lane_that_diverges_takes_its_group_with_it_and_no_other() -> None:
+def test_a_replica_that_diverges_takes_its_group_with_it_and_no_other() -> None:
     def broken(seed: int) -> Iterator[np.ndarray]:
         return (
             of_step(seed, step) if (seed, step) != (4, 5) else np.full((8, 5), np.inf) for step in itertools.count()
@@ -238,8 +242,14 @@ def test_model_state_goes_from_turn_to_turn() -> None:
             "Case.sessions = 'shard'",
             "Case.sessions; got 'shard'; expected 'apart', .*; did you mean 'shared'",
         ),
-        ("Case.sessions = 'shared'", "'shared' does not say how many lanes share the parameters; bind Case.num_lanes"),
-        ("Case.num_lanes = 4", "Case.num_lanes: lanes that are apart share no parameters; got 4; bind Case.sessions"),
+        (
+            "Case.sessions = 'shared'",
+            "'shared' does not say how many replicas share the parameters; bind Case.num_lanes",
+        ),
+        (
+            "Case.num_lanes = 4",
+            "Case.num_lanes: replicas that are apart share no parameters; got 4; bind Case.sessions",
+        ),
         ("Case.sessions = 'mean'\nCase.num_lanes = 0", "Case.num_lanes; got 0; expected an integer >= 1"),
         ("Case.sessions = 3\nCase.num_lanes = 2", "Case.sessions; got 3; expected 'apart'"),
     ],

@@ -74,10 +74,10 @@ def test_it_goes_on_from_each_of_twenty_steps(
         assert bits(again) == whole, f"after step {step}"
 
 
-def stopped_at(program: Any, case: Case, folder: Path, step: int, said: list[str] | None = None) -> None:
+def stopped_at(program: Any, case: Case, folder: Path, step: int, output: list[str] | None = None) -> None:
     reached: list[int] = []
     curves = program.run(
-        theta_of(case), BLOCK, saves=states_in(folder, case, said), on_progress=reached.append,
+        theta_of(case), BLOCK, saves=states_in(folder, case, output), on_progress=reached.append,
         should_stop=lambda: reached[-1] >= step,
     )  # fmt: skip
     assert curves is None and reached[-1] == step
@@ -141,17 +141,17 @@ def test_a_state_of_another_program_is_computed_anew_and_that_is_said(tmp_path: 
         now = case_of((Phase(num_inner_steps=20, optimizer=optax.adam(0.01)),), save_every=10)
     else:
         now = case_of(case.phases, save_every=10, eval_every=7)
-    said: list[str] = []
+    output: list[str] = []
     program = program_of(now, task)
-    anew = program.run(theta_of(now), BLOCK, saves=states_in(tmp_path, now, said))
+    anew = program.run(theta_of(now), BLOCK, saves=states_in(tmp_path, now, output))
     assert anew is not None and anew.resumed_at == 0
     assert bits(anew) == bits(program.run(theta_of(now), BLOCK))
-    (line,) = said
+    (line,) = output
     assert line.startswith(f"s/c, seeds {BLOCK}: the saved state of step 10 is of another program (")
     assert line.endswith("): computed anew") and "\n" not in line
 
 
-def test_a_lane_that_diverged_stays_so(tmp_path: Path) -> None:
+def test_a_replica_that_diverged_stays_so(tmp_path: Path) -> None:
     phases = (Phase(num_inner_steps=20, optimizer=optax.sgd(100.0)),)
     case = case_of(phases, save_every=5)
     program = program_of(case, Bowl())

@@ -27,7 +27,7 @@ from lobench.inner import optimizers, schedules
 from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.schedules.schedule import Schedule
 from lobench.inner.training.train import TrainingProgram
-from lobench.testing.giving import facts_for, wanted_for
+from lobench.testing.giving import extra_values_for, facts_for
 
 MODULES = ("lobench.inner.optimizers", "lobench.inner.schedules", "lobench.inner.tasks")
 
@@ -173,8 +173,8 @@ def test_whatever_takes_a_rate_takes_a_schedule(name: str) -> None:
 
             state = stepper.init(params, None, key, facts_for(stepper, params))
             for _ in range(2):
-                wanted = wanted_for(stepper, params, params)
-                state, params, _ = stepper.step(state, params, None, params, jnp.float32(1), key, loss, wanted)
+                extra_values = extra_values_for(stepper, params, params)
+                state, params, _ = stepper.step(state, params, None, params, jnp.float32(1), key, loss, extra_values)
             return state, params
 
         assert jax.eval_shape(two, params)[1]["w"].shape == (3, 4)

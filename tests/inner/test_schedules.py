@@ -203,7 +203,7 @@ def test_a_bare_call_says_what_is_missing() -> None:
     for schedule in (schedules.cosine(), schedules.plateau(), -schedules.cosine()):
         optimizer = optax.adam(schedule)
         params = jnp.zeros(2)
-        with pytest.raises(ConfigError, match=r"(cosine|plateau): nobody has told this schedule the number of steps; "):
+        with pytest.raises(ConfigError, match=r"(cosine|plateau): this schedule does not know the number of steps; "):
             optimizer.update(params, optimizer.init(params), params)
     with pytest.raises(ConfigError, match="plateau: this schedule looks at losses"):
         schedules.plateau().resolve(10)

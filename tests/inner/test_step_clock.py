@@ -24,7 +24,7 @@ def _run(clock: StepClock, evaluations: list[int], num_steps: int, chunk: int = 
         seconds = CALL + (stop - start) * STEP + evaluated * EVALUATION
         if start:
             clock.took(start, stop, seconds, seconds, evaluates_end=stop == num_steps)
-            if clock.wants_call:
+            if clock.needs_call:
                 clock.called(CALL)
         chunks.append(range(start, stop))
         start, chunk = stop, 2 * chunk

@@ -225,6 +225,6 @@ def test_methods_that_lobench_run_trains_are_skipped_on_bare_files_too(folder: P
     command = 'mine/Method.command = "python train.py {session} {folder}"\n'
     (folder / "tiny" / "bare.gin").write_text(BARE.partition("Experiment")[0])
     (folder / "x.gin").write_text(EXPERIMENT.replace('"tiny"', '"tiny/bare.gin"') + command)
-    said = run_pytest(folder, "x.gin", "-rs", "-k", "mine")
-    assert "2 skipped" in said and "`lobench run x.gin` runs it" in said
-    assert "INTERNALERROR" not in said
+    printed = run_pytest(folder, "x.gin", "-rs", "-k", "mine")
+    assert "2 skipped" in printed and "`lobench run x.gin` runs it" in printed
+    assert "INTERNALERROR" not in printed

@@ -253,7 +253,7 @@ def no_training(theta: ThetaLeaves, block: SeedBlock) -> NoReturn:
     raise AssertionError
 
 
-def test_a_store_without_the_case_or_with_fewer_seeds_says_so(runs: dict[str, Done]) -> None:
+def test_a_store_without_the_case_or_with_fewer_seeds_notes_so(runs: dict[str, Done]) -> None:
     assert runs["other case"].code == 0 and "no common seed" in runs["other case"].out, runs["other case"].out
     assert "2 of 4 seeds count" in runs["fewer seeds"].out, runs["fewer seeds"].out
 

@@ -21,9 +21,11 @@ def test_it():
 """
 
 
-@pytest.mark.parametrize(("error", "is_said"), [("KeyboardInterrupt", False), ("ValueError", True)])
-def test_only_the_interrupt_is_no_warning(error: str, is_said: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("error", "is_printed"), [("KeyboardInterrupt", False), ("ValueError", True)])
+def test_only_the_interrupt_is_no_warning(error: str, is_printed: bool, tmp_path: Path) -> None:
     (tmp_path / "test_gc.py").write_text(TEST.format(error=error))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_gc.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100)
-    assert done.returncode == 0 and ("PytestUnraisableExceptionWarning" in done.stdout + done.stderr) == is_said, done
+    assert done.returncode == 0 and ("PytestUnraisableExceptionWarning" in done.stdout + done.stderr) == is_printed, (
+        done
+    )

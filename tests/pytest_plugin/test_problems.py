@@ -30,13 +30,13 @@ def test_a_misspelled_binding_of_a_trainers_and_flags_that_come_too_late(tmp_pat
 def test_what_no_case_can_be_evaluated_with_is_no_verdict(tmp_path: Path) -> None:
     suite, store = make_suite(tmp_path), tmp_path / "store"
     missing, given = f"--lobench-checkpoint={tmp_path / 'no.npz'}", f"--lobench-checkpoint={suite / 'tiny.gin'}"
-    for options, said in (
+    for options, output in (
         ([missing], f"--lobench-checkpoint: there is no checkpoint here; got {tmp_path / 'no.npz'}"),
         ([given, "--lobench-optimizer=sgd()"], "--lobench-checkpoint and --lobench-optimizer exclude each other"),
     ):
         command = [sys.executable, "-m", "pytest", "-q", str(suite), *options, f"--lobench-store={store}"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 4 and said in done.stderr, done.stdout + done.stderr
+        assert done.returncode == 4 and output in done.stderr, done.stdout + done.stderr
     assert not store.exists()
 
 
@@ -45,12 +45,12 @@ def test_a_session_to_which_nothing_was_given_ends_with_one_line_and_evaluates_w
 ) -> None:
     suite, store = make_suite(tmp_path, extra="b/Case.optimizer = @sgd()\nb/sgd.learning_rate = 0.1\n"), tmp_path / "s"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", f"--lobench-store={store}"]
-    said = "ERROR: nothing to evaluate tiny/a with; give --lobench-checkpoint PATH or --lobench-optimizer 'adam()'"
+    output = "ERROR: nothing to evaluate tiny/a with; give --lobench-checkpoint PATH or --lobench-optimizer 'adam()'"
     for options, code in (([], 4), (["-n", "2"], 4), (["-k", "b]"], 0)):
         words = [*command, str(suite), *options]
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stdout + done.stderr
-        assert done.stderr.strip().splitlines() == ([said] if code else []), done.stderr
+        assert done.stderr.strip().splitlines() == ([output] if code else []), done.stderr
         assert "Traceback" not in done.stdout and store.exists() == (code == 0), done.stdout
     (found,) = results(store)
     assert (found["case"]["name"], found["outcome"]) == ("b", "passed")
@@ -69,8 +69,8 @@ def test_a_module_of_the_same_name_never_stands_for_the_one_beside_the_gin_file(
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "--lobench-optimizer=sgd()"]
     items = [f"{suite}/tiny.gin::a" for suite in ("one", "copy", "two", "three")]
     done = subprocess.run([*command, *items], cwd=tmp_path, capture_output=True, text=True, check=False)
-    said = f"`import own_tasks` is not own_tasks.py beside the gin file; got {tmp_path / 'one' / 'own_tasks.py'};"
-    assert f"{tmp_path}/two/tiny.gin:2: {said}" in done.stdout, done.stdout
+    output = f"`import own_tasks` is not own_tasks.py beside the gin file; got {tmp_path / 'one' / 'own_tasks.py'};"
+    assert f"{tmp_path}/two/tiny.gin:2: {output}" in done.stdout, done.stdout
     assert f"{tmp_path}/three/tiny.gin:2: `import random` is not random.py beside the gin file; got" in done.stdout
     assert "2 failed, 2 passed" in done.stdout, done.stdout
 

@@ -24,8 +24,8 @@ Case.num_seeds = 2
 bare/Case.task = @Bowl()
 bare/expect.max_final_loss = %bound
 bound = 1e9
-hopeless/Case.task = @Bowl()
-hopeless/expect.max_final_loss = -1.0
+failing/Case.task = @Bowl()
+failing/expect.max_final_loss = -1.0
 """
 TEST = """
 import os
@@ -76,7 +76,7 @@ OPTIMIZER = ("--lobench-optimizer", "sgd(); sgd.learning_rate = 0.1")
 def test_what_the_store_remembers_is_tested_anew_without_jax(made: Path, subject: tuple[str, str]) -> None:
     output = session(made, *subject)
     assert "1 failed, 3 passed" in output, output
-    assert "expect.max_final_loss = -1" in output and "FAILED tiny/bare.gin::hopeless" in output
+    assert "expect.max_final_loss = -1" in output and "FAILED tiny/bare.gin::failing" in output
     assert output.splitlines()[-1] == "imported:", output
 
 
@@ -89,6 +89,6 @@ def test_who_looks_at_the_case_has_it_bound(made: Path, monkeypatch: pytest.Monk
 def test_cases_are_bound_where_a_file_has_changed(made: Path) -> None:
     file = made / "tiny" / "bare.gin"
     file.write_text(BARE.replace("1e9", "-1e9"))
-    output = session(made, *CHECKPOINT, "-k", "bare and not hopeless")
+    output = session(made, *CHECKPOINT, "-k", "bare and not failing")
     assert "1 failed" in output and "expect.max_final_loss = -1e+09" in output, output
     assert "imported: jax tiny_tasks" in output, output

@@ -81,7 +81,7 @@ class World:
         self.pool = LocalPool(config)
         self.pool.start(0, 1)
 
-    def heard(self, kind: type[M]) -> M:
+    def received(self, kind: type[M]) -> M:
         """Returns the next message but progress, which must be of a kind."""
         deadline = time.monotonic() + PATIENT
         while time.monotonic() < deadline:
@@ -94,7 +94,7 @@ class World:
 
     def ask(self, message: Message, kind: type[M]) -> M:
         self.pool.send(0, message.to_bytes())
-        return self.heard(kind)
+        return self.received(kind)
 
     def described(self, variant: Variant) -> dict[str, CaseInfo]:
         found = self.ask(Describe(variant=variant), Described)
@@ -119,7 +119,7 @@ class World:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made = World(tmp_path_factory.mktemp("worker"))
-    made.heard(Ready)
+    made.received(Ready)
     yield made
     made.pool.close()
 
@@ -185,7 +185,7 @@ def test_a_job_of_a_case_that_the_worker_does_not_have_is_an_error_and_not_its_e
 def test_a_suite_that_cannot_be_collected_is_told_with_its_reason(tmp_path: Path) -> None:
     world = World(tmp_path, broken=True)
     try:
-        failed = world.heard(Failed)
+        failed = world.received(Failed)
         assert failed.variant_key is None and "nothing_of_that_name" in failed.messages[0]
     finally:
         world.pool.close()

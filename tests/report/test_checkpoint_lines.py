@@ -16,43 +16,43 @@ from lobench.report.live.checkpoint_lines import CheckpointLines
 
 def lines_of(store: Path, *suites: Path, only: slice = slice(None)) -> list[str]:
     """Returns what a watch says that finishes these checkpoints of a store, one after another."""
-    said: list[str] = []
+    output: list[str] = []
     with Ledger.open(store) as ledger:
         chosen = list(ledger.sightings().items())[only]
         for position, _ in chosen:
             ledger.reopen_checkpoint(position)
-        lines = CheckpointLines(ledger.reader, list(map(str, suites)), lambda line, colour: said.append(line))
+        lines = CheckpointLines(ledger.reader, list(map(str, suites)), lambda line, colour: output.append(line))
         for _, subject in chosen:
             lines.completed(subject, "")
         lines.close()
-    return said
+    return output
 
 
 def test_the_last_lines_score_is_that_of_the_report(tmp_path: Path) -> None:
     store, suite = make_store(tmp_path), make_baseline(tmp_path, with_last=True)
-    said = lines_of(store, suite)
-    assert len(said) == 5 and said.pop(0) == "scores: 0 is untrained, 1 tuned adam; a diverged seed scores -1"
-    score = re.search(r"score (\S+ \[\S+, \S+\])", said[-1]).group(1)
+    output = lines_of(store, suite)
+    assert len(output) == 5 and output.pop(0) == "scores: 0 is untrained, 1 tuned adam; a diverged seed scores -1"
+    score = re.search(r"score (\S+ \[\S+, \S+\])", output[-1]).group(1)
     mean, bounds = score.split(" ", 1)
     report = lobench("report", "--store", store, "--baseline", suite, "--format", "text").stdout
     assert f"{mean} (95% {bounds}" in report
-    assert said[-1].startswith("outer step 3: ")
-    assert "1 of 12 seeds diverged, 1 failed" in said[-1]
+    assert output[-1].startswith("outer step 3: ")
+    assert "1 of 12 seeds diverged, 1 failed" in output[-1]
 
 
 def test_what_many_looks_do_is_said_once_by_lines_and_by_the_page(tmp_path: Path) -> None:
     store = make_store(tmp_path, num_checkpoints=12)
-    said = [line for line in lines_of(store, tmp_path) if "alarms falsely in 2 to 17 of 100 runs" in line]
-    assert len(said) == 1 and said[0].startswith("10 checkpoints: the best of many is the luckiest, too")
+    output = [line for line in lines_of(store, tmp_path) if "alarms falsely in 2 to 17 of 100 runs" in line]
+    assert len(output) == 1 and output[0].startswith("10 checkpoints: the best of many is the luckiest, too")
     report = lobench("report", "--store", store, "--format", "text").stdout
     assert "It is one of 12 checkpoints of its run: a gate of each of 50 checkpoints" in report
 
 
 def test_the_change_is_to_the_best_before(tmp_path: Path) -> None:
-    said = lines_of(make_store(tmp_path), make_baseline(tmp_path, with_last=True))[1:]
-    assert "the best so far" not in said[0]
-    means = [float(re.search(r"score (-?[\d.]+)", line).group(1)) for line in said]
-    for index, line in enumerate(said[1:], 1):
+    output = lines_of(make_store(tmp_path), make_baseline(tmp_path, with_last=True))[1:]
+    assert "the best so far" not in output[0]
+    means = [float(re.search(r"score (-?[\d.]+)", line).group(1)) for line in output]
+    for index, line in enumerate(output[1:], 1):
         change, where, step = re.search(r", ([\d.]+) (above|below) the best so far \(outer step (\d)\)", line).groups()
         best = max(means[:index])
         assert int(step) == means.index(best)
@@ -64,19 +64,19 @@ def test_without_a_baseline_a_line_says_losses_and_their_trend_on_the_scale_of_r
     has_some: bool, tmp_path: Path
 ) -> None:
     store, suite = make_store(tmp_path), make_baseline(tmp_path) if has_some else tmp_path
-    said = lines_of(store, suite)
+    output = lines_of(store, suite)
     lacking = f"{1 if has_some else 3} of 3 cases lack a tuned baseline"
-    assert [lacking in line and "`lobench baseline " in line for line in said] == [True, False, False, False]
+    assert [lacking in line and "`lobench baseline " in line for line in output] == [True, False, False, False]
     assert all(
-        re.match(r"outer step \d: train/loss .+ [\dna.]+, case0 [\dna.]+, case1 [\dna.]+", line) for line in said
-    ), said
-    assert "; score" not in said[0]  # beside nothing
+        re.match(r"outer step \d: train/loss .+ [\dna.]+, case0 [\dna.]+, case1 [\dna.]+", line) for line in output
+    ), output
+    assert "; score" not in output[0]  # beside nothing
     # The last line's score is that of a report of the same store.
-    score, bounds = re.search(r"; score (\S+) (\[\S+, \S+\])", said[-1]).groups()
+    score, bounds = re.search(r"; score (\S+) (\[\S+, \S+\])", output[-1]).groups()
     baseline = ["--baseline", suite] if has_some else []
     report = lobench("report", "--store", store, *baseline, "--format", "text", cwd=tmp_path).stdout
     assert f"{score} (95% {bounds}" in report
-    assert re.search(r"(above|below|level with) the best so far \(outer step \d\)  [▁-█x]{4}", said[-1]), said
+    assert re.search(r"(above|below|level with) the best so far \(outer step \d\)  [▁-█x]{4}", output[-1]), output
 
 
 def test_a_quiet_watch_says_a_line_a_checkpoint_and_no_more(tmp_path: Path) -> None:
@@ -101,5 +101,5 @@ def test_the_best_so_far_is_the_stores_at_a_restart_too(tmp_path: Path) -> None:
 def test_scores_that_cannot_be_made_leave_a_line_that_says_why(tmp_path: Path) -> None:
     store, suite = make_store(tmp_path), make_baseline(tmp_path)
     next(suite.rglob("*.json")).write_text("{")
-    said = lines_of(store, suite)
-    assert len(said) == 4 and all("no score: " in line for line in said)
+    output = lines_of(store, suite)
+    assert len(output) == 4 and all("no score: " in line for line in output)

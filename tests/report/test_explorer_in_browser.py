@@ -128,8 +128,8 @@ def test_scales_are_logarithmic_where_losses_span_decades(page: Page) -> None:
     page.evaluate("location.hash = 'case=s/other&case=digits/case1&band=none&subject=*last&subject=*best'")
     expect(page.locator("#explorer-charts figure")).to_have_count(2)
     check(page, "subject", "adam(); adam.learning_rate = 0.1")
-    said = page.locator("#explorer-charts figure > p")
-    expect(said.nth(0)).to_have_text("train/loss, lower is better.")
+    output = page.locator("#explorer-charts figure > p")
+    expect(output.nth(0)).to_have_text("train/loss, lower is better.")
     page.get_by_label("Seeds").select_option("quantiles")
     assert page.locator("#explorer-charts figure polygon").count() >= 2
 

@@ -143,10 +143,10 @@ def test_the_legend_names_the_tests_that_were_used(
     for name, (start, size) in {"a()": (0, 3), **sizes}.items():
         values = [0.1 * (ord(name[0]) - 96) + 0.01 * (seed % 4) for seed in range(size)]
         add(tmp_path, 0, {"c": {"train/loss": values}}, optimizer=name, start=start)
-    said = f"the best, and what {tests} does not tell apart from it"
+    output = f"the best, and what {tests} does not tell apart from it"
     summary = summary_of(tmp_path, [])
-    assert tabulate(summary).bold == said
-    assert said in latex_table(summary) and said in html.unescape(render_page(summary))
+    assert tabulate(summary).bold == output
+    assert output in latex_table(summary) and output in html.unescape(render_page(summary))
 
 
 def test_the_interval_of_an_accuracy_lies_inside_0_and_1() -> None:
@@ -287,8 +287,8 @@ def test_a_method_without_one_of_the_cases_wins_by_the_others_alone_and_the_tabl
     assert by_name["good"].is_bold and not by_name["lucky"].is_bold
     assert any("over the 1 of 2 cases that all methods have" in note and "not of lucky" in note for note in found.notes)
     summary = summary_of(tmp_path / "store", [])
-    said = "over the 1 of 2 cases that all methods have (s/hard: not of lucky)"
-    assert any(said in figure.note for figure in side_by_side(summary).figures), "the chart of the same means"
+    output = "over the 1 of 2 cases that all methods have (s/hard: not of lucky)"
+    assert any(output in figure.note for figure in side_by_side(summary).figures), "the chart of the same means"
     assert cards(summary, None)[0].note.endswith("the 1 of 2 cases that all methods have")
     assert "(seeds of the 1 of 2 cases that all methods have (s/hard: not of lucky))" in render_page(summary)
     assert all(one.score for one in summary.shown_cases(None)), "of its own on each case that it has"

@@ -163,8 +163,8 @@ def test_a_method_is_compared_with_what_those_before_it_score_on_todays_scale() 
     assert "score 1.0" in adam or "score 0.99" in adam, "alone it is the best mean that is known, 1 on the scale"
     now = {state.name: float(state.score.split()[0]) for state in methods.states()}
     assert now["adam"] < 0.9
-    said = re.search(r", ([0-9.]+) above the best so far \(adam\)", sgd)
-    assert said is not None and abs(float(said[1]) - (now["sgd"] - now["adam"])) < 0.002
+    output = re.search(r", ([0-9.]+) above the best so far \(adam\)", sgd)
+    assert output is not None and abs(float(output[1]) - (now["sgd"] - now["adam"])) < 0.002
 
 
 def test_one_evaluation_of_nobody_knows_how_many_is_one_evaluation() -> None:

@@ -76,10 +76,10 @@ def test_csv_and_json_hold_the_name_as_it_is(store: Path) -> None:
 def test_commands_that_are_printed_can_be_pasted_where_folders_have_blanks(tmp_path: Path) -> None:
     home = tmp_path / "my home"
     suite, run = make_suite(home), make_run(home, -1.0)
-    said = watch(run, suite, "--once").stdout
+    output = watch(run, suite, "--once").stdout
     page = home / "page.html"
     assert lobench("report", "--store", run / "lobench_results/tiny", "--output", page).returncode == 0
-    (found,) = re.findall(r"`(lobench results [^`]+)`", said)
+    (found,) = re.findall(r"`(lobench results [^`]+)`", output)
     shown, _ = re.findall("<code>(lobench .*?)</code>", page.read_text())
     for command in (found, html.unescape(shown)):
         assert lobench(*shlex.split(command)[1:], cwd=home).returncode == 0, command

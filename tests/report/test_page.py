@@ -110,7 +110,7 @@ def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "says"),
+    ("found", "message"),
     [
         ([(2.0, False), (10.0, True), (10.0, True)], ">= 10x in the median, censored on 2 of 3 cases"),
         ([(2.0, False), (3.0, False), (10.0, True)], "3x in the median, censored on 1 of 3 cases"),
@@ -118,9 +118,9 @@ def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:
         ([(math.nan, False)], "none, censored on 0 of 1 case, diverged on 1"),
     ],
 )
-def test_a_median_of_bounds_is_a_bound(found: list[tuple[float, bool]], says: str) -> None:
+def test_a_median_of_bounds_is_a_bound(found: list[tuple[float, bool]], message: str) -> None:
     form = Form.BEST_SINGLE
-    assert _span([Speedup(value=value, censored=censored, form=form) for value, censored in found]) == says
+    assert _span([Speedup(value=value, censored=censored, form=form) for value, censored in found]) == message
 
 
 def test_the_verdict_in_a_terminal_is_that_of_the_page(store: Path, tmp_path: Path) -> None:

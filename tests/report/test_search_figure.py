@@ -29,13 +29,13 @@ def row(number: int, fitness: float | None, /, method: str = "adam", state: str 
     return TrialRow(method=method, number=number, parameters=parameters, state=state or ended, fitness=fitness)  # type: ignore[arg-type]
 
 
-def course(*rows: TrialRow) -> StoppedTrials:
+def stopped_trials(*rows: TrialRow) -> StoppedTrials:
     (found,) = histories_of(rows, {"adam": "Adam"})
     return found
 
 
 def test_the_best_up_to_each_trial() -> None:
-    found = course(
+    found = stopped_trials(
         row(0, None, rate=0.1),
         row(1, 0.2, rate=0.2),
         row(2, 0.2, rate=0.3),
@@ -48,7 +48,7 @@ def test_the_best_up_to_each_trial() -> None:
 
 
 def test_a_parameter_that_is_not_active_has_no_value_and_names_have_places() -> None:
-    found = course(
+    found = stopped_trials(
         row(0, 1.0, kind="sgdm", momentum=0.9), row(1, 0.5, kind="adam"), row(2, 0.0, kind="sgdm", momentum=0.5)
     )
     kind, momentum = found.parameters
@@ -60,13 +60,18 @@ def test_a_parameter_that_is_not_active_has_no_value_and_names_have_places() -> 
     ("values", "is_log"), [((1e-4, 1e-1), True), ((1.0, 2.0), False), ((0.0, 100.0), False), (("a", "b"), False)]
 )
 def test_what_spans_many_sizes_is_shown_by_its_logarithm(values: Sequence[Value], is_log: bool) -> None:
-    assert course(*(row(place, 0.0, rate=value) for place, value in enumerate(values))).parameters[0].is_log is is_log
+    assert (
+        stopped_trials(*(row(place, 0.0, rate=value) for place, value in enumerate(values))).parameters[0].is_log
+        is is_log
+    )
 
 
 def test_trials_that_wait_and_sessions_of_commands_are_not_drawn() -> None:
-    found = course(row(0, 1.0, rate=0.1), row(1, None, state="running", rate=0.2), row(0, None, "trained", "done"))
+    found = stopped_trials(
+        row(0, 1.0, rate=0.1), row(1, None, state="running", rate=0.2), row(0, None, "trained", "done")
+    )
     assert (found.numbers, found.num_waiting) == ((0,), 1)
-    assert search_section(course(row(0, None, rate=0.1))) is None, "nothing has a fitness yet"
+    assert search_section(stopped_trials(row(0, None, rate=0.1))) is None, "nothing has a fitness yet"
 
 
 def searched(folder: Path) -> Path:

@@ -113,12 +113,12 @@ def test_what_two_subjects_differ_in() -> None:
     theta = GivenCheckpoint(uri="t.npz", variant=Variant(bindings=("X.a = 1",)))
     other = GivenCheckpoint(uri="t.npz", variant=Variant(bindings=("X.a = 2",)))
     assert knobs_of(theta, other).given(Subset({0})).variant.bindings == ("X.a = 2",)
-    for one, two, said in (
+    for one, two, output in (
         (a, Subject.of_optimizer("sgd(); sgd.learning_rate = 1"), "call two different things"),
         (a, theta, "differ in more than bindings"),
         (a, a, "differ in nothing"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=output):
             knobs_of(one, two)
 
 

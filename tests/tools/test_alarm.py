@@ -18,9 +18,9 @@ from tiny import KILLED_CHIEF, PATIENCE, make_run, make_suite, watch, write_chec
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.analysis.store.snapshot import read_store
 from lobench.tools.alarm.evidence import block_of
-from lobench.tools.alarm.rule import AlarmRules, Confirmation, Kind, Stall, TwoStages, course, level_of
+from lobench.tools.alarm.rule import AlarmRules, Confirmation, Kind, Stall, TwoStages, detector_of, level_of
 
-Course: TypeAlias = Callable[[int], float]
+Run: TypeAlias = Callable[[int], float]
 
 SEEDS = "Case.num_seeds = 3\n"
 ROLES = 'a/Suite.role = "meta_train"\nb/Suite.role = "meta_test"\n'
@@ -46,9 +46,9 @@ def test_a_run_that_gets_worse_is_told_once_and_a_kill_in_the_middle_changes_not
     assert killed.returncode == -9
     store = run / "lobench_results" / "tiny" / "alarm"
     before = {(row.key.checkpoint_sha256, row.key.seed_block): row.recorded_at for row in read_store(store).rows}
-    told = tmp_path / "told.txt"
-    tell = f'echo "$LOBENCH_ALARM $LOBENCH_OUTER_STEP" >> {told}; exit 3'
-    done = alarm(run, suite, "--on-alarm", tell, "--sink", "tensorboard")
+    called = tmp_path / "told.txt"
+    command = f'echo "$LOBENCH_ALARM $LOBENCH_OUTER_STEP" >> {called}; exit 3'
+    done = alarm(run, suite, "--on-alarm", command, "--sink", "tensorboard")
     assert done.returncode == 1, done.stderr
     record = json.loads(done.stdout)
     # Silent while it stays worse, and again after it was good.
@@ -59,13 +59,13 @@ def test_a_run_that_gets_worse_is_told_once_and_a_kill_in_the_middle_changes_not
     after = {(row.key.checkpoint_sha256, row.key.seed_block): row.recorded_at for row in rows}
     assert len(before) > 0 and before.items() <= after.items()
     assert sum(row.key.seed_block.size for row in rows) == 2 * 2 * 2 * 4  # confirmations, sides, cases, seeds
-    assert told.read_text().splitlines() == ["regress 4", "regress 7"]
+    assert called.read_text().splitlines() == ["regress 4", "regress 7"]
     assert (suite / "alarms.txt").read_text() == "regress 4 2\nregress 7 2\n"
     assert "ended with 3" in done.stderr and "ALARM regress: outer step 4 is worse than 2" in done.stderr
     assert f"`lobench bisect {run} --suite {suite} --case tiny/" in done.stderr
-    again = alarm(run, suite, "--on-alarm", tell, "--sink", "tensorboard")
+    again = alarm(run, suite, "--on-alarm", command, "--sink", "tensorboard")
     assert again.returncode == 1 and json.loads(again.stdout) == record
-    assert len(told.read_text().splitlines()) == 2 and "ALARM" not in again.stderr
+    assert len(called.read_text().splitlines()) == 2 and "ALARM" not in again.stderr
     from lobench_tensorboard.sink import written_scalars
 
     written = [one for one in written_scalars(store.parent / "tensorboard") if "alarm" in one[0]]
@@ -86,21 +86,37 @@ def test_a_watch_follows_its_run_and_ends_with_the_alarm(tmp_path: Path) -> None
     assert done.returncode == 2 and "--alarm; got 'regres'" in done.stderr and "outer step 3" not in done.stdout
 
 
+def test_a_watch_reports_that_its_alarms_ended_early_and_goes_on(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path, extra=SEEDS), make_run(tmp_path, -1.5)
+    alarms_file = run / "lobench_results" / "tiny" / "alarm" / "alarms.json"
+    alarms_file.parent.mkdir(parents=True)
+    alarms_file.write_text("{")
+    command = [sys.executable, "-m", "lobench.cli", "watch", str(run), "--suite", str(suite), "--workers", "1"]
+    with subprocess.Popen([*command, "--alarm", "regress"], stderr=subprocess.PIPE, text=True) as watching:
+        assert watching.stderr is not None
+        lines = iter(watching.stderr.readline, "")
+        assert any("ended early, with exit code 2; the watch goes on" in line for line in lines)
+        assert watching.poll() is None
+        watching.terminate()
+        watching.stderr.read()
+    assert watching.returncode not in (0, 2)
+
+
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5)
-    for options, said in {
+    for options, output in {
         ("--alarm", "regres"): "--alarm; got 'regres'; expected regress, overfit, stall",
         (): "there is no store of a watch",
     }.items():
         done = alarm(run, suite, *options)
-        assert done.returncode == 2 and said in done.stderr, done.stderr
+        assert done.returncode == 2 and output in done.stderr, done.stderr
     assert watch(run, suite, "--once", "--workers", "1").returncode == 0
     done = alarm(run, suite, "--alarm", "overfit")
     assert done.returncode == 2 and "overfit needs cases of both roles" in done.stderr
-    told = run / "lobench_results" / "tiny" / "alarm" / "alarms.json"
-    told.write_text("{")
+    called = run / "lobench_results" / "tiny" / "alarm" / "alarms.json"
+    called.write_text("{")
     done = alarm(run, suite)
-    assert done.returncode == 2 and str(told) in done.stderr and "move it away" in done.stderr
+    assert done.returncode == 2 and str(called) in done.stderr and "move it away" in done.stderr
 
 
 class Planted:
@@ -141,16 +157,16 @@ class Planted:
 
 
 def played(kind: Kind, run: Planted, **rules: float) -> TwoStages | Stall:
-    found = course(kind, AlarmRules(**rules), ("out/a", "out/b"), ("in/a", "in/b"))  # type: ignore[arg-type]
+    found = detector_of(kind, AlarmRules(**rules), ("out/a", "out/b"), ("in/a", "in/b"))  # type: ignore[arg-type]
     found.go_on(run)
     return found
 
 
 def test_overfitting_is_told_apart_from_a_fall_everywhere() -> None:
-    def falls(place: int) -> float:
+    def drops(place: int) -> float:
         return -0.3 * (place >= 10)
 
-    everywhere, outside = (Planted(falls, of, 20, 0.05) for of in (falls, lambda place: 0.0))
+    everywhere, outside = (Planted(drops, of, 20, 0.05) for of in (drops, lambda place: 0.0))
     assert [one.place for one in played("regress", everywhere).alarms] == [10]
     assert not played("overfit", everywhere).alarms
     (found,) = played("overfit", outside).alarms

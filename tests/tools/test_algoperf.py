@@ -14,7 +14,7 @@ import pytest
 from commands import Done, lobench
 from reference import reference_data
 
-from lobench.analysis.scores.algoperf import Removal, Targets, WorkloadTarget, score_log
+from lobench.analysis.scores.algoperf import RULES, Removal, Targets, WorkloadTarget, score_log
 from lobench.analysis.scores.algoperf_files import read_log, read_targets
 from lobench.core.errors import UsageError
 
@@ -30,6 +30,15 @@ PUBLISHED = {
     "lawa_queue": 0.3699,
     "lawa_ema": 0.3384,
     "schedule_free_prodigy": 0.0,
+}
+PUBLISHED_06 = {"shampoo": 0.6244, "baseline": 0.4590}
+PUBLISHED_SELF_05 = {
+    "schedule_free_adamw": 0.8542,
+    "baseline": 0.8194,
+    "nadamw_sequential": 0.3308,
+    "sinv6_75": 0.1420,
+    "sinv6": 0.0903,
+    "adamg": 0.0,
 }
 LOSS = WorkloadTarget(metric="loss", value=1.0, higher=False)
 TARGETS = Targets(
@@ -116,6 +125,63 @@ def test_the_published_scores_to_the_fourth_digit() -> None:
             assert math.isinf(entry.ratio) == (entry.removed is not None), (name, workload)
 
 
+@pytest.mark.parametrize(
+    ("log_file", "version", "is_self_tuning", "published"),
+    [
+        ("evaluations_to_target", "05", False, PUBLISHED),
+        ("v05_self_to_target", "05", True, PUBLISHED_SELF_05),
+        ("v06_external_to_target", "06", False, PUBLISHED_06),
+    ],
+)
+def test_the_published_scores_of_both_versions_and_tracks_by_the_command(
+    log_file: str, version: str, is_self_tuning: bool, published: dict[str, float]
+) -> None:
+    data = reference_data() / "algoperf"
+    targets = data / f"workload_targets_v{version}.json"
+    more = ["--self-tuning"] if is_self_tuning else []
+    found = json.loads(run(data / f"{log_file}.csv.gz", "--targets", targets, "--format", "json", *more).stdout)
+    assert {name: math.floor(score * 1e4 + 0.5) / 1e4 for name, score in found["scores"].items()} == published
+    assert found["rules"]["version"] == f"0.{version[1]}" and found["rules"]["trials"] == (1 if is_self_tuning else 5)
+    workloads = next(iter(found["submissions"].values()))["workloads"]
+    assert sum(not entry["held_out"] for entry in workloads.values()) == 8  # the leaderboard's, not the file's nine
+    assert any(entry["held_out"] for entry in workloads.values()) == (version == "05")
+
+
+def test_self_tuning_of_06_has_three_studies_of_one_trial_and_half_as_long_again() -> None:
+    data = reference_data() / "algoperf"
+    done = run(data / "v06_self_to_target.csv.gz", "--targets", data / "workload_targets_v06.json", "--self-tuning")
+    assert "schedule_free_adamw_v2  0.7500" in done.stdout and done.stdout.endswith("studies x trials 3 x 1\n")
+    budget = RULES["0.6"].of_self_tuning().budgets["wmt"]
+    assert budget == 1.5 * 43_336 and RULES["0.5"].of_self_tuning().budgets["wmt"] == 3 * 48_151
+    targets = Targets(base=("wmt",), base_of={}, targets={"wmt": LOSS})
+    late = log(("x", "s0", "wmt", "t1", 1, budget + 1, 0.5), ("y", "s0", "wmt", "t1", 1, budget, 0.5))
+    found = score_log(late, targets, RULES["0.6"].of_self_tuning())
+    assert found.num_past_budget == 1 and {name: one.score for name, one in found.submissions.items()} == {
+        "y": 1,
+        "x": 0,
+    }
+    assert score_log(late, targets).num_past_budget == 0  # of no version there is no budget
+
+
+def test_what_is_not_as_the_rules_say_is_named(tmp_path: Path) -> None:
+    logs, targets = tmp_path / "log.csv", targets_file(tmp_path)
+    logs.write_text(HEADER + "mine,s0,wmt,t1,1,5.0,31\nmine,s1,wmt,t1,1,5.0,31\n")
+    output = run(logs, "--targets", targets, "--rules", "0.6").stdout
+    assert output.endswith("AlgoPerf 0.6, studies x trials 3 x 5; not so: mine, wmt: 2 x 1\n")
+    assert "AlgoPerf" not in run(logs, "--targets", targets).stdout
+    done = run(logs, "--targets", targets, "--self-tuning")
+    assert done.returncode == 2 and "--rules 0.5 or 0.6" in done.stderr
+    done = run(logs, "--normaliser", targets, "--rules", "0.6")
+    assert done.returncode == 2 and "--targets" in done.stderr
+
+
+def test_by_the_rules_of_06_no_variant_gates() -> None:
+    rows = [reaches("x", "a", 1.0), reaches("x", "b", 1.0), reaches("y", "a_wide", 1.0)]
+    by_05, by_06 = (score_log(log(*rows), TARGETS, RULES[version]).submissions["x"] for version in ("0.5", "0.6"))
+    assert by_05.workloads["a"].removed is Removal.HELD_OUT_MISSED and by_05.score == pytest.approx(0.5)
+    assert by_06.score == pytest.approx(1.0) and "a_wide" not in by_06.workloads
+
+
 def test_a_dirtier_log_gives_the_same_scores(tmp_path: Path) -> None:
     """Two spellings, a gzipped file without the ending, lost trials, repeated rows, NaN evaluations between."""
     data = reference_data() / "algoperf"
@@ -181,7 +247,7 @@ def test_brackets_of_a_name_are_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "expected"),
     [
         (b"", "not a CSV"),
         (b"Time," + HEADER.encode() + b"1,a,s,wmt,t,1,2,31\n", "has the column time twice"),
@@ -196,16 +262,16 @@ def test_brackets_of_a_name_are_shown(tmp_path: Path) -> None:
         (b"\xff\xfe\x00\x01", "not a text file"),
     ],
 )
-def test_a_bad_log_is_one_clear_line(tmp_path: Path, content: bytes, says: str) -> None:
+def test_a_bad_log_is_one_clear_line(tmp_path: Path, content: bytes, expected: str) -> None:
     path = tmp_path / "log.csv"
     path.write_bytes(content)
     with pytest.raises(UsageError) as error:
         read_log(path, read_targets(targets_file(tmp_path)))
-    assert says in str(error.value) and str(path) in str(error.value) and "\n" not in str(error.value)
+    assert expected in str(error.value) and str(path) in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("record", "says"),
+    ("record", "expected"),
     [
         ("{", "not JSON"),
         ("[]", "not a file of targets"),
@@ -223,12 +289,12 @@ def test_a_bad_log_is_one_clear_line(tmp_path: Path, content: bytes, says: str) 
         ),
     ],
 )
-def test_bad_targets_are_one_clear_line(tmp_path: Path, record: object, says: str) -> None:
+def test_bad_targets_are_one_clear_line(tmp_path: Path, record: object, expected: str) -> None:
     path = tmp_path / "targets.json"
     path.write_text(record if isinstance(record, str) else json.dumps(record))
     with pytest.raises(UsageError, match=r"targets\.json") as error:
         read_targets(path)
-    assert says in str(error.value)
+    assert expected in str(error.value)
 
 
 def test_a_missing_file_ends_with_code_2_and_one_line(tmp_path: Path) -> None:

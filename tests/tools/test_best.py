@@ -60,7 +60,7 @@ def test_usage_is_one_clear_line(tmp_path: Path) -> None:
     gone = lobench("best", tmp_path, "--suite", "suites/quick", "--store", store)
     assert gone.returncode == 2 and "no checkpoint to choose from; got run/theta_1.npz" in gone.stderr
     unknown = lobench("best", tmp_path, "--suite", "suites/quick", "--store", store, "--metric", "x")
-    assert unknown.returncode == 2 and "nobody has this metric; got 'x'; expected train/loss" in unknown.stderr
+    assert unknown.returncode == 2 and "no subject has this metric; got 'x'; expected train/loss" in unknown.stderr
     assert lobench("best", tmp_path, "--suite", "suites/quick").returncode == 2
     add(tmp_path / "worse", 1, {"a": {"train/loss": [9.0, 9.0]}})
     unscaled = lobench("best", tmp_path, "--suite", "suites/quick", "--store", tmp_path / "worse")

@@ -126,7 +126,7 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
     assert "bisecting takes two checkpoints or more; got 1 between these steps" in refused(
         *known, "a", "--to-step", "10"
     )
-    assert "nobody has this metric; got 'x'" in refused(*known, "a", "--metric", "x")
+    assert "no subject has this metric; got 'x'" in refused(*known, "a", "--metric", "x")
     empty = tmp_path / "empty"
     empty.mkdir()
     line = refused("bisect", empty, "--suite", suite, "--case", "a")

@@ -35,11 +35,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_searches_are_shown_after_as_many_trials_as_the_others(folder: Path) -> None:
-    said = lobench("budget", "store", cwd=folder)
-    assert said.returncode == 0, said.stderr
-    assert "best of 1" in said.stdout and "best of 4" in said.stdout
-    assert "leads from 1 trial" in said.stdout
-    assert "spaces or budgets differ: both 6 trials of 2 parameters, rates 3 trials of 1 parameter" in said.stdout
+    output = lobench("budget", "store", cwd=folder)
+    assert output.returncode == 0, output.stderr
+    assert "best of 1" in output.stdout and "best of 4" in output.stdout
+    assert "leads from 1 trial" in output.stdout
+    assert "spaces or budgets differ: both 6 trials of 2 parameters, rates 3 trials of 1 parameter" in output.stdout
 
 
 def test_an_optimum_on_the_edge_is_said_here_and_in_the_table(folder: Path) -> None:

@@ -12,7 +12,7 @@ from lobench.tools.bisect.change_point import Probe, believe, next_probes, scan,
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from planted_falls import NUM_CHECKPOINTS, bisected
+from planted_change_points import NUM_CHECKPOINTS, bisected
 
 
 def probe(place: int, *scores: float, block: int = 0) -> Probe:
@@ -78,8 +78,8 @@ def test_blocks_that_contradict_each_other_do_not_stop_it() -> None:
 @pytest.mark.parametrize("by", [0.4, 0.4 + 1e-13, 0.4 + 1e-9, 0.0])
 def test_seeds_that_fall_by_the_same_as_accuracies_do(by: float) -> None:
     """What differs between them is rounding, or next to nothing."""
-    falls = (0.0, 0.0, 0.4, by, 0.4)
-    belief = believe([probe(place, 0.5 - fall, 0.6 - fall, 0.7 - falls[place]) for place, fall in enumerate(falls)], 5)
+    drops = (0.0, 0.0, 0.4, by, 0.4)
+    belief = believe([probe(place, 0.5 - fall, 0.6 - fall, 0.7 - drops[place]) for place, fall in enumerate(drops)], 5)
     if by:
         assert belief.place == 2 and belief.fall > 0.95 and belief.size == pytest.approx(0.4, abs=0.01)
     assert sum(belief.by_place) == pytest.approx(1)
@@ -98,12 +98,14 @@ def test_a_checkpoint_that_cannot_be_looked_at_is_passed_by() -> None:
     assert other != first and not next_probes(believe(probes, 10), probes, 1, closed=range(10))
 
 
-def test_planted_falls_are_found_with_a_fifth_of_the_evaluations_and_small_ones_are_said_to_be_uncertain() -> None:
+def test_planted_change_points_are_found_with_a_fifth_of_the_evaluations_and_small_ones_are_said_to_be_uncertain() -> (
+    None
+):
     draws = random.Random(0)
     for fall in (2.0, 4.0):
         found = [bisected(fall, draws, most=NUM_CHECKPOINTS // 5) for _ in range(25)]
         assert sum(one.is_hit for one in found) >= 24
         assert sum(one.num_probes for one in found) <= 25 * NUM_CHECKPOINTS // 8
     small = [bisected(1.0, draws, most=NUM_CHECKPOINTS // 5) for _ in range(12)]
-    said, was = sum(one.belief.within(1) for one in small) / 12, sum(one.is_hit for one in small) / 12
-    assert abs(said - was) < 0.3
+    output, was = sum(one.belief.within(1) for one in small) / 12, sum(one.is_hit for one in small) / 12
+    assert abs(output - was) < 0.3

@@ -65,8 +65,8 @@ def test_what_it_writes_trains_and_says_so_to_programs(tmp_path: Path) -> None:
     done = lobench(
         "convert", "celo2.npz", "--optimizer", "EloCelo2", "--output", "t.npz", "--format", "json", cwd=tmp_path
     )
-    said = json.loads(done.stdout)
-    assert (said["form"], said["optimizer"], len(said["leaves"])) == ("CELO2MLP", "EloCelo2", 19)
+    output = json.loads(done.stdout)
+    assert (output["form"], output["optimizer"], len(output["leaves"])) == ("CELO2MLP", "EloCelo2", 19)
     lines = (
         "import lobench.inner.tasks.quadratic",
         "Case.num_inner_steps = 5",
@@ -81,7 +81,7 @@ def test_what_it_writes_trains_and_says_so_to_programs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("leaves", "options", "said"),
+    ("leaves", "options", "output"),
     [
         ({"a": META["network.input.bias"]}, (), "these are no published weights that lobench knows; got without"),
         ({**META, "extra": np.zeros(3)}, (), "got with extra; expected MetaMLP, CELO2MLP"),
@@ -90,10 +90,12 @@ def test_what_it_writes_trains_and_says_so_to_programs(tmp_path: Path) -> None:
     ],
     ids=["foreign", "one too many", "another optimizer", "another suffix"],
 )
-def test_what_does_not_fit_is_said_in_a_line(tmp_path: Path, leaves: Any, options: tuple[str, ...], said: str) -> None:
+def test_what_does_not_fit_is_said_in_a_line(
+    tmp_path: Path, leaves: Any, options: tuple[str, ...], output: str
+) -> None:
     np.savez(tmp_path / "in.npz", **leaves)
     done = lobench("convert", "in.npz", "--output", "out.npz", *options, cwd=tmp_path)
-    assert done.returncode == 2 and said in done.stderr, done.stderr
+    assert done.returncode == 2 and output in done.stderr, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "out.npz").exists()
 

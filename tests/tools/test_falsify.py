@@ -153,7 +153,7 @@ def test_a_replay_on_other_seeds_or_of_another_rule_is_refused(fallen: tuple[Pat
     measured = measured_loss(path)
     assert measured.behind == fallen[1]["smallest"]["gap"] and len(measured.scores) >= 6
     others = sample_curves([[1.0, 0.5], [1.0, 0.5]])
-    with pytest.raises(LobenchError, match="these are other seeds"):
+    with pytest.raises(LobenchError, match="the result has other seeds"):
         measured.gap(Result([others]))
     older = path.with_name("older.json")
     older.write_text(json.dumps(json.loads(path.read_text()) | {"score_version": 1}))
@@ -229,14 +229,14 @@ def test_a_wrapper_is_put_around_the_task_and_one_that_is_there_is_taken_off(tmp
 
 
 @pytest.mark.parametrize(
-    ("axes", "said"),
+    ("axes", "output"),
     [
         ("Steep.dimm = [1, 2]", "no parameter 'dimm'"),
         ("Steep.dim = 3", "a binding of a list"),
         ("adam.b1 = [0.1]", "the case has nothing of it"),
     ],
 )
-def test_axes_that_are_none_are_refused(tmp_path: Path, axes: str, said: str) -> None:
+def test_axes_that_are_none_are_refused(tmp_path: Path, axes: str, output: str) -> None:
     steep_suite(tmp_path)
     done = falsify(tmp_path, "--axes", axes)
-    assert done.returncode == 2 and said in done.stderr
+    assert done.returncode == 2 and output in done.stderr

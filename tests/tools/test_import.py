@@ -149,8 +149,8 @@ def test_the_gates_verdict_is_the_exit_code(tmp_path: Path) -> None:
 
 def test_a_difference_of_losses_and_one_of_scores_say_which_sign_is_better(tmp_path: Path) -> None:
     import_curves(two_methods(tmp_path / "a.csv"), store=tmp_path / "store")
-    said = lobench("compare", "adam", "mine", "--store", tmp_path / "store").stdout
-    lines = [line for line in said.splitlines() if re.match("val/loss by case|imported/mnist", line)]
+    output = lobench("compare", "adam", "mine", "--store", tmp_path / "store").stdout
+    lines = [line for line in output.splitlines() if re.match("val/loss by case|imported/mnist", line)]
     header, row = (re.split(" {2,}", line) for line in lines)
     cells = dict(zip(header, row, strict=False))
     printed, better = (float(cells[name].split()[0]) for name in ("B - A, as printed", "difference, + is better"))
@@ -304,10 +304,10 @@ def test_a_merged_store_tells_no_sink_of_imports(tmp_path: Path) -> None:
     add(tmp_path / "two", 1, {"a": {"train/loss": [0.5, 0.6]}})
     assert lobench("merge", tmp_path / "one", tmp_path / "two", "--output", tmp_path / "both").returncode == 0
     assert held(tmp_path / "both") == held(tmp_path / "one")
-    told = sqlite3.connect(tmp_path / "both" / "ledger.sqlite").execute(
+    completions = sqlite3.connect(tmp_path / "both" / "ledger.sqlite").execute(
         "SELECT DISTINCT s.kind FROM deliveries d JOIN subjects s ON s.position = d.position"
     )
-    assert told.fetchall() == [("checkpoint",)]
+    assert completions.fetchall() == [("checkpoint",)]
 
 
 def test_a_gate_in_pytest_refuses_seeds_that_are_not_its_own(tmp_path: Path) -> None:

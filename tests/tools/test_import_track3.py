@@ -95,7 +95,7 @@ def test_p_values_of_all_pairs_are_those_of_the_values_in_the_headline_too(store
     assert seen > 50
 
 
-def said_of(store: Path, one: str, other: str) -> tuple[set[str], set[float]]:
+def printed_by(store: Path, one: str, other: str) -> tuple[set[str], set[float]]:
     """Returns the p-values that texts and the page print of a pair, and those of the documents for programs."""
     of_report = ("report", "--store", store, "--method", one, "--method", other)
     text = lobench("compare", one, other, "--store", store).stdout
@@ -120,7 +120,7 @@ def said_of(store: Path, one: str, other: str) -> tuple[set[str], set[float]]:
 def test_headline_tables_page_and_documents_say_one_p_value(
     store: Path, cells: dict[str, Cell], one: str, other: str
 ) -> None:
-    printed, recorded = said_of(store, one, other)
+    printed, recorded = printed_by(store, one, other)
     a, b = (list(cells[name].final["val/loss"].values()) for name in (one, other))
     expected = float(stats.ttest_ind(a, b, equal_var=False).pvalue)
     assert printed == {f"{expected:.4f}"} and len(recorded) == 1
@@ -137,7 +137,7 @@ def test_where_curves_begin_moves_no_p_value_anywhere(tmp_path: Path, start: flo
             rows.append((name, "track3", f"{name}{seed}", 100, "val_loss", final))
     write_csv(tmp_path / "x.csv", rows, HEADER)
     import_curves(tmp_path / "x.csv", store=tmp_path / "s", metrics=["val_loss"])
-    printed, recorded = said_of(tmp_path / "s", "a", "b")
+    printed, recorded = printed_by(tmp_path / "s", "a", "b")
     expected = float(stats.ttest_ind(finals["a"], finals["b"], equal_var=False).pvalue)
     assert printed == {f"{expected:.4f}"} and len(recorded) == 1
     assert recorded.pop() == pytest.approx(expected, rel=1e-3)

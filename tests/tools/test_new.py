@@ -41,9 +41,9 @@ def test_the_next_command_that_it_says_passes_its_tests(kind: str, tmp_path: Pat
     found = json.loads(done.stdout)
     assert sorted(found["files"]) == sorted(str(p.relative_to(home)) for p in home.rglob("*") if p.is_file())
     assert not any("keleton" in (home / path).read_text() for path in found["files"] if kind != "suite")
-    said = in_shell(found["next_command"] + " -q -p no:cacheprovider", home)
-    passed = re.search(r"(\d+) passed", said)
-    assert passed and "failed" not in said and "error" not in said, said
+    output = in_shell(found["next_command"] + " -q -p no:cacheprovider", home)
+    passed = re.search(r"(\d+) passed", output)
+    assert passed and "failed" not in output and "error" not in output, output
     assert int(passed[1]) >= {"suite": 2, "task": 8, "optimizer": 8, "sink": 8}[kind]
 
 
@@ -102,7 +102,7 @@ def test_a_name_that_cannot_be_one_is_refused_in_a_line(name: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "said"),
+    ("kind", "name", "output"),
     [
         ("task", "json", "a module of this name is installed; got 'json'"),
         ("sink", "numpy", "a module of this name is installed; got 'numpy'"),
@@ -117,9 +117,9 @@ def test_a_name_that_cannot_be_one_is_refused_in_a_line(name: str, tmp_path: Pat
         ("plugin", "flax", "a module of this name is installed; got 'lobench_flax'"),
     ],
 )
-def test_a_name_that_would_hide_something_is_refused(kind: str, name: str, said: str, tmp_path: Path) -> None:
+def test_a_name_that_would_hide_something_is_refused(kind: str, name: str, output: str, tmp_path: Path) -> None:
     done = lobench("new", kind, name, cwd=tmp_path)
-    assert done.returncode == 2 and said in done.stderr and list(tmp_path.iterdir()) == []
+    assert done.returncode == 2 and output in done.stderr and list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_overwritten_and_nothing_stays_of_what_fails(tmp_path: Path) -> None:

@@ -65,15 +65,15 @@ def test_as_many_seeds_are_needed_as_give_a_paired_test_its_power(noise: float) 
 
 def test_subsets_are_judged_on_methods_that_did_not_choose() -> None:
     """Where all cases are noise, a subset looks good to those who chose it, and to nobody else."""
-    rng, told = np.random.default_rng(3), []
+    rng, output = np.random.default_rng(3), []
     means = rng.standard_normal((20, 12))
     scores = [[{0: value, 1: value} for value in row] for row in means.tolist()]
     names = [f"case{place}" for place in range(12)]
     found = suite_worth(scores, methods=[f"m{row}" for row in range(20)], cases=names, seconds=[1.0] * 12)
     for subset in found.subsets[:3]:
         chosen = spearmanr(means[:, list(subset.cases)].mean(axis=1), means.mean(axis=1)).statistic
-        told.append(chosen - subset.rank_correlation)
-    assert min(told) > 0.05 and found.chosen is None
+        output.append(chosen - subset.rank_correlation)
+    assert min(output) > 0.05 and found.chosen is None
 
 
 def test_too_few_methods_are_refused_with_what_to_do() -> None:

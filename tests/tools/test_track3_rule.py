@@ -55,7 +55,7 @@ def test_a_run_that_diverged_passes_nothing() -> None:
 def test_what_the_runs_say_of_their_noise_is_scipys() -> None:
     losses = LOSSES["wide"]
     found = Deviation.of(losses, 3.28)
-    assert found.student == pytest.approx(stats.ttest_1samp(losses, 3.28, alternative="less").pvalue)
+    assert found.p_t_test == pytest.approx(stats.ttest_1samp(losses, 3.28, alternative="less").pvalue)
     assert found.p_larger == pytest.approx(stats.chi2.sf(3 * found.value**2 / SIGMA**2, 3))
     assert math.isnan(Deviation.of([3.2], 3.28).value)
 

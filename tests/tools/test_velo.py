@@ -51,7 +51,7 @@ def test_the_command_shows_each_task_and_the_mean(files: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "output"),
     [
         ("task,seed,step\nmlp,0,0\n", "lacks the column loss"),
         ("task,seed,step,loss\nmpl,0,0,1\n", "no normaliser of task 'mpl'; expected one of its 1 task; did you mean"),
@@ -62,26 +62,26 @@ def test_the_command_shows_each_task_and_the_mean(files: Path) -> None:
         ("task,seed,step,loss\nmlp,0,,1\n", "a step is no number >= 0"),
     ],
 )
-def test_curves_that_are_none_are_told_in_a_line(files: Path, text: str, said: str) -> None:
+def test_curves_that_are_none_are_told_in_a_line(files: Path, text: str, output: str) -> None:
     (files / "curves.csv").write_text(text)
     done = score(files)
-    assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.returncode == 2 and output in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "output"),
     [
         ("[]", "this is no normaliser; got list"),
         ('{"a": [[0, 1], [2.0]]}', "task 'a': steps and losses do not belong together"),
-        ('{"a": [[0, 1], [1.0, 2.0]]}', "the steps must rise and the losses must not"),
+        ('{"a": [[0, 1], [1.0, 2.0]]}', "steps must increase and losses must not"),
         ('{"a": 3}', "task 'a': this is no normaliser"),
         ("{", "cannot read the normaliser"),
     ],
 )
-def test_a_normaliser_that_is_none_is_told_in_a_line(files: Path, content: str, said: str) -> None:
+def test_a_normaliser_that_is_none_is_told_in_a_line(files: Path, content: str, output: str) -> None:
     (files / "envelope.json.gz").write_text(content)
     done = score(files)
-    assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.returncode == 2 and output in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
 
 
 def test_one_of_the_two_scores_is_asked_for(files: Path) -> None:

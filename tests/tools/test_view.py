@@ -115,13 +115,13 @@ def test_who_says_nothing_locks_nobody_out(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(protocol, "_HEADER_SECONDS", 0.2)
     served = serve(make_store(tmp_path, num_checkpoints=1, num_cases=2), token="open sesame")
     port = urlsplit(served.address).port
-    said = [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: "]
+    output = [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: "]
     with contextlib.ExitStack() as opened:
         visitors = [opened.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(160)]
         for place, visitor in enumerate(visitors):
             visitor.settimeout(PATIENCE)
             with contextlib.suppress(ConnectionError):
-                visitor.sendall(said[place % 3])
+                visitor.sendall(output[place % 3])
         assert get(served.address, "data.json", Authorization="Bearer open sesame").status == 200
         for visitor in visitors:
             with contextlib.suppress(ConnectionError):

@@ -29,10 +29,10 @@ def _works_without(tools: list[str], folder: Path) -> None:
     shutil.copytree(ROOT / "lobench", folder / "lobench", ignore=ignored)
     for tool in tools:
         shutil.rmtree(folder / "lobench" / "tools" / tool)
-    told = _lobench(folder, "--help")
-    assert told.returncode == 0, told.stderr
+    output = _lobench(folder, "--help")
+    assert output.returncode == 0, output.stderr
     shown = {
-        line.split()[0] for line in told.stdout.partition("Commands:")[2].splitlines() if line[:2] == "  " != line[:3]
+        line.split()[0] for line in output.stdout.partition("Commands:")[2].splitlines() if line[:2] == "  " != line[:3]
     }
     gone = {"curve_import": "import", "viewer": "view"}
     assert not shown & {gone.get(tool, tool) for tool in tools} and {"watch", "report", "run"} <= shown

@@ -10,7 +10,7 @@ def test_protocols(case, evaluate):
     try:
         result = evaluate(case)
     except ConfigError as error:
-        if "wants 'scale_invariant'" not in str(error):
+        if "requests 'scale_invariant'" not in str(error):
             raise
         # No weights are: without batch norm, or where group norm ties a neuron's size to that of its group.
         pytest.skip(str(error))

@@ -110,8 +110,8 @@ class GateResult:
         """What is to be said of B's diverged seeds, "0 of 4 diverged, at most 53%"; of A's where there are any."""
         if not self.num_b:
             return ""
-        told = f"{self.diverged_b} of {self.num_b} diverged, at most {100 * self.most_diverged:.0f}%"
-        return told + (f" (against {self.diverged_a} of {self.num_a})" if self.diverged_a or self.diverged_b else "")
+        text = f"{self.diverged_b} of {self.num_b} diverged, at most {100 * self.most_diverged:.0f}%"
+        return text + (f" (against {self.diverged_a} of {self.num_a})" if self.diverged_a or self.diverged_b else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,9 +317,9 @@ def _decide(found: _Measured, rules: GateRules) -> GateResult:
     if difference and found.is_one_value and 0 < unseen < 1:
         p_pass, needed = max(p_pass, unseen**found.num_converged), math.ceil(math.log(alpha) / math.log(unseen))
         if p_pass > alpha:
-            said = f"too few seeds: all {found.num_converged} have one value; {needed} are needed"
+            note = f"too few seeds: all {found.num_converged} have one value; {needed} are needed"
             result = dataclasses.replace(
-                result, note="; ".join(filter(None, (result.note, said))), seeds_to_decide=needed
+                result, note="; ".join(filter(None, (result.note, note))), seeds_to_decide=needed
             )
     if not math.isnan(p_diverged):
         p_regressed = two_sided(p_regressed, p_diverged)
@@ -363,8 +363,8 @@ def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: in
     if result.p_pass <= rules.alpha:
         if rules.max_diverged >= 1 or result.most_diverged <= rules.max_diverged:
             return dataclasses.replace(result, verdict=Verdict.PASS)
-        said = f"the share that diverges may be above {rules.max_diverged:g}"
-        return dataclasses.replace(result, note="; ".join(filter(None, (result.note, said))))
+        note = f"the share that diverges may be above {rules.max_diverged:g}"
+        return dataclasses.replace(result, note="; ".join(filter(None, (result.note, note))))
     if math.isnan(result.sd) or result.seeds_to_decide is not None:
         return result
     level = alpha / num_tests

@@ -217,7 +217,7 @@ def patch_of(store: Path, experiment: int) -> bytes:
       StoreError: there is no store. UsageError: no such experiment, or it has no patch; the message says why.
     """
     if not (store / "ledger.sqlite").is_file():
-        raise StoreError("a patch is of one store", where=str(store), next_step="name that with --store")
+        raise StoreError("--patch needs one store", where=str(store), next_step="name that with --store")
     with Ledger.open(store, read_only=True) as ledger:
         known = {row.id: row.revision for row in ledger.experiments() if row.config}
     if experiment not in known:

@@ -88,6 +88,13 @@ class MethodComparison:
     def primary(self) -> MetricEffect:
         return self.effects[0]
 
+    @property
+    def primary_metrics(self) -> dict[str, str]:
+        """Returns the metric of each case, by identity, that the verdict is about."""
+        metric = self.primary.metric
+        compared = [one.case for one in self.primary.comparison.cases]
+        return {key: self.cases[key].primary_metric if metric == "primary" else metric for key in compared}
+
     def name(self, identity: str) -> str:
         """Returns what to call a case."""
         return case_names(list(self.cases.values()))[identity]
@@ -178,7 +185,7 @@ def _metrics(subjects: Sequence[StoredSubject], asked: Sequence[str]) -> list[tu
     known = set().union(*(subject.metrics() for subject in subjects))
     for metric in asked:
         if metric not in known:
-            raise UsageError("nobody has this metric", got=repr(metric), expected=", ".join(sorted(known)))
+            raise UsageError("no subject has this metric", got=repr(metric), expected=", ".join(sorted(known)))
     return [(metric, metric) for metric in asked] or headline_metrics(subjects)
 
 

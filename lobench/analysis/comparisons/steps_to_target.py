@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,14 +10,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from lobench.analysis.comparisons.paired_values import samples_of
+from lobench.analysis.comparisons.step_costs import SideCost, shared_costs
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.comparison import MeanDifference, mean_difference
 from lobench.analysis.stats.intervals import Interval, stratified_t_mean
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, UnknownDirection
+from lobench.core.step_cost import MachineClass
 
-__all__ = ["CaseSteps", "StepsToTarget", "Target", "compare_steps", "parse_target", "steps_to_target"]
+__all__ = [
+    "CaseSteps",
+    "StepsToTarget",
+    "Target",
+    "TimeToTarget",
+    "compare_steps",
+    "parse_target",
+    "steps_to_target",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +40,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepsToTarget:
-    """The first evaluated step of each seed at which a metric is at the target or beyond.
+    """The first evaluated step of each seed at which a metric is at the target or beyond; or its time.
 
     Attributes:
-      steps: By seed; infinite where it was never reached.
+      steps: By seed; infinite where it was never reached. Of a time, in seconds, as all else here.
       mean: With Student's interval over the seeds; NaN where one did not reach it, since nobody knows when it would.
       median: Middle seed, with bounds that hold whatever the law of the steps; an infinite bound lies beyond `horizon`,
         and a NaN one needs more seeds: six for 95%.
@@ -42,11 +53,32 @@ class StepsToTarget:
     steps: dict[int, float]
     mean: Interval
     median: Interval
-    horizon: int
+    horizon: float
 
     @property
     def num_reached(self) -> int:
         return sum(map(math.isfinite, self.steps.values()))
+
+    def timed(self, cost: SideCost) -> StepsToTarget:
+        """Returns the same in seconds of training: without compilation and evaluations."""
+        seconds = cost.seconds.median
+        mean, median = (
+            dataclasses.replace(one, mean=one.mean * seconds, lower=one.lower * seconds, upper=one.upper * seconds)
+            for one in (self.mean, self.median)
+        )
+        steps = {seed: step * seconds for seed, step in self.steps.items()}
+        return StepsToTarget(steps=steps, mean=mean, median=median, horizon=self.horizon * seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeToTarget:
+    """Both sides in seconds, on a class of machines that both have times of."""
+
+    machine: MachineClass
+    is_unsteady: bool
+    a: StepsToTarget
+    b: StepsToTarget
+    difference: MeanDifference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +88,7 @@ class CaseSteps:
     Attributes:
       difference: Steps of B less those of A, paired or by Welch as their values are; with a note where a seed of either
         did not get there.
+      time: None where no class of machines has times of both.
     """
 
     case: str
@@ -63,6 +96,7 @@ class CaseSteps:
     a: StepsToTarget
     b: StepsToTarget
     difference: MeanDifference
+    time: TimeToTarget | None = None
 
 
 def parse_target(text: str) -> Target:
@@ -142,12 +176,19 @@ def compare_steps(
         if direction is None:
             raise UnknownDirection(metric)
         one, other = (steps_to_target(cell, metric, target.value, direction, alpha) for cell in cells)
-        difference = mean_difference(samples_of(one.steps, other.steps, *cells), 1 - alpha)
-        if any(side.num_reached < len(side.steps) for side in (one, other)):
-            note = "a seed did not get there"
-            difference = MeanDifference(num_seeds=difference.num_seeds, method=difference.method, note=note)
-        asked = Target(metric=metric, value=target.value)
-        found.append(CaseSteps(case=identity, target=asked, a=one, b=other, difference=difference))
+        difference = _difference(one, other, cells, alpha)
+        asked, time = Target(metric=metric, value=target.value), None
+        if (shared := shared_costs(cells, metric)) is not None:
+            costs = [cost for cost in shared.sides if cost is not None]
+            timed = [side.timed(cost) for side, cost in zip((one, other), costs, strict=True)]
+            time = TimeToTarget(
+                machine=shared.machine,
+                is_unsteady=any(cost.is_unsteady for cost in costs),
+                a=timed[0],
+                b=timed[1],
+                difference=_difference(timed[0], timed[1], cells, alpha),
+            )
+        found.append(CaseSteps(case=identity, target=asked, a=one, b=other, difference=difference, time=time))
     if not found:
         raise UsageError(
             "no case that both were evaluated on has the target's metric",
@@ -155,3 +196,10 @@ def compare_steps(
             expected=", ".join(sorted(a.metrics() & b.metrics())),
         )
     return sorted(found, key=lambda one: (scales.cases[one.case].suite, scales.cases[one.case].name, one.case))
+
+
+def _difference(a: StepsToTarget, b: StepsToTarget, cells: tuple[Cell, Cell], alpha: float) -> MeanDifference:
+    found = mean_difference(samples_of(a.steps, b.steps, *cells), 1 - alpha)
+    if all(side.num_reached == len(side.steps) for side in (a, b)):
+        return found
+    return MeanDifference(num_seeds=found.num_seeds, method=found.method, note="a seed did not get there")

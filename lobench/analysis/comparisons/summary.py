@@ -35,7 +35,7 @@ __all__ = [
     "differences",
     "improvement",
     "is_changed",
-    "seeds_say",
+    "seeds_note",
     "summary_of",
 ]
 
@@ -58,7 +58,7 @@ def improvement(a: StoredSubject, b: StoredSubject, metric: str | None, scales: 
     return probability_of_improvement_interval(ours, theirs) if ours else Interval()
 
 
-def seeds_say(comparison: PairComparison, found: Interval) -> str:
+def seeds_note(comparison: PairComparison, found: Interval) -> str:
     """Returns what P(better) shows where the mean of the scores does not: a few seeds may decide a mean; else ""."""
     if found.lower > 0.5 and comparison.verdict is not Effect.BETTER:
         return f"better on more seeds than not, P = {found.mean:.2f}"
@@ -243,8 +243,8 @@ class Summary:
     @property
     def headline(self) -> str:
         """What reports begin with: what all suites say, "score" where they differ."""
-        said = {case.headline for case in self.snapshot.cases}
-        return said.pop() if len(said) == 1 else HEADLINES[0]
+        headlines = {case.headline for case in self.snapshot.cases}
+        return headlines.pop() if len(headlines) == 1 else HEADLINES[0]
 
     def speedups(self) -> tuple[Interval, int, int]:
         """Returns VeLO's headline of the shown subject: over the envelope, the interquartile mean over cases and seeds.

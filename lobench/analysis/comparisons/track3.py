@@ -93,7 +93,7 @@ def _judged(subject: StoredSubject, target: Target) -> Judged:
         expected = f"one of {', '.join(sorted(cell.final))}"
         raise UsageError("no such metric", where=subject.label, got=metric, expected=expected)
     if cell.directions.get(metric) is Direction.MAX:
-        raise UsageError("--rule track3 is of a loss", where=subject.label, got=f"{metric}, which is better up")
+        raise UsageError("--rule track3 needs a loss", where=subject.label, got=f"{metric}, for which higher is better")
     ends = {curves.eval_steps[-1] for curves, _ in cell.sources.values()}
     if len(ends) != 1:
         raise UsageError(

@@ -1,22 +1,26 @@
-"""The AlgoPerf score (v0.5, external tuning) from logs of evaluations.
+"""The AlgoPerf score from logs of evaluations, by the rules of 0.5 or 0.6, of either tuning track.
 
 The rules, in this order:
 
-1. Per submission, workload and study the trial that reaches the validation target with the fewest evaluations gives
-   the time; the median over the studies there are is the submission's time. Infinite: the target is missed.
+1. Per submission, workload and study the trial that reaches the validation target with the fewest evaluations, within
+   the budget, gives the time; the median over the studies there are is the submission's time. Infinite: the target is
+   missed. A study of self-tuning has one trial, and a larger budget.
 2. A held-out variant is missed where its base workload was missed.
 3. More than 4 times the fastest submission's time on a workload is a miss.
 4. A base workload is missed where its held-out variant was missed.
 5. The score is the integral of the ratio profile over the base workloads, from 1 to 4, divided by 3.
 
-An evaluation whose value or time is no finite number is no evaluation. Source: Dahl et al. 2023, section 4.
+0.6 has no held-out workloads, so that 2 and 4 say nothing there. An evaluation whose value or time is no finite number
+is no evaluation. Source: Dahl et al. 2023, section 4; docs/DOCUMENTATION.md of mlcommons/algorithmic-efficiency
+@2c90454f (0.6), and its DOCUMENTATION.md of July 2024 (0.5).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +31,95 @@ from lobench.analysis.stats.profiles import ratio_profile_score, time_ratios
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["AlgoPerfScores", "Removal", "SubmissionScore", "Targets", "WorkloadTarget", "WorkloadTime", "score_log"]
+__all__ = [
+    "RULES",
+    "AlgoPerfRules",
+    "AlgoPerfScores",
+    "Removal",
+    "SubmissionScore",
+    "Targets",
+    "WorkloadTarget",
+    "WorkloadTime",
+    "score_log",
+]
 
 MAX_RATIO = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgoPerfRules:
+    """What a version of the benchmark asks of a log.
+
+    Attributes:
+      num_studies: Of each workload.
+      num_trials: Of a study of external tuning; one of self-tuning has one.
+      budgets: Seconds of submission time of a trial of external tuning, by base workload; variants have their base's.
+      self_tuning: So many times these are the budgets of self-tuning.
+      has_held_out: Whether held-out variants gate their base workloads.
+    """
+
+    version: str
+    num_studies: int
+    num_trials: int
+    budgets: Mapping[str, float]
+    self_tuning: float
+    has_held_out: bool
+
+    def of_self_tuning(self) -> AlgoPerfRules:
+        """Returns the rules of the other track."""
+        budgets = {name: seconds * self.self_tuning for name, seconds in self.budgets.items()}
+        return dataclasses.replace(self, num_trials=1, budgets=budgets)
+
+    def scored(self, targets: Targets, workloads: Collection[str]) -> Targets:
+        """Returns the workloads that are scored of a log with these.
+
+        0.6's own file of targets has one, a language model, that its rules do not list and its leaderboard does not
+        score: such a one counts where somebody has run it.
+        """
+        held_out = targets.base_of if self.has_held_out else {}
+        base = tuple(name for name in targets.base if name in self.budgets or name in workloads)
+        return dataclasses.replace(targets, base=base, base_of=held_out) if base else targets
+
+
+RULES = {
+    rules.version: rules
+    for rules in (
+        AlgoPerfRules(
+            version="0.5",
+            num_studies=5,
+            num_trials=5,
+            budgets={
+                "criteo1tb": 7_703,
+                "fastmri": 8_859,
+                "imagenet_resnet": 63_008,
+                "imagenet_vit": 77_520,
+                "librispeech_conformer": 61_068,
+                "librispeech_deepspeech": 55_506,
+                "ogbg": 18_477,
+                "wmt": 48_151,
+            },
+            self_tuning=3.0,
+            has_held_out=True,
+        ),
+        AlgoPerfRules(
+            version="0.6",
+            num_studies=3,
+            num_trials=5,
+            budgets={
+                "criteo1tb": 7_703,
+                "fastmri": 4_430,
+                "imagenet_resnet": 66_159,
+                "imagenet_vit": 69_768,
+                "librispeech_conformer": 58_015,
+                "librispeech_deepspeech": 44_405,
+                "ogbg": 12_011,
+                "wmt": 43_336,
+            },
+            self_tuning=1.5,
+            has_held_out=False,
+        ),
+    )
+}
 
 
 class Removal(enum.StrEnum):
@@ -59,11 +149,13 @@ class Targets:
       base: Names of the base workloads.
       base_of: The base workload of each held-out variant.
       targets: By workload; bases and variants at least.
+      version: Of the benchmark; "" where the file does not say.
     """
 
     base: tuple[str, ...]
     base_of: Mapping[str, str]
     targets: Mapping[str, WorkloadTarget]
+    version: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -80,6 +172,7 @@ class WorkloadTime:
       removed: The rule that removed it, or None.
       cause: Where another workload's miss removed it: that workload and the rule it fell to.
       num_studies, num_reached: Studies in the log, and those that reached the target.
+      num_trials: Of the study that has fewest; 0 without a study.
     """
 
     seconds: float
@@ -88,6 +181,7 @@ class WorkloadTime:
     cause: str
     num_studies: int
     num_reached: int
+    num_trials: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +200,8 @@ class AlgoPerfScores:
       ignored_workloads: Evaluations of workloads that neither score nor gate, by workload.
       num_not_finite: Evaluations without a finite value, time or step.
       num_repeated: Evaluations of a step that the log holds already.
+      num_past_budget: Evaluations after the budget.
+      targets: Of the workloads that scored, and that gated them.
     """
 
     submissions: Mapping[str, SubmissionScore]
@@ -113,26 +209,35 @@ class AlgoPerfScores:
     num_evaluations: int
     num_not_finite: int
     num_repeated: int
+    num_past_budget: int
+    targets: Targets
 
 
-def score_log(log: pd.DataFrame, targets: Targets) -> AlgoPerfScores:
+def score_log(log: pd.DataFrame, targets: Targets, rules: AlgoPerfRules | None = None) -> AlgoPerfScores:
     """Scores every submission of a log.
 
     Args:
       log: Columns submission, study, workload, trial, global_step, time (s), val_metric; one spelling of each name.
       targets: What to reach.
+      rules: Of the version and the track; None: no budgets, and every workload of the targets.
     Raises:
       ValueError: the log holds no submission.
     """
     submissions = sorted(set(log["submission"]))
     if not submissions:
         raise ValueError("the log holds no evaluation")
+    if rules is not None:
+        targets = rules.scored(targets, set(log["workload"]))
     wanted = log[log["workload"].isin(targets.names)]
     ignored = log.loc[~log["workload"].isin(targets.names), "workload"].value_counts()
     finite = wanted[np.isfinite(wanted[["val_metric", "time", "global_step"]]).all(axis=1)]
     trial = ["submission", "study", "workload", "trial"]
-    usable = finite.sort_values([*trial, "global_step", "time"]).drop_duplicates([*trial, "global_step"])
+    budgets = rules.budgets if rules is not None else {}
+    seconds = finite["workload"].map({name: budgets.get(targets.base_of.get(name, name)) for name in targets.names})
+    in_time = finite[~(finite["time"] > seconds.astype(float))]
+    usable = in_time.sort_values([*trial, "global_step", "time"]).drop_duplicates([*trial, "global_step"])
     studies = _studies(wanted)
+    trials = wanted.groupby(["submission", "workload", "study"])["trial"].nunique()
     reached = _study_times(usable, trial, targets)
     medians = {
         key: float(np.median([reached.get((*key, study), math.inf) for study in found]))
@@ -156,6 +261,7 @@ def score_log(log: pd.DataFrame, targets: Targets) -> AlgoPerfScores:
                 cause=_cause(removed[row], column, targets),
                 num_studies=len(studies.get(key, ())),
                 num_reached=sum((*key, study) in reached for study in studies.get(key, ())),
+                num_trials=min((int(trials[(*key, study)]) for study in studies.get(key, ())), default=0),
             )
         found[name] = SubmissionScore(score=float(scores[row]), workloads=workloads)
     return AlgoPerfScores(
@@ -163,7 +269,9 @@ def score_log(log: pd.DataFrame, targets: Targets) -> AlgoPerfScores:
         ignored_workloads={str(name): int(count) for name, count in ignored.items()},
         num_evaluations=len(log),
         num_not_finite=len(wanted) - len(finite),
-        num_repeated=len(finite) - len(usable),
+        num_repeated=len(in_time) - len(usable),
+        num_past_budget=len(finite) - len(in_time),
+        targets=targets,
     )
 
 

@@ -56,6 +56,7 @@ def read_targets(path: Path) -> Targets:
         bases = [plain_name(name) for name in found["base_workloads"]]
         held_out = [plain_name(name) for name in found.get("held_out_workloads", [])]
         entries = {plain_name(name): entry for name, entry in found["workloads"].items()}
+        version = str(found.get("benchmark_version", ""))
     except json.JSONDecodeError as error:
         raise UsageError("this is not JSON", where=where, got=cause(error)) from error
     except (KeyError, TypeError, AttributeError) as error:
@@ -67,6 +68,7 @@ def read_targets(path: Path) -> Targets:
         base=tuple(bases),
         base_of={variant: _base_of(variant, bases, where) for variant in held_out},
         targets={name: _target(name, entries, where) for name in (*bases, *held_out)},
+        version=version,
     )
 
 

@@ -281,12 +281,12 @@ def _verdict(
     if math.isnan(adjusted) or adjusted > alpha or not p_value > 0:
         return Effect.UNDECIDED
     level = alpha * p_value / adjusted / (1 if math.isnan(p_diverged) else 2)  # each part's own
-    says = set()
+    directions = set()
     if p_converged <= level and mean != 0:
-        says.add(Effect.BETTER if mean > 0 else Effect.WORSE)
+        directions.add(Effect.BETTER if mean > 0 else Effect.WORSE)
     if p_diverged <= level:
-        says.add(Effect.BETTER if is_fewer else Effect.WORSE)
-    return Effect.UNDECIDED if not says else says.pop() if len(says) == 1 else Effect.MIXED
+        directions.add(Effect.BETTER if is_fewer else Effect.WORSE)
+    return Effect.UNDECIDED if not directions else directions.pop() if len(directions) == 1 else Effect.MIXED
 
 
 def effect_words(found: MeanDifference, alpha: float = 0.05) -> str:
@@ -311,8 +311,8 @@ def _words(mean: float, p_converged: float, shared: str, counts: Counts, p_diver
     diverged += f" ({_p(p_diverged)})" if 2 * p_diverged <= alpha else ""
     if math.isnan(p_converged):
         return diverged
-    told = ("better" if mean > 0 else "worse") if 2 * p_converged <= alpha else "no difference"
-    return f"{told} on the {shared} that converge ({_p(p_converged)}); {diverged}"
+    outcome = ("better" if mean > 0 else "worse") if 2 * p_converged <= alpha else "no difference"
+    return f"{outcome} on the {shared} that converge ({_p(p_converged)}); {diverged}"
 
 
 def _p(value: float) -> str:

@@ -54,25 +54,25 @@ class Deviation:
     Attributes:
       value: The standard deviation of the runs.
       p_larger: The chance of so large a one, or a larger, were it SIGMA.
-      student: The p-value of the t-test against the target, which takes the runs' own deviation.
+      p_t_test: The p-value of the t-test against the target, which takes the runs' own deviation.
     """
 
     value: float
     p_larger: float
-    student: float
+    p_t_test: float
 
     @classmethod
     def of(cls, losses: Sequence[float], target: float) -> Deviation:
         free = len(losses) - 1
         if free < 1:
-            return cls(value=math.nan, p_larger=math.nan, student=math.nan)
+            return cls(value=math.nan, p_larger=math.nan, p_t_test=math.nan)
         value = float(np.std(losses, ddof=1))
         below = target - float(np.mean(losses))
         t = below * math.sqrt(len(losses)) / value if value else math.copysign(math.inf, below)
         return cls(
             value=value,
             p_larger=float(special.chdtrc(free, free * (value / SIGMA) ** 2)),
-            student=float(special.stdtr(free, -t)),
+            p_t_test=float(special.stdtr(free, -t)),
         )
 
 

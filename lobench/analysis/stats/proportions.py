@@ -46,11 +46,11 @@ def p_more(strata: Sequence[Counts]) -> float:
     if len(strata) == 1:
         (one,) = strata
         return float(_boschloo(one.num_a, one.num_b)[one.a, one.b])
-    law, lowest = np.ones(1), 0
+    distribution, lowest = np.ones(1), 0
     for one in strata:
         low, chances = _hypergeometric(one.a + one.b, one.num_a, one.num_b)
-        law, lowest = np.convolve(law, chances), lowest + low
-    return min(1.0, float(law[sum(one.b for one in strata) - lowest :].sum()))
+        distribution, lowest = np.convolve(distribution, chances), lowest + low
+    return min(1.0, float(distribution[sum(one.b for one in strata) - lowest :].sum()))
 
 
 def p_fewer(strata: Sequence[Counts]) -> float:

@@ -96,7 +96,7 @@ def of_members(
       trials: Of its searches: the best of each is its method, on the seeds that chose nothing where it has some.
     """
     rows = {_key(row): row for row in snapshot.rows}
-    said = _bindings_of_methods(config)
+    bindings_of = _bindings_of_methods(config)
     groups: dict[tuple[str, int | str], dict[int, list[_Part]]] = {}
     held = [
         (one, rows.get((one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block, one.program)))
@@ -111,17 +111,17 @@ def of_members(
             continue
         # Each meta-training of a command is a trial; together they are one method, or one trial of it (`mine/3`).
         method, _, number = one.method.partition("/")
-        is_command = "command" in said.get(method, {})
+        is_command = "command" in bindings_of.get(method, {})
         key, session = ((method, int(number or 0)), one.trial) if is_command else ((method, one.trial), one.session)
         groups.setdefault(key, {}).setdefault(session, []).append(_Part(row, one.session))
     used = [part.row for sessions in groups.values() for parts in sessions.values() for part in parts]
-    best = best_trials(trials, groups, [name for name, bindings in said.items() if "search" in bindings])
+    best = best_trials(trials, groups, [name for name, bindings in bindings_of.items() if "search" in bindings])
     groups = {(name, trial): found for (name, trial), found in groups.items() if best.get(name, trial) == trial}
-    order = [name for name in said if any(method == name for method, _ in groups)]
+    order = [name for name in bindings_of if any(method == name for method, _ in groups)]
     counts = Counter(name for name, _ in groups)
     subjects, names, searched = [], [], []
     for method, trial in sorted(groups, key=lambda key: (order.index(key[0]) if key[0] in order else len(order), key)):
-        bindings, sessions = said.get(method, {}), groups[method, trial]
+        bindings, sessions = bindings_of.get(method, {}), groups[method, trial]
         name = f"{method} {trial}" if counts[method] > 1 else method
         label = bindings.get("label", method)
         make = functools.partial(_method, is_command="command" in bindings)
@@ -287,7 +287,7 @@ def _of_sessions(cells: Mapping[int, Cell]) -> Cell:
             session: min(cell.diverged_at.values()) for session, cell in sorted(cells.items()) if cell.diverged_at
         },
         sources={session: next(iter(cell.sources.values())) for session, cell in sorted(cells.items()) if cell.sources},
-        troubles=tuple(trouble for cell in cells.values() for trouble in cell.troubles),
+        failures=tuple(failure for cell in cells.values() for failure in cell.failures),
     )
 
 
@@ -301,8 +301,8 @@ def hyperparameters(snapshot: Snapshot, place: int) -> str:
         return f"none of {counted(search.num_infeasible, 'trial')} is feasible, and no values are the best"
     who = subject.who
     text = "; ".join(who.variant.bindings)
-    said = who.uri if who.is_optimizer else ""
-    own = said if who.is_optimizer and said else text
+    bindings_of = who.uri if who.is_optimizer else ""
+    own = bindings_of if who.is_optimizer and bindings_of else text
     return "" if own == subject.label else own
 
 

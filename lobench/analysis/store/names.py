@@ -79,14 +79,14 @@ def one_called(snapshot: Snapshot, text: str) -> int:
         )
     subjects = [snapshot.subjects[place] for place in places]
     if len({(one.who.sha256, one.optimizer_hashes) for one in subjects}) > 1:
-        told = [_distinguished(snapshot, place) for place in places]
+        suffixed = [_distinguished(snapshot, place) for place in places]
         raise UsageError(
             f"several are called {text!r}",
             where=str(snapshot.store),
             got=", ".join(
-                f"{name!r} ({snapshot.subjects[place].who.uri})" for name, place in zip(told, places, strict=True)
+                f"{name!r} ({snapshot.subjects[place].who.uri})" for name, place in zip(suffixed, places, strict=True)
             ),
-            next_step=f"say {' or '.join(map(repr, told))}",
+            next_step=f"say {' or '.join(map(repr, suffixed))}",
         )
     return places[-1]
 

@@ -144,8 +144,8 @@ def _labels(subjects: Sequence[StoredSubject]) -> list[str]:
         found.append(subject.label if by_name else f"{lineage}outer step {outer_step}")
     for label in [label for label, count in Counter(found).items() if count > 1]:
         places = [place for place, other in enumerate(found) if other == label]
-        for place, told in zip(places, _distinguished([subjects[place] for place in places]), strict=True):
-            found[place] = told
+        for place, new_name in zip(places, _distinguished([subjects[place] for place in places]), strict=True):
+            found[place] = new_name
     return found
 
 

@@ -51,7 +51,7 @@ class Cell:
       untrained: By metric, then seed: the value before the first one; not of curves from elsewhere that begin later.
       diverged_at: By seed that met a non-finite loss: the first such inner step.
       lost: Seeds of which no evaluation gave curves, counted by the outcome of the last one.
-      troubles: Outcome and message of each evaluation that did not pass.
+      failures: Outcome and message of each evaluation that did not pass.
       sources: By seed: the curves of its block, and its row in them.
       directions: By metric, as task and plugins declare them.
       draws: Whose the seeds are: initial parameters and data of a seed are the same for all cells of the same draws.
@@ -63,7 +63,7 @@ class Cell:
     untrained: Mapping[str, Mapping[int, float]]
     diverged_at: Mapping[int, int] = field(default_factory=dict)
     lost: Mapping[str, int] = field(default_factory=dict)
-    troubles: tuple[tuple[Outcome, str], ...] = ()
+    failures: tuple[tuple[Outcome, str], ...] = ()
     sources: Mapping[int, tuple[Curves, int]] = field(default_factory=dict)
     directions: Mapping[str, Direction] = field(default_factory=dict)
     draws: str = LOBENCH_SEEDS
@@ -351,7 +351,7 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
         untrained=untrained,
         diverged_at={seed: at for seed, (c, place) in sorted(sources.items()) if (at := c.diverged_at[place]) >= 0},
         lost=Counter(lost.values()),
-        troubles=tuple((row.outcome, row.message) for row in rows if row.outcome is not Outcome.PASSED),
+        failures=tuple((row.outcome, row.message) for row in rows if row.outcome is not Outcome.PASSED),
         sources=sources,
         directions=directions,
         draws=draws.pop() if len(draws) == 1 else _LABELS if draws else LOBENCH_SEEDS,

@@ -20,6 +20,7 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError, UsageError, suggestion
 from lobench.core.metric import is_of_batch
 from lobench.core.result import Curves
+from lobench.core.step_cost import Overhead, StepCost, StepSeconds
 from lobench.core.subject import Subject
 from lobench.core.wording import counted
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -83,7 +84,9 @@ class StoredResults:
         """Returns a row for each evaluation and sighting of its checkpoint, those without curves too.
 
         Columns: those of `frame` up to case_identity, then seed_start, num_seeds, outcome, message, diverged
-        and exploded (seeds; missing without curves), compile_seconds, wall_seconds, num_inner_steps, num_params,
+        and exploded (seeds; missing without curves), compile_seconds, wall_seconds, step_seconds, step_unsteady,
+        gradient_seconds, state_bytes, machine and num_together (these are to be compared within one class of both
+        alone; missing where nobody measured), num_inner_steps, num_params,
         primary_metric, program_version, experiment, trial, session, recorded_at (UTC), host, device, git_revision,
         git_dirty, bindings.
         """
@@ -276,6 +279,7 @@ def _evaluation(row: EvaluationRow, who: Subject) -> dict[str, Any]:
         "exploded": curves.num_exploded(row.case) if curves else None,
         "compile_seconds": curves.compile_seconds if curves else math.nan,
         "wall_seconds": curves.wall_seconds if curves else math.nan,
+        **_cost(curves.cost if curves else None),
         "num_inner_steps": row.case.num_inner_steps,
         "num_params": curves.num_params if curves else 0,
         "primary_metric": row.case.primary_metric,
@@ -285,6 +289,19 @@ def _evaluation(row: EvaluationRow, who: Subject) -> dict[str, Any]:
         "session": row.session,
         "recorded_at": row.recorded_at,
         **_provenance(curves),
+    }
+
+
+def _cost(cost: StepCost | None) -> dict[str, Any]:
+    costs = [cost] if cost is not None else []
+    seconds = StepSeconds.of(costs)
+    return {
+        "step_seconds": seconds.median,
+        "step_unsteady": seconds.is_unsteady if seconds.num_samples else None,
+        "gradient_seconds": Overhead.of(costs).gradient.median,
+        "state_bytes": cost.state_bytes if cost is not None else None,
+        "machine": cost.machine if cost is not None else None,
+        "num_together": cost.num_together if cost is not None else None,
     }
 
 

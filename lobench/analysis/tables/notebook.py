@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import Snapshot
-from lobench.analysis.tables.table import cell_text
+from lobench.analysis.tables.table import TableSpec, cell_text
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.errors import UsageError
 from lobench.drawing.axes import Bundle, draw_bundles, new_axes
@@ -34,10 +34,10 @@ def html_of_results(snapshot: Snapshot, head: str) -> str:
     if not snapshot.rows:
         return paragraph(head)
     summary = Summary(snapshot, Scales.of(snapshot.subjects, None))
-    found = tabulate(summary)
+    found = tabulate(summary, TableSpec(costs=True))
     parts: list[str] = [paragraph(head)]
     for panel in found.panels:
-        header = [panel.title or "mean score", *(heading.label for heading in found.columns)]
+        header = [panel.heading or "mean score", *(heading.label for heading in found.columns)]
         lines = [
             [line.heading.label, *(cell_text(entry, panel.digits) for entry in line.entries)]
             for line in panel.lines[:_MOST_ROWS]

@@ -31,6 +31,7 @@ class Entry:
       is_chosen: Whether the cell itself is of these seeds, for want of others.
       is_score: Whether it is a mean score, which has three decimals wherever it is told.
       against: Who threw it out of a race: the interval is of the difference from that one's score; "": its own value.
+      is_unsteady: Whether it is a time, or hangs on one, that is unsteady.
     """
 
     interval: Interval
@@ -41,6 +42,7 @@ class Entry:
     is_chosen: bool = False
     is_score: bool = False
     against: str = ""
+    is_unsteady: bool = False
 
     @property
     def is_searched(self) -> bool:
@@ -69,11 +71,17 @@ class Panel:
 
     Attributes:
       digits: Significant digits of the means; None: they are scores, with three decimals.
+      machine: The class of machines that times are of; "" of what hangs on no time.
     """
 
     title: str
     digits: int | None
     lines: tuple[Line, ...]
+    machine: str = ""
+
+    @property
+    def heading(self) -> str:
+        return f"{self.title} ({self.machine})" if self.machine else self.title
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,13 +131,15 @@ def cell_text(entry: Entry | None, digits: int | None) -> str:
     if entry.num_lost:
         return f"diverged ({entry.num_lost}/{entry.num_seeds}){mark}"
     found = entry.interval
-    text = _number(found.mean, digits) + "*" * entry.is_bold
+    text = "~" * entry.is_unsteady + _number(found.mean, digits) + "*" * entry.is_bold
     if not math.isnan(found.upper):
         text += f" [{_number(found.lower, digits)}, {_number(found.upper, digits)}]"
     return text + mark
 
 
 def _number(value: float, digits: int | None) -> str:
+    if math.isinf(value):
+        return "never"
     return f"{value:.3f}" if digits is None else f"{value:.{digits}g}"
 
 
@@ -145,6 +155,7 @@ class TableSpec:
       precision: Significant digits, by metric.
       interval: Whether the interval is shown, by metric; shown where nothing is said.
       names: What to call a method, a case or a metric.
+      costs: Whether it has panels of what a step costs, and of the first metric at equal time.
       bold: "best": the best alone; "indistinct": what no test tells apart from it, too; "none".
     """
 
@@ -155,6 +166,7 @@ class TableSpec:
     precision: Mapping[str, int] = field(default_factory=dict)
     interval: Mapping[str, bool] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
+    costs: bool = False
     bold: Bold = "indistinct"
 
 
@@ -177,6 +189,7 @@ _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "interval": ('by metric, `{"train/loss": False}`', _maps_to(lambda value: isinstance(value, bool))),
     "names": ('names by name, `{"celo": "Celo"}`', _maps_to(lambda value: isinstance(value, str))),
+    "costs": ("True or False", lambda value: isinstance(value, bool)),
     "bold": ('"best", "indistinct" or "none"', lambda value: value in ("best", "indistinct", "none")),
 }
 

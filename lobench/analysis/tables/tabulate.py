@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from lobench.analysis.comparisons.best_group import bold_cells, bold_means
+from lobench.analysis.comparisons.step_costs import SideCost, class_costs
 from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.stats.intervals import Interval, metric_mean
@@ -34,12 +35,17 @@ from lobench.analysis.tables.table import Entry, Heading, Line, Panel, TableSpec
 from lobench.core.errors import StoreError
 from lobench.core.metric import how_to_declare
 from lobench.core.result import mean_of
+from lobench.core.step_cost import UNSTEADY_NOTE, Overhead
 from lobench.core.wording import counted
 
-__all__ = ["SEARCHED_NOTE", "renamed", "tabulate", "tabulate_store"]
+__all__ = ["COSTS_NOTE", "SEARCHED_NOTE", "renamed", "tabulate", "tabulate_store"]
 
 # What a number is that is marked so.
 SEARCHED_NOTE = "(s): as the search saw it, on the seeds that chose it, which flatter; other numbers are of fresh seeds"
+COSTS_NOTE = (
+    "seconds are of training one seed, without compilation and evaluations; at equal time: when the fastest of the "
+    "same machine ends"
+)
 _TESTS: dict[Method, str] = {
     "paired": "a paired t test",
     "welch": "Welch's t test",
@@ -49,18 +55,24 @@ _MOST_COLUMNS = 6  # of methods; more of them are rows
 
 
 def tabulate_store(
-    store: Path, experiment: str | None = None, *, every: bool = False, spec: TableSpec | None = None
+    store: Path,
+    experiment: str | None = None,
+    *,
+    every: bool = False,
+    spec: TableSpec | None = None,
+    costs: bool = False,
 ) -> Tabulated:
     """Returns the table of a store's methods and cases.
 
     Args:
       experiment: Methods of this one; None: of the one that was run last.
       every: Whether all that the store holds is in it.
+      costs: Whether it has panels of costs, where there is no `spec` that says.
     Raises:
       StoreError: there is no store, or nothing in it. UsageError: no such experiment.
     """
     found = summary_of(store, snapshot=read_methods(store, experiment, every=every))
-    return tabulate(found, spec or TableSpec(rows="method"))
+    return tabulate(found, spec or TableSpec(rows="method", costs=costs))
 
 
 def tabulate(summary: Summary, spec: TableSpec | None = None, *, digits: int = 3) -> Tabulated:
@@ -157,6 +169,7 @@ class _Maker:
         rows = self._spec.rows or ("case" if len(self._methods) <= _MOST_COLUMNS else "method")
         columns = [heading for _, heading in (self._methods if rows == "case" else self._cases)]
         panels = self._panels_of_cases() if rows == "case" else self._panels_of_methods()
+        panels += self._panels_of_costs(rows) if self._spec.costs else []
         most = max((len(line.entries) for panel in panels for line in panel.lines), default=0)
         more = [Heading(label=label) for label in ("mean score", "mean rank")] if rows == "method" else []
         shown = sorted(place for place, _ in self._methods if place >= 0)
@@ -212,6 +225,69 @@ class _Maker:
                 lines.append(Line(heading=heading, entries=tuple(entries)))
             panels.append(Panel(title=self._title(metric), digits=self._digits_of(metric), lines=tuple(lines)))
         return panels
+
+    def _panels_of_costs(self, rows: str) -> list[Panel]:
+        """Four panels for each class of machines that has times: numbers of one class stand in no panel of another."""
+        found: dict[str, dict[str, dict[int, list[Entry | None]]]] = {}
+        tuned = self._steps_to_tuned()
+        for case, _ in self._cases:
+            name = self._summary.metric_of(case, self._metrics[0])
+            cells = [self._cell(place, case, name) if place >= 0 else None for place, _ in self._methods]
+            for one in class_costs(cells, name):
+                of_class = found.setdefault(str(one.machine), {})
+                for title, entries in self._costs(name, one.sides, tuned.get(case, {})).items():
+                    of_class.setdefault(title, {})[case] = entries
+        if not found:
+            return []
+        self._notes += [COSTS_NOTE]
+        panels = []
+        for machine, titles in found.items():
+            for title, by_case in titles.items():
+                columns = [by_case.get(case, [None] * len(self._methods)) for case, _ in self._cases]
+                if rows == "case":
+                    lines = [
+                        Line(heading=heading, entries=tuple(entries))
+                        for (_, heading), entries in zip(self._cases, columns, strict=True)
+                        if any(entries)
+                    ]
+                else:
+                    lines = [
+                        Line(heading=heading, entries=tuple(column[index] for column in columns))
+                        for index, (_, heading) in enumerate(self._methods)
+                        if any(column[index] for column in columns)
+                    ]
+                panels.append(Panel(title=title, digits=self._digits, lines=tuple(lines), machine=machine))
+        entries = [entry for panel in panels for line in panel.lines for entry in line.entries]
+        self._notes += [UNSTEADY_NOTE] if any(entry is not None and entry.is_unsteady for entry in entries) else []
+        return panels
+
+    def _costs(
+        self, metric: str, sides: Sequence[SideCost | None], tuned: Mapping[int, float]
+    ) -> dict[str, list[Entry | None]]:
+        """Returns the entries of each panel of costs of a case, by method; only of panels that have one."""
+        found: dict[str, list[Entry | None]] = {
+            "seconds of a step": [_time(side.seconds.median, side) if side else None for side in sides],
+            "times a gradient step": [
+                _time(side.overhead.ratio, side.overhead) if side is not None else None for side in sides
+            ],
+            f"{metric} at equal time": [self._at_equal_time(side, metric) if side else None for side in sides],
+            "seconds to tuned train/loss": [
+                _time(tuned.get(place, math.nan) * side.seconds.median, side) if side is not None else None
+                for (place, _), side in zip(self._methods, sides, strict=True)
+            ],
+        }
+        return {title: entries for title, entries in found.items() if any(entries)}
+
+    def _at_equal_time(self, side: SideCost, metric: str) -> Entry | None:
+        entry = self._entry(side.at_equal_time, metric, is_bold=False)
+        return entry and dataclasses.replace(entry, is_unsteady=side.is_unsteady)
+
+    def _steps_to_tuned(self) -> dict[int, dict[int, float]]:
+        """Returns of each case that has a baseline, by place, the inner steps after which a method has its loss."""
+        places = [place for place, _ in self._methods if place >= 0]
+        cases = [case for case in range(len(self._summary.snapshot.cases)) if self._summary.baseline(case) is not None]
+        columns = self._summary.times_to_tuned(places)[:-1].T.tolist() if cases else []
+        return {case: dict(zip(places, column, strict=True)) for case, column in zip(cases, columns, strict=True)}
 
     def _digits_of(self, metric: str) -> int:
         names = {self._summary.metric_of(case, metric) for case, _ in self._cases}
@@ -353,6 +429,12 @@ class _Maker:
         fewer = [f"{labels[place]} {few}" for place, few in found.items() if 0 < few < max(found.values())]
         note = f"mean scores over fewer than {max(found.values())} cases, never bold: {', '.join(fewer)}"
         self._notes += [note] if fewer and note not in self._notes else []
+
+
+def _time(value: float, of: SideCost | Overhead) -> Entry | None:
+    if math.isnan(value):
+        return None
+    return Entry(interval=Interval(mean=value), num_lost=0, num_seeds=0, is_bold=False, is_unsteady=of.is_unsteady)
 
 
 def _left_race(summary: Summary, snapshot: Snapshot) -> dict[int, Entry]:

@@ -92,7 +92,7 @@ class RecordedPlanner(Planner):
     def __init__(self, start: Start, policy: AdmissionPolicy) -> None:
         self._asked = _Asked(policy)
         super().__init__(start.max_cores, self._asked, start.history, max_gpus=start.max_gpus, together=start.together)
-        self._told: list[tuple[Event, Answer, tuple[Action, ...]]] = []
+        self._pending: list[tuple[Event, Answer, tuple[Action, ...]]] = []
         self._quiet: Tick | None = None
 
     def handle(self, event: Event) -> tuple[Action, ...]:
@@ -102,15 +102,15 @@ class RecordedPlanner(Planner):
             self._quiet = event
             return actions
         if self._quiet is not None and not hasattr(event, "now"):
-            self._told.append((self._quiet, _NOTHING, ()))
+            self._pending.append((self._quiet, _NOTHING, ()))
         self._quiet = None
-        self._told.append((event, answer, actions))
+        self._pending.append((event, answer, actions))
         return actions
 
     def take(self) -> Iterator[LoggedStep]:
         """Yields what was not fetched yet."""
-        told, self._told = self._told, []
-        for event, answer, actions in told:
+        pending, self._pending = self._pending, []
+        for event, answer, actions in pending:
             yield LoggedStep(event=event, answer=answer, digest=digest_of(actions))
 
 

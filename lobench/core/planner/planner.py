@@ -175,10 +175,10 @@ class Planner:
             self._actions.append(events.Forget(tuple(retried)))
         if subject not in self._outstanding:
             self._outstanding[subject] = 0
-            self._want(self._plan.missing(subject.sha256, cases), min(self._open[subject]), [subject])
+            self._request(self._plan.missing(subject.sha256, cases), min(self._open[subject]), [subject])
         self._finish_if_complete(subject)
 
-    def _want(
+    def _request(
         self, evaluations: Iterable[tuple[EvaluationId, CaseInfo]], position: int, subjects: list[SubjectKey]
     ) -> None:
         works = []
@@ -258,8 +258,8 @@ class Planner:
                 case schedule.Ended(work, end, lease, message):
                     if isinstance(work.key, CommandId):
                         self._commands.discard(work.key)
-                        said = event.message if event is not None and end is schedule.End.RETURNED else message
-                        self._actions.append(events.CommandEnded(work.key, said))
+                        text = event.message if event is not None and end is schedule.End.RETURNED else message
+                        self._actions.append(events.CommandEnded(work.key, text))
                     elif end is schedule.End.RETURNED:
                         assert event is not None
                         self._returned(work.key, event, lease)
@@ -297,7 +297,7 @@ class Planner:
         self._num_wanted[wanted.case.program_key] -= 1
         for subject in wanted.subjects:
             self._outstanding[subject] -= 1
-        self._want(self._plan.missing_of(evaluation, wanted.case), wanted.position, wanted.subjects)
+        self._request(self._plan.missing_of(evaluation, wanted.case), wanted.position, wanted.subjects)
 
     def _record(self, evaluation: EvaluationId, outcome: Outcome, lease: int | None, message: str) -> None:
         wanted = self._wanted.pop(evaluation)

@@ -38,7 +38,7 @@ class Replay:
     def lines(self, steps: Iterable[LoggedStep]) -> Iterator[str]:
         """Yields what was decided, a line for each decision, until one differs from what was recorded."""
         for step in steps:
-            self._tell_time(step.event)
+            self._add_time(step.event)
             self._played.answer = step.answer
             actions = self._planner.handle(step.event)
             self.num_steps += 1
@@ -48,7 +48,7 @@ class Replay:
                 self.differs_at = self.num_steps
                 return
 
-    def _tell_time(self, event: Event) -> None:
+    def _add_time(self, event: Event) -> None:
         now = getattr(event, "now", None)
         if now is not None:
             self._zero = now if self._zero is None else self._zero

@@ -42,7 +42,7 @@ class Trial:
 
     Attributes:
       number: Its place in the search, 0, 1, 2, ...
-      state: "stopped": it was hopeless after a part of its training, and has no fitness (`Method.stop_hopeless`).
+      state: "stopped": `Method.median_stopping` ended it after a part of its training, and it has no fitness.
       parameters: Values of the active parameters, by path, in the order of the space.
       fitness: Higher is better; None: it has none (yet, or it failed, or it is infeasible).
       wave: The wave in which it was proposed, 0, 1, 2, ...
@@ -102,7 +102,7 @@ def num_trials_of(strategy: SearchStrategy, space: Space, num_trials: int | None
     """
     size = strategy.size(space)
     if size is None and num_trials is None:
-        raise ConfigError("this search has no end of its own", where=where, next_step="bind Method.num_trials")
+        raise ConfigError("this search needs a number of trials", where=where, next_step="bind Method.num_trials")
     if size is not None and num_trials is not None and size != num_trials:
         next_step = "leave Method.num_trials out: the grid says it"
         raise ConfigError("num_trials", where=where, got=str(num_trials), expected=str(size), next_step=next_step)
@@ -116,7 +116,7 @@ def trials_left(history: Sequence[Trial], num_trials: int | None) -> int:
       ConfigError: Nobody said how many there are in all.
     """
     if num_trials is None:
-        raise ConfigError("this search has no end of its own", next_step="bind Method.num_trials")
+        raise ConfigError("this search needs a number of trials", next_step="bind Method.num_trials")
     return max(num_trials - len(history), 0)
 
 

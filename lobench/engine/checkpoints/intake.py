@@ -50,7 +50,7 @@ class Intake:
         self._known_events = {(kind, detail.get("uri"), detail.get("message")) for kind, detail in ledger.events()}
         self._only_newest = only_newest
         self._newest: set[tuple[str, str]] = set()  # runs and folders whose newest of those found is there
-        self._told: set[tuple[str, str, str]] = set()  # since this start
+        self._logged: set[tuple[str, str, str]] = set()  # since this start
         self._found: deque[SeenCheckpoint] = deque()
         self._passed_over: list[str] = []
         self._unread: dict[tuple[str, str], tuple[SeenCheckpoint, str]] = {}  # the newest that could not be, and why
@@ -162,7 +162,7 @@ class Intake:
                     if self._only_newest:
                         break  # the others can wait until it is under way
             if not self._found:
-                self._tell_passed_over()
+                self._log_passed_over()
         return num_taken, taken
 
     def _take_next(self) -> tuple[int, Subject] | None:
@@ -190,7 +190,7 @@ class Intake:
                 self._ledger.remember(seen.uri, _PASSED_OVER + fingerprint(epath.Path(seen.uri)))
                 self._passed_over.append(seen.uri)
 
-    def _tell_passed_over(self) -> None:
+    def _log_passed_over(self) -> None:
         if self._passed_over:
             uris, self._passed_over = self._passed_over[::-1], []
             self._ledger.record_event("skipped", first=uris[0], last=uris[-1], count=len(uris))
@@ -258,8 +258,8 @@ class Intake:
 
     def _incident(self, kind: str, seen: SeenCheckpoint, error: CheckpointError) -> None:
         incident = (kind, seen.uri, str(error))
-        if incident not in self._told:
-            self._told.add(incident)
+        if incident not in self._logged:
+            self._logged.add(incident)
             self._log(f"{kind}: {error}")
         if incident not in self._known_events:
             self._known_events.add(incident)

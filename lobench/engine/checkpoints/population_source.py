@@ -30,7 +30,7 @@ class _Folder:
     Attributes:
       inside: Folders to descend into.
       looked_at: Its mtime when all in it was found and complete; None while it must be looked into.
-      trouble: Why it could not be looked into the last time; "" where it could.
+      problem: Why it could not be looked into the last time; "" where it could.
     """
 
     source: DirectorySource
@@ -38,7 +38,7 @@ class _Folder:
     generation: int | None
     inside: list[epath.Path] = field(default_factory=list)
     looked_at: float | None = None
-    trouble: str = ""
+    problem: str = ""
 
 
 class PopulationSource:
@@ -61,8 +61,8 @@ class PopulationSource:
     def pending(self) -> Mapping[str, Unfinished]:
         """Returns folders that cannot be read, too."""
         found = {path: why for folder in self._folders.values() for path, why in folder.source.pending().items()}
-        troubles = {parts: folder.trouble for parts, folder in self._folders.items() if folder.trouble}
-        return found | {str(self._root.joinpath(*parts)): Unfinished(reason=why) for parts, why in troubles.items()}
+        problems = {parts: folder.problem for parts, folder in self._folders.items() if folder.problem}
+        return found | {str(self._root.joinpath(*parts)): Unfinished(reason=why) for parts, why in problems.items()}
 
     def poll(self) -> Sequence[SeenCheckpoint]:
         visited: set[tuple[str, ...]] = set()
@@ -85,12 +85,12 @@ class PopulationSource:
         changed_at = self._changed_at(path) if parts else None
         if changed_at is None or changed_at != folder.looked_at:
             try:
-                seen, folder.trouble = folder.source.poll(), ""
+                seen, folder.problem = folder.source.poll(), ""
             except OSError as error:
                 if not parts:
                     raise
                 # Gone since its name was read, or not ours to read: other trials' are found all the same.
-                folder.source, folder.trouble, folder.inside = self._source(path), cause(error), []
+                folder.source, folder.problem, folder.inside = self._source(path), cause(error), []
                 return
             for checkpoint in seen:
                 yield dataclasses.replace(checkpoint, run=folder.run, generation=folder.generation)

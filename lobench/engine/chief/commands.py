@@ -187,7 +187,7 @@ class CommandRuns:
                 state = "done"
             else:
                 problem = "; ".join(filter(None, (f"it wrote no checkpoint into {run.folder}", problem)))
-        self._tell(command, state, problem)
+        self._record_state(command, state, problem)
 
     def refuse(self, uri: str, problem: str) -> bool:
         """Takes that the cases of a checkpoint cannot be bound; returns whether it is a command's, which is infeasible.
@@ -198,11 +198,11 @@ class CommandRuns:
             if "://" not in uri and Path(uri).is_relative_to(run.folder):
                 self._refused.setdefault(command, problem)
                 if self.states[command] == "done":
-                    self._tell(command, "infeasible", problem)
+                    self._record_state(command, "infeasible", problem)
                 return True
         return False
 
-    def _tell(self, command: CommandId, state: CommandState, problem: str) -> None:
+    def _record_state(self, command: CommandId, state: CommandState, problem: str) -> None:
         self._set(command, state)
         self._log(f"{self._runs[command].label} {state}{': ' if problem else ''}{problem}")
 

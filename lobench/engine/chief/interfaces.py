@@ -93,15 +93,17 @@ class WatchOptions:
         checkpoint on.
     """
 
-    once: bool = option(False, "Evaluate what is there and end.")
-    until_step: int | None = option(None, "End once a checkpoint of this outer step or a later one is done.")
-    idle_timeout: float | None = option(None, "End after so long without a new checkpoint.", least=0, metavar="SECONDS")
-    retry_errors: bool = option(False, "Try again what ended in error, timeout, oom, poisoned, expired.")
+    once: bool = option(False, "Evaluate the checkpoints that exist now, and end.")
+    until_step: int | None = option(None, "End when a checkpoint of this outer step or a later one is done.")
+    idle_timeout: float | None = option(
+        None, "End after this time without a new checkpoint.", least=0, metavar="SECONDS"
+    )
+    retry_errors: bool = option(False, "Retry evaluations that ended in error, timeout, oom, poisoned or expired.")
     together: int = option(
-        1, "Compute N checkpoints that wait in one program; changes results in the last bits.", least=1, most=64,
+        1, "Compute N waiting checkpoints in one program; this changes the last bits of results.", least=1, most=64,
         metavar="N",
     )  # fmt: skip
-    max_core_hours: float | None = option(None, "Begin nothing more once so many were used.", above=0)
+    max_core_hours: float | None = option(None, "Start no more evaluations after this many core hours.", above=0)
     experiment: str = option("", "Label of the evaluations, for studies.")
     trial: str = option("", "Label of the evaluations, for studies.")
     session: str = option("", "Label of the evaluations, for studies.")

@@ -28,7 +28,7 @@ from lobench.engine.chief.observers import Observers
 from lobench.engine.chief.signals import Signals
 from lobench.engine.chief.subjects import Subjects, is_through, todays
 from lobench.engine.chief.variants import Variants
-from lobench.engine.chief.worker_link import Told, WatchWorkers
+from lobench.engine.chief.worker_link import WatchWorkers, WorkerEvent
 from lobench.engine.config.suite_files import SuiteFiles
 from lobench.engine.store.delivery import Deliverer
 from lobench.engine.store.ledger import Ledger
@@ -46,7 +46,7 @@ _FLUSH_SECONDS = 30.0
 _AT_ONCE = (planner.StartWorker, planner.KillWorker, planner.Lease, planner.LeaseCommand, planner.CommandEnded)
 
 # What the planner is told, and the curves that came with it, where it is a result's.
-_Told = tuple[planner.Event, Curves | None]
+_EventAndCurves = tuple[planner.Event, Curves | None]
 
 
 class Chief:
@@ -177,7 +177,7 @@ class Chief:
         planned = [(position, one) for position, one, is_done in found if not is_done or self._options.replan]
         self._variants.add([Variant()] if self._has_source else [])
         self._variants.add(subject.variant for _, subject in planned)
-        self._tell_cases(self._variants.remembered((subject for _, subject in planned), self._history))
+        self._report_cases(self._variants.remembered((subject for _, subject in planned), self._history))
         for variant in self._variants:
             is_traced = self._options.traced and variant in self._arriving.given
             self._workers.describe(variant, is_traced=is_traced, names=self._options.cases)
@@ -258,7 +258,7 @@ class Chief:
         num_found, taken = self._intake.poll()
         arrived = self._arriving.next()
         known, unknown = self._variants.meet([subject for _, subject in arrived], self._history)
-        self._tell_cases(known)
+        self._report_cases(known)
         for variant in unknown:
             self._workers.describe(variant)
         self._run_commands()
@@ -297,7 +297,7 @@ class Chief:
         timeout = max(min(timeout, self._journal.commit_at - time.monotonic()), 0.0)
         messages = self._workers.wait(timeout)
         now = time.monotonic()
-        events: list[_Told] = [(event, None) for event in self._own_events]
+        events: list[_EventAndCurves] = [(event, None) for event in self._own_events]
         self._own_events.clear()
         for message in messages:
             events += self._events_of(message, now)
@@ -306,12 +306,12 @@ class Chief:
         if time.monotonic() >= self._journal.commit_at:
             self._commit()
 
-    def _events_of(self, message: Told, now: float) -> list[_Told]:
+    def _events_of(self, message: WorkerEvent, now: float) -> list[_EventAndCurves]:
         match message:
             case (_, Described() as described):
                 if self._variants.has_changed(described):
                     self._begin_anew("the suite has other cases than it had")
-                self._tell_cases(self._variants.hear(described))
+                self._report_cases(self._variants.describe(described))
             case (worker, Ready()):
                 return [(planner.WorkerReady(worker, now), None)]
             case (_, Failed(messages=messages, variant_key=variant)):
@@ -336,9 +336,9 @@ class Chief:
         num_refused = sum(self._arrivals.refuse(one.uri, why) for one in subjects)
         if not subjects or num_refused < len(subjects):
             raise SuiteError(why, where=", ".join(dict.fromkeys(repr(one.label) for one in subjects)))
-        self._tell_cases(self._variants.refuse(subjects[0].variant))
+        self._report_cases(self._variants.refuse(subjects[0].variant))
 
-    def _tell_cases(self, cases_by_variant: Mapping[str, tuple[CaseInfo, ...]]) -> None:
+    def _report_cases(self, cases_by_variant: Mapping[str, tuple[CaseInfo, ...]]) -> None:
         cases_before = any(self._subjects.cases_by_variant().values())
         for variant, cases in cases_by_variant.items():
             self._subjects.know_cases(variant, cases)
@@ -353,7 +353,7 @@ class Chief:
     def _handle(self, event: planner.Event) -> None:
         self._handle_all([(event, None)])
 
-    def _handle_all(self, events: Sequence[_Told]) -> None:
+    def _handle_all(self, events: Sequence[_EventAndCurves]) -> None:
         """Acts at once on what need not be remembered; gathers what must be, for `_commit`."""
         for event, curves in events:
             for action in self._planner.handle(event):

@@ -25,8 +25,8 @@ class Variants:
     def __init__(self, known: KnownCases, names: Sequence[str] = ()) -> None:
         self._known, self._names = known, frozenset(names)
         self._variants: dict[str, Variant] = {}
-        self._heard: dict[str, _Cases] = {}
-        self._told: dict[str, _Cases] = {}
+        self._described: dict[str, _Cases] = {}
+        self._reported: dict[str, _Cases] = {}
 
     def __iter__(self) -> Iterator[Variant]:
         return iter(self._variants.values())
@@ -43,8 +43,8 @@ class Variants:
         Where something is, a worker is needed in any case, and it will say them itself.
         """
         found = self._recalled(self._variants.values(), subjects, history)
-        self._told = dict(found) if found.keys() == self._variants.keys() else {}
-        return self._told
+        self._reported = dict(found) if found.keys() == self._variants.keys() else {}
+        return self._reported
 
     def meet(self, subjects: Sequence[Subject], history: History) -> tuple[Mapping[str, _Cases], Sequence[Variant]]:
         """Takes subjects that came late; returns the cases of new variants, and those that a worker must be asked for.
@@ -53,7 +53,7 @@ class Variants:
         """
         new = self.add(subject.variant for subject in subjects)
         found = self._recalled(new, [one for one in subjects if one.variant in new], history)
-        self._told = {**self._told, **found}
+        self._reported = {**self._reported, **found}
         return found, [variant for variant in new if variant.key not in found]
 
     def _recalled(
@@ -69,27 +69,27 @@ class Variants:
                 known.pop(subject.variant.key, None)
         return known
 
-    def hear(self, described: Described) -> Mapping[str, _Cases]:
-        """Takes what a worker says, and returns what may be told now: with the last variant, the cases of all."""
+    def describe(self, described: Described) -> Mapping[str, _Cases]:
+        """Takes a worker's description, and returns what can be reported: with the last variant, the cases of all."""
         self._known.keep(self._variants[described.variant_key], described)
-        return self._hear(described.variant_key, self._counting(described.cases))
+        return self._take(described.variant_key, self._counting(described.cases))
 
     def refuse(self, variant: Variant) -> Mapping[str, _Cases]:
-        """Takes that the cases of a variant cannot be bound: it has none. Returns what `hear` does."""
-        return self._hear(variant.key, ())
+        """Takes that the cases of a variant cannot be bound: it has none. Returns what `describe` does."""
+        return self._take(variant.key, ())
 
-    def _hear(self, variant: str, cases: _Cases) -> Mapping[str, _Cases]:
-        self._heard[variant] = cases
-        if self._told.keys() != self._variants.keys() == self._heard.keys() | self._told.keys():
-            new = {key: cases for key, cases in self._heard.items() if key not in self._told}
-            self._told = {**self._told, **new}
+    def _take(self, variant: str, cases: _Cases) -> Mapping[str, _Cases]:
+        self._described[variant] = cases
+        if self._reported.keys() != self._variants.keys() == self._described.keys() | self._reported.keys():
+            new = {key: cases for key, cases in self._described.items() if key not in self._reported}
+            self._reported = {**self._reported, **new}
             return new
         return {}
 
     def has_changed(self, described: Described) -> bool:
-        """Says whether a worker says other cases than were told: the suite is not what the store remembered."""
+        """Says whether a worker found other cases than were reported: the suite is not what the store remembered."""
         found = self._counting(described.cases)
-        return self._told.get(described.variant_key, found) != found
+        return self._reported.get(described.variant_key, found) != found
 
     def _counting(self, cases: _Cases) -> _Cases:
         return tuple(one for one in cases if not self._names or self._names & {*one.names})

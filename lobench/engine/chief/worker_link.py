@@ -16,12 +16,12 @@ from lobench.engine.workers import protocol
 from lobench.engine.workers.protocol import Command, Job, JobResult
 from lobench.hookspecs import Executor, ExecutorCapacity, ExecutorEvent, Notice, WorkerExited, WorkerMessage
 
-__all__ = ["Told", "WatchWorkers", "finished_of"]
+__all__ = ["WatchWorkers", "WorkerEvent", "finished_of"]
 
 _SLOW_START_SECONDS = 60.0
 
 # A worker's number and what it says, or what its executor says.
-Told: TypeAlias = tuple[int, protocol.FromWorker] | WorkerExited | Notice | ExecutorCapacity
+WorkerEvent: TypeAlias = tuple[int, protocol.FromWorker] | WorkerExited | Notice | ExecutorCapacity
 
 
 class WatchWorkers:
@@ -32,7 +32,7 @@ class WatchWorkers:
       wakeup: A connection whose data end `wait`.
       logs: Where workers write.
       max_core_seconds: What they may use together.
-      log: Told which worker takes long to start.
+      log: Gets a line when a worker takes long to start.
     """
 
     def __init__(
@@ -97,20 +97,20 @@ class WatchWorkers:
         self._usage.begin(worker, self._num_cpus.get(worker, 0), time.monotonic())
         self._executor.send(worker, message.to_bytes(), files)
 
-    def wait(self, timeout: float) -> Sequence[Told]:
-        """Returns what workers said, after `timeout` seconds at the latest."""
+    def wait(self, timeout: float) -> Sequence[WorkerEvent]:
+        """Returns the messages of workers, after `timeout` seconds at the latest."""
         if self._executor is None:
             self._wakeup.poll(timeout)
             return ()
-        told: list[Told] = []
+        found: list[WorkerEvent] = []
         ended: set[int] = set()
         for event in self._executor.wait(timeout):
             if not (isinstance(event, WorkerMessage | WorkerExited) and event.worker in ended):
-                told += self._take(event, ended)
-        return told
+                found += self._take(event, ended)
+        return found
 
-    def _take(self, event: ExecutorEvent, ended: set[int]) -> Sequence[Told]:
-        """Returns what is told by it; who says what is no message of a worker's is ended."""
+    def _take(self, event: ExecutorEvent, ended: set[int]) -> Sequence[WorkerEvent]:
+        """Returns the events of it. A worker that sends what is no message is killed."""
         if isinstance(event, WorkerMessage):
             try:
                 message = protocol.FROM_WORKER.from_bytes(event.message)
@@ -119,13 +119,13 @@ class WatchWorkers:
                 self._executor.kill(event.worker)
                 event = WorkerExited(worker=event.worker, message=f"said what its chief does not understand: {error}")
             else:
-                return self._hear(event.worker, message)
+                return self._receive(event.worker, message)
         if isinstance(event, WorkerExited):
             ended.add(event.worker)
             self._forget(event.worker)
         return [event]
 
-    def _hear(self, worker: int, message: protocol.FromWorker) -> Sequence[Told]:
+    def _receive(self, worker: int, message: protocol.FromWorker) -> Sequence[WorkerEvent]:
         match message:
             case protocol.Ready():
                 self._ready.append(worker)
@@ -133,7 +133,7 @@ class WatchWorkers:
                 self._ask()
             case protocol.Described(variant_key=str(variant)) | protocol.Failed(variant_key=str(variant)):
                 if self._asked.get(variant) != worker:
-                    return ()  # nobody wants to know
+                    return ()  # another worker was asked meanwhile
                 del self._wanted[variant], self._asked[variant]
                 self._is_described = True
                 return [(worker, message), *self._released()]
@@ -143,7 +143,7 @@ class WatchWorkers:
                 self._ask()
         return self._released() if isinstance(message, protocol.Ready) else [(worker, message)]
 
-    def _released(self) -> Sequence[Told]:
+    def _released(self) -> Sequence[WorkerEvent]:
         """Returns that workers are ready, once there are cases that they could run."""
         if not self._is_described and self._wanted:
             return ()

@@ -46,9 +46,11 @@ _EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench
 _SUITE = gin.external_configurable(Suite, name="Suite", module="lobench")
 _OF_EXPERIMENTS = ("Method", "Experiment")
 _CHECKPOINT = gin.external_configurable(CheckpointPart, name="Checkpoint", module="lobench")
-# Which seeds is part of an evaluation's identity, not of the case's; how it is scored, and when its state is saved,
-# is part of neither.
-_NO_IDENTITY = ("first_seed", "block_sizes", "scale", "minimum", "save_every", "keep_state", "axes")
+# Which seeds is part of an evaluation's identity, not of the case's; how it is scored, when its state is saved, and
+# what is timed beside it is part of neither.
+_NO_IDENTITY = (
+    "first_seed", "block_sizes", "scale", "minimum", "save_every", "keep_state", "time_gradient", "axes"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,7 +82,7 @@ def _is_finite(value: object) -> bool:
 
 
 def _check_sessions(case: Case, where: str) -> None:
-    """Refuses lanes that share nothing, and sessions that nobody has counted."""
+    """Refuses replicas that share nothing, and sessions that nobody has counted."""
     if case.sessions not in SESSIONS:
         raise ConfigError(
             "Case.sessions",
@@ -93,14 +93,14 @@ def _check_sessions(case: Case, where: str) -> None:
         )
     if case.sessions == "apart" and case.num_lanes is not None:
         raise ConfigError(
-            "Case.num_lanes: lanes that are apart share no parameters",
+            "Case.num_lanes: replicas that are apart share no parameters",
             where=where,
             got=repr(case.num_lanes),
             next_step="bind Case.sessions = 'shared', 'synced' or 'mean', or leave it out",
         )
     if case.sessions != "apart" and case.num_lanes is None:
         raise ConfigError(
-            f"Case.sessions = {case.sessions!r} does not say how many lanes share the parameters",
+            f"Case.sessions = {case.sessions!r} does not say how many replicas share the parameters",
             where=where,
             next_step="bind Case.num_lanes = 4, say; num_seeds counts such groups",
         )
@@ -133,8 +133,9 @@ def _check_numbers(case: Case, where: str) -> None:
     sizes = case.block_sizes
     if not isinstance(sizes, list | tuple) or not all(type(size) is int and size >= 1 for size in sizes):
         raise ConfigError("Case.block_sizes", where=where, got=repr(sizes), expected="integers >= 1")
-    if not isinstance(case.keep_state, bool):
-        raise ConfigError("Case.keep_state", where=where, got=repr(case.keep_state), expected="True or False")
+    for name in ("keep_state", "time_gradient"):
+        if not isinstance(value := getattr(case, name), bool):
+            raise ConfigError(f"Case.{name}", where=where, got=repr(value), expected="True or False")
     if case.scale not in (None, "log", "linear"):
         raise ConfigError("Case.scale", where=where, got=repr(case.scale), expected="'log' or 'linear'")
     share = case.stop_after

@@ -114,8 +114,8 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
             if build:
                 built = _built(scope, chosen, called)
                 phase = dataclasses.replace(phase, optimizer=built.optimizer, learned_optimizer=built.learned_optimizer)
-        said = [f"{name} = {bindings[name]!r}" for name in sorted(bindings) if name not in OPTIMIZER_FIELDS]
-        case_lines = [f"{_CASE}.phases[{index}].{line}" for line in said] if named or is_sequence else []
+        bound = [f"{name} = {bindings[name]!r}" for name in sorted(bindings) if name not in OPTIMIZER_FIELDS]
+        case_lines = [f"{_CASE}.phases[{index}].{line}" for line in bound] if named or is_sequence else []
         found.append(
             BoundPhase(
                 phase=phase,
@@ -272,8 +272,8 @@ def _takes_one_value(selector: str, name: str) -> bool:
 
 def _sequence(reference: Any, scope: str, num_inner_steps: Any, where: str) -> list[dict[str, Any]]:
     """Returns what the phases of a `task_sequence` say."""
-    said = bindings_in("/".join(reference.scopes) or scope, _SEQUENCE_NAME)
-    values = {"num_tasks": None, "num_inner_steps": None} | {name: plain(value) for name, value in said.items()}
+    found = bindings_in("/".join(reference.scopes) or scope, _SEQUENCE_NAME)
+    values = {"num_tasks": None, "num_inner_steps": None} | {name: plain(value) for name, value in found.items()}
     count, steps = values["num_tasks"], values["num_inner_steps"]
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         got = "nothing" if count is None else repr(count)

@@ -36,7 +36,8 @@ __all__ = [
     "without_searches",
 ]
 
-SEARCH_KEYS = ("search", "num_trials", "wave", "stop_hopeless", "report_sessions")
+SEARCH_KEYS = ("search", "num_trials", "wave", "median_stopping", "report_sessions")
+_RENAMED = {"stop_hopeless": "median_stopping"}  # keys of `Method` in the files that older stores hold
 _OF_NO_TRIAL = ("label", "num_trials", "report_sessions", "num_cpus", "num_gpus")
 _RACE = ("Experiment", "race")
 _OF_RACES: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -156,10 +157,10 @@ def search_of(
     Raises:
       ConfigError: a space without a search, a search without a space, the number of trials without a search.
     """
-    if method.command and method.stop_hopeless is not None:
+    if method.command and method.median_stopping is not None:
         raise ConfigError(
-            f"nothing reads {method.name}/Method.stop_hopeless",
-            where=next(one.where for one in keys if one.parameter == "stop_hopeless"),
+            f"nothing reads {method.name}/Method.median_stopping",
+            where=next(one.where for one in keys if one.parameter == "median_stopping"),
             next_step="a meta-training goes on to its end: it counts for optimizers and checkpoints",
         )
     if reference is not None and method.space:
@@ -266,7 +267,7 @@ def search_identity(config: str, name: str) -> tuple[str, ...]:
         return ()
     others = {one.scope for one in bindings if one.name == "Method"} - {name}
     kept = [
-        binding_text(one)
+        binding_text(replace(one, parameter=_RENAMED.get(one.parameter, one.parameter)))
         for one in bindings
         if one.scope.split("/")[0] not in others
         and not (one.name == "Method" and one.parameter in _OF_NO_TRIAL)

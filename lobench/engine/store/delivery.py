@@ -58,26 +58,26 @@ class Deliverer:
         wait: Wait = threading.Event.wait,
     ) -> None:
         self._ledger, self._on_error, self._on_close_error = ledger, on_error, on_close_error or on_error
-        self._on_unwritten, self._said = on_unwritten, set[tuple[str, str, str]]()
+        self._on_unwritten, self._unwritten = on_unwritten, set[tuple[str, str, str]]()
         self._keeping = [address for address, sink in sinks.items() if getattr(sink, "keeps_first", False)]
         self._reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
         self._reached: dict[str, int] = {}  # by address, not written yet
         self._written_at = -_CURSOR_SECONDS
         self._cursors = {address: _cursor_of(address, sink) for address, sink in sinks.items()}
-        self._lanes = {
-            address: _Lane(address, sink, ledger.reader, self._position(address), self._reports, wait)
+        self._threads = {
+            address: _SinkThread(address, sink, ledger.reader, self._position(address), self._reports, wait)
             for address, sink in sinks.items()
         }
-        for lane in self._lanes.values():
-            lane.thread.start()
+        for one in self._threads.values():
+            one.thread.start()
 
     def _position(self, address: str) -> int:
         return self._ledger.cursor(self._cursors[address])
 
     def wake(self) -> None:
         """Says that the ledger has something new."""
-        for lane in self._lanes.values():
-            lane.news.set()
+        for one in self._threads.values():
+            one.news.set()
 
     def pump(self, *, now: bool = False) -> None:
         """Writes how far the sinks came, and reports their errors; called by the chief.
@@ -89,7 +89,7 @@ class Deliverer:
         while not self._reports.empty():
             report = self._reports.get()
             for unwritten in report.unwritten:
-                self._tell(report.address, unwritten)
+                self._log_unwritten(report.address, unwritten)
             if report.error is None:
                 self._reached[report.address] = report.sequence
             else:
@@ -102,13 +102,13 @@ class Deliverer:
                     self._ledger.advance(self._cursors[address], sequence)
             self._reached.clear()
             self._written_at = time.monotonic()
-        for tell, address, error in failed:
-            tell(address, error)
+        for report_to, address, error in failed:
+            report_to(address, error)
 
-    def _tell(self, address: str, unwritten: _Unwritten) -> None:
+    def _log_unwritten(self, address: str, unwritten: _Unwritten) -> None:
         known = (address, unwritten.run, unwritten.kind)
-        if known not in self._said:
-            self._said.add(known)
+        if known not in self._unwritten:
+            self._unwritten.add(known)
             self._on_unwritten(address, unwritten.what)
 
     def flush(self, timeout: float, *, is_hurried: Callable[[], bool] = lambda: False) -> dict[str, int]:
@@ -122,15 +122,15 @@ class Deliverer:
           How many deliveries a sink lacks, for those that lack any.
         """
         last, deadline = self._ledger.last_sequence(), time.monotonic() + timeout
-        for lane in self._lanes.values():
-            lane.retry.set()
+        for one in self._threads.values():
+            one.retry.set()
         self.wake()
         hurried = False
         while True:
             self.pump(now=True)
             if not hurried and is_hurried():
                 hurried, deadline = True, min(deadline, time.monotonic() + _HURRIED_SECONDS)
-            behind = [address for address in self._lanes if self._position(address) < last]
+            behind = [address for address in self._threads if self._position(address) < last]
             if not behind or time.monotonic() > deadline:
                 lacking = self._ledger.num_deliveries_after
                 return {address: lacking(self._position(address)) for address in behind}
@@ -138,17 +138,19 @@ class Deliverer:
 
     def close(self) -> None:
         """Ends the threads and closes the sinks; one that hangs is left behind, and ends with the process."""
-        for lane in self._lanes.values():
-            lane.ask_to_stop()
+        for one in self._threads.values():
+            one.ask_to_stop()
         deadline = time.monotonic() + _CLOSE_SECONDS
-        for lane in self._lanes.values():
-            lane.thread.join(timeout=max(0.0, deadline - time.monotonic()))
+        for one in self._threads.values():
+            one.thread.join(timeout=max(0.0, deadline - time.monotonic()))
         self.pump(now=True)
         if self._keeping:
             for run, methods in self._ledger.shared_runs().items():
                 names = " and ".join(map(repr, methods))
                 for address in self._keeping:
-                    self._tell(address, _Unwritten(run, "shared", f"methods {names} are one subject: one run, {run!r}"))
+                    self._log_unwritten(
+                        address, _Unwritten(run, "shared", f"methods {names} are one subject: one run, {run!r}")
+                    )
 
 
 def _cursor_of(address: str, sink: ResultSink) -> str:
@@ -216,7 +218,7 @@ class _Report:
     unwritten: tuple[_Unwritten, ...] = ()
 
 
-class _Lane:
+class _SinkThread:
     """One sink's thread."""
 
     def __init__(

@@ -283,8 +283,8 @@ class Ledger(Experiments, SuiteRows, LedgerReader):
         """Records that a position which was finished or skipped is under way again; what it has, stays."""
         with self.transaction():
             self._db.execute("UPDATE subjects SET admission = 'admitted', finished = 0 WHERE position = ?", (position,))
-            told = "SELECT sequence FROM deliveries WHERE evaluation IS NULL AND position = ?"
-            for (sequence,) in self._db.execute(told, (position,)).fetchall():
+            query = "SELECT sequence FROM deliveries WHERE evaluation IS NULL AND position = ?"
+            for (sequence,) in self._db.execute(query, (position,)).fetchall():
                 self.record_event("reopened", position=position, sequence=sequence)
             self._db.execute("DELETE FROM completions WHERE position = ?", (position,))
             self._db.execute("DELETE FROM deliveries WHERE evaluation IS NULL AND position = ?", (position,))

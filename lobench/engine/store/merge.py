@@ -192,12 +192,12 @@ def _announce(db: sqlite3.Connection) -> None:
     )
     # Where a theta was seen with several bindings, each sighting has its own evaluations.
     alone = "(SELECT COUNT(DISTINCT variant) FROM main.subjects o WHERE o.sha256 = c.sha256) = 1"
-    told_there = (
+    query_there = (
         f"SELECT m.position, me.id FROM source.deliveries d JOIN {_SUBJECTS} s ON s.position = d.position "
         f"JOIN main.subjects m ON {same_sighting} JOIN {_ROWS} se ON se.id = d.evaluation "
         f"JOIN main.evaluations me ON {same_key}"
     )
-    db.execute(f"CREATE TABLE {_BELONGING} AS {told_there} UNION SELECT position, evaluation FROM main.completions")
+    db.execute(f"CREATE TABLE {_BELONGING} AS {query_there} UNION SELECT position, evaluation FROM main.completions")
     query = (
         "SELECT position, finished FROM main.subjects WHERE admission = 'admitted' AND kind <> 'imported' "
         "ORDER BY position"
@@ -210,8 +210,8 @@ def _announce(db: sqlite3.Connection) -> None:
             "ORDER BY e.case_identity, e.seed_start",
             (position,),
         )
-        told = "SELECT 1 FROM main.deliveries WHERE position = ? AND evaluation IS NULL"
-        if finished and db.execute(told, (position,)).fetchone() is None:
+        is_delivered = "SELECT 1 FROM main.deliveries WHERE position = ? AND evaluation IS NULL"
+        if finished and db.execute(is_delivered, (position,)).fetchone() is None:
             db.execute("INSERT INTO main.deliveries (position, evaluation) VALUES (?, NULL)", (position,))
     db.execute(f"DROP TABLE {_BELONGING}")
 

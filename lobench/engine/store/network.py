@@ -64,9 +64,9 @@ def file_system(path: Path, mounts: str | None = None) -> str:
 
 def is_network(path: Path, mounts: str | None = None) -> bool:
     """Says whether a path is on a network file system; LOBENCH_NETWORK_STORE=1 or 0 overrules what the mounts say."""
-    said = os.environ.get("LOBENCH_NETWORK_STORE", "")
-    if said:
-        return said != "0"
+    setting = os.environ.get("LOBENCH_NETWORK_STORE", "")
+    if setting:
+        return setting != "0"
     kind = file_system(path, mounts)
     return kind in _NETWORK or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE)
 

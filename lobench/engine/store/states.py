@@ -146,7 +146,7 @@ class BlockStates:
                 except FileNotFoundError:
                     continue  # its owner has saved the next one, or has ended
                 except (OSError, ValueError) as error:
-                    self._say_anew(f"the saved state of step {file.step} cannot be used ({headline(error)})")
+                    self._log_restart(f"the saved state of step {file.step} cannot be used ({headline(error)})")
                     _remove(path)
                     continue
                 self._loaded, self._mine = path, path if is_mine else None
@@ -157,7 +157,7 @@ class BlockStates:
             if is_mine:
                 with contextlib.suppress(OSError, ValueError):
                     other = _read(path)[1].get("made_by", "")
-                    self._say_anew(f"the saved state of step {file.step} is of another program ({other})")
+                    self._log_restart(f"the saved state of step {file.step} is of another program ({other})")
                 _remove(path)
         return None
 
@@ -185,12 +185,12 @@ class BlockStates:
         assert self._loaded is not None
         file = StateFile.of_name(self._loaded.name)
         assert file is not None
-        self._say_anew(f"the saved state of step {file.step} is of another program ({why})")
+        self._log_restart(f"the saved state of step {file.step} is of another program ({why})")
         if self._mine is not None:
             _remove(self._mine)
             self._mine = None
 
-    def _say_anew(self, why: str) -> None:
+    def _log_restart(self, why: str) -> None:
         self.log(f"{self.where}, seeds {self.block}: {why}: computed anew")
 
 

@@ -34,14 +34,14 @@ def run_command(words: Sequence[str], *, folder: str, log: str) -> str:
     try:
         Path(log).parent.mkdir(parents=True, exist_ok=True)
         with open(f"{log}.out", "ab") as out, open(f"{log}.err", "ab") as err:
-            said_before = err.tell()
+            size_before = err.tell()
             code = subprocess.Popen(
                 list(words), cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=_environment()
             ).wait()
         if code == 0:
             return ""
-        said = [line.strip() for line in tail_of(Path(f"{log}.err"), said_before).splitlines() if line.strip()]
-        return how_it_ended(code) + (f": {printable(said[-1])}" if said else "")
+        lines = [line.strip() for line in tail_of(Path(f"{log}.err"), size_before).splitlines() if line.strip()]
+        return how_it_ended(code) + (f": {printable(lines[-1])}" if lines else "")
     except OSError as error:
         return f"it could not be run: {cause(error)}"
 

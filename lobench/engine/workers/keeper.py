@@ -39,13 +39,13 @@ class Keeper:
                 os.set_blocking(self._child.stdin.fileno(), False)
 
     def keep(self, group: int) -> None:
-        self._tell(f"+{group}\n")
+        self._send(f"+{group}\n")
 
     def forget(self, group: int) -> None:
         """Says that a group has ended; called before its number can be another's."""
-        self._tell(f"-{group}\n")
+        self._send(f"-{group}\n")
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         if self._child is not None and self._child.stdin is not None:
             with contextlib.suppress(OSError, ValueError):
                 if self._child.stdin.write(line.encode()) is None:  # it is stopped, and what it knows is out of date

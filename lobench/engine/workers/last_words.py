@@ -55,10 +55,10 @@ def _cause(log: Path, start: int) -> str:
         return ""
     dump = _DUMP.search(text)
     lines = [line.strip() for line in (text[: dump.start()] if dump else text).splitlines() if line.strip()]
-    telling = [line for line in lines if _CAUSE.search(line) and not line.startswith('File "')]
+    causes = [line for line in lines if _CAUSE.search(line) and not line.startswith('File "')]
     where = _INNERMOST.search(text)
-    if telling or not dump:
-        found = [*lines, *telling][-1] if lines else ""
+    if causes or not dump:
+        found = [*lines, *causes][-1] if lines else ""
     else:
         found = f"{dump[0]} in {where[1]}" if where else dump[0]
     return printable(found)

@@ -139,30 +139,30 @@ class LocalPool:
             timeout = 0.0
         elif self._doubtful:
             timeout = min(timeout, _LOOK_SECONDS)
-        doubtful, heard = set(self._doubtful), set(self._doubtful)
+        doubtful, replying = set(self._doubtful), set(self._doubtful)
         for key, events in self._selector.select(timeout):
             if key.data is None:
                 os.read(key.fd, 4096)
                 continue
-            heard.add(key.data)
+            replying.add(key.data)
             if key.fileobj == self._processes[key.data].sentinel:
                 doubtful.add(key.data)
             if events & selectors.EVENT_WRITE:
                 # In this order: another thread may have something to send between the two.
                 self._selector.modify(key.fileobj, selectors.EVENT_READ, key.data)
                 self._keep_sending(key.data, self._processes[key.data].channel.flush())
-        for worker in sorted(heard & self._processes.keys()):
-            messages += self._hear(worker, self._processes[worker], may_have_ended=worker in doubtful)
+        for worker in sorted(replying & self._processes.keys()):
+            messages += self._receive(worker, self._processes[worker], may_have_ended=worker in doubtful)
         return messages
 
-    def _hear(self, worker: int, process: WorkerProcess, *, may_have_ended: bool) -> list[ExecutorEvent]:
+    def _receive(self, worker: int, process: WorkerProcess, *, may_have_ended: bool) -> list[ExecutorEvent]:
         """Reads what a worker has said; results that came together are taken together."""
         has_ended, channel = may_have_ended and process.has_ended(), process.channel
         if has_ended:
             process.kill()  # what it started holds the pipe, and might write for ever
         was_closed = channel.is_closed
-        said = channel.receive(to_the_end=has_ended)
-        messages: list[ExecutorEvent] = [WorkerMessage(worker=worker, message=message) for message in said]
+        received = channel.receive(to_the_end=has_ended)
+        messages: list[ExecutorEvent] = [WorkerMessage(worker=worker, message=message) for message in received]
         if channel.is_amid_a_message:
             channel.look()
         if channel.problem or has_ended or (channel.is_closed and process.is_overdue()):

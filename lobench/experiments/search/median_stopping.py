@@ -39,7 +39,7 @@ class StoppingSearch(SubjectSearch):
         return key in self._parts or super()._is_ours(key)
 
     def _give(self, trials: Sequence[Trial]) -> None:
-        share = self.method.stop_hopeless
+        share = self.method.median_stopping
         for trial in trials:
             method = self.method.with_values(trial.parameters)
             label = f"{self.method.title} {trial.number} to {share:.0%}"
@@ -62,7 +62,7 @@ class StoppingSearch(SubjectSearch):
                 return
             if wave[0].number not in self._judged:
                 self._judged.update(trial.number for trial in wave)
-                stopped = below_median(wave, self._so_far, after=f"{self.method.stop_hopeless:.0%}")
+                stopped = below_median(wave, self._so_far, after=f"{self.method.median_stopping:.0%}")
                 without = [trial.number for trial in wave if self._so_far[trial.number] is None]
                 super()._give([trial for trial in wave if trial.number not in (*stopped, *without)])
                 self._free_states(stopped)

@@ -115,7 +115,7 @@ class SearchRun(ABC):
 
     @property
     def num_stopped(self) -> int:
-        """How many trials were hopeless, and are not trained to their end."""
+        """How many trials median stopping has ended."""
         return sum(trial.state == "stopped" for trial in self.history.trials)
 
     def given(self) -> list[Given]:

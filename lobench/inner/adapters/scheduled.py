@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lobench.core.errors import ConfigError
-from lobench.inner.extra_inputs.task_side import NOTHING, Facts, Wanted, Wants, blank
+from lobench.inner.extra_inputs.task_side import NOTHING, ExtraInputs, ExtraValues, Facts, blank
 from lobench.inner.optimizer import PyTree
 from lobench.inner.schedules.schedule import Horizon, LossSchedule, Watch, any_schedules, within
 
@@ -40,7 +40,7 @@ class Watches:
     process has schedules at all.
 
     Args:
-      init, step, eval_params, wants: As of a `Stepper`.
+      init, step, eval_params, extra_inputs: As of a `Stepper`.
       num_steps: Of the schedules' horizon.
       first_step: Updates that the optimizer's state has seen before the first one of it.
     """
@@ -50,17 +50,17 @@ class Watches:
         init: _Init,
         step: _Step,
         eval_params: Callable[[PyTree, PyTree], PyTree],
-        wants: Callable[[PyTree], Wants],
+        extra_inputs: Callable[[PyTree], ExtraInputs],
         num_steps: int,
         first_step: int,
     ) -> None:
-        self._init, self._step, self._eval_params, self._wants = init, step, eval_params, wants
+        self._init, self._step, self._eval_params, self._extra_inputs = init, step, eval_params, extra_inputs
         self._num_steps, self._first_step = num_steps, first_step
 
     def init(self, params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> PyTree:
         with within(self._horizon(Watch())):
             opt_state = self._init(params, model_state, key, facts)
-        found = self._asked(opt_state, params, model_state, key, blank(self.wants(params), facts, params))
+        found = self._asked(opt_state, params, model_state, key, blank(self.extra_inputs(params), facts, params))
         if not found.asked and not found.counted:
             return opt_state
         return ScheduledState(opt_state, jnp.int32(0), tuple(schedule.init() for schedule, _ in found.asked))
@@ -74,12 +74,12 @@ class Watches:
         loss: jax.Array,
         key: jax.Array,
         value_fn: Any = None,
-        wanted: Wanted = NOTHING,
+        extra_values: ExtraValues = NOTHING,
     ) -> tuple[PyTree, PyTree, PyTree]:
         if not isinstance(opt_state, ScheduledState):
             watch = Watch()
             with within(self._horizon(watch)):
-                stepped = self._step(opt_state, params, model_state, grads, loss, key, value_fn, wanted)
+                stepped = self._step(opt_state, params, model_state, grads, loss, key, value_fn, extra_values)
             if watch.asked or watch.counted:
                 raise ConfigError(
                     "a schedule looks at what this optimizer's state does not hold",
@@ -87,12 +87,12 @@ class Watches:
                     next_step="begin with a new state of the optimizer",
                 )
             return stepped
-        found = self._asked(opt_state.opt_state, params, model_state, key, wanted)
+        found = self._asked(opt_state.opt_state, params, model_state, key, extra_values)
         observed = [self._observed(*each, opt_state, index, loss) for index, each in enumerate(found.asked)]
         watch = Watch(opt_state.num_updates, dict(zip(found.asked, observed, strict=True)))
         with within(self._horizon(watch)):
             new_state, params, model_state = self._step(
-                opt_state.opt_state, params, model_state, grads, loss, key, value_fn, wanted
+                opt_state.opt_state, params, model_state, grads, loss, key, value_fn, extra_values
             )
         return ScheduledState(new_state, opt_state.num_updates + 1, tuple(observed)), params, model_state
 
@@ -105,14 +105,16 @@ class Watches:
         """Returns the optimizer's own state."""
         return opt_state.opt_state if isinstance(opt_state, ScheduledState) else opt_state
 
-    def wants(self, params: PyTree) -> Wants:
+    def extra_inputs(self, params: PyTree) -> ExtraInputs:
         with within(self._horizon(Watch())):
-            return self._wants(params)
+            return self._extra_inputs(params)
 
     def _horizon(self, watch: Watch) -> Horizon:
         return Horizon(self._num_steps, self._first_step, self._first_step, watch)
 
-    def _asked(self, opt_state: PyTree, params: PyTree, model_state: PyTree, key: jax.Array, wanted: Wanted) -> Watch:
+    def _asked(
+        self, opt_state: PyTree, params: PyTree, model_state: PyTree, key: jax.Array, extra_values: ExtraValues
+    ) -> Watch:
         """Returns what the schedules look at in an update."""
         watch = Watch()
         if not any_schedules():
@@ -121,7 +123,7 @@ class Watches:
         def update(opt_state: PyTree, params: PyTree, model_state: PyTree, key: jax.Array) -> Any:
             value_fn = lambda at: sum((0 * leaf.sum() for leaf in jax.tree.leaves(at)), jnp.float32(0))  # noqa: E731
             with within(self._horizon(watch)):
-                return self._step(opt_state, params, model_state, params, jnp.float32(0), key, value_fn, wanted)
+                return self._step(opt_state, params, model_state, params, jnp.float32(0), key, value_fn, extra_values)
 
         try:
             jax.eval_shape(update, opt_state, params, model_state, key)

@@ -13,9 +13,15 @@ import optax
 
 from lobench.core.errors import ConfigError
 from lobench.inner.adapters.scheduled import Watches
-from lobench.inner.extra_inputs.calling import call_offering
-from lobench.inner.extra_inputs.optimizer_side import asked_for, declared_wants, offering, starts_of, wants_of
-from lobench.inner.extra_inputs.task_side import NOTHING, Facts, Wanted, Wants
+from lobench.inner.extra_inputs.calling import call_accepting
+from lobench.inner.extra_inputs.optimizer_side import (
+    declared_extra_inputs,
+    extra_inputs_of,
+    providing,
+    starts_of,
+    with_requested,
+)
+from lobench.inner.extra_inputs.task_side import NOTHING, ExtraInputs, ExtraValues, Facts
 from lobench.inner.optimizer import PyTree
 from lobench.inner.schedules.schedule import note_horizon_read
 
@@ -30,12 +36,12 @@ class Stepper:
 
     Attributes:
       init: (params, model_state, key, facts={}) -> opt_state; `facts` are those that the task says of itself.
-      step: (opt_state, params, model_state, grads, loss, key, value_fn=None, wanted={}) -> (opt_state, params,
+      step: (opt_state, params, model_state, grads, loss, key, value_fn=None, extra_values={}) -> (opt_state, params,
         model_state); `model_state` is the one after the loss, `value_fn` the loss of the same batch as a function of
-        parameters, `wanted` what the optimizer wants.
+        parameters, `extra_values` its extra inputs.
       eval_params: (opt_state, params) -> the parameters to evaluate.
       initial_params: The task's initial parameters, and facts -> those that training starts from.
-      wants: params -> what it wants.
+      extra_inputs: params -> their names.
       metrics: opt_state -> what the optimizer says of itself, float32[] by name.
     """
 
@@ -43,7 +49,7 @@ class Stepper:
     step: Callable[..., tuple[PyTree, PyTree, PyTree]]
     eval_params: Callable[[PyTree, PyTree], PyTree]
     initial_params: Callable[..., PyTree] = lambda params, facts=NOTHING: params
-    wants: Callable[[PyTree], Wants] = lambda params: NOTHING
+    extra_inputs: Callable[[PyTree], ExtraInputs] = lambda params: NOTHING
     metrics: Callable[[PyTree], Mapping[str, jax.Array]] = lambda opt_state: NOTHING
 
 
@@ -60,13 +66,13 @@ def as_stepper(optimizer: Any, num_steps: int, first_step: int = 0) -> Stepper:
       ConfigError: it is neither.
     """
     stepper = _stepper(optimizer, num_steps)
-    watches = Watches(stepper.init, stepper.step, stepper.eval_params, stepper.wants, num_steps, first_step)
+    watches = Watches(stepper.init, stepper.step, stepper.eval_params, stepper.extra_inputs, num_steps, first_step)
     return dataclasses.replace(
         stepper,
         init=watches.init,
         step=watches.step,
         eval_params=watches.eval_params,
-        wants=watches.wants,
+        extra_inputs=watches.extra_inputs,
         metrics=lambda opt_state: stepper.metrics(watches.own_state(opt_state)),
     )
 
@@ -86,20 +92,20 @@ def _stepper(optimizer: Any, num_steps: int) -> Stepper:
 
 def _optax_stepper(optimizer: Any) -> Stepper:
     eval_params, metrics = getattr(optimizer, "eval_params", None), getattr(optimizer, "metrics", None)
-    wants = functools.partial(wants_of, optimizer)
-    declared = declared_wants(optimizer)
+    extra_inputs = functools.partial(extra_inputs_of, optimizer)
+    declared = declared_extra_inputs(optimizer)
 
     def initial_params(params: PyTree, facts: Facts = NOTHING) -> PyTree:
         for start in starts_of(optimizer, params):
-            params = call_offering(start, params, **facts)
+            params = call_accepting(start, params, **facts)
         return params
 
     if type(optimizer) is optax.GradientTransformation:
         optimizer = optax.with_extra_args_support(optimizer)
 
     def init(params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> PyTree:
-        with offering(facts, NOTHING):
-            return call_offering(optimizer.init, params, **facts)
+        with providing(facts, NOTHING):
+            return call_accepting(optimizer.init, params, **facts)
 
     def step(
         opt_state: PyTree,
@@ -109,13 +115,13 @@ def _optax_stepper(optimizer: Any) -> Stepper:
         loss: jax.Array,
         key: jax.Array,
         value_fn: ValueFn | None = None,
-        wanted: Wanted = NOTHING,
+        extra_values: ExtraValues = NOTHING,
     ) -> tuple[PyTree, PyTree, PyTree]:
         more = _of_the_loss(value_fn, grads) if value_fn is not None else {}
-        offered = {"value": loss, "key": key, **more, **wanted}
-        with offering(NOTHING, wanted):
-            update = asked_for(optimizer.update, declared, offered)
-            updates, opt_state = call_offering(update, grads, opt_state, params, **offered)
+        available = {"value": loss, "key": key, **more, **extra_values}
+        with providing(NOTHING, extra_values):
+            update = with_requested(optimizer.update, declared, available)
+            updates, opt_state = call_accepting(update, grads, opt_state, params, **available)
         return opt_state, optax.apply_updates(params, updates), model_state
 
     return Stepper(
@@ -123,7 +129,7 @@ def _optax_stepper(optimizer: Any) -> Stepper:
         step=step,
         eval_params=eval_params or (lambda opt_state, params: params),
         initial_params=initial_params,
-        wants=wants,
+        extra_inputs=extra_inputs,
         metrics=metrics or (lambda opt_state: NOTHING),
     )
 
@@ -139,11 +145,11 @@ def _of_the_loss(value_fn: ValueFn, grads: PyTree) -> dict[str, Any]:
 
 
 def _google_stepper(optimizer: Any, num_steps: int) -> Stepper:
-    declared = declared_wants(optimizer)
+    declared = declared_extra_inputs(optimizer)
 
     def init(params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> PyTree:
         note_horizon_read()
-        return call_offering(optimizer.init, params, model_state, num_steps=num_steps, key=key, **facts)
+        return call_accepting(optimizer.init, params, model_state, num_steps=num_steps, key=key, **facts)
 
     def step(
         opt_state: PyTree,
@@ -153,13 +159,15 @@ def _google_stepper(optimizer: Any, num_steps: int) -> Stepper:
         loss: jax.Array,
         key: jax.Array,
         value_fn: ValueFn | None = None,
-        wanted: Wanted = NOTHING,
+        extra_values: ExtraValues = NOTHING,
     ) -> tuple[PyTree, PyTree, PyTree]:
         # As its own trainer calls it: by keyword, since its classes order the arguments differently, and without
         # `is_valid`, which would say that the loss is a validation loss and the gradient is not to be used.
-        offered = {"loss": loss, "model_state": model_state, "key": key, **wanted}
-        update = asked_for(optimizer.update, declared, offered)
-        opt_state = call_offering(update, opt_state, grads, **offered)
+        available = {"loss": loss, "model_state": model_state, "key": key, **extra_values}
+        update = with_requested(optimizer.update, declared, available)
+        opt_state = call_accepting(update, opt_state, grads, **available)
         return opt_state, optimizer.get_params(opt_state), optimizer.get_state(opt_state)
 
-    return Stepper(init=init, step=step, eval_params=lambda opt_state, params: params, wants=lambda params: declared)
+    return Stepper(
+        init=init, step=step, eval_params=lambda opt_state, params: params, extra_inputs=lambda params: declared
+    )

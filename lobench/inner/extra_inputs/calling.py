@@ -8,14 +8,14 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["call_offering"]
+__all__ = ["call_accepting"]
 
 _BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def call_offering(function: Callable[..., Any], *args: Any, **offered: Any) -> Any:
-    """Calls a function once, with `args` and with what its signature takes of `offered`.
+def call_accepting(function: Callable[..., Any], *args: Any, **available: Any) -> Any:
+    """Calls a function once, with `args` and with what its signature takes of `available`.
 
     Signatures decide, and no error that a call raises: a TypeError may be of the user's own code. `**extra` takes
     everything, as optax's contract says, but for three kinds of wrappers: of a function that `functools.wraps` has
@@ -25,8 +25,8 @@ def call_offering(function: Callable[..., Any], *args: Any, **offered: Any) -> A
     Raises:
       Whatever the function raises.
     """
-    taken = _taken_by(function, len(args), frozenset(offered))
-    return function(*args, **{name: value for name, value in offered.items() if name in taken})
+    taken = _taken_by(function, len(args), frozenset(available))
+    return function(*args, **{name: value for name, value in available.items() if name in taken})
 
 
 def _taken_by(function: Callable[..., Any], num_args: int, names: frozenset[str]) -> frozenset[str]:

@@ -14,50 +14,58 @@ import jax
 import optax
 
 from lobench.core.errors import ConfigError, suggestion
-from lobench.inner.extra_inputs.calling import call_offering
-from lobench.inner.extra_inputs.task_side import GIVEN_BY, Facts, Wanted, Wants
+from lobench.inner.extra_inputs.calling import call_accepting
+from lobench.inner.extra_inputs.task_side import GIVEN_BY, ExtraInputs, ExtraValues, Facts
 from lobench.inner.optimizer import PyTree
 
-__all__ = ["any_wanting", "asked_for", "declared_wants", "offering", "starts_of", "wanting", "wants_of"]
+__all__ = [
+    "any_with_extra_inputs",
+    "declared_extra_inputs",
+    "extra_inputs_of",
+    "providing",
+    "starts_of",
+    "with_extra_inputs",
+    "with_requested",
+]
 
 T = TypeVar("T")
 _TREES = ("memory", "task_gradients", "scale_invariant")  # like params
-_LIVING: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()  # updates of optimizers that want something
+_LIVING: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()  # updates of optimizers with extra inputs
 
 
-class _Wanting(optax.GradientTransformationExtraArgs):  # type: ignore[misc]  # of optax
+class _WithExtraInputs(optax.GradientTransformationExtraArgs):  # type: ignore[misc]  # of optax
     """An optax transformation with what the inner program asks an optimizer for besides."""
 
-    wants: tuple[str, ...] = ()
+    extra_inputs: tuple[str, ...] = ()
     eval_params: Callable[[PyTree, PyTree], PyTree] | None = None
     initial_params: Callable[..., PyTree] | None = None
     metrics: Callable[[PyTree], Mapping[str, jax.Array]] | None = None
 
 
-class _Asked(NamedTuple):
-    """What one optimizer says when it is asked what it wants: it alone, and not what it wraps."""
+class _Request(NamedTuple):
+    """The extra inputs that one optimizer requests itself, without those of what it wraps."""
 
     name: str
-    wants: tuple[str, ...]
+    extra_inputs: tuple[str, ...]
     initial_params: Callable[..., PyTree] | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Offer:
+class _Provided:
     """What optimizers that are called now can have, however deep they sit in others."""
 
     facts: Facts = field(default_factory=dict)
-    wanted: Wanted = field(default_factory=dict)
-    asked: list[_Asked] | None = None  # where only who wants what is to be found out
+    extra_values: ExtraValues = field(default_factory=dict)
+    requests: list[_Request] | None = None  # a list: collect the requests, compute nothing
 
 
-_OFFER: ContextVar[_Offer] = ContextVar("offer", default=_Offer())  # noqa: B039  (nobody changes it)
+_PROVIDED: ContextVar[_Provided] = ContextVar("offer", default=_Provided())  # noqa: B039  (nobody changes it)
 
 
-def wanting(
+def with_extra_inputs(
     init: Callable[..., PyTree],
     update: Callable[..., tuple[PyTree, PyTree]],
-    wants: Sequence[str] = (),
+    extra_inputs: Sequence[str] = (),
     *,
     name: str = "",
     inner: Any = None,
@@ -65,62 +73,62 @@ def wanting(
     initial_params: Callable[..., PyTree] | None = None,
     metrics: Callable[[PyTree], Mapping[str, jax.Array]] | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Returns an optax transformation that wants more than a gradient, alone or inside of `optax.chain` and its like.
+    """Returns an optax transformation with extra inputs, for use alone or inside of `optax.chain` and its like.
 
     Args:
-      init: `(params) -> state`, or with the keywords `scale_invariant` and `num_losses`, where it wants such.
-      update: `(grads, state, params, **extra) -> (updates, state)`; `extra` has what is wanted by its names. With
+      init: `(params) -> state`, or with the keywords `scale_invariant` and `num_losses`, where it takes them.
+      update: `(grads, state, params, **extra) -> (updates, state)`; `extra` has the requested inputs by name. With
         `task_losses` comes `weighted_gradient`, float32[K] -> the gradient of the losses so weighted.
-      wants: Out of "memory", "task_losses", "task_gradients", "scale_invariant".
+      extra_inputs: Out of "memory", "task_losses", "task_gradients", "scale_invariant".
       name: How errors call it; "": as the function that defines `update`.
-      inner: The optimizer that this one wraps: what that one wants is wanted too, and training starts, and is
+      inner: The optimizer that this one wraps: its extra inputs are requested too, and training starts, and is
         evaluated, where it says, unless this one says otherwise.
       eval_params, initial_params, metrics: As of `InnerOptimizer`; `initial_params` may take `scale_invariant`.
     Raises:
-      ConfigError: there is no such want.
+      ConfigError: there is no such input.
     """
     name = name or update.__qualname__.partition(".")[0]
-    wants = _known(wants, name)
+    extra_inputs = _known(extra_inputs, name)
 
     def begin(params: PyTree, **given: Any) -> PyTree:
-        offer = _OFFER.get()
-        if offer.asked is None:
-            facts = {**offer.facts, **given}
-            _require({want: name for want in wants if want == "scale_invariant"}, facts)
-            return call_offering(init, params, **_within(facts, params))
-        offer.asked.append(_Asked(name, wants, initial_params))
+        provided = _PROVIDED.get()
+        if provided.requests is None:
+            facts = {**provided.facts, **given}
+            _require({requested: name for requested in extra_inputs if requested == "scale_invariant"}, facts)
+            return call_accepting(init, params, **_within(facts, params))
+        provided.requests.append(_Request(name, extra_inputs, initial_params))
         return inner.init(params) if inner is not None else ()
 
     def step(grads: PyTree, state: PyTree, params: PyTree = None, **extra: Any) -> tuple[PyTree, PyTree]:
-        given = _within({**_OFFER.get().wanted, **extra}, grads)
-        _require(dict.fromkeys(wants, name), given)
-        stepped: tuple[PyTree, PyTree] = call_offering(update, grads, state, params, **given)
+        given = _within({**_PROVIDED.get().extra_values, **extra}, grads)
+        _require(dict.fromkeys(extra_inputs, name), given)
+        stepped: tuple[PyTree, PyTree] = call_accepting(update, grads, state, params, **given)
         return stepped
 
     step.__qualname__ = name
-    made: Any = _Wanting(begin, step)
+    made: Any = _WithExtraInputs(begin, step)
     _LIVING.add(step)
-    made.wants = tuple(dict.fromkeys((*wants, *getattr(inner, "wants", ()))))
+    made.extra_inputs = tuple(dict.fromkeys((*extra_inputs, *getattr(inner, "extra_inputs", ()))))
     made.eval_params = eval_params or getattr(inner, "eval_params", None)
     made.initial_params = initial_params or getattr(inner, "initial_params", None)
     made.metrics = metrics
     return made
 
 
-def any_wanting() -> bool:
-    """Says whether this process has an optimizer that `wanting` has made."""
+def any_with_extra_inputs() -> bool:
+    """Says whether this process has an optimizer that `with_extra_inputs` has made."""
     return len(_LIVING) > 0
 
 
-def _known(wants: Sequence[str], name: str) -> tuple[str, ...]:
-    if isinstance(wants, str):
-        wants = (wants,)
-    for want in wants:
-        if want not in GIVEN_BY:
+def _known(extra_inputs: Sequence[str], name: str) -> tuple[str, ...]:
+    if isinstance(extra_inputs, str):
+        extra_inputs = (extra_inputs,)
+    for requested in extra_inputs:
+        if requested not in GIVEN_BY:
             expected = f"one of {', '.join(GIVEN_BY)}"
-            advice = suggestion(str(want), GIVEN_BY)
-            raise ConfigError(f"{name} wants {want!r}", expected=expected, next_step=advice)
-    return tuple(wants)
+            advice = suggestion(str(requested), GIVEN_BY)
+            raise ConfigError(f"{name} requests {requested!r}", expected=expected, next_step=advice)
+    return tuple(extra_inputs)
 
 
 def _within(given: dict[str, Any], like: PyTree) -> dict[str, Any]:
@@ -146,37 +154,37 @@ def _within(given: dict[str, Any], like: PyTree) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def offering(facts: Facts, wanted: Wanted) -> Iterator[None]:
-    """Offers to all optimizers that are called inside what they may want."""
-    token = _OFFER.set(_Offer(facts, wanted))
+def providing(facts: Facts, extra_values: ExtraValues) -> Iterator[None]:
+    """Provides the extra inputs to all optimizers that are called inside."""
+    token = _PROVIDED.set(_Provided(facts, extra_values))
     try:
         yield
     finally:
-        _OFFER.reset(token)
+        _PROVIDED.reset(token)
 
 
-def wants_of(optimizer: Any, params: PyTree) -> Wants:
-    """Returns what an optimizer wants, and what is wanted of those inside of it that `wanting` has made."""
-    found = dict(declared_wants(optimizer))
-    for asked in _asked(optimizer, params):
-        found |= dict.fromkeys(asked.wants, asked.name)
+def extra_inputs_of(optimizer: Any, params: PyTree) -> ExtraInputs:
+    """Returns the extra inputs of an optimizer and of those inside of it that `with_extra_inputs` has made."""
+    found = dict(declared_extra_inputs(optimizer))
+    for requests in _requests_of(optimizer, params):
+        found |= dict.fromkeys(requests.extra_inputs, requests.name)
     return found
 
 
-def declared_wants(optimizer: Any) -> Wants:
-    """Returns what an optimizer says itself that it wants."""
+def declared_extra_inputs(optimizer: Any) -> ExtraInputs:
+    """Returns the extra inputs that an optimizer requests itself."""
     name = _name(optimizer)
-    return dict.fromkeys(_known(getattr(optimizer, "wants", ()), name), name)
+    return dict.fromkeys(_known(getattr(optimizer, "extra_inputs", ()), name), name)
 
 
-def asked_for(update: Callable[..., T], wants: Wants, offered: dict[str, Any]) -> Callable[..., T]:
-    """Returns an update that gets what it has said that it wants, which is taken out of what is only offered.
+def with_requested(update: Callable[..., T], extra_inputs: ExtraInputs, available: dict[str, Any]) -> Callable[..., T]:
+    """Returns an update with the requested inputs bound; they are taken out of those that are only available.
 
     Raises:
       ConfigError: nothing has computed it.
     """
-    _require(wants, offered)
-    return functools.partial(update, **{want: offered.pop(want) for want in wants})
+    _require(extra_inputs, available)
+    return functools.partial(update, **{requested: available.pop(requested) for requested in extra_inputs})
 
 
 def starts_of(optimizer: Any, params: PyTree) -> list[Callable[..., PyTree]]:
@@ -184,21 +192,23 @@ def starts_of(optimizer: Any, params: PyTree) -> list[Callable[..., PyTree]]:
     own = getattr(optimizer, "initial_params", None)
     if own is not None:
         return [own]
-    return [asked.initial_params for asked in _asked(optimizer, params) if asked.initial_params is not None]
+    return [
+        requests.initial_params for requests in _requests_of(optimizer, params) if requests.initial_params is not None
+    ]
 
 
-def _asked(optimizer: Any, params: PyTree) -> list[_Asked]:
-    found: list[_Asked] = []
-    if not any_wanting():
+def _requests_of(optimizer: Any, params: PyTree) -> list[_Request]:
+    found: list[_Request] = []
+    if not any_with_extra_inputs():
         return found
-    token = _OFFER.set(_Offer(asked=found))
+    token = _PROVIDED.set(_Provided(requests=found))
     try:
         # What a task says is not known yet: any number of losses will do. And a function of its own: jax would not
         # call again what it has traced before.
         facts = {"num_losses": 2, "scale_invariant": jax.tree.map(lambda leaf: None, params)}
-        jax.eval_shape(lambda params: call_offering(optimizer.init, params, **facts), params)
+        jax.eval_shape(lambda params: call_accepting(optimizer.init, params, **facts), params)
     finally:
-        _OFFER.reset(token)
+        _PROVIDED.reset(token)
     return found
 
 
@@ -208,11 +218,11 @@ def _name(optimizer: Any) -> str:
     return type(optimizer).__name__
 
 
-def _require(wants: Wants, given: Wanted) -> None:
-    """Raises ConfigError where something that is wanted was not computed."""
-    for want, name in wants.items():
-        if want not in given:
+def _require(extra_inputs: ExtraInputs, given: ExtraValues) -> None:
+    """Raises ConfigError where a requested input was not computed."""
+    for requested, name in extra_inputs.items():
+        if requested not in given:
             raise ConfigError(
-                f"{name} wants {want!r}, which nothing computes here",
+                f"{name} requests {requested!r}, which nothing computes here",
                 next_step="train a case with it: `Case.optimizer`, or `Case.learned_optimizer`",
             )

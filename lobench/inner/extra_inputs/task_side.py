@@ -17,11 +17,21 @@ from lobench.core.errors import ConfigError
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Task
 
-__all__ = ["GIVEN_BY", "NOTHING", "BatchLosses", "Facts", "Wanted", "Wants", "blank", "facts_of", "wanted_at"]
+__all__ = [
+    "GIVEN_BY",
+    "NOTHING",
+    "BatchLosses",
+    "ExtraInputs",
+    "ExtraValues",
+    "Facts",
+    "blank",
+    "extra_values_at",
+    "facts_of",
+]
 
-Wants: TypeAlias = Mapping[str, str]  # what is wanted, and the name of the optimizer that wants it
+ExtraInputs: TypeAlias = Mapping[str, str]  # names of inputs, each with the optimizer that requests it
 Facts: TypeAlias = Mapping[str, Any]  # what a task says once: `scale_invariant`, `num_losses`
-Wanted: TypeAlias = Mapping[str, Any]  # what a step computes, by the names that `update` takes
+ExtraValues: TypeAlias = Mapping[str, Any]  # what a step computes, by the names that `update` takes
 
 NOTHING: Mapping[str, Any] = types.MappingProxyType({})
 _LOSSES = "losses(params, state, key, data) -> float32[K], and num_losses = K"
@@ -33,30 +43,30 @@ GIVEN_BY = {
 }
 
 
-def facts_of(wants: Wants, task: Callable[[], Task], params: PyTree) -> Facts:
+def facts_of(extra_inputs: ExtraInputs, task: Callable[[], Task], params: PyTree) -> Facts:
     """Returns what a task says once to an optimizer.
 
     Args:
-      task: Called where anything is wanted.
+      task: Called where anything is requested.
     Raises:
-      ConfigError: the task lacks what is wanted, or says it in a wrong form.
+      ConfigError: the task lacks an input, or gives it in a wrong form.
     """
-    if not wants:
+    if not extra_inputs:
         return NOTHING
     given, facts = task(), {}
-    for want, name in wants.items():
-        if want == "memory":
+    for requested, name in extra_inputs.items():
+        if requested == "memory":
             has_it = callable(getattr(given, "memory_loss", None))
-        elif want == "scale_invariant":
+        elif requested == "scale_invariant":
             facts["scale_invariant"], has_it = _axes(given, params)
         else:
             facts["num_losses"] = getattr(given, "num_losses", None)
             has_it = callable(getattr(given, "losses", None)) and isinstance(facts["num_losses"], int)
         if not has_it:
             raise ConfigError(
-                f"{name} wants {want!r}, which {_task_name(given)} does not give",
-                expected=f"a task that defines {GIVEN_BY[want]}",
-                next_step=given.gives_if.get(want, "bind another task, or an optimizer that does not want it"),
+                f"{name} requests {requested!r}, which {_task_name(given)} does not give",
+                expected=f"a task that defines {GIVEN_BY[requested]}",
+                next_step=given.gives_if.get(requested, "bind another task, or an optimizer that does not request it"),
             )
     return facts
 
@@ -68,14 +78,16 @@ def _task_name(task: Task) -> str:
 
 def _axes(task: Task, params: PyTree) -> tuple[PyTree, bool]:
     """Returns `Task.scale_invariant` with axes from 0 up, and whether there is any."""
-    said = task.scale_invariant(params)
+    given_axes = task.scale_invariant(params)
     structure: Any = jax.tree.structure(params)
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
     where, expected = f"{_task_name(task)}.scale_invariant", "a tree like params, of an axis or None for each leaf"
     try:
-        axes = structure.flatten_up_to(said)
+        axes = structure.flatten_up_to(given_axes)
     except ValueError as error:
-        raise ConfigError(f"{where} is of another structure than params", got=repr(said), expected=expected) from error
+        raise ConfigError(
+            f"{where} is of another structure than params", got=repr(given_axes), expected=expected
+        ) from error
     found = []
     for path, leaf, axis in zip(paths, jax.tree.leaves(params), axes, strict=True):
         rank = jnp.ndim(leaf)
@@ -103,13 +115,13 @@ class BatchLosses:
     each: Callable[[PyTree], jax.Array]
 
 
-def wanted_at(wants: Wants, batch: BatchLosses, params: PyTree) -> Wanted:
-    """Returns what is wanted of a step, by the names that `update` takes; nothing else is computed."""
-    if not wants:
+def extra_values_at(extra_inputs: ExtraInputs, batch: BatchLosses, params: PyTree) -> ExtraValues:
+    """Returns the extra inputs of a step, by the names that `update` takes; nothing else is computed."""
+    if not extra_inputs:
         return NOTHING
-    facts = facts_of(wants, batch.task, params)
-    found = {name: value for name, value in facts.items() if name in wants}
-    if "memory" in wants:
+    facts = facts_of(extra_inputs, batch.task, params)
+    found = {name: value for name, value in facts.items() if name in extra_inputs}
+    if "memory" in extra_inputs:
         found["memory"] = jax.grad(batch.memory)(params)
     if "num_losses" in facts:
         values, pull = jax.vjp(batch.each, params)
@@ -124,16 +136,16 @@ def wanted_at(wants: Wants, batch: BatchLosses, params: PyTree) -> Wanted:
         def weighted_gradient(weights: jax.Array) -> PyTree:
             return pull(jnp.asarray(weights, values.dtype))[0]
 
-        if "task_losses" in wants:
+        if "task_losses" in extra_inputs:
             found |= {"task_losses": values, "weighted_gradient": weighted_gradient}
-        if "task_gradients" in wants:
+        if "task_gradients" in extra_inputs:
             found["task_gradients"] = jax.vmap(weighted_gradient)(jnp.eye(*values.shape, dtype=values.dtype))
     return found
 
 
-def blank(wants: Wants, facts: Facts, params: PyTree) -> Wanted:
-    """Returns what is wanted of a step in its shapes, without values: for tracing an update of nothing."""
-    if not wants:
+def blank(extra_inputs: ExtraInputs, facts: Facts, params: PyTree) -> ExtraValues:
+    """Returns zeros in the shapes of the extra inputs of a step, for tracing an update."""
+    if not extra_inputs:
         return NOTHING
     zeros, count = jax.tree.map(jnp.zeros_like, params), facts.get("num_losses")
     rows = jax.tree.map(lambda leaf: jnp.zeros((count or 0, *leaf.shape), leaf.dtype), zeros)
@@ -143,5 +155,5 @@ def blank(wants: Wants, facts: Facts, params: PyTree) -> Wanted:
         "task_gradients": rows,
         "scale_invariant": facts.get("scale_invariant"),
     }
-    found = {want: every[want] for want in wants}
-    return {**found, "weighted_gradient": lambda weights: zeros} if "task_losses" in wants else found
+    found = {requested: every[requested] for requested in extra_inputs}
+    return {**found, "weighted_gradient": lambda weights: zeros} if "task_losses" in extra_inputs else found

@@ -10,8 +10,8 @@ import numpy as np
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.extra_inputs.calling import call_offering
-from lobench.inner.extra_inputs.optimizer_side import wanting
+from lobench.inner.extra_inputs.calling import call_accepting
+from lobench.inner.extra_inputs.optimizer_side import with_extra_inputs
 from lobench.inner.optimizer import PyTree
 from lobench.inner.optimizers.baselines import sgd
 
@@ -34,17 +34,17 @@ def agem(inner: Any = None) -> optax.GradientTransformationExtraArgs:
         optimizer = optax.with_extra_args_support(optimizer)
 
     def init(params: PyTree, **facts: Any) -> PyTree:
-        return call_offering(optimizer.init, params, **facts)
+        return call_accepting(optimizer.init, params, **facts)
 
     def update(
         grads: PyTree, state: PyTree, params: PyTree = None, *, memory: PyTree, **extra: Any
     ) -> tuple[PyTree, PyTree]:
         grads = agreeing(grads, memory)
         extra |= {"memory": memory} | ({"grad": grads} if "grad" in extra else {})
-        moved: tuple[PyTree, PyTree] = call_offering(optimizer.update, grads, state, params, **extra)
+        moved: tuple[PyTree, PyTree] = call_accepting(optimizer.update, grads, state, params, **extra)
         return moved
 
-    return wanting(init, update, ("memory",), inner=optimizer)
+    return with_extra_inputs(init, update, ("memory",), inner=optimizer)
 
 
 def agreeing(grads: PyTree, memory: PyTree) -> PyTree:

@@ -55,7 +55,7 @@ def eigh(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns eigenvalues, ascending, and eigenvectors of a symmetric matrix.
 
     This and the two below take vmapped matrices one after another. jax gives several at once to the threads of XLA's
-    pool, and where each of two CPU devices computes a part of the lanes, all threads wait there for each other.
+    pool, and where each of two CPU devices computes a part of the replicas, all threads wait there for each other.
     """
     values, vectors = jnp.linalg.eigh(matrix)
     return values, vectors

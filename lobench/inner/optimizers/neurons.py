@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import optax
 
 from lobench.core.errors import ConfigError
-from lobench.inner.extra_inputs.calling import call_offering
-from lobench.inner.extra_inputs.optimizer_side import wanting
+from lobench.inner.extra_inputs.calling import call_accepting
+from lobench.inner.extra_inputs.optimizer_side import with_extra_inputs
 from lobench.inner.optimizer import PyTree
 
 __all__ = ["dot", "on_neurons", "safe_norm", "unit"]
@@ -57,14 +57,14 @@ def on_neurons(
     def init(params: PyTree, scale_invariant: PyTree, **facts: Any) -> NeuronsState:
         own = tuple(begin(leaf, axis) for leaf, axis in _leaves(params, scale_invariant) if axis is not None)
         others = _others(params, params, scale_invariant)
-        return NeuronsState(jnp.zeros([], jnp.int32), own, call_offering(rest.init, others, **facts))
+        return NeuronsState(jnp.zeros([], jnp.int32), own, call_accepting(rest.init, others, **facts))
 
     def update(
         grads: PyTree, state: NeuronsState, params: PyTree = None, *, scale_invariant: PyTree, **extra: Any
     ) -> tuple[PyTree, NeuronsState]:
         others = [_others(tree, params, scale_invariant) for tree in (grads, params)]
         extra |= {"scale_invariant": scale_invariant} | ({"grad": others[0]} if "grad" in extra else {})
-        moves, rest_state = call_offering(rest.update, others[0], state.rest, others[1], **extra)
+        moves, rest_state = call_accepting(rest.update, others[0], state.rest, others[1], **extra)
         structure: Any = jax.tree.structure(params)
         found, states, before = [], [], iter(state.own)
         for (leaf, axis), grad, other in zip(
@@ -85,7 +85,7 @@ def on_neurons(
         return structure.unflatten(leaves)
 
     start = initial_params if starts_at_one else None
-    return wanting(init, update, ("scale_invariant",), name=name, inner=rest, initial_params=start)
+    return with_extra_inputs(init, update, ("scale_invariant",), name=name, inner=rest, initial_params=start)
 
 
 def _leaves(params: PyTree, scale_invariant: PyTree) -> list[tuple[jax.Array, int | None]]:

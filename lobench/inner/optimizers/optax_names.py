@@ -68,10 +68,10 @@ def _register(function: Callable[..., Any], name: str, home: str) -> None:
     gin.external_configurable(_adapted(function, name), name=name, module=home)
 
 
-def _modules(path: str, says_optax: bool) -> list[ModuleType]:
+def _modules(path: str, names_optax: bool) -> list[ModuleType]:
     """Returns where a name may be: in the modules of optax that a path leads to."""
     if not path:
-        return [optax] if says_optax else list(_HOMES)
+        return [optax] if names_optax else list(_HOMES)
     module: Any = optax
     for part in path.split("."):
         module = getattr(module, part, None)
@@ -89,8 +89,8 @@ def _is_optimizer(function: Callable[..., Any]) -> bool:
     signature, doc = inspect.signature(function), function.__doc__ or ""
     makes_one = signature.return_annotation in (*_TRANSFORMATIONS, signature.empty)
     is_part = getattr(function, "__name__", "").startswith("scale_by_")
-    says_so = " ".join([*signature.parameters, doc.partition("\n")[0]])
-    return makes_one and not is_part and ("learning_rate" in says_so or "optimizer" in says_so)
+    text = " ".join([*signature.parameters, doc.partition("\n")[0]])
+    return makes_one and not is_part and ("learning_rate" in text or "optimizer" in text)
 
 
 def _adapted(function: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -88,7 +88,7 @@ class Schedule:
 
     def _unresolved(self) -> ConfigError:
         return ConfigError(
-            f"{self.name}: nobody has told this schedule the number of steps",
+            f"{self.name}: this schedule does not know the number of steps",
             next_step=f"bind it as an optimizer's rate in lobench, which knows it, or write {self.name}(...)"
             ".resolve(num_steps) where optax is called directly",
         )

@@ -27,8 +27,8 @@ def check_numbers(
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and not (above < value and at_least <= value <= at_most):
             bounds = {"above": above, "at least": at_least, "at most": at_most}
-            said = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if math.isfinite(bound))
-            raise ConfigError(f"{schedule}.{name}", got=repr(value), expected=f"a number {said or 'that is one'}")
+            range_text = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if math.isfinite(bound))
+            raise ConfigError(f"{schedule}.{name}", got=repr(value), expected=f"a number {range_text or 'that is one'}")
         if not is_number and not isinstance(value, Schedule) and not hasattr(value, "dtype"):
             raise ConfigError(f"{schedule}.{name}", got=repr(value), expected="a number")
 

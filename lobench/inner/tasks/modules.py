@@ -107,8 +107,8 @@ class _ModuleTask(MeasuredTask):
         return relative_loss(loss, self._reference) if self._reference else loss
 
     def _judged(self, outputs: Any, data: Batch) -> tuple[jax.Array, Aux]:
-        said = self._loss(outputs, data)
-        loss, aux = said if isinstance(said, tuple) else (said, {})
+        result = self._loss(outputs, data)
+        loss, aux = result if isinstance(result, tuple) else (result, {})
         if jnp.shape(loss) != ():
             raise ConfigError(
                 "module_task.loss", got=f"an array {list(jnp.shape(loss))}", expected="one number: the mean of a batch"
@@ -321,8 +321,8 @@ def _framework_of(factory: Factory) -> str:
 def _mode(module: type, training: bool) -> dict[str, bool]:
     """Returns what tells a module's call whether it trains, as it calls that."""
     accepted = _accepted(module.__call__)
-    said = {name: training for name in _MODES if name in accepted}
-    return said | {name: not training for name in _EVAL_MODES if name in accepted}
+    modes = {name: training for name in _MODES if name in accepted}
+    return modes | {name: not training for name in _EVAL_MODES if name in accepted}
 
 
 def _accepted(function: Any) -> Mapping[str, Any]:

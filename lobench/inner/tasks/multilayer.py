@@ -118,8 +118,8 @@ class DiabetesMLP(Task):
         return layers_init(key, (10, *self._hidden_sizes, 1), self._gain)
 
     def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
-        said = through_layers(params, data["features"], self._activation)[:, 0]
-        return jnp.mean((said - data["target"]) ** 2)
+        outputs = through_layers(params, data["features"], self._activation)[:, 0]
+        return jnp.mean((outputs - data["target"]) ** 2)
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
         """Returns the loss itself, at most 2: 1 is who always says the mean."""

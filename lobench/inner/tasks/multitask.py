@@ -151,8 +151,8 @@ class MultiTaskRegression(MultiTask):
     def losses_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
         inputs = data["input"]
         hidden = jax.nn.relu(through_layers(params["trunk"], inputs / _INPUT_STD, jax.nn.relu))
-        said = through_layers(params["heads"], hidden, jax.nn.relu).reshape(-1, self.num_losses, self._num_outputs)
-        losses = jnp.mean((said - self.targets(inputs)) ** 2, axis=(0, 2))
+        predicted = through_layers(params["heads"], hidden, jax.nn.relu).reshape(-1, self.num_losses, self._num_outputs)
+        losses = jnp.mean((predicted - self.targets(inputs)) ** 2, axis=(0, 2))
         return losses, {"task_normalized_loss": jnp.mean(losses / self._scales**2)}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
@@ -213,8 +213,8 @@ class MultiTaskDigits(MultiTask):
     def losses_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
         label = data["label"]
         hidden = self._activation(through_layers(params["trunk"], data["image"], self._activation))
-        said = through_layers(params["heads"], hidden, self._activation)
-        digit, odd, high, pixels = jnp.split(said, list(itertools.accumulate(_HEADS[:-1])), axis=-1)
+        predicted = through_layers(params["heads"], hidden, self._activation)
+        digit, odd, high, pixels = jnp.split(predicted, list(itertools.accumulate(_HEADS[:-1])), axis=-1)
         odd, high = odd[:, 0], high[:, 0]
         is_odd, is_high = (label % 2).astype(jnp.float32), (label >= 5).astype(jnp.float32)
         losses = [

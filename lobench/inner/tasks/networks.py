@@ -72,7 +72,7 @@ def convolution3x3(images: jax.Array, weights: jax.Array, *, stride: int) -> jax
     Returns:
       float32[batch, height / stride, width / stride, channels_out], rounded up.
     """
-    # As one matrix product: a convolution whose kernel differs from lane to lane of a vmap becomes a grouped one, for
+    # As one matrix product: under vmap, a convolution whose kernel differs between replicas becomes a grouped one, for
     # which XLA has no fast path on a CPU.
     height, width = images.shape[1:3]
     padded = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))

@@ -14,12 +14,12 @@ from lobench.core.case import Case
 
 __all__ = ["num_parts", "place", "shard"]
 
-Axes = Any  # a prefix of a structure: where its leaves have their axis of lanes or thetas, None where they have none
+Axes = Any  # a prefix of a structure: where its leaves have their axis of replicas or thetas, None where they have none
 _PARTS = "parts"
 
 
 def num_parts(case: Case, width: int) -> int:
-    """Returns over how many of a case's devices `width` lanes or thetas go: the most that get equally many."""
+    """Returns over how many of a case's devices `width` replicas or thetas go: the most that get equally many."""
     # The case says how many, not what is visible here: the width of a part is part of what fixes the bits.
     wanted = case.num_cpus if jax.default_backend() == "cpu" else int(case.num_gpus)
     most = max(1, min(wanted, width, len(jax.devices())))

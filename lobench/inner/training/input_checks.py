@@ -10,7 +10,7 @@ import numpy as np
 from lobench.core.case import Case
 from lobench.core.errors import ConfigError
 from lobench.inner.adapters import as_stepper, as_task
-from lobench.inner.extra_inputs.optimizer_side import any_wanting, declared_wants
+from lobench.inner.extra_inputs.optimizer_side import any_with_extra_inputs, declared_extra_inputs
 from lobench.inner.extra_inputs.task_side import facts_of
 from lobench.inner.task import TaskFamily
 from lobench.inner.training.streams import key_of
@@ -19,17 +19,17 @@ __all__ = ["refuse_missing_inputs"]
 
 
 def refuse_missing_inputs(case: Case, where: str) -> None:
-    """Looks at what the optimizers of a case want, and begins with what the task says, which they may not take.
+    """Checks the extra inputs of a case's optimizers against what its task gives.
 
-    What a learned optimizer wants, this one says by an attribute `wants` of its own; one that only what its `opt_fn`
-    returns says is refused when that is called.
+    A learned optimizer names its inputs in an attribute `extra_inputs` of its own. Inputs that only the optimizer which
+    `opt_fn` returns requests are checked when `opt_fn` is called.
 
     Raises:
       ConfigError: the task, or a task of the family, does not give it.
     """
     parts: Any = case.phases or (case,)
     made = [each.learned_optimizer if each.optimizer is None else each.optimizer for each in parts]
-    made = [each for each in made if any_wanting() or hasattr(each, "wants")]
+    made = [each for each in made if any_with_extra_inputs() or hasattr(each, "extra_inputs")]
 
     def look(seed: jax.Array) -> jax.Array:
         task = as_task(case.task)
@@ -38,9 +38,9 @@ def refuse_missing_inputs(case: Case, where: str) -> None:
         params, state = task.init_with_state(key_of(seed))
         for each in made:
             if callable(getattr(each, "opt_fn", None)):
-                facts_of(declared_wants(each), lambda: task, params)
-            elif wants := (stepper := as_stepper(each, 1)).wants(params):
-                stepper.init(params, state, key_of(seed), facts_of(wants, lambda: task, params))
+                facts_of(declared_extra_inputs(each), lambda: task, params)
+            elif extra_inputs := (stepper := as_stepper(each, 1)).extra_inputs(params):
+                stepper.init(params, state, key_of(seed), facts_of(extra_inputs, lambda: task, params))
         return seed
 
     if not made:

@@ -28,7 +28,7 @@ class TrainingLoop:
     Args:
       case: Says when it is saved.
       spans: The inner steps of each phase.
-      arguments: Lanes, arrays and the evaluations' batches.
+      arguments: Replicas, arrays and the evaluations' batches.
       find: Phase -> its program.
       enter: (Phase after the first one, what is given to its program, carry of the phase before) -> its own carry.
       shape: Phase -> the shapes of its carry, without compiling it.
@@ -176,7 +176,7 @@ class TrainingLoop:
         if not is_first:
             is_end = steps.stop == self._spans[self._phase].stop
             self.clock.took(steps.start, steps.stop, wall, cpu, evaluates_end=is_end)
-            if self.clock.wants_call and not is_end and not self._feed.feeds_training:
+            if self.clock.needs_call and not is_end and not self._feed.feeds_training:
                 wall = time.perf_counter()
                 carry = program.program(*fixed, batches, carry, steps.stop, steps.stop)
                 carry.step.block_until_ready()

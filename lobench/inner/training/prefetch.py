@@ -20,7 +20,7 @@ from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import ConfigError
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import IteratorDataset
-from lobench.inner.training.parallel_sessions import num_lanes
+from lobench.inner.training.parallel_sessions import num_replicas
 
 __all__ = ["FIRST_CHUNK", "ITERATOR_CHUNK", "Feed", "empty", "next_chunk", "next_read"]
 
@@ -45,13 +45,13 @@ class Feed:
     Iterators of training are read in a thread of their own, so that a chunk can be read while the one before computes.
 
     Args:
-      says_positions: Whether `positions` will be asked for.
+      keeps_positions: Whether `positions` will be asked for.
 
     Attributes:
-      eval_batches: By split, leaves [(num_lanes,) eval_batches, ...]; only splits that an iterator feeds, none without
-        evaluations.
-      example_chunk: Shapes of a training chunk, leaves [chunk, (num_lanes,) ...]; None where none is fed. A round's
-        lanes are one more axis behind that.
+      eval_batches: By split, leaves [(num_replicas,) eval_batches, ...]; only splits that an iterator feeds, none
+        without evaluations.
+      example_chunk: Shapes of a training chunk, leaves [chunk, (num_replicas,) ...]; None where none is fed. A round's
+        replicas are one more axis behind that.
     """
 
     def __init__(
@@ -61,22 +61,24 @@ class Feed:
         tasks_per_seed: int,
         case: Case,
         *,
-        says_positions: bool = False,
+        keeps_positions: bool = False,
     ) -> None:
-        self._repeat, self._num_lanes, self._says_positions = tasks_per_seed, num_lanes(case), says_positions
+        self._repeat, self._num_replicas, self._keeps_positions = tasks_per_seed, num_replicas(case), keeps_positions
         self.eval_batches: dict[str, PyTree] = {}
         for split, dataset in datasets.items():
             if isinstance(dataset, IteratorDataset) and case.eval_batches:
-                firsts = (seed * self._num_lanes for seed in block.seeds)
+                firsts = (seed * self._num_replicas for seed in block.seeds)
                 taken = [_some_batches(iter(dataset.batches(seed)), case.eval_batches, split) for seed in firsts]
-                self.eval_batches[split] = self._by_lane([_stacked(batches) for batches in taken])
+                self.eval_batches[split] = self._by_replica([_stacked(batches) for batches in taken])
         train = datasets["train"]
         self.feeds_training = isinstance(train, IteratorDataset)
         self.example_chunk: PyTree = None
         if not isinstance(train, IteratorDataset):
             return
         self._batches = train.batches
-        self._seeds = [seed * self._num_lanes + lane for seed in block.seeds for lane in range(self._num_lanes)]
+        self._seeds = [
+            seed * self._num_replicas + replica for seed in block.seeds for replica in range(self._num_replicas)
+        ]
         self._positions: list[Any] | None = None
         self._ahead: collections.deque[tuple[int, Future[_Chunk]]] = collections.deque()  # with their lengths
         self._reader = _Reader()
@@ -100,7 +102,7 @@ class Feed:
             self._ahead.append((count, self._reader.read(lambda: self._read(count))))
 
     def next_chunk(self, count: int) -> PyTree:
-        """Returns the next `count` batches, leaves [chunk, (num_lanes,) ...]; a short chunk repeats its last batch.
+        """Returns the next `count` batches, leaves [chunk, (num_replicas,) ...]; a short chunk repeats its last batch.
 
         Args:
           count: As many as were read ahead, where some were.
@@ -148,22 +150,22 @@ class Feed:
         chunk = jax.tree.map(_room_for_chunk, self._like)
         structure: Any = jax.tree.structure(chunk)
         rows = jax.tree.leaves(chunk)
-        for lane, iterator in enumerate(self._iterators):
-            batches = itertools.chain(first[lane : lane + 1], iterator)
+        for replica, iterator in enumerate(self._iterators):
+            batches = itertools.chain(first[replica : replica + 1], iterator)
             step = -1
             for step, batch in enumerate(itertools.islice(batches, count)):
                 leaves, own = jax.tree.flatten(batch)
                 if own != structure:
                     raise _unlike(own, structure)
                 for row, leaf in zip(rows, leaves, strict=True):
-                    _put(row, (step, lane), leaf)
+                    _put(row, (step, replica), leaf)
             if step + 1 < count:
                 raise _ended("train", step + 1, count)
         for row in rows:
             row[count:] = row[count - 1]  # unused
-        return _Chunk(self._by_round(chunk), self._said() if self._says_positions else None)
+        return _Chunk(self._by_round(chunk), self._positions_now() if self._keeps_positions else None)
 
-    def _said(self) -> list[Any] | None:
+    def _positions_now(self) -> list[Any] | None:
         if not all(hasattr(iterator, "get_state") for iterator in self._iterators):
             return None
         states: list[Any] = [iterator.get_state() for iterator in self._iterators]  # type: ignore[attr-defined]
@@ -183,18 +185,18 @@ class Feed:
 
     def _by_round(self, chunk: PyTree) -> PyTree:
         """Returns the batches of each iterator, leaves [chunk, num_iterators, ...], as those of each training."""
-        num_rounds = len(self._seeds) // self._num_lanes
+        num_rounds = len(self._seeds) // self._num_replicas
 
         def of_rounds(leaf: np.ndarray) -> np.ndarray:
-            if self._num_lanes > 1:
-                leaf = leaf.reshape(len(leaf), num_rounds, self._num_lanes, *leaf.shape[2:])
+            if self._num_replicas > 1:
+                leaf = leaf.reshape(len(leaf), num_rounds, self._num_replicas, *leaf.shape[2:])
             if num_rounds * self._repeat == 1:
                 return leaf[:, 0]
             return np.repeat(leaf, self._repeat, 1) if self._repeat > 1 else leaf
 
         return jax.tree.map(of_rounds, chunk)
 
-    def _by_lane(self, rows: list[PyTree]) -> PyTree:
+    def _by_replica(self, rows: list[PyTree]) -> PyTree:
         if len(rows) * self._repeat == 1:
             return rows[0]
         return jax.tree.map(lambda leaf: np.repeat(leaf, self._repeat, 0), _stacked(rows))

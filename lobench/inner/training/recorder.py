@@ -17,7 +17,7 @@ __all__ = ["MOST_STEPS", "Recorder", "eval_steps", "named_values"]
 
 MOST_STEPS = 64  # of a stretch
 
-Values = Mapping[str, jax.Array]  # float32[(num_lanes)] by name
+Values = Mapping[str, jax.Array]  # float32[(num_replicas)] by name
 
 
 def eval_steps(num_inner_steps: int, eval_every: int, ends: Sequence[int] = ()) -> list[int]:
@@ -62,18 +62,20 @@ class Recorder:
 
     # What follows is traced.
 
-    def empty(self, lanes: tuple[int, ...], of_batch: Callable[[], PyTree], of_evaluation: Callable[[], PyTree]) -> Any:
+    def empty(
+        self, replicas: tuple[int, ...], of_batch: Callable[[], PyTree], of_evaluation: Callable[[], PyTree]
+    ) -> Any:
         """Returns the fields of a carry that this class fills.
 
         Args:
-          lanes: Shape of a value: one a lane.
+          replicas: Shape of a value: one a replica.
           of_batch, of_evaluation: What a training batch and an evaluation give; called for the names, where needed.
         """
         batch = jax.eval_shape(of_batch) if self.keeps_batches else {"loss": None}
         names = [f"train/{name}" for name in batch] if self._window else list(jax.eval_shape(of_evaluation))
 
         def rows(names: Any, count: int) -> dict[str, jax.Array]:
-            return {name: jnp.zeros((count, *lanes), jnp.float32) for name in names}
+            return {name: jnp.zeros((count, *replicas), jnp.float32) for name in names}
 
         return {
             "metrics": rows(names, len(self.eval_steps) + self._rows_of_metrics),
@@ -134,7 +136,7 @@ class Recorder:
         return carry._replace(metrics=_put_all(begin.metrics, carry.metrics, begin.num_evals), log=log)
 
     def stepped(self, carry: Carry, index: jax.Array, values: Values, begin: Carry) -> Carry:
-        """Writes what the training batch of a step gave, before its update; its loss says whether a lane diverged.
+        """Writes what the training batch of a step gave, before its update; its loss says whether a replica diverged.
 
         Args:
           begin: The carry before the stretch.

@@ -1,7 +1,7 @@
 """Replay of a training: the same compiled program, one step at a time, with its state inspected between steps.
 
 The calls' lengths change no bit, so that the states between the steps, and the curves at the end, are those of the
-evaluation. The width of a block does: the whole block is replayed, and one lane is looked at.
+evaluation. The width of a block does: the whole block is replayed, and one replica is looked at.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Look", "ReplayState", "ReplayedProgram"]
 
 
 class ReplayState(NamedTuple):
-    """One lane between two steps; leaves are numpy's."""
+    """One replica between two steps; leaves are numpy's."""
 
     opt_state: PyTree
     params: PyTree
@@ -43,7 +43,7 @@ class Look(NamedTuple):
       step: Its number, from 0.
       before, after: The states around it, the evaluation's own.
       observed: `batch`, `loss`, `gradient` and `inputs`, computed anew from `before`, in a program of their own; empty
-        where several lanes train one set of parameters.
+        where several replicas train one set of parameters.
     """
 
     step: int
@@ -109,29 +109,29 @@ class ReplayedProgram(TrainingProgram):
             expected = f"less than {self._tasks_per_seed}, counted from 0"
             raise UsageError("no such task of the case", got=str(task_index), expected=expected)
         theta = jax.tree.map(jnp.asarray, theta)
-        lanes = self._lanes(block)
-        lane = (seed - block.start) * self._tasks_per_seed + task_index
-        is_one = np.ndim(lanes.seed) == 0
+        replicas = self._replicas(block)
+        replica = (seed - block.start) * self._tasks_per_seed + task_index
+        is_one = np.ndim(replicas.seed) == 0
 
-        def of_lane(leaf: Any, axis: int = 0) -> Any:
+        def of_replica(leaf: Any, axis: int = 0) -> Any:
             if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):  # keys, which NumPy knows nothing of
-                return leaf.copy() if is_one else leaf[lane]
-            return np.array(leaf) if is_one else np.asarray(leaf).take(lane, axis)
+                return leaf.copy() if is_one else leaf[replica]
+            return np.array(leaf) if is_one else np.asarray(leaf).take(replica, axis)
 
         def state_of(carry: Carry) -> ReplayState:
-            return ReplayState(*jax.tree.map(of_lane, (carry.opt_state, carry.params, carry.model_state)))
+            return ReplayState(*jax.tree.map(of_replica, (carry.opt_state, carry.params, carry.model_state)))
 
-        own = lanes if is_one else jax.tree.map(lambda leaf: leaf[lane], lanes)
+        own = replicas if is_one else jax.tree.map(lambda leaf: leaf[replica], replicas)
         observe = [jax.jit(phase.observe) for phase in self._phases]
 
         def watch(phase: int, found: Found, batches: Any, before: ReplayState, after: ReplayState, step: int) -> bool:
-            chunk = None if batches is None else jax.tree.map(lambda leaf: of_lane(leaf, 1)[0], batches)
+            chunk = None if batches is None else jax.tree.map(lambda leaf: of_replica(leaf, 1)[0], batches)
             observed = observe[phase](found.given, own, self._arrays, chunk, jnp.int32(step), tuple(before))
             return look(Look(step, before, after, jax.tree.map(np.asarray, observed)))
 
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
         with contextlib.closing(feed):
-            loop = self._training_loop(theta, settings, 0, lanes, feed, end, None, _Steps)
+            loop = self._training_loop(theta, settings, 0, replicas, feed, end, None, _Steps)
             assert isinstance(loop, _Steps)
             loop.watch, loop.state_of = watch, state_of
             loop.run(None, None)

@@ -14,7 +14,7 @@ from lobench.core.film import Film
 from lobench.inner.adapters.stepper import Stepper
 from lobench.inner.task import Task, TaskFamily
 from lobench.inner.training.seed_block import Carry
-from lobench.inner.training.streams import FILM, Lane, stream
+from lobench.inner.training.streams import FILM, Replica, stream
 
 __all__ = ["Camera"]
 
@@ -22,7 +22,7 @@ _MOST_FRAMES = 200
 
 
 class Camera:
-    """Films the first lane of a block, where its task can be filmed."""
+    """Films the first replica of a block, where its task can be filmed."""
 
     def __init__(self, task: Task | TaskFamily) -> None:
         self._scene = task.scene if isinstance(task, Task) else None
@@ -38,7 +38,7 @@ class Camera:
         return self._scene is not None
 
     def film(self, stepper: Stepper, seed: int, carry: Carry) -> Film | None:
-        """Returns the film; None where the first lane has diverged, or its film shows what is no number."""
+        """Returns the film; None where the first replica has diverged, or its film shows what is no number."""
         if self._scene is None:
             return None
         state = tuple(carry)[:4]
@@ -47,7 +47,7 @@ class Camera:
         opt_state, params, model_state, diverged_at = state
         if diverged_at >= 0:
             return None
-        key = stream(Lane(np.uint32(seed), np.uint32(0)), FILM)
+        key = stream(Replica(np.uint32(seed), np.uint32(0)), FILM)
         frames, count = self._film(stepper.eval_params(opt_state, params), model_state, key)
         shown = np.asarray(frames, "<f4")[: int(count)]
         every = math.ceil(len(shown) / _MOST_FRAMES)

@@ -13,27 +13,27 @@ from lobench.core.result import Curves
 from lobench.core.step_cost import StepCost
 from lobench.inner.optimizer import PyTree
 
-__all__ = ["OF_LANES", "OF_THETAS", "Carry", "Trained", "curves_of", "of_theta", "rows_of"]
+__all__ = ["OF_REPLICAS", "OF_THETAS", "Carry", "Trained", "curves_of", "of_theta", "rows_of"]
 
 
 class Carry(NamedTuple):
-    """State of a block between steps; several lanes are a leading axis of the first five, a single one is none."""
+    """State of a block between steps; several replicas are a leading axis of the first five, a single one is none."""
 
     opt_state: PyTree
     params: PyTree
     model_state: PyTree
-    diverged_at: jax.Array  # int32[(num_lanes)], -1 where not
+    diverged_at: jax.Array  # int32[(num_replicas)], -1 where not
     step: jax.Array  # int32[]
     num_evals: jax.Array  # int32[]
     # The last rows of these two are nobody's.
-    metrics: dict[str, jax.Array]  # float32[num_evals + some (, num_lanes)]
-    log: dict[str, jax.Array]  # float32[num_logs + some (, num_lanes)], of training batches
-    window: dict[str, jax.Array]  # float32[eval_every (, num_lanes)], the last batches; empty with evaluations
+    metrics: dict[str, jax.Array]  # float32[num_evals + some (, num_replicas)]
+    log: dict[str, jax.Array]  # float32[num_logs + some (, num_replicas)], of training batches
+    window: dict[str, jax.Array]  # float32[eval_every (, num_replicas)], the last batches; empty with evaluations
 
 
-# Where the lanes' axis is, and the thetas'. Counters have none: with one, both branches of every condition would be
+# Where the replicas' axis is, and the thetas'. Counters have none: with one, both branches of every condition would be
 # computed.
-OF_LANES = Carry(0, 0, 0, 0, None, None, 1, 1, 1)  # type: ignore[arg-type]
+OF_REPLICAS = Carry(0, 0, 0, 0, None, None, 1, 1, 1)  # type: ignore[arg-type]
 OF_THETAS = Carry(0, 0, 0, 0, None, None, 0, 0, 0)  # type: ignore[arg-type]
 
 
@@ -96,7 +96,7 @@ def curves_of(
 
 
 def _rows(values: jax.Array, shape: tuple[int, int], count: int) -> memoryview[float]:
-    """[count and more, lanes] -> float32[num_seeds, count], the mean over a seed's tasks."""
+    """[count and more, replicas] -> float32[num_seeds, count], the mean over a seed's tasks."""
     by_seed = np.asarray(values)[:count].reshape(count, *shape)
     rows = by_seed[:, :, 0] if shape[1] == 1 else by_seed.mean(axis=2, dtype=np.float32)
     return rows_of(rows.T)

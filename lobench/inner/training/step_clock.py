@@ -38,7 +38,7 @@ class StepClock:
         return self._eval_steps[place] if place < len(self._eval_steps) else math.inf
 
     @property
-    def wants_call(self) -> bool:
+    def needs_call(self) -> bool:
         """Whether a call of no step is to be timed."""
         return len(self._calls) < min(3, len(self._samples))
 

@@ -21,12 +21,12 @@ __all__ = [
     "MEMORY",
     "OPTIMIZER",
     "Evaluation",
-    "Lane",
+    "Replica",
     "draw_ahead",
     "draw_evaluation",
     "fits_ahead",
     "key_of",
-    "per_lane",
+    "per_replica",
     "present_splits",
     "steps_ahead",
     "stream",
@@ -40,7 +40,7 @@ _DRAWN_BYTES = 1 << 21  # of indices of examples drawn ahead
 _MOST_AHEAD = 64  # steps
 
 
-class Lane(NamedTuple):
+class Replica(NamedTuple):
     """What identifies a training, a seed and the task's index in its family; several have a leading axis."""
 
     seed: jax.Array | np.ndarray | np.uint32  # uint32[]
@@ -53,14 +53,14 @@ def key_of(seed: jax.Array | np.ndarray | np.uint32 | int) -> jax.Array:
     return jax.random.key(seed, impl="threefry2x32")
 
 
-def stream(lane: Lane, which: int) -> jax.Array:
+def stream(replica: Replica, which: int) -> jax.Array:
     """Returns the key of one stream of a training."""
-    return jax.random.fold_in(key_of(lane.seed), which)
+    return jax.random.fold_in(key_of(replica.seed), which)
 
 
-def per_lane(function: Any, lanes: Lane) -> Any:
-    """Maps over the leading axes of lanes; a single lane has no such axis, which is cheaper to compile and to run."""
-    for _ in range(lanes.seed.ndim):
+def per_replica(function: Any, replicas: Replica) -> Any:
+    """Maps over the leading axes of replicas; a single one has no such axis, which is cheaper to compile and to run."""
+    for _ in range(replicas.seed.ndim):
         function = jax.vmap(function)
     return function
 
@@ -81,31 +81,31 @@ def present_splits(task: Task | TaskFamily) -> dict[str, Any]:
     return {split: dataset for split, dataset in present.items() if dataset is not None}
 
 
-def draw_ahead(dataset: ArrayDataset, lanes: Lane, first: jax.Array, count: int) -> jax.Array:
-    """Returns which examples the steps `first` .. `first + count - 1` train on, int32[count, (num_lanes,) batch_size].
+def draw_ahead(dataset: ArrayDataset, replicas: Replica, first: jax.Array, count: int) -> jax.Array:
+    """Returns the examples of the steps `first` .. `first + count - 1`, int32[count, (num_replicas,) batch_size].
 
     Random bits for many steps at once cost a fraction of as many draws inside the loop.
     """
 
     def of_step(offset: jax.Array) -> jax.Array:
-        return per_lane(lambda lane: dataset.indices(_step_key(lane, first + offset)), lanes)(lanes)
+        return per_replica(lambda replica: dataset.indices(_step_key(replica, first + offset)), replicas)(replicas)
 
     return jax.vmap(of_step)(jnp.arange(count))
 
 
-def train_batch(dataset: Any, arrays: PyTree, lane: Lane, step: jax.Array, drawn: PyTree) -> PyTree:
+def train_batch(dataset: Any, arrays: PyTree, replica: Replica, step: jax.Array, drawn: PyTree) -> PyTree:
     """Returns the batch of a step.
 
     Args:
-      drawn: What was drawn ahead, or fed from an iterator, for this step and lane; else None.
+      drawn: What was drawn ahead, or fed from an iterator, for this step and replica; else None.
     """
     if isinstance(dataset, ArrayDataset):
         return dataclasses.replace(dataset, arrays=arrays).take(drawn)
-    return dataset.sample(_step_key(lane, step)) if isinstance(dataset, SampledDataset) else drawn
+    return dataset.sample(_step_key(replica, step)) if isinstance(dataset, SampledDataset) else drawn
 
 
-def _step_key(lane: Lane, step: jax.Array) -> jax.Array:
-    return jax.random.fold_in(stream(lane, DATA), step)
+def _step_key(replica: Replica, step: jax.Array) -> jax.Array:
+    return jax.random.fold_in(stream(replica, DATA), step)
 
 
 class Evaluation(NamedTuple):
@@ -121,12 +121,12 @@ class Evaluation(NamedTuple):
 
 
 def draw_evaluation(
-    datasets: dict[str, Any], arrays: PyTree, fed: PyTree, lane: Lane, num_batches: int
+    datasets: dict[str, Any], arrays: PyTree, fed: PyTree, replica: Replica, num_batches: int
 ) -> dict[str, Evaluation]:
     """Returns the evaluation of one training; a key of the dictionary names its splits, joined by commas."""
     drawn = {}
     for index, (split, dataset) in enumerate(datasets.items()):
-        keys = jax.random.split(jax.random.fold_in(stream(lane, EVAL), index), 1 if dataset is None else num_batches)
+        keys = jax.random.split(jax.random.fold_in(stream(replica, EVAL), index), 1 if dataset is None else num_batches)
         data_keys, loss_keys = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
         if isinstance(dataset, ArrayDataset):
             batches = dataclasses.replace(dataset, arrays=arrays[split]).take(jax.vmap(dataset.indices)(data_keys))
@@ -146,10 +146,10 @@ def draw_evaluation(
 
 
 def fits_ahead(evaluation: PyTree) -> bool:
-    """Whether the batches of all lanes are small enough to be kept between evaluations."""
+    """Whether the batches of all replicas are small enough to be kept between evaluations."""
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(evaluation)) <= _AHEAD_BYTES
 
 
-def steps_ahead(dataset: ArrayDataset, num_lanes: int) -> int:
+def steps_ahead(dataset: ArrayDataset, num_replicas: int) -> int:
     """Returns how many steps' examples to draw together: enough to be cheap, few enough to be small."""
-    return max(1, min(_MOST_AHEAD, _DRAWN_BYTES // (4 * dataset.batch_size * num_lanes)))
+    return max(1, min(_MOST_AHEAD, _DRAWN_BYTES // (4 * dataset.batch_size * num_replicas)))

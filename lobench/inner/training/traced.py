@@ -16,7 +16,7 @@ from lobench.inner.extra_inputs.task_side import BatchLosses, facts_of
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import ArrayDataset, Task, TaskFamily
 from lobench.inner.training.arguments import Given
-from lobench.inner.training.parallel_sessions import inner_step, members, num_lanes, with_copies
+from lobench.inner.training.parallel_sessions import inner_step, members, num_replicas, with_copies
 from lobench.inner.training.phases import Handover, PhasePlace, handed_over
 from lobench.inner.training.recorder import MOST_STEPS, Recorder, named_values
 from lobench.inner.training.seed_block import Carry
@@ -25,12 +25,12 @@ from lobench.inner.training.streams import (
     LOSS,
     MEMORY,
     OPTIMIZER,
-    Lane,
+    Replica,
     draw_ahead,
     draw_evaluation,
     fits_ahead,
     key_of,
-    per_lane,
+    per_replica,
     steps_ahead,
     stream,
     train_batch,
@@ -73,9 +73,9 @@ class Traced:
         # Its shapes are asked for before it is part of the program: it is traced once for both.
         self.initial = jax.jit(self._initial, inline=True)
 
-    def _task_of(self, lane: Lane) -> Task:
+    def _task_of(self, replica: Replica) -> Task:
         if isinstance(self._task, TaskFamily):
-            key = jax.random.fold_in(key_of(_FAMILY_SEED), lane.task)
+            key = jax.random.fold_in(key_of(_FAMILY_SEED), replica.task)
             return self._task.task_fn(self._task.sample(key))
         return self._task
 
@@ -83,74 +83,84 @@ class Traced:
         theta, settings = given
         return with_copies(self._make_stepper(theta, *settings.values), self._case)
 
-    def _initial(self, given: Given, lanes: Lane, arrays: PyTree, eval_batches: PyTree, chunk: PyTree) -> Carry:
+    def _initial(self, given: Given, replicas: Replica, arrays: PyTree, eval_batches: PyTree, chunk: PyTree) -> Carry:
         stepper = self._stepper(given)
 
-        def one(lane: Lane) -> tuple[PyTree, PyTree, PyTree]:
-            task = self._task_of(lane)
-            params, model_state = task.init_with_state(stream(lane, INIT))
-            facts = facts_of(stepper.wants(params), lambda: task, params)
+        def one(replica: Replica) -> tuple[PyTree, PyTree, PyTree]:
+            task = self._task_of(replica)
+            params, model_state = task.init_with_state(stream(replica, INIT))
+            facts = facts_of(stepper.extra_inputs(params), lambda: task, params)
             params = stepper.initial_params(params, facts)
-            return stepper.init(params, model_state, stream(lane, OPTIMIZER), facts), params, model_state
+            return stepper.init(params, model_state, stream(replica, OPTIMIZER), facts), params, model_state
 
-        opt_state, params, model_state = per_lane(one, lanes)(lanes)
+        opt_state, params, model_state = per_replica(one, replicas)(replicas)
 
         def of_batch() -> PyTree:
-            def one(lane: Lane, drawn: PyTree, opt_state: PyTree, params: PyTree, state: PyTree) -> Any:
-                named = self._batch_losses(lane, arrays, drawn, jnp.int32(0), state).loss(params)[1][1]
-                return {**_said(stepper, opt_state), **named}
+            def one(replica: Replica, drawn: PyTree, opt_state: PyTree, params: PyTree, state: PyTree) -> Any:
+                named = self._batch_losses(replica, arrays, drawn, jnp.int32(0), state).loss(params)[1][1]
+                return {**_metrics_of(stepper, opt_state), **named}
 
-            return per_lane(one, lanes)(lanes, self._first_drawn(lanes, chunk), opt_state, params, model_state)
+            return per_replica(one, replicas)(
+                replicas, self._first_drawn(replicas, chunk), opt_state, params, model_state
+            )
 
         def of_evaluation() -> PyTree:
-            evaluation = self._evaluation(lanes, arrays, eval_batches)
-            return self._evaluate(stepper, lanes, evaluation, opt_state, params, model_state)
+            evaluation = self._evaluation(replicas, arrays, eval_batches)
+            return self._evaluate(stepper, replicas, evaluation, opt_state, params, model_state)
 
         return Carry(
             opt_state=opt_state,
             params=params,
             model_state=model_state,
-            diverged_at=jnp.full(lanes.seed.shape, -1, jnp.int32),
+            diverged_at=jnp.full(replicas.seed.shape, -1, jnp.int32),
             step=jnp.int32(0),
             num_evals=jnp.int32(0),
-            **self._recorder.empty(lanes.seed.shape, of_batch, of_evaluation),
+            **self._recorder.empty(replicas.seed.shape, of_batch, of_evaluation),
         )
 
-    def enter(self, given: Given, lanes: Lane, before: Carry, place: PhasePlace | None = None) -> Carry:
+    def enter(self, given: Given, replicas: Replica, before: Carry, place: PhasePlace | None = None) -> Carry:
         """Returns what a later phase starts from: what the phase before left, but for the optimizer's state."""
         stepper, handover, at = self._stepper(given), self._handover, place or self._place
         assert handover is not None
 
-        def one(lane: Lane, opt_state: PyTree, params: PyTree, model_state: PyTree) -> tuple[PyTree, PyTree, PyTree]:
-            params, model_state = self._task_of(lane).enter_phase(params, model_state, at.number)
+        def one(
+            replica: Replica, opt_state: PyTree, params: PyTree, model_state: PyTree
+        ) -> tuple[PyTree, PyTree, PyTree]:
+            params, model_state = self._task_of(replica).enter_phase(params, model_state, at.number)
             # The keys of the steps are folded with 1 and higher: this one is nobody's.
-            key = jax.random.fold_in(jax.random.fold_in(stream(lane, OPTIMIZER), 0), at.start)
-            facts = facts_of(stepper.wants(params), lambda: self._task_of(lane), params)
+            key = jax.random.fold_in(jax.random.fold_in(stream(replica, OPTIMIZER), 0), at.start)
+            facts = facts_of(stepper.extra_inputs(params), lambda: self._task_of(replica), params)
             opt_state = handed_over(opt_state, stepper.init(params, model_state, key, facts), handover)
             return opt_state, params, model_state
 
-        opt_state, params, model_state = per_lane(one, lanes)(
-            lanes, before.opt_state, before.params, before.model_state
+        opt_state, params, model_state = per_replica(one, replicas)(
+            replicas, before.opt_state, before.params, before.model_state
         )
         return before._replace(opt_state=opt_state, params=params, model_state=model_state)
 
-    def _evaluation(self, lanes: Lane, arrays: PyTree, eval_batches: PyTree) -> PyTree:
-        """Returns what every evaluation computes on, by split, leaves [(num_lanes,) num_splits, num_batches, ...]."""
+    def _evaluation(self, replicas: Replica, arrays: PyTree, eval_batches: PyTree) -> PyTree:
+        """Returns the batches of every evaluation, by split, leaves [(num_replicas,) num_splits, num_batches, ...]."""
 
-        def one(lane: Lane, fed: PyTree) -> PyTree:
-            return draw_evaluation(self._datasets, arrays, fed, lane, self._case.eval_batches)
+        def one(replica: Replica, fed: PyTree) -> PyTree:
+            return draw_evaluation(self._datasets, arrays, fed, replica, self._case.eval_batches)
 
-        return per_lane(one, lanes)(lanes, eval_batches)
+        return per_replica(one, replicas)(replicas, eval_batches)
 
     def _evaluate(
-        self, stepper: Stepper, lanes: Lane, evaluation: PyTree, opt_state: PyTree, params: PyTree, model_state: PyTree
+        self,
+        stepper: Stepper,
+        replicas: Replica,
+        evaluation: PyTree,
+        opt_state: PyTree,
+        params: PyTree,
+        model_state: PyTree,
     ) -> dict[str, jax.Array]:
-        """Returns each metric, float32[(num_lanes)]: the mean over the evaluation's batches."""
+        """Returns each metric, float32[(num_replicas)]: the mean over the evaluation's batches."""
 
         def one(
-            lane: Lane, evaluation: PyTree, opt_state: PyTree, params: PyTree, model_state: PyTree
+            replica: Replica, evaluation: PyTree, opt_state: PyTree, params: PyTree, model_state: PyTree
         ) -> dict[str, Any]:
-            task = self._task_of(lane)
+            task = self._task_of(replica)
             at = stepper.eval_params(opt_state, params)
 
             def batch_metrics(key: jax.Array, data: PyTree) -> dict[str, jax.Array]:
@@ -163,14 +173,14 @@ class Traced:
                 values = jax.vmap(jax.vmap(batch_metrics))(keys, batches)
                 for index, split in enumerate(splits.split(",")):
                     metrics.update({f"{split}/{name}": value[index].mean() for name, value in values.items()})
-            return {**{f"train/{name}": value for name, value in _said(stepper, opt_state).items()}, **metrics}
+            return {**{f"train/{name}": value for name, value in _metrics_of(stepper, opt_state).items()}, **metrics}
 
-        return per_lane(one, lanes)(lanes, evaluation, opt_state, params, model_state)
+        return per_replica(one, replicas)(replicas, evaluation, opt_state, params, model_state)
 
     def advance(
         self,
         given: Given,
-        lanes: Lane,
+        replicas: Replica,
         arrays: PyTree,
         eval_batches: PyTree,
         chunk: PyTree,
@@ -182,21 +192,21 @@ class Traced:
         """Runs inner steps `start` .. `stop-1` of the phase and the evaluations that are due, at its end too."""
         case, stepper, dataset = self._case, self._stepper(given), self._datasets["train"]
         at = place or self._place
-        arguments = (given, lanes, arrays, eval_batches, chunk)
+        arguments = (given, replicas, arrays, eval_batches, chunk)
         if self._is_any or at.start == 0:
             carry = jax.lax.cond(start == 0, lambda: self.initial(*arguments), lambda: carry)
-        draw = functools.partial(self._evaluation, lanes, arrays, eval_batches)
+        draw = functools.partial(self._evaluation, replicas, arrays, eval_batches)
         kept = draw() if case.eval_batches and fits_ahead(jax.eval_shape(draw)) else None
 
         def evaluate(carry: Carry, begin: Carry) -> Carry:
             def values() -> dict[str, jax.Array]:
                 evaluation = draw() if kept is None else kept
-                return self._evaluate(stepper, lanes, evaluation, carry.opt_state, carry.params, carry.model_state)
+                return self._evaluate(stepper, replicas, evaluation, carry.opt_state, carry.params, carry.model_state)
 
             return self._recorder.evaluated(carry, values, begin)
 
         def step(index: jax.Array, carry: Carry, drawn: PyTree, begin: Carry) -> Carry:
-            opt_state, params, model_state, values = self._step(stepper, lanes, arrays, drawn, index, carry)
+            opt_state, params, model_state, values = self._step(stepper, replicas, arrays, drawn, index, carry)
             carry = carry._replace(opt_state=opt_state, params=params, model_state=model_state)
             return self._recorder.stepped(carry, index, values, begin)
 
@@ -220,7 +230,7 @@ class Traced:
             last_eval_due = (carry.step == at.stop) & (carry.num_evals < at.num_evals)
             return (carry.step < until) | last_eval_due
 
-        readers = members(lanes, num_lanes(case))
+        readers = members(replicas, num_replicas(case))
         ahead = MOST_STEPS
         if isinstance(dataset, ArrayDataset):
             ahead = min(ahead, steps_ahead(dataset, readers.seed.size))
@@ -240,24 +250,30 @@ class Traced:
         return jax.lax.while_loop(lambda carry: more(carry, stop), stretch, carry)
 
     def observe(
-        self, given: Given, lane: Lane, arrays: PyTree, chunk: PyTree, index: jax.Array, state: tuple[Any, Any, Any]
+        self,
+        given: Given,
+        replica: Replica,
+        arrays: PyTree,
+        chunk: PyTree,
+        index: jax.Array,
+        state: tuple[Any, Any, Any],
     ) -> dict[str, Any]:
-        """Computes an inner step of one lane once more, for what the program throws away on its way.
+        """Computes an inner step of one replica once more, for what the program throws away on its way.
 
         Args:
-          chunk: The lane's first batch of those fed from an iterator, or None.
+          chunk: The replica's first batch of those fed from an iterator, or None.
           state: Optimizer state, parameters and model state before the step.
         Returns:
-          The batch, its loss, the gradient, and of a learned rule the ranges of its inputs; nothing where several lanes
-          train one set of parameters.
+          The batch, its loss, the gradient, and of a learned rule the ranges of its inputs; nothing where several
+          replicas train one set of parameters.
         """
-        if num_lanes(self._case) > 1:
+        if num_replicas(self._case) > 1:
             return {}
         from lobench.inner.training.rule_inputs import rule_inputs  # of a replay alone
 
         stepper, dataset, seen = self._stepper(given), self._datasets["train"], dict[str, Any]()
-        drawn = draw_ahead(dataset, lane, index, 1)[0] if isinstance(dataset, ArrayDataset) else chunk
-        seen["batch"] = train_batch(dataset, arrays.get("train"), lane, index, drawn)
+        drawn = draw_ahead(dataset, replica, index, 1)[0] if isinstance(dataset, ArrayDataset) else chunk
+        seen["batch"] = train_batch(dataset, arrays.get("train"), replica, index, drawn)
 
         def step(*arguments: Any, **more: Any) -> Any:
             seen["gradient"], seen["loss"] = arguments[3:5]
@@ -269,39 +285,39 @@ class Traced:
             seen["inputs"] = rule_inputs(rule, theta) if jax.tree.leaves(theta) else {}
             return stepper.step(*arguments, **more)
 
-        def losses_of(lane: Lane, drawn: PyTree, model_state: PyTree) -> BatchLosses:
-            return self._batch_losses(lane, arrays, drawn, index, model_state)
+        def losses_of(replica: Replica, drawn: PyTree, model_state: PyTree) -> BatchLosses:
+            return self._batch_losses(replica, arrays, drawn, index, model_state)
 
         observed = dataclasses.replace(stepper, step=step)
-        inner_step(self._case, observed, losses_of, lane, drawn, index, state)
+        inner_step(self._case, observed, losses_of, replica, drawn, index, state)
         return seen
 
     def _step(
-        self, stepper: Stepper, lanes: Lane, arrays: PyTree, drawn: PyTree, index: jax.Array, carry: Carry
+        self, stepper: Stepper, replicas: Replica, arrays: PyTree, drawn: PyTree, index: jax.Array, carry: Carry
     ) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
-        """One inner step of every lane; the values are the batch's before the update, float32[(num_lanes)]."""
+        """One inner step of every replica; the values are the batch's before the update, float32[(num_replicas)]."""
 
-        def losses_of(lane: Lane, drawn: PyTree, model_state: PyTree) -> BatchLosses:
-            return self._batch_losses(lane, arrays, drawn, index, model_state)
+        def losses_of(replica: Replica, drawn: PyTree, model_state: PyTree) -> BatchLosses:
+            return self._batch_losses(replica, arrays, drawn, index, model_state)
 
-        def one(lane: Lane, drawn: PyTree, *state: PyTree) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
-            said = _said(stepper, state[0]) if self._recorder.keeps_batches else {}
+        def one(replica: Replica, drawn: PyTree, *state: PyTree) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
+            own = _metrics_of(stepper, state[0]) if self._recorder.keeps_batches else {}
             *new, values = inner_step(
-                self._case, stepper, losses_of, lane, drawn, index, (state[0], state[1], state[2])
+                self._case, stepper, losses_of, replica, drawn, index, (state[0], state[1], state[2])
             )
-            return *new, {**said, **values}
+            return *new, {**own, **values}
 
-        return per_lane(one, lanes)(lanes, drawn, carry.opt_state, carry.params, carry.model_state)
+        return per_replica(one, replicas)(replicas, drawn, carry.opt_state, carry.params, carry.model_state)
 
     def _batch_losses(
-        self, lane: Lane, arrays: PyTree, drawn: PyTree, index: jax.Array, model_state: PyTree
+        self, replica: Replica, arrays: PyTree, drawn: PyTree, index: jax.Array, model_state: PyTree
     ) -> BatchLosses:
         """Returns what a step computes on its batch; no values beside the loss where none are kept."""
-        task = self._task_of(lane)
-        data = train_batch(self._datasets["train"], arrays.get("train"), lane, index, drawn)
+        task = self._task_of(replica)
+        data = train_batch(self._datasets["train"], arrays.get("train"), replica, index, drawn)
 
         def key(which: int) -> jax.Array:
-            return jax.random.fold_in(stream(lane, which), index)
+            return jax.random.fold_in(stream(replica, which), index)
 
         def loss_fn(params: PyTree) -> tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]:
             loss, state, aux = task.loss_with_state_and_aux(params, model_state, key(LOSS), data)
@@ -318,15 +334,17 @@ class Traced:
             each=lambda params: given.losses(params, model_state, key(LOSS), data),
         )
 
-    def _first_drawn(self, lanes: Lane, chunk: PyTree) -> PyTree:
+    def _first_drawn(self, replicas: Replica, chunk: PyTree) -> PyTree:
         """Returns what the batches of step 0 are made from."""
         dataset = self._datasets["train"]
         if isinstance(dataset, ArrayDataset):
-            return draw_ahead(dataset, lanes, jnp.int32(0), 1)[0]
-        first = (0,) + (slice(None),) * lanes.seed.ndim + (0,) * (num_lanes(self._case) > 1)  # of a round's lanes
+            return draw_ahead(dataset, replicas, jnp.int32(0), 1)[0]
+        first = (
+            (0,) + (slice(None),) * replicas.seed.ndim + (0,) * (num_replicas(self._case) > 1)
+        )  # of a round's replicas
         return jax.tree.map(lambda leaf: leaf[first], chunk)
 
 
-def _said(stepper: Stepper, opt_state: PyTree) -> dict[str, jax.Array]:
+def _metrics_of(stepper: Stepper, opt_state: PyTree) -> dict[str, jax.Array]:
     """Returns what an optimizer says of itself, float32[] by name."""
     return {name: jnp.asarray(value, jnp.float32) for name, value in stepper.metrics(opt_state).items()}

@@ -33,13 +33,13 @@ from lobench.inner.training.checkpointing import Saves
 from lobench.inner.training.compile_cache import Compiled, Found, ProgramLayout
 from lobench.inner.training.devices import num_parts, shard
 from lobench.inner.training.loop import TrainingLoop
-from lobench.inner.training.parallel_sessions import num_lanes, with_copies
+from lobench.inner.training.parallel_sessions import num_replicas, with_copies
 from lobench.inner.training.phases import LaterPhase, PhasePlace
 from lobench.inner.training.prefetch import Feed
 from lobench.inner.training.recorder import Recorder
 from lobench.inner.training.rollout_film import Camera
-from lobench.inner.training.seed_block import OF_LANES, OF_THETAS, Carry, Trained, curves_of, of_theta, rows_of
-from lobench.inner.training.streams import Lane, present_splits
+from lobench.inner.training.seed_block import OF_REPLICAS, OF_THETAS, Carry, Trained, curves_of, of_theta, rows_of
+from lobench.inner.training.streams import Replica, present_splits
 from lobench.inner.training.traced import Traced
 
 __all__ = ["TrainingProgram"]
@@ -174,7 +174,7 @@ class TrainingProgram:
           Anything that the task or the optimizer raises.
         """
         with contextlib.closing(Feed(self._datasets, block, self._tasks_per_seed, self._case)) as feed:
-            arguments = (self._lanes(block), self._arrays, feed.eval_batches, feed.example_chunk)
+            arguments = (self._replicas(block), self._arrays, feed.eval_batches, feed.example_chunk)
             constants = self._constants(theta, self._by_phase(settings))
             for phase in range(1 if self._are_alike else len(self._phases)):
                 _, layout = self._trace(phase, constants[phase], constants, arguments, 0)
@@ -196,9 +196,9 @@ class TrainingProgram:
     ) -> Trained | None:
         assert block.size == self._num_seeds, (block, self._num_seeds)
         theta = jax.tree.map(jnp.asarray, theta)
-        feed = Feed(self._datasets, block, self._tasks_per_seed, self._case, says_positions=saves is not None)
+        feed = Feed(self._datasets, block, self._tasks_per_seed, self._case, keeps_positions=saves is not None)
         with contextlib.closing(feed):
-            loop = self._training_loop(theta, settings, num_thetas, self._lanes(block), feed, end, saves)
+            loop = self._training_loop(theta, settings, num_thetas, self._replicas(block), feed, end, saves)
             loop.resume()
             if not loop.run(on_progress, should_stop):
                 return None
@@ -228,13 +228,13 @@ class TrainingProgram:
         theta: Theta,
         settings: Sequence[float],
         num_thetas: int,
-        lanes: Lane,
+        replicas: Replica,
         feed: Feed,
         end: int | None,
         saves: Saves | None,
         loop: type[TrainingLoop] = TrainingLoop,
     ) -> TrainingLoop:
-        arguments = (lanes, self._arrays, feed.eval_batches)
+        arguments = (replicas, self._arrays, feed.eval_batches)
         traced_with = (*arguments, feed.example_chunk)
         values = self._by_phase(settings)
         constants = self._constants(theta, values)
@@ -244,7 +244,7 @@ class TrainingProgram:
             feed,
             self._spans,
             arguments,
-            find=lambda phase: self._told(
+            find=lambda phase: self._placed(
                 phase,
                 self._compiled[phase].find(
                     theta,
@@ -254,8 +254,8 @@ class TrainingProgram:
                     traced_with,
                 ),
             ),
-            enter=lambda phase, found, carry: self._enter(phase, num_thetas, lanes)(
-                found.given, lanes, carry, *self._place(phase)
+            enter=lambda phase, found, carry: self._enter(phase, num_thetas, replicas)(
+                found.given, replicas, carry, *self._place(phase)
             ),
             shape=lambda phase: self._shape(phase, constants, traced_with, num_thetas),
             saves=saves,
@@ -273,7 +273,7 @@ class TrainingProgram:
         """Returns what the program of all phases is told of one; nothing where each phase has its own."""
         return (self._places[phase],) if self._are_alike else ()
 
-    def _told(self, phase: int, found: Found) -> Found:
+    def _placed(self, phase: int, found: Found) -> Found:
         place = self._place(phase)
         return found._replace(program=lambda *arguments: found.program(*arguments, *place)) if place else found
 
@@ -296,10 +296,10 @@ class TrainingProgram:
         stepper = with_copies(self._make_last_stepper(theta, *values), self._case)
         return dataclasses.replace(curves, film=self._camera.film(stepper, block.start, carry))
 
-    def _lanes(self, block: SeedBlock) -> Lane:
-        seeds = np.repeat(np.asarray(block.seeds, np.uint32) * num_lanes(self._case), self._tasks_per_seed)
+    def _replicas(self, block: SeedBlock) -> Replica:
+        seeds = np.repeat(np.asarray(block.seeds, np.uint32) * num_replicas(self._case), self._tasks_per_seed)
         tasks = np.tile(np.arange(self._tasks_per_seed, dtype=np.uint32), self._num_seeds)
-        return Lane(seeds, tasks) if seeds.size > 1 else Lane(seeds[0], tasks[0])
+        return Replica(seeds, tasks) if seeds.size > 1 else Replica(seeds[0], tasks[0])
 
     def _trace(
         self, phase: int, given: Given, constants: Sequence[Given], arguments: tuple[Any, ...], num_thetas: int
@@ -308,7 +308,7 @@ class TrainingProgram:
 
         Args:
           constants: What could be given to each phase: shapes do not hang on which settings are arguments.
-          arguments: Lanes, arrays, the evaluations' batches and those of a chunk.
+          arguments: Replicas, arrays, the evaluations' batches and those of a chunk.
         """
         place = self._place(phase)
         axes = (*_axes(num_thetas), *(None for _ in place))
@@ -318,13 +318,13 @@ class TrainingProgram:
         traced = jax.jit(advance, donate_argnums=5).trace(given, *arguments, shape, 0, 1, *place)
         return traced, ProgramLayout(shape, parts, axes[:4])
 
-    def _enter(self, phase: int, num_thetas: int, lanes: Lane) -> Any:
+    def _enter(self, phase: int, num_thetas: int, replicas: Replica) -> Any:
         """Returns what makes the carry of a phase from that of the phase before."""
         key = (num_thetas, 0 if self._are_alike else phase)
         if key not in self._enters:
             axes = _axes(num_thetas)
             taken = (axes[0], axes[1], axes[5], *(None for _ in self._place(phase)))
-            parts = num_parts(self._case, num_thetas or lanes.seed.size)
+            parts = num_parts(self._case, num_thetas or replicas.seed.size)
             entered = _mapped(self._phases[phase].enter, num_thetas, taken)
             self._enters[key] = jax.jit(shard(entered, parts, taken, axes[5]))
         return self._enters[key]
@@ -340,10 +340,10 @@ class TrainingProgram:
 
 
 def _axes(num_thetas: int) -> tuple[Any, ...]:
-    """Returns the axes of lanes, or of thetas, of the arguments of `Traced.advance`."""
+    """Returns the axes of replicas, or of thetas, of the arguments of `Traced.advance`."""
     if num_thetas:
         return (0, None), None, None, None, None, OF_THETAS, None, None
-    return None, 0, None, 0, 1, OF_LANES, None, None
+    return None, 0, None, 0, 1, OF_REPLICAS, None, None
 
 
 def _mapped(function: Callable[..., Carry], num_thetas: int, axes: tuple[Any, ...]) -> Callable[..., Carry]:

@@ -60,7 +60,7 @@ def _all(summary: Summary) -> list[Section]:
     labels = dict(zip(summary.snapshot.methods, summary.snapshot.labels, strict=False))
     declared = load_plugins().declarations("lobench_report_sections")
     added = [section for name, one in declared.items() for section in _of_plugin(name, one, summary)]
-    searches = [search_section(course) for course in histories_of(summary.snapshot.trials, labels)]
+    searches = [search_section(history) for history in histories_of(summary.snapshot.trials, labels)]
     return [*sections, *(one for one in searches if one is not None), *added]
 
 

@@ -47,12 +47,12 @@ def _along(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> Figu
         series = [replace(one, dots=False) for one in series]
     ends = [min(one.x[0] for one in series), max(one.x[-1] for one in series)]
     means = [value for one in series for value in one.y if math.isfinite(value)]
-    said = f"From {number(means[0])} to {number(means[-1])} over" if means else "No score of"
+    change = f"From {number(means[0])} to {number(means[-1])} over" if means else "No score of"
     taken = {one.style for one in series} | {"s1", "s2"}
     levels = _levels(summary, metric, ends, [style for style in STYLES if style not in taken])
     chart = Chart(
         title=f"Score on {label} by outer step",
-        description=f"{said} {counted(sum(map(len, runs)), 'checkpoint')}.",
+        description=f"{change} {counted(sum(map(len, runs)), 'checkpoint')}.",
         x_label="outer step" if by_step else "checkpoint, in order",
         y_label="score",
         series=(*series, *levels, Series(label="1 on the scale", x=ends, y=[1.0, 1.0], style="s3 dashed")),

@@ -24,7 +24,9 @@ def search_section(history: StoppedTrials) -> Section | None:
     found = [_over_trials(history, history.fitness), _side_by_side(history, best)]
     found += [_over_trials(history, axis) for axis in history.parameters]
     found += [_slice(history, axis, best) for axis in history.parameters]
-    values = (f"{axis.path} = {_said(axis, best)}" for axis in history.parameters if not math.isnan(axis.values[best]))
+    values = (
+        f"{axis.path} = {_values(axis, best)}" for axis in history.parameters if not math.isnan(axis.values[best])
+    )
     note = f"{counted(len(history.numbers), 'trial')}; the best is trial {history.numbers[best]} "
     note += f"({', '.join(values)}), with"
     note += f" a fitness of {number(history.fitness.values[best])}. Higher is better."
@@ -36,7 +38,7 @@ def search_section(history: StoppedTrials) -> Section | None:
     )
 
 
-def _said(axis: Axis, place: int) -> str:
+def _values(axis: Axis, place: int) -> str:
     return _named(axis, axis.values[place])
 
 
@@ -48,7 +50,7 @@ def _over_trials(history: StoppedTrials, axis: Axis) -> Figure:
         title=axis.path,
         chart=Chart(
             title=f"{axis.path} over the trials of {history.label}",
-            description=f"The best trial has {_said(axis, history.best[-1] or 0)}." if history.best else "",
+            description=f"The best trial has {_values(axis, history.best[-1] or 0)}." if history.best else "",
             x_label="trial",
             y_label=axis.path,
             series=(
@@ -71,7 +73,7 @@ def _slice(history: StoppedTrials, axis: Axis, best: int) -> Figure:
         title=f"fitness by {axis.path}",
         chart=Chart(
             title=f"Fitness by {axis.path} over the trials of {history.label}",
-            description=f"The best trial has {_said(axis, best)} and a fitness of {number(y[best])}.",
+            description=f"The best trial has {_values(axis, best)} and a fitness of {number(y[best])}.",
             x_label=axis.path,
             y_label="fitness",
             series=(

@@ -66,8 +66,8 @@ class CheckpointLines:
         self._scores: StoreScores | None = None
         self._lines = _Lines(shlex.join(["lobench", "baseline", *suites]))
         self._scale = ""
-        self._told: tuple[object, int] | None = None  # the last one
-        self._num_told = 0
+        self._last: tuple[object, int] | None = None  # the last one
+        self._num_logged = 0
         self._ended = threading.Event()
         with open_reader() as ledger:
             self._before = ledger.finished()
@@ -96,12 +96,12 @@ class CheckpointLines:
                 while True:
                     found.append(self._waiting.get_nowait())
             goes_on, began = None not in found, time.monotonic()
-            self._tell([one for one in found if one is not None])
+            self._log_scores([one for one in found if one is not None])
             self._ended.wait(min((time.monotonic() - began) * (1 / _SHARE - 1), _LONGEST_REST))
         if self._ledger is not None:
             self._ledger.close()
 
-    def _tell(self, found: Sequence[_Finished]) -> None:
+    def _log_scores(self, found: Sequence[_Finished]) -> None:
         if not found:
             return
         try:
@@ -112,12 +112,12 @@ class CheckpointLines:
             problem = "no score"
         with contextlib.suppress(OSError, LobenchError):  # who writes to it next, in the chief's thread, is told
             for one in found:
-                self._tell_one(one, scored.get((one.subject.key, one.subject.outer_step)), problem)
+                self._log_one(one, scored.get((one.subject.key, one.subject.outer_step)), problem)
 
-    def _tell_one(self, one: _Finished, scored: Scored | None, problem: str) -> None:
-        if (one.subject.key, one.subject.outer_step) == self._told:
+    def _log_one(self, one: _Finished, scored: Scored | None, problem: str) -> None:
+        if (one.subject.key, one.subject.outer_step) == self._last:
             return  # the same theta lies at two places
-        self._told = (one.subject.key, one.subject.outer_step)
+        self._last = (one.subject.key, one.subject.outer_step)
         text, colour = problem, BAD
         if scored is not None:
             text, colour = self._lines.of(one.subject, scored)
@@ -125,11 +125,11 @@ class CheckpointLines:
                 self._scale = scored.label
                 self._log(f"scores: 0 is untrained, 1 {scored.label}; a diverged seed scores -1", "")
         self._log(f"{subject_name(one.subject)}: " + "; ".join(filter(None, (text, one.left))), colour)
-        self._num_told += scored is not None
-        if self._num_told == _MANY:
+        self._num_logged += scored is not None
+        if self._num_logged == _MANY:
             from lobench.report.tables.verdict import MANY_LOOKS
 
-            self._num_told += 1  # said once
+            self._num_logged += 1  # said once
             self._log(f"{_MANY} checkpoints: the best of many is the luckiest, too; {MANY_LOOKS}", "")
 
     def _look(self, subjects: Sequence[Subject]) -> dict[tuple[object, int], Scored]:
@@ -173,7 +173,7 @@ class _Lines:
         """Returns the line of a subject that is through, and its colour."""
         subject = scored.subject
         change = self.know(who, scored)
-        troubles = Counter(str(outcome) for cell in subject.cells.values() for outcome, _ in cell.troubles)
+        failures = Counter(str(outcome) for cell in subject.cells.values() for outcome, _ in cell.failures)
         num_done = sum(bool(cell.sources) for cell in subject.cells.values())
         of_all = "" if num_done == len(subject.cells) else f"{num_done} of "
         num_diverged, seeds = subject.num_diverged, counted(subject.num_seeds, "seed")
@@ -183,11 +183,11 @@ class _Lines:
             *diverged,
             *(
                 counted(count, name) if name == "error" else f"{count} {name}"
-                for name, count in sorted(troubles.items())
+                for name, count in sorted(failures.items())
             ),
         ]
         text = "  ".join(filter(None, (self._score(scored, change), ", ".join(counts))))
-        return text, BAD if diverged or troubles else BEST if " above the best" in change else ""
+        return text, BAD if diverged or failures else BEST if " above the best" in change else ""
 
     def _score(self, scored: Scored, change: str) -> str:
         from lobench.report.tables.table import sparkline

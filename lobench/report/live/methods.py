@@ -228,7 +228,7 @@ class _Methods(PlainProgress):
         names = self._methods.finished(event, lease)
         for state in self._methods.states():
             if state.name in names and not (state.trials and state.is_through):
-                self.tell(state)
+                self.report_state(state)
 
     def completed(self, subject: Subject, left: Left) -> None:
         """Says that a search is through: only now it knows what its last trial was worth."""
@@ -236,22 +236,22 @@ class _Methods(PlainProgress):
         names = self._methods.names(subject)
         for state in self._methods.states():
             if state.name in names and state.trials and state.is_through:
-                self.tell(state)
+                self.report_state(state)
 
     def closed(self) -> None:
         """Says what of a method is there that is through only now, since nobody knew how many evaluations it has."""
         self._methods.end()
         for state in self._methods.states():
             if state.num_done and not state.num_planned and not state.trials:
-                self._tell_end(state)
+                self._report_end(state)
         super().closed()
 
-    def tell(self, state: MethodState) -> None:
+    def report_state(self, state: MethodState) -> None:
         """Says what is to be said of a method with news."""
         if state.is_through:
-            self._tell_end(state)
+            self._report_end(state)
 
-    def _tell_end(self, state: MethodState) -> None:
+    def _report_end(self, state: MethodState) -> None:
         state = next(one for one in self._methods.states(anew=True) if one.name == state.name)
         change, is_best = self._methods.through(state.name)
         self.log_compiled()
@@ -272,15 +272,15 @@ class PlainMethods(_Methods):
     ) -> None:
         super().__init__(file, verbose=verbose, colour=colour, clock=clock)
         self._methods = methods
-        self._told: dict[str, float] = {}
+        self._reported_at: dict[str, float] = {}
 
-    def tell(self, state: MethodState) -> None:
+    def report_state(self, state: MethodState) -> None:
         now = self.clock()
-        if state.is_through or now - self._told.get(state.name, -math.inf) >= _PLAIN_SECONDS:
-            self._told[state.name] = now
+        if state.is_through or now - self._reported_at.get(state.name, -math.inf) >= _PLAIN_SECONDS:
+            self._reported_at[state.name] = now
             if not state.is_through:
                 self.log(state.line(self._methods.left()))
-        super().tell(state)
+        super().report_state(state)
 
 
 class _LiveMethods(_Methods, LiveProgress):

@@ -66,14 +66,14 @@ class NotebookProgress(PlainProgress):
     ) -> None:
         super().__init__(io.StringIO(), clock=clock)
         self._show, self._methods = show, methods
-        self._said: deque[str] = deque(maxlen=_LINES)
+        self._log_lines: deque[str] = deque(maxlen=_LINES)
         self._drawn_at, self._drawing = -_SECONDS, threading.Lock()
 
     def start_beating(self) -> None:
         """The display says what runs."""
 
     def log(self, line: str, colour: str = "") -> None:
-        self._said.append(line)
+        self._log_lines.append(line)
         self._draw(anew=True)
 
     def cases(self, cases: Sequence[CaseInfo]) -> None:
@@ -116,7 +116,7 @@ class NotebookProgress(PlainProgress):
     def html(self) -> str:
         """Returns the picture."""
         rows = self._running.rows()
-        parts: list[str] = [paragraph(line) for line in self._said]
+        parts: list[str] = [paragraph(line) for line in self._log_lines]
         if self._methods is not None and (states := self._methods.states()):
             shown = [
                 [one.name, _bar(one.num_done, one.num_planned), one.count, one.trials or one.score] for one in states

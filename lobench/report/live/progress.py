@@ -74,12 +74,12 @@ class PlainProgress(SilentProgress):
         self.clock, self._lock = clock, threading.Lock()
         self._running = Running(clock)
         self._lines: CheckpointLines | None = None
-        self._said_at, self._ended = clock(), threading.Event()
+        self._logged_at, self._ended = clock(), threading.Event()
 
     def log(self, line: str, colour: str = "") -> None:
         text = one_line(line)
         with self._lock:
-            self._said_at = self.clock()
+            self._logged_at = self.clock()
             self._write(f"{_CODES[colour]}{text}\x1b[0m" if self._colour and colour else text)
 
     def _write(self, text: str) -> None:
@@ -145,7 +145,7 @@ class PlainProgress(SilentProgress):
 
     def _beat(self) -> None:
         while not self._ended.wait(_BEAT_SECONDS / 10):
-            if self.clock() - self._said_at >= _BEAT_SECONDS and self._running.rows():
+            if self.clock() - self._logged_at >= _BEAT_SECONDS and self._running.rows():
                 with contextlib.suppress(
                     OSError, LobenchError
                 ):  # the chief's thread is told when it says the next line

@@ -113,13 +113,13 @@ def _cell(cell: Cell | None, texts: _Texts) -> tuple[int, int, int]:
     """Returns the places of what a cell is, of its gin bindings, and of the options that name its seeds; -1: none."""
     if cell is None:
         return -1, -1, -1
-    troubles = [f"{outcome}: {message}" if message else str(outcome) for outcome, message in cell.troubles]
+    failures = [f"{outcome}: {message}" if message else str(outcome) for outcome, message in cell.failures]
     if not cell.sources:
-        return texts.place("; ".join(["no curves", *troubles])), -1, -1
+        return texts.place("; ".join(["no curves", *failures])), -1, -1
     seeds = cell.seeds
     follow = seeds == tuple(range(seeds[0], seeds[-1] + 1)) and len(seeds) > 1
     listed = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    said = f"seeds {seeds[0]} to {seeds[-1]}" if follow else listed
+    seeds_text = f"seeds {seeds[0]} to {seeds[-1]}" if follow else listed
     diverged = [f"seed {seed} diverged at inner step {step}" for seed, step in cell.diverged_at.items()]
     lost = [f"{counted(count, 'seed')} lost ({outcome})" for outcome, count in cell.lost.items()]
     curves = [curves for curves, _ in cell.sources.values()][-1]
@@ -127,7 +127,7 @@ def _cell(cell: Cell | None, texts: _Texts) -> tuple[int, int, int]:
     arguments = seeds_arguments(cell.case, [SeedBlock(start=start, size=size) for start, size in blocks])
     origin = curves.provenance
     imported = [f"imported from {origin.imported.get('file', '?')}"] if origin.imported else []
-    about = "; ".join([said, *diverged, *lost, *imported, *troubles])
+    about = "; ".join([seeds_text, *diverged, *lost, *imported, *failures])
     return texts.place(about), texts.place(origin.bindings), texts.place(arguments)
 
 

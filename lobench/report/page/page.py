@@ -13,6 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from lobench.analysis.comparisons.step_costs import class_costs
 from lobench.analysis.comparisons.summary import CaseFinding, Summary
 from lobench.analysis.comparisons.viewer_index import ViewerIndex
 from lobench.analysis.stats.comparison import PairComparison
@@ -23,6 +24,7 @@ from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.errors import StoreError
 from lobench.core.metric import final_columns
 from lobench.core.program import describe_programs
+from lobench.core.step_cost import UNSTEADY_NOTE
 from lobench.core.wording import counted, one_line_of
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
@@ -33,11 +35,12 @@ from lobench.report.page.explorer import explorer_data
 from lobench.report.page.templates import rendered
 from lobench.report.tables.method_table import method_panels
 from lobench.report.tables.records import MetricRecord, records
+from lobench.report.tables.text import overhead_cell, step_cell
 from lobench.report.tables.verdict import cards, interval_text, subtitle, title, verdict_lines, warnings
 
 __all__ = ["render_page", "waiting_page", "write_page"]
 
-_MAX_TROUBLES = 50
+_MAX_FAILURES = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,7 @@ def render_page(
         raise StoreError("the store holds no evaluation yet", where=str(snapshot.store))
     comparison = summary.change()
     cases = summary.shown_cases(comparison)
+    costs = _cost_columns(summary, cases)
     context: dict[str, Any] = {
         "subtitle": subtitle(snapshot),
         "version": version,
@@ -82,10 +86,10 @@ def render_page(
         "warnings": warnings(summary, cases),
         "chart_sections": sections(summary, figure),
         "films": films(summary) if figure is None else [],
-        "cases_note": _cases_note(summary, comparison),
-        **_case_table(summary, cases),
+        "cases_note": _cases_note(summary, comparison, has_costs=bool(costs)),
+        **_case_table(summary, cases, costs),
         **_methods(summary, spec),
-        "troubles": _warnings(snapshot),
+        "failures": _warnings(snapshot),
         "command": f"lobench results --store {shlex.quote(str(snapshot.store))} --format json",
         "data": _json(_evaluations(snapshot.rows)),
         **_provenance(summary),
@@ -108,7 +112,7 @@ def _methods(summary: Summary, spec: TableSpec | None) -> dict[str, Any]:
     snapshot = summary.snapshot
     if spec is None and not snapshot.groups.shows_methods:
         return {"method_panels": [], "method_legend": (), "method_bold": "", "method_notes": ()}
-    found = tabulate(summary, spec or TableSpec(rows="method"))
+    found = tabulate(summary, spec or TableSpec(rows="method", costs=True))
     return {
         "method_panels": method_panels(found),
         "method_legend": found.legend,
@@ -117,7 +121,7 @@ def _methods(summary: Summary, spec: TableSpec | None) -> dict[str, Any]:
     }
 
 
-def _cases_note(summary: Summary, comparison: PairComparison | None) -> str:
+def _cases_note(summary: Summary, comparison: PairComparison | None, *, has_costs: bool) -> str:
     snapshot = summary.snapshot
     parts = [f"{snapshot.openings[summary.shown]}: seed means of the final values."]
     if summary.baseline_label:
@@ -128,10 +132,15 @@ def _cases_note(summary: Summary, comparison: PairComparison | None) -> str:
         )
     if comparison is not None:
         parts.append(f"Change: difference of the score to {snapshot.labels[summary.first]}, paired by seed.")
+    if has_costs:
+        parts.append(f"Seconds of a step are of one seed, without compilation and evaluations; {UNSTEADY_NOTE}.")
     return " ".join(parts)
 
 
-def _case_table(summary: Summary, cases: Sequence[CaseFinding]) -> dict[str, Any]:
+_Columns = Mapping[str, Mapping[int, _Cell]]  # by name, then case
+
+
+def _case_table(summary: Summary, cases: Sequence[CaseFinding], costs: _Columns) -> dict[str, Any]:
     has_baseline = bool(summary.baseline_label)
     has_effect = any(case.effect is not None for case in cases)
     names = ["case"]
@@ -141,9 +150,29 @@ def _case_table(summary: Summary, cases: Sequence[CaseFinding]) -> dict[str, Any
     names += ["speed-up", "speed-up, envelope"] if has_baseline else []
     names += ["change", "verdict"] if has_effect else []
     names += ["diverged", "exploded", "seeds"]
+    names += costs
     columns = [{"name": name, "kind": "" if name in ("case", "verdict") else "num"} for name in names]
-    rows = [_case_row(summary, case, has_baseline=has_baseline, has_effect=has_effect) for case in cases]
+    rows = [
+        _case_row(summary, case, has_baseline=has_baseline, has_effect=has_effect)
+        + [cells.get(case.case, _Cell(text="-")) for cells in costs.values()]
+        for case in cases
+    ]
     return {"case_columns": columns, "case_rows": rows}
+
+
+def _cost_columns(summary: Summary, cases: Sequence[CaseFinding]) -> _Columns:
+    """Returns columns of what a step costs the subject that is shown, those of each class of machines apart."""
+    columns: dict[str, dict[int, _Cell]] = {}
+    for case in (found.case for found in cases):
+        cell = summary.snapshot.cell(summary.shown, case)
+        for one in class_costs([cell], summary.metric_of(case, summary.metrics[0])):
+            for side in filter(None, one.sides):
+                seconds = _Cell(text=step_cell(side.seconds), value=_value(side.seconds.median))
+                columns.setdefault(f"seconds of a step ({one.machine})", {})[case] = seconds
+                if not math.isnan(side.overhead.ratio):
+                    ratio = _Cell(text=overhead_cell(side.overhead), value=_value(side.overhead.ratio))
+                    columns.setdefault(f"times a gradient step ({one.machine})", {})[case] = ratio
+    return columns
 
 
 def _case_row(summary: Summary, found: CaseFinding, *, has_baseline: bool, has_effect: bool) -> list[_Cell]:
@@ -197,21 +226,21 @@ def _warnings(snapshot: Snapshot) -> list[str]:
     lines = []
     for place, case in itertools.product(range(len(snapshot.subjects)), range(len(snapshot.cases))):
         cell = snapshot.cell(place, case)
-        if cell is None or not (cell.diverged_at or cell.troubles):
+        if cell is None or not (cell.diverged_at or cell.failures):
             continue
         diverged = [f"seed {seed} at inner step {step}" for seed, step in cell.diverged_at.items()]
         where = f"{snapshot.labels[place]}, {snapshot.name(case)}"
         if diverged:
             of_all = f"{len(diverged)} of {counted(len(cell.seeds), 'seed')} diverged"
             lines.append(f"{where}: {of_all}: {', '.join(diverged)}")
-        lines += [f"{where}: {outcome}: {message}" for outcome, message in cell.troubles]
+        lines += [f"{where}: {outcome}: {message}" for outcome, message in cell.failures]
     if several := describe_programs({row.program for row in snapshot.rows}):
         lines.insert(0, several)
     skipped = sum(int(str(detail.get("count", 1))) for kind, detail in snapshot.events if kind == "skipped")
     if skipped:
         lines.append(f"skipped: {counted(skipped, 'checkpoint')}, as --checkpoints says: newer ones waited")
-    more = len(lines) - _MAX_TROUBLES
-    return [*lines[:_MAX_TROUBLES], *([f"and {more} more: see the table below"] if more > 0 else [])]
+    more = len(lines) - _MAX_FAILURES
+    return [*lines[:_MAX_FAILURES], *([f"and {more} more: see the table below"] if more > 0 else [])]
 
 
 def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, NotRequired, TypeAlias, TypedDict
 
 from lobench.analysis.comparisons.gates import GateResult, Verdict
 from lobench.analysis.comparisons.method_comparison import APART, MethodComparison, MetricEffect
-from lobench.analysis.comparisons.steps_to_target import CaseSteps, StepsToTarget
-from lobench.analysis.comparisons.summary import seeds_say
+from lobench.analysis.comparisons.step_costs import CaseCosts
+from lobench.analysis.comparisons.steps_to_target import CaseSteps, StepsToTarget, TimeToTarget
+from lobench.analysis.comparisons.summary import seeds_note
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.comparison import Effect, MeanDifference, comparison_words
 from lobench.analysis.stats.intervals import Interval
@@ -24,6 +25,7 @@ from lobench.drawing.axes import draw_intervals, new_axes, plain
 from lobench.drawing.html import paragraph
 from lobench.drawing.html import table as html_table
 from lobench.drawing.html import text as html_text
+from lobench.report.tables.costs import CostRecord, cost_notes, cost_records, cost_tables, cost_text
 from lobench.report.tables.text import interval_cell, p_cell, text_table
 
 if TYPE_CHECKING:
@@ -73,10 +75,19 @@ class ComparedMetric(TypedDict):
 class StepsOfSide(TypedDict):
     num_reached: int
     num_seeds: int
-    horizon: int
+    horizon: float
     mean: Interval
     median: Interval
     per_seed: Annotated[dict[str, float], "null: never."]
+
+
+class TimeRecord(TypedDict):
+    machine: str
+    num_together: int
+    unsteady: bool
+    difference: MeanDifference
+    a: Annotated[StepsOfSide, "In seconds."]
+    b: StepsOfSide
 
 
 class StepsRecord(TypedDict):
@@ -85,6 +96,7 @@ class StepsRecord(TypedDict):
     difference: MeanDifference
     a: StepsOfSide
     b: StepsOfSide
+    time: Annotated[TimeRecord | None, "null: no class of machines has times of both."]
 
 
 class ComparisonRecord(TypedDict):
@@ -102,6 +114,7 @@ class ComparisonRecord(TypedDict):
     ]
     metrics: Annotated[dict[str, ComparedMetric], "By metric."]
     scale: str
+    costs: NotRequired[Annotated[dict[str, CostRecord], "By case that either side has times of."]]
     steps_to_target: NotRequired[Annotated[dict[str, StepsRecord], "By case; empty without --target."]]
 
 
@@ -110,13 +123,33 @@ ComparisonRecords: TypeAlias = list[ComparisonRecord]
 _SIGNED = "+.3f"
 
 
-def comparison_text(found: Sequence[MethodComparison], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()) -> str:
+def comparison_text(
+    found: Sequence[MethodComparison],
+    *,
+    scale: str,
+    steps: Sequence[Sequence[CaseSteps]] = (),
+    costs: Sequence[Sequence[CaseCosts]] = (),
+) -> str:
     """Returns the headline of every pair, their cases, and what follows from it; `scale` says what 0 and 1 are."""
+    nothing = [()] * len(found)
     texts = [
-        "\n\n".join([_pair(pair, scale), *([_steps_text(pair, own)] if own else [])])
-        for pair, own in zip(found, steps or [()] * len(found), strict=True)
+        "\n\n".join(
+            filter(
+                None,
+                [
+                    _pair(pair, scale),
+                    cost_text(cost, _labels(pair), pair.name),
+                    _steps_text(pair, own) if own else "",
+                ],
+            )
+        )
+        for pair, own, cost in zip(found, steps or nothing, costs or nothing, strict=True)
     ]
     return "\n\n".join(texts)
+
+
+def _labels(found: MethodComparison) -> tuple[str, str]:
+    return _short(found.a.label), _short(found.b.label)
 
 
 def _pair(found: MethodComparison, scale: str) -> str:
@@ -126,13 +159,15 @@ def _pair(found: MethodComparison, scale: str) -> str:
     )
 
 
-def comparison_html(found: Sequence[MethodComparison], *, scale: str) -> str:
+def comparison_html(found: Sequence[MethodComparison], *, scale: str, costs: Sequence[Sequence[CaseCosts]] = ()) -> str:
     """Returns what `comparison_text` says, for a notebook: the cases in the primary metric alone."""
     parts = []
-    for pair in found:
+    for pair, cost in zip(found, costs or [()] * len(found), strict=True):
         title, *head = _head(pair, scale)
         tables = [html_table(rows[0], rows[1:]) for rows in (_headlines(pair), _cases(pair, pair.primary))]
         parts += [f"<h4>{html_text(title)}</h4>", *map(paragraph, head), *tables, *map(paragraph, _ending(pair))]
+        parts += [html_table(rows[0], rows[1:]) for rows in cost_tables(cost, _labels(pair), pair.name)]
+        parts += map(paragraph, cost_notes(cost, pair.name))
     return "".join(parts)
 
 
@@ -187,13 +222,13 @@ def _parted(found: MethodComparison) -> list[str]:
     if not steps:
         return []
     if len({*steps.values()}) == 1:
-        said = next(iter(steps.values()))
+        where_first = next(iter(steps.values()))
     else:
-        said = ", ".join(sorted(f"{found.name(key)} {step}" for key, step in steps.items()))
+        where_first = ", ".join(sorted(f"{found.name(key)} {step}" for key, step in steps.items()))
     return [
         "the curves of common seeds are the same to the last bit"
-        if said == "nowhere"
-        else f"curves first differ: {said}"
+        if where_first == "nowhere"
+        else f"curves first differ: {where_first}"
     ]
 
 
@@ -291,22 +326,22 @@ def _sentence(found: MethodComparison) -> str:
     a, b = found.a.label, found.b.label
     parts = []
     for effect in found.effects:
-        says = seeds_say(effect.comparison, effect.improvement)
+        seeds = seeds_note(effect.comparison, effect.improvement)
         two_parts = comparison_words(effect.comparison)
-        undecided = "no difference of the score is shown" if says else "no difference is shown"
+        undecided = "no difference of the score is shown" if seeds else "no difference is shown"
         words = {
             Effect.BETTER: f"{b} is better than {a}",
             Effect.WORSE: f"{b} is worse than {a}",
             Effect.MIXED: f"{b} is better than {a} in one way and worse in the other",
             Effect.UNDECIDED: undecided,
         }
-        told = words[effect.comparison.verdict] + (f": {two_parts}" if two_parts else "")
-        parts.append(f"{effect.metric}: {told}" + (f"; {says}" if says else ""))
+        parts_text = words[effect.comparison.verdict] + (f": {two_parts}" if two_parts else "")
+        parts.append(f"{effect.metric}: {parts_text}" + (f"; {seeds}" if seeds else ""))
     stories = {effect.comparison.verdict for effect in found.effects}
-    told = "; ".join(parts)
+    parts_text = "; ".join(parts)
     if {Effect.BETTER, Effect.WORSE} <= stories:
-        told += ": the metrics tell different stories"
-    return f"{told}. Verdict ({found.primary.metric}): {found.primary.gate.verdict}"
+        parts_text += ": the metrics tell different stories"
+    return f"{parts_text}. Verdict ({found.primary.metric}): {found.primary.gate.verdict}"
 
 
 def _short(label: str, most: int = 24) -> str:
@@ -314,10 +349,16 @@ def _short(label: str, most: int = 24) -> str:
 
 
 def comparison_records(
-    found: Sequence[MethodComparison], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()
+    found: Sequence[MethodComparison],
+    *,
+    scale: str,
+    steps: Sequence[Sequence[CaseSteps]] = (),
+    costs: Sequence[Sequence[CaseCosts]] = (),
 ) -> ComparisonRecords:
     """Returns every pair with every number."""
     records = [_record(compared, scale) for compared in found]
+    for record, pair, cost in zip(records, found, costs, strict=False):
+        record["costs"] = cost_records(cost, pair.name)
     for record, pair, own in zip(records, found, steps, strict=False):
         record["steps_to_target"] = _steps_record(pair, own)
     return records
@@ -383,14 +424,23 @@ def _subject(subject: StoredSubject, num_exploded: int) -> ComparedSubject:
 def _steps_text(pair: MethodComparison, found: Sequence[CaseSteps]) -> str:
     """Returns a table: mean steps of either where all its seeds got there, else the median, and the difference."""
     header = ["steps to the target", pair.a.label, pair.b.label, "B - A", "p", "note"]
+    has_time = any(one.time is not None for one in found)
+    header[-1:-1] = ["seconds, A", "seconds, B", "B - A", "p"] if has_time else []
     rows = []
     for one in found:
         difference = one.difference
         name = f"{pair.name(one.case)}, {one.target.metric} {one.target.value:g}"
         note = difference.note or APART.get(difference.method, "")
         numbers = interval_cell(difference, "+,.4g"), p_cell(difference.p_value)
-        rows.append([name, _side(one.a), _side(one.b), *numbers, note])
+        times = ["-"] * 4 if one.time is None else _times(one.time)
+        rows.append([name, _side(one.a), _side(one.b), *numbers, *(times if has_time else []), note])
     return text_table([header, *rows])
+
+
+def _times(found: TimeToTarget) -> list[str]:
+    mark = "~" if found.is_unsteady else ""
+    sides = [mark + _side(side) for side in (found.a, found.b)]
+    return [*sides, interval_cell(found.difference, "+.3g"), p_cell(found.difference.p_value)]
 
 
 def _side(found: StepsToTarget) -> str:
@@ -402,8 +452,8 @@ def _side(found: StepsToTarget) -> str:
     return text if all_there else f"median {text}, {found.num_reached} of {counted(len(found.steps), 'seed')}"
 
 
-def _steps(value: float, horizon: int) -> str:
-    return f"> {horizon:,}" if math.isinf(value) else f"{value:,.5g}"
+def _steps(value: float, horizon: float) -> str:
+    return f"> {horizon:,.5g}" if math.isinf(value) else f"{value:,.5g}"
 
 
 def _steps_record(pair: MethodComparison, found: Sequence[CaseSteps]) -> dict[str, StepsRecord]:
@@ -415,8 +465,20 @@ def _steps_record(pair: MethodComparison, found: Sequence[CaseSteps]) -> dict[st
             "difference": one.difference,
             "a": _steps_of_side(one.a),
             "b": _steps_of_side(one.b),
+            "time": None if one.time is None else _time_record(one.time),
         }
         for one in found
+    }
+
+
+def _time_record(found: TimeToTarget) -> TimeRecord:
+    return {
+        "machine": found.machine.machine,
+        "num_together": found.machine.num_together,
+        "unsteady": found.is_unsteady,
+        "difference": found.difference,
+        "a": _steps_of_side(found.a),
+        "b": _steps_of_side(found.b),
     }
 
 

@@ -84,8 +84,8 @@ def latex_table(
     ]
     lines += [r"\par\smallskip", f"{{\\footnotesize\\noindent\\raggedright {_caption(found)}\\par}}"]
     if found.legend:
-        told = "; ".join(f"\\emph{{{escape(label)}}}: {escape(text)}" for label, text in found.legend)
-        lines += [r"\par\smallskip", f"{{\\footnotesize\\noindent\\raggedright {told}.\\par}}"]
+        mark_notes = "; ".join(f"\\emph{{{escape(label)}}}: {escape(text)}" for label, text in found.legend)
+        lines += [r"\par\smallskip", f"{{\\footnotesize\\noindent\\raggedright {mark_notes}.\\par}}"]
     return "\n".join([*lines, ""])
 
 
@@ -112,14 +112,14 @@ def _caption(found: Tabulated) -> str:
     """Returns what the marks mean that the table has, as sentences."""
     entries = [entry for panel in found.panels for line in panel.lines for entry in line.entries]
     shown = [entry for entry in entries if entry is not None]
-    told = ["Means over seeds"]
+    mark_notes = ["Means over seeds"]
     if any(not math.isnan(entry.interval.upper) for entry in shown):
-        told.append("brackets: 95% interval")
+        mark_notes.append("brackets: 95% interval")
     if any(entry.is_bold for entry in shown):
-        told.append(f"bold: {found.bold}")
+        mark_notes.append(f"bold: {found.bold}")
     if any(entry.num_lost for entry in shown):
-        told.append("diverged (a/b): a of b seeds diverged, so there is no mean")
-    text = escape("; ".join(told))
+        mark_notes.append("diverged (a/b): a of b seeds diverged, so there is no mean")
+    text = escape("; ".join(mark_notes))
     text += "; --: not evaluated" * (None in entries)
     if SEARCHED_NOTE in found.notes:
         text += f"; $^{{s}}$: {escape(SEARCHED_NOTE.partition(': ')[2])}"
@@ -210,7 +210,7 @@ def _column_groups(columns: Sequence[Heading]) -> list[str]:
 def _panel(panel: Panel, width: int, numbers: Numbers) -> list[str]:
     """Returns the rows below a rule and the panel's title, and a rule between its groups."""
     lines = ["\\midrule"]
-    lines += [f"\\multicolumn{{{width}}}{{l}}{{\\emph{{{escape(panel.title)}}}}} \\\\"] if panel.title else []
+    lines += [f"\\multicolumn{{{width}}}{{l}}{{\\emph{{{escape(panel.heading)}}}}} \\\\"] if panel.title else []
     group = ""
     for index, line in enumerate(panel.lines):
         if line.heading.group != group:
@@ -245,8 +245,11 @@ def _own_cell(entry: Entry, digits: int | None, numbers: Numbers) -> str:
     if entry.against:
         low, high = (f"{bound:+.3f}" if math.isfinite(bound) else "?" for bound in (found.lower, found.upper))
         return f"$[{low}, {high}]$ against {escape(entry.against)}"
+    if math.isinf(found.mean):
+        return "never"
     text = f"{found.mean:.3f}" if is_score else _number(found.mean, digits or 1)
     text = f"\\mathbf{{{text}}}" if entry.is_bold else _set(found.mean, text, numbers)
+    text = "\\sim " * entry.is_unsteady + text
     if math.isnan(found.upper):
         return f"${text}$"
     low, high = (

@@ -18,6 +18,8 @@ class MethodRecord(TypedDict):
     """A cell of the table of methods and cases."""
 
     metric: str
+    machine: Annotated[str, "The class of machines that a time is of; empty of what hangs on no time."]
+    unsteady: Annotated[bool, "Of a time, or what hangs on one."]
     method: str
     bindings: Annotated[str, "What it is trained with; of a search the best setting."]
     case: str
@@ -42,7 +44,7 @@ def method_text(found: Tabulated) -> str:
     """Returns the panels one below the other, what the methods were trained with, and what to know."""
     parts = []
     for panel in found.panels:
-        header = [panel.title, *(_heading(column.label, column.group) for column in found.columns)]
+        header = [panel.heading, *(_heading(column.label, column.group) for column in found.columns)]
         rows = [[_heading(line.heading.label, line.heading.group), *_texts(line, panel, found)] for line in panel.lines]
         parts.append(text_table([header, *rows], left={0}))
     return "\n\n".join([*parts, "\n".join(map(one_line, found.footnotes()))]).rstrip()
@@ -70,6 +72,8 @@ def method_records(found: Tabulated) -> MethodRecords:
                 records.append(
                     {
                         "metric": panel.title,
+                        "machine": panel.machine,
+                        "unsteady": entry.is_unsteady,
                         "method": sides[0].label,
                         "bindings": legend.get(sides[0].label, ""),
                         "case": sides[1].label,
@@ -92,7 +96,7 @@ def method_panels(found: Tabulated) -> list[dict[str, Any]]:
     """Returns the panels as the page's template shows them."""
     return [
         {
-            "title": panel.title or "mean score",
+            "title": panel.heading or "mean score",
             "columns": [_heading(column.label, column.group) for column in found.columns],
             "lines": [
                 {

@@ -112,14 +112,14 @@ def _lines(found: RaceResult, alpha: float, margin: float) -> list[str]:
     done, whole = sum(found.steps), found.all_steps * len(found.labels)
     after = f"after {counted(found.looks, 'look')}"
     if found.ending == "one left":
-        said = f"{leader} is best, {after}"
+        line = f"{leader} is best, {after}"
     elif found.ending == "within the margin":
-        said = f"{leader} leads {after}, and none of the {left} that are in can be better by {margin:g}"
+        line = f"{leader} leads {after}, and none of the {left} that are in can be better by {margin:g}"
     else:
-        said = f"{counted(left, 'method')} are in {after}, and nothing shows which is best; {leader} leads"
-        said += ": more --seeds tell them apart, or --margin ends it where they are close"
+        line = f"{counted(left, 'method')} are in {after}, and nothing shows which is best; {leader} leads"
+        line += ": more --seeds tell them apart, or --margin ends it where they are close"
     return [
-        said,
+        line,
         f"{done:,} inner steps of {whole:,} for all methods on all seeds: {whole / done:.1f}x fewer",
         f"scores against the method that threw one out, or against the leader, with bounds that hold at all looks at "
         f"once; that anybody is thrown out for one that is no better has a chance of {alpha:g} at most",

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict, cast
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.metric import Direction
 from lobench.core.result import Curves, Outcome, mean_of
-from lobench.core.step_cost import StepCost, StepSeconds
+from lobench.core.step_cost import Overhead, StepCost, StepSeconds
 from lobench.core.subject import Kind, Subject
 from lobench.engine.store.ledger import EvaluationRow
 
@@ -63,6 +63,8 @@ class ResultRecord(TypedDict):
     ahead_seconds: float | None
     step_seconds: Annotated[float | None, "Of an inner step of one seed, without compilation and evaluations."]
     step_unsteady: Annotated[bool | None, "Too few chunks, or times too far apart, or a processor that others had too."]
+    gradient_seconds: Annotated[float | None, "Of a bare gradient step; null without `Case.time_gradient`."]
+    overhead: Annotated[float | None, "How many times a bare gradient step a step is."]
     step_spread: Annotated[float | None, "Between the quartiles of the chunks, over the median."]
     state_bytes: Annotated[int | None, "Of the optimizer's state of one seed."]
     peak_bytes: Annotated[int | None, "Of the device, where its backend tells."]
@@ -86,7 +88,8 @@ class ResultRecord(TypedDict):
 ResultRecords: TypeAlias = list[ResultRecord]
 
 _COST = (
-    "step_seconds", "step_unsteady", "step_spread", "state_bytes", "peak_bytes", "machine", "num_together"
+    "step_seconds", "step_unsteady", "gradient_seconds", "overhead", "step_spread", "state_bytes", "peak_bytes",
+    "machine", "num_together",
 )  # fmt: skip
 
 # What a record has besides checkpoint, case, seeds, outcome, message, metrics and eval_steps.
@@ -190,10 +193,12 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRe
 def _cost(cost: StepCost | None) -> dict[str, Any]:
     if cost is None:
         return dict.fromkeys(_COST)
-    seconds = StepSeconds.of([cost])
+    seconds, overhead = StepSeconds.of([cost]), Overhead.of([cost])
     return {
         "step_seconds": finite_or_none(seconds.median),
         "step_unsteady": seconds.is_unsteady if seconds.num_samples else None,
+        "gradient_seconds": finite_or_none(overhead.gradient.median),
+        "overhead": finite_or_none(overhead.ratio),
         "step_spread": finite_or_none(seconds.spread),
         "state_bytes": cost.state_bytes,
         "peak_bytes": cost.peak_bytes,

@@ -12,15 +12,22 @@ import numpy as np
 from lobench.analysis.store.evaluation_summaries import EvaluationSummary
 from lobench.analysis.store.snapshot import case_names
 from lobench.core.metric import final_columns, how_to_declare
-from lobench.core.step_cost import StepCost, StepSeconds
+from lobench.core.step_cost import UNSTEADY_NOTE, Overhead, StepCost, StepSeconds
 from lobench.core.subject import Subject
 from lobench.core.wording import counted, one_line
-from lobench.report.tables.text import UNSTEADY_NOTE, step_cell, subject_name, subjects_in_words, text_table
+from lobench.report.tables.text import overhead_cell, step_cell, subject_name, subjects_in_words, text_table
 
 __all__ = ["COLUMNS", "results_table", "sparkline"]
 
 _BARS = "▁▂▃▄▅▆▇█"
 _DIVERGED = "x"
+
+_CostColumns = tuple[list[str], Callable[[StepCost], list[str]]]
+_COST: _CostColumns = (
+    ["step s", "state B"],
+    lambda cost: [step_cell(StepSeconds.of([cost])), str(cost.state_bytes)],
+)
+_OVERHEAD: _CostColumns = (["over gradient"], lambda cost: [overhead_cell(Overhead.of([cost]))])
 
 _Key = Callable[[EvaluationSummary], Any]
 
@@ -56,16 +63,14 @@ def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case") -> 
         finals["test/accuracy"] = "test acc"
     who, step = ("outer step", _step) if all(line.subject.has_theta for line in lines) else ("subject", subject_name)
     header = ["case", who, "seeds", "outcome", *finals.values()]
-    has_costs = any(line.cost is not None for line in lines)
-    header += ["best", "diverged", "exploded", "wall s", *(["step s", "state B"] if has_costs else []), "loss"]
+    costs = [_COST] if any(line.cost is not None for line in lines) else []
+    costs += [_OVERHEAD] if any(line.cost is not None and line.cost.gradient is not None for line in lines) else []
+    header += ["best", "diverged", "exploded", "wall s", *(title for one in costs for title in one[0]), "loss"]
     names = _distinguished({line.subject: step(line.subject) for line in lines})
     cases = case_names([line.row.case for line in lines])
     rows = [
         header,
-        *(
-            _cells(line, cases[line.row.case.identity], names[line.subject], finals, has_costs=has_costs)
-            for line in ordered
-        ),
+        *(_cells(line, cases[line.row.case.identity], names[line.subject], finals, costs) for line in ordered),
     ]
     table = text_table(rows, left={0, 3, len(header) - 1})
     measured = [line for line in lines if line.diverged >= 0]
@@ -74,8 +79,9 @@ def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case") -> 
     if any(name.endswith(f" ({identity[:8]})") for identity, name in cases.items()):
         why = "cases of one name with a hash differ in what they bind"
         notes.append(f"{why}: tables of methods take the form of their experiment, or else the last")
-    seconds = [StepSeconds.of([line.cost]) for line in lines if line.cost is not None]
-    notes += [UNSTEADY_NOTE] if any(one.is_unsteady for one in seconds) else []
+    timed = [line.cost for line in lines if line.cost is not None]
+    is_unsteady = any(StepSeconds.of([one]).is_unsteady or Overhead.of([one]).is_unsteady for one in timed)
+    notes += [UNSTEADY_NOTE] if is_unsteady else []
     machines = sorted({str(line.cost.machine_class) for line in lines if line.cost is not None})
     notes += [f"step s are of different machines, and not to be compared: {'; '.join(machines)}"] * (len(machines) > 1)
     return "\n".join([table, "", _summary(lines), *map(one_line, notes)])
@@ -86,7 +92,9 @@ def _place(line: EvaluationSummary) -> tuple[Any, ...]:
     return case.suite, case.name, case.identity, subject.generation, subject.outer_step, line.row.key.seed_block.start
 
 
-def _cells(line: EvaluationSummary, case: str, subject: str, finals: Iterable[str], *, has_costs: bool) -> list[str]:
+def _cells(
+    line: EvaluationSummary, case: str, subject: str, finals: Iterable[str], costs: Sequence[_CostColumns]
+) -> list[str]:
     row, block = line.row, line.row.key.seed_block
     cells = [
         case,
@@ -96,20 +104,16 @@ def _cells(line: EvaluationSummary, case: str, subject: str, finals: Iterable[st
         *(_number(line.final, name) for name in finals),
     ]
     if line.diverged < 0:
-        return [*cells, "-", "", "", "", *([""] * (2 * has_costs)), row.message[:60]]
+        return [*cells, "-", "", "", "", *("" for titles, _ in costs for _ in titles), row.message[:60]]
     return [
         *cells,
         "-" if math.isnan(line.best) else f"{line.best:.4g}",
         str(line.diverged),
         str(line.exploded),
         f"{line.wall_seconds:.2f}",
-        *(_cost(line.cost) if has_costs else []),
+        *(cell for titles, of in costs for cell in (of(line.cost) if line.cost is not None else ["-"] * len(titles))),
         sparkline(line.curve),
     ]
-
-
-def _cost(cost: StepCost | None) -> tuple[str, str]:
-    return (step_cell(StepSeconds.of([cost])), str(cost.state_bytes)) if cost is not None else ("-", "-")
 
 
 def _step(subject: Subject) -> str:
@@ -127,8 +131,8 @@ def _distinguished(names: Mapping[Subject, str]) -> dict[Subject, str]:
         paths = [subject.uri.rstrip("/").split("/") for subject in alike]
         ends = (["/".join(path[-depth:]) for path in paths] for depth in range(1, max(map(len, paths)) + 1))
         hashes = [subject.sha256[:8] for subject in alike]
-        told = next((own for own in ends if len({*own}) == len(own)), hashes)
-        found |= {subject: f"{name} ({own})" for subject, own in zip(alike, told, strict=True)}
+        endings = next((own for own in ends if len({*own}) == len(own)), hashes)
+        found |= {subject: f"{name} ({own})" for subject, own in zip(alike, endings, strict=True)}
     return found
 
 

@@ -13,12 +13,12 @@ from lobench.core.wording import counted, one_line
 if TYPE_CHECKING:
     from lobench.analysis.stats.comparison import MeanDifference
     from lobench.analysis.stats.intervals import Interval
-    from lobench.core.step_cost import StepSeconds
+    from lobench.core.step_cost import Overhead, StepSeconds
     from lobench.core.subject import Subject
 
 __all__ = [
-    "UNSTEADY_NOTE",
     "interval_cell",
+    "overhead_cell",
     "p_cell",
     "step_cell",
     "subject_name",
@@ -26,8 +26,6 @@ __all__ = [
     "text_table",
     "without_controls",
 ]
-
-UNSTEADY_NOTE = "~: unsteady, of fewer than three chunks, of times far apart, or of a processor that others had too"
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
@@ -65,6 +63,12 @@ def step_cell(found: StepSeconds) -> str:
     """Returns the seconds of a step, `~` before those that are unsteady, and `-` where nobody measured any."""
     mark = "~" if found.is_unsteady else ""
     return "-" if math.isnan(found.median) else f"{mark}{found.median:.3g}"
+
+
+def overhead_cell(found: Overhead) -> str:
+    """Returns `x1.25`, `~` before what is unsteady, and `-` where no gradient was timed."""
+    mark = "~" if found.is_unsteady else ""
+    return "-" if math.isnan(found.ratio) else f"{mark}x{found.ratio:.3g}"
 
 
 def text_table(rows: Sequence[Sequence[str]], *, left: Collection[int] | None = None) -> str:

@@ -82,7 +82,7 @@ def _result(one: Judged) -> Track3ResultRecord:
         "test": _test(one.test),
         "deviation": one.deviation.value,
         "deviation_p_value": one.deviation.p_larger,
-        "student_p_value": one.deviation.student,
+        "student_p_value": one.deviation.p_t_test,
         "earliest_step": one.earliest,
         "runs_needed": one.runs_needed,
     }
@@ -117,10 +117,10 @@ def track3_text(found: Track3) -> str:
         )
     lines = [text_table(rows, left={0, 6}), ""]
     for pair in found.pairs:
-        said = "beats" if pair.test.is_passed else "is not shown to beat"
+        verb = "beats" if pair.test.is_passed else "is not shown to beat"
         saved = counted(abs(pair.steps_saved), "step") + (" fewer" if pair.steps_saved >= 0 else " more")
         lines.append(
-            one_line(f"{pair.new} {said} {pair.old}: {saved}, statistic {pair.test.statistic:.5f} of {NEEDED:g}")
+            one_line(f"{pair.new} {verb} {pair.old}: {saved}, statistic {pair.test.statistic:.5f} of {NEEDED:g}")
         )
     lines += [
         f"accepted: ({found.target:g} - mean) x sqrt(runs) is {NEEDED:g} or more, which is p = .00105 if each run is "
@@ -132,5 +132,5 @@ def track3_text(found: Track3) -> str:
 
 def _spread(one: Judged) -> str:
     own = one.deviation
-    said = f"{one.label}: its runs spread more than is assumed, sd {own.value:.5f}, p = {p_cell(own.p_larger)}"
-    return f"{said}; Student's test, with their own, has p = {p_cell(own.student)}"
+    verb = f"{one.label}: its runs spread more than is assumed, sd {own.value:.5f}, p = {p_cell(own.p_larger)}"
+    return f"{verb}; Student's test, with their own, has p = {p_cell(own.p_t_test)}"

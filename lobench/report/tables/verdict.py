@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from lobench.analysis.comparisons.summary import CaseFinding, Summary, seeds_say
+from lobench.analysis.comparisons.summary import CaseFinding, Summary, seeds_note
 from lobench.analysis.scores.mean_scores import MeanScore
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.comparison import Effect, MeanDifference, PairComparison
@@ -250,10 +250,10 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
         )
         if (count := len(snapshot.groups.run_of(summary.shown))) > 2:
             lines.append(f"It is one of {count} checkpoints of its run: {MANY_LOOKS}.")
-        if says := seeds_say(comparison, summary.improvement()):
+        if seeds_text := seeds_note(comparison, summary.improvement()):
             words = {"better": "better on the score", "worse": "worse on the score"}
             head = words.get(str(comparison.verdict), "no difference of the score is shown")
-            lines.append(f"Against {before}: {head}; {says}.")
+            lines.append(f"Against {before}: {head}; {seeds_text}.")
     if summary.baseline_label:
         spans = [f"over {form} {_span(found)}" for form, found in _speedups(cases) if found]
         lines.append(f"{shown}'s speed-up over {summary.baseline_label}: {'; '.join(spans) or 'on no case'}.")

@@ -1,5 +1,5 @@
 """`lobench ablate`: which of the settings that two optimizers differ in matter, and what each is worth."""
 
 COMMANDS = {
-    "ablate": ("lobench.tools.ablate.command:ablate", "Which of the settings that differ between A and B matter?"),
+    "ablate": ("lobench.tools.ablate.command:ablate", "Find the settings that matter between A and B."),
 }

@@ -244,11 +244,11 @@ class _Lab:
         cells = list(stored.cells.values()) if stored is not None else []
         if cells and all(len(cell.seeds) >= seeds for cell in cells):
             return
-        troubles = [text for cell in cells for _, text in cell.troubles if text]
+        failures = [text for cell in cells for _, text in cell.failures if text]
         raise LobenchError(
             "a configuration gave no result, and nothing can be decided without it",
             where=self._given[subset].label,
-            got="; ".join(dict.fromkeys(troubles)),
+            got="; ".join(dict.fromkeys(failures)),
             next_step="the same command tries again",
         )
 

@@ -25,37 +25,39 @@ Exit codes: 0; 2 usage, or an evaluation gave no result."""
 )
 @click.argument("a")
 @click.argument("b")
-@click.option("--suite", "suites", multiple=True, required=True, help="On which they are compared; may be given again.")
+@click.option("--suite", "suites", multiple=True, required=True, help="Suite to compare on; repeatable.")
 @click.option(
     "--margin",
     type=BoundedNumber(0, 3, min_open=True),
     default=0.05,
     show_default=True,
-    help="Two are equivalent whose scores differ by less.",
+    help="Largest difference of scores between equivalent configurations.",
 )
 @click.option(
     "--alpha",
     type=BoundedNumber(0.0001, 0.5),
     default=0.05,
     show_default=True,
-    help="Chance of calling a configuration equivalent that is not, for each that is tested.",
+    help="Chance of calling a tested configuration equivalent although it is not.",
 )
 @click.option(
     "--seeds",
     type=click.IntRange(4, 1000),
     default=32,
     show_default=True,
-    help="Of each case at most; 4, 8, 16 and so on are looked at.",
+    help="Largest number of seeds per case; looks are at 4, 8, 16 and so on.",
 )
-@click.option("--baseline", "baselines", multiple=True, help="As of `lobench compare`.")
-@click.option("--store", type=click.Path(path_type=Path), help="Where evaluations go (default: .lobench/ablate/SUITE).")
+@click.option("--baseline", "baselines", multiple=True, help="As in `lobench compare`.")
+@click.option(
+    "--store", type=click.Path(path_type=Path), help="Store for the evaluations (default: .lobench/ablate/SUITE)."
+)
 @options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params")
 @format_option("text", "json", prints={"ablate": "lobench.tools.ablate.text:AblateRecord"})
 def ablate(a: str, b: str, kind: str, **options: Any) -> None:
-    """Say which of the settings that differ between A and B matter, and what each is worth.
+    """Find which of the settings that differ between A and B matter, and what each is worth.
 
-    From B, settings are taken away as long as what is left is equivalent to B: that is the smallest set. From A, the
-    setting that gains most is taken first. The table has what each is worth alone, and what B loses without it.
+    From B, settings are removed as long as the rest is equivalent to B; this gives the smallest set. From A, the
+    setting that gains most is added first. The table shows what each setting gains alone, and what B loses without it.
     """
     from lobench.tools.ablate.ablate import ablate as ablated
     from lobench.tools.ablate.text import ablate_record, ablate_text

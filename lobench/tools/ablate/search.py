@@ -117,7 +117,7 @@ def ablated(num_knobs: int, lab: Lab, rules: AblateRules) -> KnobSearch:
     singles = [Subset({knob}) for knob in sorted(search.every)]
     search.need([nothing, search.every], shown)
     if math.isnan(search.worth(nothing, search.every, shown).mean):
-        raise LobenchError("there are no seeds on which both A and B converge: nothing can be compared")
+        raise LobenchError("there are no seeds on which both A and B converge, so nothing can be compared")
     search.need([*singles, *(search.every - one for one in singles)], shown)
     alone = {knob: search.worth(nothing, Subset({knob}), shown) for knob in search.every}
     without = {knob: search.worth(search.every, search.every - {knob}, shown) for knob in search.every}

@@ -108,10 +108,10 @@ def _ways(made: Ablated) -> list[str]:
         return []
     taken = _names(made, found.forward) or "nothing"
     if not found.is_reached:
-        said = f"from A, one setting at a time, it gets stuck with {taken}: the others gain nothing alone"
+        route = f"from A, one setting at a time, it gets stuck with {taken}: the others gain nothing alone"
     else:
-        said = f"from A, one setting at a time, it takes {taken}, which is equivalent to B too"
-    return [f"the way matters: {said}"]
+        route = f"from A, one setting at a time, it takes {taken}, which is equivalent to B too"
+    return [f"the way matters: {route}"]
 
 
 def _names(made: Ablated, subset: Subset) -> str:

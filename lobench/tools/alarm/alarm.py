@@ -29,7 +29,7 @@ from lobench.hookspecs import AlarmRaised, Delivery, ResultSink
 from lobench.plugins import PluginManager
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.alarm.evidence import StoredRun, block_of, read_run
-from lobench.tools.alarm.rule import Alarm, AlarmRules, Confirmation, Kind, Stall, TwoStages, course, kinds_of
+from lobench.tools.alarm.rule import Alarm, AlarmRules, Confirmation, Kind, Stall, TwoStages, detector_of, kinds_of
 from lobench.tools.alarm.text import alarm_line
 
 __all__ = ["Alarmed", "alarm"]
@@ -117,10 +117,10 @@ def alarm(
     with contextlib.ExitStack() as stack:
         busy = "another `lobench alarm` follows this run"
         stack.callback(StoreLock(folder / "alarm", "alarm", file="alarm.lock", busy=busy).release)
-        teller = _Teller(
+        notifier = _Notifier(
             folder / "alarm" / "alarms.json", manager, make_sinks(settings, manager, folder), on_alarm, progress
         )
-        stack.callback(teller.close)
+        stack.callback(notifier.close)
         follower = _Follower(
             run=run,
             store=folder,
@@ -129,7 +129,7 @@ def alarm(
             rules=rules,
             progress=progress,
             options={"gin_files": texts(gin_files), "gin_params": (*run.bindings, *gin_params), **options},
-            teller=teller,
+            notifier=notifier,
         )
         over = False
         while not over:
@@ -154,13 +154,13 @@ def alarm(
         num_checkpoints=len(found),
         alarms=tuple(alarms),
         events=tuple(follower.event(one, found) for one in alarms),
-        num_confirmations={one.kind: one.number for one in follower.courses},
+        num_confirmations={one.kind: one.number for one in follower.detectors},
         command=command,
     )
 
 
 class _Follower:
-    """The courses of all kinds along one run."""
+    """The detectors of all kinds along one run."""
 
     def __init__(
         self,
@@ -172,20 +172,20 @@ class _Follower:
         rules: AlarmRules,
         progress: WatchProgress,
         options: Mapping[str, Any],
-        teller: _Teller,
+        notifier: _Notifier,
     ) -> None:
         self._run, self._store, self._suites, self._kinds, self._rules = run, store, suites, kinds, rules
-        self._progress, self._options, self.teller = progress, options, teller
+        self._progress, self._options, self.notifier = progress, options, notifier
         self._tried: set[int] = set()
         self._seen: tuple[Subject, ...] = ()
         self._known: list[tuple[str, Subject, bool]] = []
         self._found: StoredRun | None = None
-        self.courses: list[TwoStages | Stall] = []
+        self.detectors: list[TwoStages | Stall] = []
         self._kept = store / "alarm" / "kept"
 
     @property
     def alarms(self) -> list[Alarm]:
-        return sorted((one for each in self.courses for one in each.alarms), key=lambda one: (one.place, one.kind))
+        return sorted((one for each in self.detectors for one in each.alarms), key=lambda one: (one.place, one.kind))
 
     def look(self, *, is_over: bool) -> StoredRun:
         """Goes on with what a watch has finished since the last look, and tells what was found.
@@ -194,12 +194,12 @@ class _Follower:
         """
         standings = self._standings()
         if self._found is not None and standings == self._known and not is_over:
-            self.teller.deliver()
+            self.notifier.deliver()
             return self._found
         self._known = standings
         found = self._read(is_over)
         self._begin(found)
-        for each in self.courses:
+        for each in self.detectors:
             while (asked := each.go_on(found)) is not None:
                 self._confirm(asked, found)
                 # What a watch has finished meanwhile is of the next look: places stay those that were asked about.
@@ -208,8 +208,8 @@ class _Follower:
                     see = command_text("lobench", "results", store=self._store / "alarm")
                     self._progress.log(f"{asked.kind}: cannot be confirmed: no result on fresh seeds; see `{see}`")
         for one in self.alarms:
-            self.teller.tell(self.event(one, found), found.runs[one.place])
-        self.teller.deliver()
+            self.notifier.notify_of(self.event(one, found), found.runs[one.place])
+        self.notifier.deliver()
         self._keep_best(found)
         self._seen, self._found = found.subjects, found
         return found
@@ -226,7 +226,7 @@ class _Follower:
 
     def _begin(self, found: StoredRun) -> None:
         """Sets out anew where what was seen is no longer the beginning of the run: the watch evaluated more."""
-        if not found.subjects or (self.courses and found.subjects[: len(self._seen)] == self._seen):
+        if not found.subjects or (self.detectors and found.subjects[: len(self._seen)] == self._seen):
             return
         if len(runs := {one.run for one in found.subjects}) > 1:
             got = ", ".join(sorted(runs))
@@ -242,7 +242,7 @@ class _Follower:
                 got=", ".join(f"{len(cases)} of role {role or 'none'}" for role, cases in by_role.items()),
                 expected=f"Suite.role or Suite.roles: {_TRAINED} and {_HELD_OUT}",
             )
-        self.courses = [course(kind, self._rules, outside, inside) for kind in self._kinds]
+        self.detectors = [detector_of(kind, self._rules, outside, inside) for kind in self._kinds]
 
     def _confirm(self, asked: Confirmation, found: StoredRun) -> None:
         """Evaluates both sides on fresh seeds; where that gives nothing the suspicion is dropped."""
@@ -283,7 +283,7 @@ class _Follower:
             return
         last = len(found) - 1
         wanted = {}
-        for one in self.courses:
+        for one in self.detectors:
             if isinstance(one, TwoStages):
                 worths = [found.worth(place, last, one.kind, one.number, one.cases) for place in range(last + 1)]
                 best = max(range(last + 1), key=lambda place: (worths[place] == worths[place], worths[place]))
@@ -320,7 +320,7 @@ class _Follower:
         return replace(event, message=alarm_line(event, one, self._rules, self._run.location, self._suites))
 
 
-class _Teller:
+class _Notifier:
     """Tells each alarm once to plugins and to the command, and at least once to each sink.
 
     Args:
@@ -337,24 +337,24 @@ class _Teller:
     ) -> None:
         self._file, self._manager, self._sinks, self._command = file, manager, sinks, command
         self._progress = progress
-        self._told, self._reached = _read_told(file)
+        self._raised, self._reached = _read_raised(file)
         self._deliveries: list[Delivery] = []
 
-    def tell(self, event: AlarmRaised, run: str) -> None:
+    def notify_of(self, event: AlarmRaised, run: str) -> None:
         known = _name(event)
         if known not in [_name(each.event) for each in self._deliveries]:
             self._deliveries.append(Delivery(sequence=len(self._deliveries) + 1, event=event, run=run))
-        if known in self._told:
+        if known in self._raised:
             return
         self._progress.log(event.message)
         notify(self._manager, "lobench_alarm_raised", event, self._failed)
         if self._command:
             self._call(event)
-        self._told.append(known)
+        self._raised.append(known)
         self._write()
 
     def _call(self, event: AlarmRaised) -> None:
-        said = {
+        variables = {
             "LOBENCH_ALARM": event.kind,
             "LOBENCH_OUTER_STEP": str(event.subject.outer_step),
             "LOBENCH_CHECKPOINT": event.subject.uri,
@@ -363,7 +363,7 @@ class _Teller:
         }
         # What it prints goes where all lines go: standard output may be the record's.
         done = subprocess.run(
-            self._command, shell=True, env={**os.environ, **said}, stdin=subprocess.DEVNULL, stdout=2, check=False
+            self._command, shell=True, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, stdout=2, check=False
         )
         if done.returncode:
             self._progress.log(f"--on-alarm {self._command!r} ended with {done.returncode}")
@@ -394,7 +394,7 @@ class _Teller:
         self._progress.log(f"{where}: {headline(error)}")
 
     def _write(self) -> None:
-        write_whole(self._file, json.dumps({"told": self._told, "sinks": self._reached}, indent=1) + "\n")
+        write_whole(self._file, json.dumps({"told": self._raised, "sinks": self._reached}, indent=1) + "\n")
 
 
 def _name(event: object) -> list[Any]:
@@ -403,7 +403,7 @@ def _name(event: object) -> list[Any]:
     return [event.kind, event.subject.sha256, event.subject.outer_step]
 
 
-def _read_told(file: Path) -> tuple[list[list[Any]], dict[str, list[list[Any]]]]:
+def _read_raised(file: Path) -> tuple[list[list[Any]], dict[str, list[list[Any]]]]:
     try:
         found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"told": [], "sinks": {}}
         return list(found["told"]), {address: list(names) for address, names in found["sinks"].items()}

@@ -31,7 +31,7 @@ Examples:
 Exit codes: 0 no alarm, 1 an alarm, 2 usage or no store, 130 interrupted."""
 )
 @click.argument("location", metavar="RUN")
-@click.option("--suite", "suites", multiple=True, required=True, help="As of the watch.")
+@click.option("--suite", "suites", multiple=True, required=True, help="As in the watch.")
 @click.option(
     "--alarm",
     "kinds",
@@ -39,29 +39,41 @@ Exit codes: 0 no alarm, 1 an alarm, 2 usage or no store, 130 interrupted."""
     default=("regress",),
     show_default=True,
     metavar="KIND[,KIND]",
-    help="regress, overfit or stall; may be given again.",
+    help="Kind of alarm: regress, overfit or stall; repeatable.",
 )
 @click.option(
     "--rate",
     type=BoundedNumber(0.0001, 0.5),
     default=0.05,
     show_default=True,
-    help="Chance of any false alarm of a kind, over the whole run.",
+    help="Chance of any false alarm of one kind over the whole run.",
 )
-@click.option("--margin", type=BoundedNumber(0, 3), default=0.05, show_default=True, help="Harm that is tolerated.")
 @click.option(
-    "--seeds", type=click.IntRange(3, 1000), default=8, show_default=True, help="Fresh seeds of a confirmation."
+    "--margin", type=BoundedNumber(0, 3), default=0.05, show_default=True, help="Tolerated harm to the score."
 )
-@click.option("--window", type=click.IntRange(4), default=8, show_default=True, help="Of stall: checkpoints of a look.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(3, 1000),
+    default=8,
+    show_default=True,
+    help="Number of fresh seeds for a confirmation.",
+)
+@click.option(
+    "--window",
+    type=click.IntRange(4),
+    default=8,
+    show_default=True,
+    help="For stall: number of checkpoints in a window.",
+)
 @click.option(
     "--least-gain",
     type=BoundedNumber(-10, 10),
     default=0.01,
     show_default=True,
-    help="Of stall: score per 1,000 outer steps that the run is to gain.",
+    help="For stall: least gain of the score per 1,000 outer steps.",
 )
-@click.option("--on-alarm", default="", metavar="COMMAND", help="A command of the shell, called for each new alarm.")
-@click.option("--follow", is_flag=True, help="Go on with each checkpoint that a watch finishes; Ctrl-C ends it.")
+@click.option("--on-alarm", default="", metavar="COMMAND", help="Shell command to run for each new alarm.")
+@click.option("--follow", is_flag=True, help="Keep looking at each checkpoint that a watch finishes, until Ctrl-C.")
 @click.option("--until-input-ends", is_flag=True, hidden=True)
 @click.option(
     "--store",
@@ -74,10 +86,10 @@ Exit codes: 0 no alarm, 1 an alarm, 2 usage or no store, 130 interrupted."""
 )
 @format_option("text", "json", prints={"alarm": "lobench.tools.alarm.text:AlarmsRecord"})
 def alarm(location: str, kind: str, follow: bool, until_input_ends: bool, **options: Any) -> None:
-    """Say when a watched run gets worse, overfits or stalls, with a stated chance of a false alarm in the whole run.
+    """Report when a watched run gets worse, overfits or stalls, with a stated chance of a false alarm in the whole run.
 
-    A checkpoint that is worse than the best one so far is suspected, and no more; fresh seeds of both decide, at a
-    level that counts all confirmations. They go to STORE/alarm, and a second call repeats none of them.
+    A checkpoint that is worse than the best one so far is suspected. Fresh seeds of both decide, at a level that
+    counts all confirmations. They are stored in STORE/alarm, and a second call repeats none of them.
     """
     from lobench.tools.alarm.alarm import alarm as followed
     from lobench.tools.alarm.text import alarms_record, alarms_text

@@ -33,7 +33,7 @@ __all__ = [
     "Kind",
     "Stall",
     "TwoStages",
-    "course",
+    "detector_of",
     "kinds_of",
     "level_of",
 ]
@@ -165,11 +165,15 @@ def regressed(samples: Mapping[str, Samples], margin: float, level: float) -> Fi
     overall, several = gate.overall, len(gate.cases) > 1
     smallest = min((one.p_holm for one in gate.cases if not math.isnan(one.p_holm)), default=math.nan)
     p_value = overall.p_regressed if not several else two_sided(_known(overall.p_regressed), _known(smallest))
-    said = [one for one in gate.cases if one.verdict is Verdict.REGRESSED]
+    failing = [one for one in gate.cases if one.verdict is Verdict.REGRESSED]
     # A mean may tell where no case does by itself: then all cases that are worse are named.
-    named = said or [one for one in gate.cases if one.harm > margin]
+    named = failing or [one for one in gate.cases if one.harm > margin]
     # Where a case tells and the mean does not, the numbers are that case's.
-    worst = overall if overall.verdict is Verdict.REGRESSED or not said else max(said, key=lambda one: _known(one.harm))
+    worst = (
+        overall
+        if overall.verdict is Verdict.REGRESSED or not failing
+        else max(failing, key=lambda one: _known(one.harm))
+    )
     return Finding(
         is_found=gate.verdict is Verdict.REGRESSED,
         harm=worst.harm,
@@ -231,7 +235,7 @@ def _known(value: float, otherwise: float = 1.0) -> float:
 
 @dataclass(slots=True, kw_only=True)
 class TwoStages:
-    """The course of one kind along a run; `go_on` takes it as far as the evidence reaches.
+    """The detector of one kind along a run; `go_on` takes it as far as the evidence reaches.
 
     The reference is the best checkpoint before, by all seeds that it has: the fresh ones of a confirmation count from
     then on, so that one which was the best by luck is the reference no longer. After an alarm the kind is silent until
@@ -370,10 +374,10 @@ def _trend(steps: np.ndarray, worths: np.ndarray, level: float) -> tuple[float, 
     return slope, slope + t_isf(level, len(steps) - 2) * error
 
 
-def course(
+def detector_of(
     kind: Kind, rules: AlarmRules, outside: Collection[str] = (), inside: Collection[str] = ()
 ) -> TwoStages | Stall:
-    """Returns the course of a kind at the beginning of a run.
+    """Returns the detector of a kind of alarm, at the beginning of a run.
 
     Args:
       outside, inside: For `overfit`, the cases out of the distribution that theta is meta-trained on, and in it.

@@ -55,18 +55,18 @@ def alarm_line(event: AlarmRaised, alarm: Alarm, rules: AlarmRules, location: st
     """Returns what people are told of an alarm."""
     step, before = event.subject.outer_step, event.reference.outer_step
     if event.kind == "stall":
-        said = f"from outer step {before} to {step} the score gains {event.value:.3g} per 1,000 steps"
-        return one_line(f"ALARM stall: {said}, at most {event.bound:.3g}; {rules.least_gain:g} was asked for")
+        line = f"from outer step {before} to {step} the score gains {event.value:.3g} per 1,000 steps"
+        return one_line(f"ALARM stall: {line}, at most {event.bound:.3g}; {rules.least_gain:g} was asked for")
     names = [f"{case.suite}/{case.name}" for case in event.cases]
     some = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
     what = "is worse than" if event.kind == "regress" else "is worse out of distribution than in it, against"
     size = "more seeds diverge" if math.isnan(event.value) else f"by {event.value:.3f}, at least {event.bound:.3f}"
-    said = f"ALARM {event.kind}: outer step {step} {what} {before} ({size}, on {rules.seeds} fresh seeds)"
+    line = f"ALARM {event.kind}: outer step {step} {what} {before} ({size}, on {rules.seeds} fresh seeds)"
     if not names:
-        return one_line(said)
+        return one_line(line)
     bisect = ["lobench", "bisect", location, *(word for suite in suites for word in ("--suite", suite))]
     found = shlex.join([*bisect, "--case", names[0], "--to-step", str(step)])
-    return one_line(f"{said}: {some}; `{found}` finds where it broke")
+    return one_line(f"{line}: {some}; `{found}` finds where it broke")
 
 
 def alarms_text(found: Alarmed) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,7 +27,7 @@ def add_to(watch: click.Command) -> None:
     kinds = "Follow the run with `lobench alarm`: regress, overfit or stall; an alarm makes the exit code 1."
     watch.params += [
         click.Option(["--alarm"], default="", metavar="KIND[,KIND]", help=kinds),
-        click.Option(["--on-alarm"], default="", metavar="COMMAND", help="Of an alarm: a command of the shell."),
+        click.Option(["--on-alarm"], default="", metavar="COMMAND", help="Shell command to run on an alarm."),
     ]
 
     def with_alarms(alarm: str, on_alarm: str, **options: Any) -> None:
@@ -65,12 +66,24 @@ def _command(alarm: str, on_alarm: str, options: dict[str, Any]) -> list[str]:
 def _alarms(command: list[str]) -> Iterator[Callable[[], int]]:
     """Runs `lobench alarm` beside the body, which it outlives until all is looked at; yields what says its exit code.
 
-    It sees that the watch has ended, however it does, by the end of its standard input.
+    It sees that the watch has ended, however it does, by the end of its standard input. Where it ends before, a line
+    says so, and the watch goes on without alarms.
     """
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2)
     assert child.stdin is not None
+    body_ended = threading.Event()
+
+    def report_early_end() -> None:
+        code = child.wait()
+        if not body_ended.is_set():
+            line = f"--alarm: its process ended early, with exit code {code}; the watch goes on without alarms"
+            click.echo(line, err=True)
+
+    waiting = threading.Thread(target=report_early_end, daemon=True)
+    waiting.start()
     try:
         yield lambda: child.returncode if child.returncode >= 0 else ExitCode.ERROR
     finally:
+        body_ended.set()
         child.stdin.close()
-        child.wait()
+        waiting.join()

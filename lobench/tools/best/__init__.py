@@ -1,5 +1,5 @@
 """`lobench best`: the best checkpoint of a run, on fresh seeds."""
 
 COMMANDS = {
-    "best": ("lobench.tools.best.command:best", "Find a run's best checkpoint, on seeds that did not choose it."),
+    "best": ("lobench.tools.best.command:best", "Find a run's best checkpoint, judged on fresh seeds."),
 }

@@ -137,7 +137,9 @@ def _next_seed(rows: Sequence[EvaluationRow]) -> int:
 def _metric(asked: str, subjects: Sequence[StoredSubject], store: Path) -> str | None:
     known = set().union(*(subject.metrics() for subject in subjects))
     if asked and asked not in known:
-        raise UsageError("nobody has this metric", where=str(store), got=repr(asked), expected=", ".join(sorted(known)))
+        raise UsageError(
+            "no subject has this metric", where=str(store), got=repr(asked), expected=", ".join(sorted(known))
+        )
     return asked or None
 
 

@@ -21,11 +21,15 @@ Examples:
 Exit codes: 0, 2 usage, or no checkpoint could be evaluated again."""
 )
 @click.argument("location", metavar="CKPT_DIR")
-@click.option("--suite", "suites", multiple=True, required=True, help="The suite that the run was watched with.")
-@click.option("--metric", default="", help="What to be best in (default: each case's primary metric).")
-@click.option("--top", default=3, show_default=True, type=click.IntRange(1, 100), help="How many to evaluate again.")
+@click.option("--suite", "suites", multiple=True, required=True, help="Suite of the watch.")
+@click.option("--metric", default="", help="Metric to rank by (default: each case's primary metric).")
 @click.option(
-    "--seeds", type=click.IntRange(min=2), help="Fresh, and further, seeds of each case (default: as many as it has)."
+    "--top", default=3, show_default=True, type=click.IntRange(1, 100), help="Number of checkpoints to evaluate again."
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=2),
+    help="Number of fresh seeds per case, in each of the two steps (default: the case's own number).",
 )
 @click.option("--name", default="", help="Name of the watch (default: the suite's).")
 @click.option(
@@ -34,15 +38,15 @@ Exit codes: 0, 2 usage, or no checkpoint could be evaluated again."""
     help="Store of the watch (default: as `lobench watch`), or of an experiment, with a command's session as CKPT_DIR.",
 )
 @click.option("--workers", default="auto", show_default=True, help="Worker processes, one core each.")
-@click.option("--gin-file", "gin_files", multiple=True, help="As of the watch.")
-@click.option("--gin-param", "gin_params", multiple=True, help="As of the watch.")
+@click.option("--gin-file", "gin_files", multiple=True, help="As in the watch.")
+@click.option("--gin-param", "gin_params", multiple=True, help="As in the watch.")
 @format_option("table", "json", prints={"best": "lobench.tools.best.choice:BestRecord"})
 def best(location: str, kind: str, **options: object) -> None:
     """Find the best checkpoint of a watched run.
 
-    The best of many, on the seeds that chose it, looks better than it is. The top ones are evaluated again on fresh
-    seeds, which choose the best of them; that one is evaluated once more, on further seeds, and this score, which
-    nothing was chosen by, is the one to report. STORE/best.json keeps what was found.
+    The best of many looks better than it is on the seeds that chose it. So the top checkpoints are evaluated again on
+    fresh seeds, which choose the best of them. That one is evaluated once more on further seeds; report this score.
+    STORE/best.json keeps the result.
     """
     from lobench.tools.best.best import best as found_best
     from lobench.tools.best.text import best_text

@@ -259,8 +259,8 @@ def _refuse_undecidable(seen: Probed) -> None:
         raise LobenchError(
             "fewer than two checkpoints could be evaluated",
             where=where,
-            got="; ".join(seen.troubles),
-            next_step="--most allows more evaluations" if not seen.troubles else "",
+            got="; ".join(seen.failures),
+            next_step="--most allows more evaluations" if not seen.failures else "",
         )
     if seen.num_diverged == len(seen.probes):
         raise LobenchError(

@@ -223,13 +223,13 @@ def _posterior(probes: Sequence[Probe], num_places: int, begin: int, noise: _Noi
     priors, is_there = np.asarray(list(_WOBBLES.values())), lengths > 0
     shares = priors[:, None, None] * (1 - _NEVER) * (lengths[is_there] / lengths.sum())[:, None]
     # Each float64[num_wobbles, num_classes, num_sizes].
-    logs, falls, errors, noises = np.stack([one for one, _ in found], axis=1)[:, :, is_there]
+    logs, drops, errors, noises = np.stack([one for one, _ in found], axis=1)[:, :, is_there]
     logs = logs + np.log(shares)
     never = np.asarray([none for _, none in found]) + np.log(priors * _NEVER)
     top = max(logs.max(), never.max())
     weights, no_fall = np.exp(logs - top), np.exp(never - top).sum()
     total = weights.sum()
-    size, square, variance = ((weights * one).sum() / total for one in (falls, falls**2 + errors**2, noises))
+    size, square, variance = ((weights * one).sum() / total for one in (drops, drops**2 + errors**2, noises))
     by_place = np.repeat(weights.sum(axis=(0, 2)) / total / lengths[is_there], lengths[is_there])
     return Belief(
         by_place=(*(0.0,) * (begin + 1), *by_place.tolist()),

@@ -91,7 +91,7 @@ class Probed:
     blocks: tuple[SeedBlock, ...] = ()
     num_evaluations: int = 0
     looked_at: Mapping[int, frozenset[SeedBlock]] = dataclasses.field(default_factory=dict)
-    troubles: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
     num_diverged: int = 0
     scale: str = ""
 
@@ -223,7 +223,9 @@ def probed(
     if cells and not any(measured in cell.final for cell in cells.values()):
         known = sorted({each for cell in cells.values() for each in cell.final})
         if metric and known:
-            raise LobenchError("nobody has this metric", where=str(store), got=repr(metric), expected=", ".join(known))
+            raise LobenchError(
+                "no subject has this metric", where=str(store), got=repr(metric), expected=", ".join(known)
+            )
     if scales.direction(case, measured) is None and any(cell.final for cell in cells.values()):
         raise UnknownDirection(measured, where=str(store))
     looked_at: dict[int, set[SeedBlock]] = {}
@@ -242,7 +244,7 @@ def probed(
         blocks=tuple(blocks),
         num_evaluations=len({(checkpoints[one.place].sha256, one.block) for one in probes.values()}),
         looked_at={place: frozenset(found) for place, found in looked_at.items()},
-        troubles=tuple(dict.fromkeys(text for cell in cells.values() for _, text in cell.troubles if text)),
+        failures=tuple(dict.fromkeys(text for cell in cells.values() for _, text in cell.failures if text)),
         num_diverged=sum(
             all(seed in cells[checkpoints[probe.place].sha256].diverged for seed in blocks[probe.block].seeds)
             for probe in probes.values()

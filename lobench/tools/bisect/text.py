@@ -17,9 +17,9 @@ def bisection_text(found: Bisection) -> str:
         never = _share(1 - belief.fall)
         lines = [f"no fall found: {place} is as good at the last checkpoint as before, probability {never}"]
     else:
-        said = "broke" if found.status == "found" else "may have broken"
+        verb = "broke" if found.status == "found" else "may have broken"
         this, near = _share(belief.by_place[belief.place]), _share(belief.within(1))
-        lines = [f"{place} {said} at outer step {found.broken.outer_step}: {this}, within one checkpoint {near}"]
+        lines = [f"{place} {verb} at outer step {found.broken.outer_step}: {this}, within one checkpoint {near}"]
         if found.status == "undecided":
             lines.append(f"not certain: {_share(found.level)} was asked for; --most N allows more evaluations")
         size = f"{belief.size:.3g} +- {belief.size_error:.2g} in score"

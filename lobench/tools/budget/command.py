@@ -20,14 +20,14 @@ Examples:
 Exit codes: 0, 2 usage, or there is no search."""
 )
 @click.argument("store", type=click.Path(path_type=Path))
-@click.option("--experiment", help="The searches of this experiment (default: of the one that was run last).")
+@click.option("--experiment", help="Show the searches of this experiment (default: the last one that ran).")
 @format_option("table", "json", prints={"budget": "lobench.tools.budget.text:BudgetRecord"})
 def budget(store: Path, experiment: str | None, kind: str) -> None:
     """Compare searches by their budget: the expected best fitness after 1, 2, 4, ... trials.
 
-    A search that tries more finds more: the best of 60 trials of one method beside the best of 5 of another says how
-    long each was tuned. Here each is shown after as many trials as the others. The expected best of k is the mean over
-    all subsets of k trials; its interval is there for k up to a fifth of the trials.
+    A search with more trials finds better settings: the best of 60 trials of one method and the best of 5 of another
+    show mainly how long each was tuned. Here each search is shown after the same numbers of trials. The expected best
+    of k is the mean over all subsets of k trials; it has an interval for k up to a fifth of the trials.
     """
     from lobench.tools.budget.budget import budgets_of
     from lobench.tools.budget.text import budget_record, budget_text

@@ -83,11 +83,11 @@ def _lines(found: Budgets) -> list[str]:
             until = "" if lead is found.leads[-1] else f" to {lead.last}"
             lines.append(f"{lead.method} leads from {counted(lead.first, 'trial')}{until}{' on' * (not until)}")
         if found.differ:
-            said = ", ".join(
+            axes = ", ".join(
                 f"{one.method} {counted(one.num_trials, 'trial')} of {counted(len(one.parameters), 'parameter')}"
                 for one in found.searches
             )
-            lines.append(f"spaces or budgets differ: {said}; compare columns, and not the last one")
+            lines.append(f"spaces or budgets differ: {axes}; compare columns, and not the last one")
     lines += [f"{search.method}: {edge}" for search in found.searches for edge in search.edges]
     if any(not math.isnan(search.fresh.mean) for search in found.searches):
         lines.append("fresh seeds: the mean score of the best trial, on the table's scale, on seeds that chose nothing")

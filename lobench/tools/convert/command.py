@@ -19,14 +19,14 @@ Examples:
   lobench convert meta_mlp.pt --optimizer AdafacMLPLOpt --output adafac.npz"""
 )
 @click.argument("weights", type=click.Path(path_type=Path))
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="The checkpoint, .npz.")
-@click.option("--optimizer", help="Which of lobench's classes it is for, where several train with such weights.")
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="Checkpoint to write, .npz.")
+@click.option("--optimizer", help="Optimizer class for the weights, if several classes can use them.")
 @format_option("text", "json", prints={"convert": "lobench.tools.convert.text:ConvertRecord"})
 def convert(weights: Path, output: Path, optimizer: str | None, kind: str) -> None:
-    """Makes a checkpoint of weights that PyLO has published.
+    """Convert weights that PyLO has published to a checkpoint.
 
-    WEIGHTS is a state dict of MetaMLP or CELO2MLP: .safetensors, .pt (read without running what it holds) or .npz. Each
-    name of theirs and what it became is said; a name that is missing or left over ends it.
+    WEIGHTS is a state dict of MetaMLP or CELO2MLP: .safetensors, .pt (read without running its code) or .npz. The
+    command prints each name in the file with its new name; a missing or unknown name is an error.
     """
     from lobench.engine.checkpoints.readers import load_checkpoint
     from lobench.plugins import load_plugins

@@ -57,6 +57,6 @@ def convert_text(found: Converted, output: Path) -> str:
     rows = [("theirs", "ours", "shape")]
     rows += [(theirs or "(zeros)", ours, str(list(shape))) for theirs, ours, shape in found.matched]
     size = sum(leaf.size for leaf in found.theta.values())
-    said = f"{found.form}, {size:,} parameters, all of them matched: {output}"
+    line = f"{found.form}, {size:,} parameters, all of them matched: {output}"
     again = f"next: lobench compare adam '{output}; Case.learned_optimizer = @{found.optimizer}()' --suite quick"
-    return "\n".join((text_table(rows), said, again))
+    return "\n".join((text_table(rows), line, again))

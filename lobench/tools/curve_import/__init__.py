@@ -3,6 +3,6 @@
 COMMANDS = {
     "import": (
         "lobench.tools.curve_import.command:import_curves",
-        "Take curves that were made elsewhere into a store.",
+        "Import curves from other programs into a store.",
     ),
 }

@@ -77,8 +77,8 @@ def _check_roles(source: CurveFile, columns: Mapping[str, str], settings: Import
             expected=", ".join(f"{one}=COLUMN" for one in kind.columns) or "no --column",
             next_step=f"--{role}-from KEY takes it from what was logged" if kind.has_facts else "--pattern, of names",
         )
-    said = {"method": settings.method_from, "case": settings.case_from, "seed": ", ".join(settings.seed_from)}
-    for role, key in said.items():
+    roles = {"method": settings.method_from, "case": settings.case_from, "seed": ", ".join(settings.seed_from)}
+    for role, key in roles.items():
         if key and not kind.has_facts:
             raise UsageError(
                 f"--{role}-from {key} does nothing: {source.kind} says nothing of a run but its name",
@@ -116,10 +116,10 @@ class CollectedCurves:
         self.renamed = _pairs(settings.rename, "--rename", "OLD=NEW")
         read = [(source.path, kinds()[source.kind]) for source in sources]
         self.cases = {name: case for path, kind in read for name, case in kind.cases(path).items()}
-        said = {name: way for path, kind in read for name, way in kind.directions(path, self.asked).items()}
+        found = {name: way for path, kind in read for name, way in kind.directions(path, self.asked).items()}
         given = {metric_name(name): Direction.MAX for name in settings.maximize}
         given |= {metric_name(name): Direction.MIN for name in settings.minimize}
-        self.directions = said | given
+        self.directions = found | given
         draws = {kind.draws for _, kind in read}
         self.draws = _COMMON if settings.paired_seeds else draws.pop() if len(draws) == 1 else ""
         last_counts = settings.last_counts or any(kind.last_counts for _, kind in read)
@@ -143,7 +143,7 @@ class CollectedCurves:
         if not self.spill.num_points:
             expected = f"values of {', '.join(self.asked.metrics)}" if self.asked.metrics else "values"
             got = ", ".join(sorted(self._seen or self._metrics_there())) or "none"
-            raise UsageError("there is nothing to take", where=str(self.sources[0].path), got=got, expected=expected)
+            raise UsageError("there is nothing to import", where=str(self.sources[0].path), got=got, expected=expected)
         return self
 
     def _where_of(self, run: CurveRun) -> str:

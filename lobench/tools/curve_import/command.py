@@ -16,7 +16,7 @@ __all__ = ["import_curves"]
 @click.command(
     "import",
     epilog="""\b
-What is read, told by looking at it:
+Formats, detected from the content:
   csv, JSON lines (gzipped or not), parquet: method, case, seed, step, metric, value; or a column for each --metric
   W&B: the csv of a chart, what run.history() gives;  TensorBoard: a folder of event files, the csv of its page
   MLflow: a folder of its file store;  modded-nanogpt: a log, or a folder of them;  AlgoPerf: its csv, with --targets
@@ -37,22 +37,22 @@ Exit codes: 0, 2 usage: nothing was written.""",
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
-    "--store", required=True, type=click.Path(path_type=Path), help="Where they go; made where there is none."
+    "--store", required=True, type=click.Path(path_type=Path), help="Store to import into; created if needed."
 )
 @options_of(ImportSettings)
 @format_option("table", "json", name="output", prints={"import": "lobench.tools.curve_import.imports:ImportRecord"})
 def import_curves(files: tuple[str, ...], store: Path, output: str, **options: object) -> None:
-    """Take curves that were made elsewhere into a store, as subjects that compare, report and results know.
+    """Import curves from other programs into a store, as subjects for compare, report and results.
 
-    A second import of the same files adds nothing. Where anything is wrong nothing is written.
+    A second import of the same files adds nothing. If anything is wrong, nothing is written.
     """
     from lobench.tools.curve_import.imports import import_curves as imported
 
-    said: list[str] = []
+    printed: list[str] = []
 
     def log(note: str) -> None:
-        said.append(note)
+        printed.append(note)
         click.echo(note, err=True)
 
     found = imported(*files, store=store, log=log, **options)
-    emit("import", found.to_record()) if output == "json" else click.echo(found.describe(said))
+    emit("import", found.to_record()) if output == "json" else click.echo(found.describe(printed))

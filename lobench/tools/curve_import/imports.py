@@ -77,7 +77,7 @@ class Imported:
     notes: tuple[str, ...]
     keys: tuple[tuple[EvaluationKey, CaseInfo], ...] = ()
 
-    def describe(self, said: Collection[str] = ()) -> str:
+    def describe(self, printed: Collection[str] = ()) -> str:
         """Returns what was done, a line each, without the notes that were said."""
         what = f"{counted(len(self.methods), 'method')} on {counted(len(self.cases), 'case')}"
         counts = [counted(self.num_new, "new curve")]
@@ -86,7 +86,7 @@ class Imported:
         head = (
             f"{self.store}: {what}, {counted(self.num_points, 'value')} ({', '.join(self.kinds)}): {', '.join(counts)}"
         )
-        return "\n".join([head, *(note for note in self.notes if note not in said)])
+        return "\n".join([head, *(note for note in self.notes if note not in printed)])
 
     def to_record(self) -> ImportRecord:
         """Returns what `--format json` prints."""
@@ -271,8 +271,8 @@ class _Written:
 
 
 def _file(source: CurveFile, settings: ImportSettings) -> ImportedFile:
-    said = {name: value for name, value in dataclasses.asdict(settings).items() if value and name != "replace"}
-    options = json.dumps(said, sort_keys=True, default=str)
+    printed = {name: value for name, value in dataclasses.asdict(settings).items() if value and name != "replace"}
+    options = json.dumps(printed, sort_keys=True, default=str)
     return ImportedFile(file=str(source.path), sha256=source.sha256, reader=source.kind, options=options)
 
 

@@ -163,11 +163,11 @@ def named_run(name: str, asked: CurveRequest, *, case: str = "") -> CurveRun:
         raise UsageError("--pattern is no regular expression", got=f"{asked.pattern!r}, {error}") from error
     if asked.pattern and found is None:
         raise UsageError("--pattern does not fit a run's name", got=f"{name!r}, {asked.pattern!r}")
-    said = {key: value for key, value in (found.groupdict() if found else {}).items() if value}
+    from_name = {key: value for key, value in (found.groupdict() if found else {}).items() if value}
     return CurveRun(
-        method=asked.method or said.get("method", name),
-        case=said.get("case", case) if asked.pattern else asked.case or case,
-        seed=said.get("seed", name if asked.method else asked.seed or "0"),
+        method=asked.method or from_name.get("method", name),
+        case=from_name.get("case", case) if asked.pattern else asked.case or case,
+        seed=from_name.get("seed", name if asked.method else asked.seed or "0"),
     )
 
 
@@ -236,18 +236,21 @@ def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], asked: C
     odd = {key: sorted(found) for key, found in values.items() if len(found) > 1 and key not in seeds}
     if not odd:
         return
-    told = [f"{key} ({', '.join(found[:_TOLD])}{', ...' * (len(found) > _TOLD)})" for key, found in odd.items()]
+    shown = [
+        f"{key} ({', '.join(found[:_MOST_SHOWN])}{', ...' * (len(found) > _MOST_SHOWN)})" for key, found in odd.items()
+    ]
     first = next(iter(odd))
     on = f" on {case!r}" if case else ""
     raise UsageError(
         f"{len(members)} runs are called {method!r}{on}, and differ in more than a seed",
-        got=", ".join(told[:_TOLD]) + (f" and {len(told) - _TOLD} more" if len(told) > _TOLD else ""),
+        got=", ".join(shown[:_MOST_SHOWN])
+        + (f" and {len(shown) - _MOST_SHOWN} more" if len(shown) > _MOST_SHOWN else ""),
         next_step=f"--case-from {first} where these are problems, --method-from {first} where they are methods, "
         f"--seed-from {first} where they only tell seeds apart",
     )
 
 
-_TOLD = 4  # values, and keys, of one line
+_MOST_SHOWN = 4  # values, and keys, of one line
 
 
 def step_numbers(values: NDArray[np.float64], lines: NDArray[np.int64], where: str, column: str) -> NDArray[np.int64]:

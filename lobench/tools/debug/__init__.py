@@ -1,5 +1,5 @@
 """`lobench debug`: diagnosis of one replayed training."""
 
 COMMANDS = {
-    "debug": ("lobench.tools.debug.command:debug", "Replay one training, and say what went wrong in it."),
+    "debug": ("lobench.tools.debug.command:debug", "Replay one training, and find what went wrong in it."),
 }

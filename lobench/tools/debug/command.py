@@ -23,24 +23,30 @@ Examples:
 Exit codes: 0, whatever was found; 2 usage."""
 )
 @click.argument("case", metavar="SUITE/CASE")
-@click.option("--suite", default="", help="Suite folder, .gin file, or a shipped one's name, if CASE is a name alone.")
-@click.option("--checkpoint", default="", help="What it is trained with: a checkpoint, or its name in a store.")
-@click.option("--optimizer", default="", help="Instead: adam(); adam.learning_rate = 1e-3, or its name in a store.")
-@click.option("--store", type=click.Path(path_type=Path), help="Where a label, a scope or an outer step is looked up.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Whose training.")
-@click.option("--task-index", default=0, show_default=True, help="Of a family of tasks, which of the seed's.")
+@click.option("--suite", default="", help="Suite folder, .gin file or name of a shipped suite, if CASE has no path.")
+@click.option("--checkpoint", default="", help="Checkpoint to train with, or its name in a store.")
 @click.option(
-    "--home", default="quick", show_default=True, help='Suite that tells the usual range of a rule\'s inputs; "": none.'
+    "--optimizer",
+    default="",
+    help="Optimizer to train with instead: adam(); adam.learning_rate = 1e-3, or its name in a store.",
 )
-@click.option("--output", type=click.Path(path_type=Path), help="The page (default: in .lobench/debug).")
+@click.option("--store", type=click.Path(path_type=Path), help="Store to look up a label, a scope or an outer step.")
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the training to replay."
+)
+@click.option("--task-index", default=0, show_default=True, help="For a family of tasks: which task of the seed.")
+@click.option(
+    "--home", default="quick", show_default=True, help='Suite for the usual ranges of a rule\'s inputs; "": none.'
+)
+@click.option("--output", type=click.Path(path_type=Path), help="Page to write (default: in .lobench/debug).")
 @options_of(WatchSettings, "gin_files", "gin_params", "allow_pickle")
 @format_option("text", "json", prints={"debug": "lobench.tools.debug.page:DebugRecord"})
 def debug(case: str, kind: str, **options: object) -> None:
-    """Replay one training bit for bit, and say what went wrong in it.
+    """Replay one training bit for bit, and find what went wrong in it.
 
-    It says the first value that is not finite, or whose updates were too large when the loss left its best, or which
-    layer learns nothing; the step; and which input of a learned rule left the range that it has elsewhere. One page
-    shows losses, updates, gradients and states step by step.
+    The verdict names the first value that is not finite, or the layer whose updates were too large when the loss left
+    its best, or the layer that learns nothing; the step; and the input of a learned rule that left its usual range.
+    One page shows losses, updates, gradients and states step by step.
     """
     from lobench.tools.debug.debug import debug as debugged
     from lobench.tools.debug.page import debugged_text

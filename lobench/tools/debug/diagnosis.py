@@ -40,7 +40,7 @@ _ALONE = 8.0  # how many times those of the other layers the updates of one are 
 _LOW = ("bfloat16", "float16")
 _SMALL = 0.01  # updates over weights that no loss explodes of
 _TINY = 1e-6  # updates over weights that change nothing
-_SAID = {
+_PLACES = {
     "parameters": "the parameters",
     "batch": "the batch",
     "loss": "the task's loss",
@@ -66,7 +66,9 @@ class Bad:
         values = " and ".join(
             f"{count} {name}" for count, name in ((self.num_nan, "NaN"), (self.num_inf, "inf")) if count
         )
-        return f"{_SAID[self.place]}{f' {self.leaf}' if self.leaf else ''} ({values} of {counted(self.size, 'value')})"
+        return (
+            f"{_PLACES[self.place]}{f' {self.leaf}' if self.leaf else ''} ({values} of {counted(self.size, 'value')})"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,14 +151,14 @@ def diagnose(training: Training) -> Diagnosis:
     else:
         found = _idle(training) or _stalled(training)
     strange = outside(training)
-    told = []
+    more = []
     if strange is not None and (found.step is None or strange[0] <= found.step):
-        told.append(strange[1])
+        more.append(strange[1])
     if found.kind in ("one_layer", "all_layers") and (idle := _idle(training)) is not None:
-        told.append(f"afterwards: {idle.line}")
-    if strange is not None and found.kind in ("one_layer", "all_layers", "stall") and told:
+        more.append(f"afterwards: {idle.line}")
+    if strange is not None and found.kind in ("one_layer", "all_layers", "stall") and more:
         found = replace(found, line=f"{found.line}; {strange[1]}")
-    return replace(found, facts=(*found.facts, *told))
+    return replace(found, facts=(*found.facts, *more))
 
 
 def smoothed(values: Sequence[float]) -> NDArray[np.float64]:
@@ -276,17 +278,17 @@ def _explosion(training: Training, place: int, bad: DiagnosedStep | None) -> Dia
     others = [ratio for other, ratio in ratios.items() if other != leaf]
     usual = float(np.median(others)) if others else 0.0
     is_alone = bool(others) and ratios[leaf] > _ALONE * usual
-    said = f"the loss is {here.loss:.3g} at step {here.step}, {onset.loss:.3g} at step {onset.step}"
+    event = f"the loss is {here.loss:.3g} at step {here.step}, {onset.loss:.3g} at step {onset.step}"
     if not math.isfinite(here.loss) or bad is here:
-        said = f"at step {here.step} values are no longer finite"
+        event = f"at step {here.step} values are no longer finite"
     if ratios[leaf] < _SMALL and math.isfinite(here.loss):
         line = (
-            f"{said}, though no update was larger than {ratios[leaf]:.2g} of the weights: the task or its data changed"
+            f"{event}, though no update was larger than {ratios[leaf]:.2g} of the weights: the task or its data changed"
         )
         return Diagnosis(kind="jump", step=here.step, onset=onset.step, line=line)
     whose = f"of {leaf}" if is_alone else "of all layers"
     size = ratios[leaf] if is_alone else float(np.median([*ratios.values()]))
-    line = f"{said}: the updates {whose} are too large, {size:.2g} of the weights at step {onset.step}"
+    line = f"{event}: the updates {whose} are too large, {size:.2g} of the weights at step {onset.step}"
     line += f", those of the other layers {usual:.2g}" if is_alone else ""
     facts = [] if bad is None else [f"first value that is not finite, at step {bad.step}: {bad.bad[0].text}"]
     return Diagnosis(

@@ -56,9 +56,9 @@ _DEVICES = "import jax; print(jax.__version__, ', '.join(str(device) for device 
     "--replay",
     type=click.Path(path_type=Path),
     metavar="STORE",
-    help="Decide again what the last watch into this store decided, and say why; nothing else is checked.",
+    help="Replay the decisions of the last watch into this store with their reasons, and check nothing else.",
 )
-@click.option("--start", type=int, help="With --replay: an earlier start, by its number.")
+@click.option("--start", type=int, help="With --replay: number of an earlier start.")
 @format_option(
     "text",
     "json",
@@ -71,12 +71,12 @@ def doctor(store: Path | None, config: Path | None, replay: Path | None, start: 
     """Check jax's devices, plugins, store and configuration; exit code 3 if something is wrong."""
     if replay is not None:
         record, is_well = _replay(replay, start)
-        said: tuple[str, ReplayRecord | DoctorRecord] = "doctor.replay", record
+        record_of: tuple[str, ReplayRecord | DoctorRecord] = "doctor.replay", record
     else:
         checks = [_checked(name, check) for name, check in _checks(store, config)]
-        said, is_well = ("doctor", DoctorRecord(checks=checks)), all(one["is_ok"] for one in checks)
+        record_of, is_well = ("doctor", DoctorRecord(checks=checks)), all(one["is_ok"] for one in checks)
     if kind == "json":
-        emit(*said)
+        emit(*record_of)
     sys.exit(ExitCode.OK if is_well else ExitCode.ERROR)
 
 

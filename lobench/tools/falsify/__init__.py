@@ -1,5 +1,5 @@
 """`lobench falsify`: a case, as small as can be, on which a checkpoint loses to a tuned optimizer."""
 
 COMMANDS = {
-    "falsify": ("lobench.tools.falsify.command:falsify", "Where does a checkpoint lose to tuned Adam? The least case."),
+    "falsify": ("lobench.tools.falsify.command:falsify", "Find the smallest case on which a checkpoint loses."),
 }

@@ -174,7 +174,7 @@ def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
     given = [_given(text, own) for text in axes] or _usual(own)
     names = [axis.name for axis in given]
     if len(set(names)) < len(names):
-        raise UsageError("an axis is given once", got=", ".join(names))
+        raise UsageError("an axis is given twice", got=", ".join(names))
     return Cells(
         scope=spec.scope,
         bindings=bindings,

@@ -27,53 +27,67 @@ Exit codes: 0 no loss was found in all cells, 1 a loss was found and is written;
 used up before that, or before the smallest case was known."""
 )
 @click.argument("checkpoint")
-@click.option("--against", default="adam", show_default=True, help="An optimizer with a learning rate, which is tuned.")
-@click.option("--suite", required=True, help="Of the case.")
-@click.option("--case", help="From which it sets out; may be left out where there is one only.")
+@click.option(
+    "--against", default="adam", show_default=True, help="Optimizer to tune and compare with; it needs a learning rate."
+)
+@click.option("--suite", required=True, help="Suite of the case.")
+@click.option("--case", help="Case to start from; optional if the suite has one case.")
 @click.option(
     "--axes",
     multiple=True,
     metavar="PATH = [..]",
-    help="What varies; of a wrapper that the case lacks it goes from none; may be given again (default: the case's "
-    "steps and whole numbers).",
+    help="Binding to vary, and its values; repeatable. The binding of a wrapper that the case lacks starts without it "
+    "(default: the case's steps and whole numbers).",
 )
-@click.option("--grid", default="velo", show_default=True, help="Of the tuning; as of `lobench baseline`.")
+@click.option("--grid", default="velo", show_default=True, help="Grid for tuning, as in `lobench baseline`.")
 @click.option(
     "--margin",
     default=0.1,
     show_default=True,
     type=BoundedNumber(0, 3),
-    help="It loses by more than this on the score.",
+    help="Difference of the score above which the checkpoint loses.",
 )
 @click.option(
     "--alpha",
     default=0.05,
     show_default=True,
     type=BoundedNumber(0.0001, 0.5),
-    help="Chance that any case is confirmed that does not lose, over the whole search.",
+    help="Chance of confirming any case that does not lose, over the whole search.",
 )
-@click.option("--seeds", default=12, show_default=True, type=click.IntRange(4, 300), help="Fresh ones of each test.")
-@click.option("--most-cells", default=60, show_default=True, type=click.IntRange(min=1), help="That are looked at.")
-@click.option("--most-tests", default=40, show_default=True, type=click.IntRange(min=1), help="That are made.")
-@click.option("--wave", default=4, show_default=True, type=click.IntRange(min=1), help="Cells looked at together.")
 @click.option(
-    "--store", type=click.Path(path_type=Path), help="Where evaluations go (default: .lobench/falsify/SUITE)."
+    "--seeds", default=12, show_default=True, type=click.IntRange(4, 300), help="Number of fresh seeds per test."
+)
+@click.option(
+    "--most-cells",
+    default=60,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Largest number of cells to evaluate.",
+)
+@click.option(
+    "--most-tests", default=40, show_default=True, type=click.IntRange(min=1), help="Largest number of tests."
+)
+@click.option(
+    "--wave", default=4, show_default=True, type=click.IntRange(min=1), help="Number of cells evaluated together."
+)
+@click.option(
+    "--store", type=click.Path(path_type=Path), help="Store for the evaluations (default: .lobench/falsify/SUITE)."
 )
 @click.option(
     "--output",
     default=Path("falsified"),
     show_default=True,
     type=click.Path(path_type=Path),
-    help="Folder of the case and its test.",
+    help="Folder for the case and its test.",
 )
 @options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params")
 @format_option("text", "json", prints={"falsify": "lobench.tools.falsify.text:FalsifyRecord"})
 def falsify(checkpoint: str, output: Path, kind: str, **options: Any) -> None:
     """Look for a case on which CHECKPOINT loses to a tuned optimizer, and write the smallest such case with a test.
 
-    Around a case of a suite it varies what the axes name. A few seeds make a suspicion; fresh ones decide, at a level
-    that counts all tests. What was found is made smaller, as long as it is still confirmed. The same command goes on
-    from where it was stopped.
+    It starts from a case of a suite and varies the bindings of the axes. A few seeds give a suspicion; fresh seeds
+    decide, at a level that counts all tests. A case that was found is reduced as long as the loss is confirmed. The
+    same command continues a stopped search.
     """
     from lobench.tools.falsify.falsify import falsify as falsified
     from lobench.tools.falsify.text import falsify_record, falsify_text

@@ -200,12 +200,12 @@ class _Oracle:
         self._evaluate([self.theta[0], other[0]], [self.file(cell)], block)
         sides, _ = self._scores(cell, [self.theta[1], other[1]], block, self._baseline_file(self.grid))
         if any(len(side) < block.size or not all(map(math.isfinite, side.values())) for side in sides):
-            self.progress.log(f"  no scores: {self._trouble(cell)}")
+            self.progress.log(f"  no scores: {self._failure(cell)}")
             return math.nan, 1.0
         location = locate(Samples.of_differences([sides[1][seed] - sides[0][seed] for seed in block.seeds]))
         gap, p_value = location.estimate.mean, location.above(self.rules.margin)
-        said = "loses" if p_value <= self.rules.level else "is not shown to lose"
-        self.progress.log(f"  {said}: {gap:.3f} behind, p = {p_value:.2g}, of {self.rules.level:.2g}")
+        line = "loses" if p_value <= self.rules.level else "is not shown to lose"
+        self.progress.log(f"  {line}: {gap:.3f} behind, p = {p_value:.2g}, of {self.rules.level:.2g}")
         return gap, p_value
 
     def file(self, cell: Cell) -> Path:
@@ -303,12 +303,12 @@ class _Oracle:
         """Returns the suspicion; NaN where the scale is too thin for one."""
         (found,), scaled = self._scores(cell, [self.theta[1]], block, self._baseline_file(_COARSE))
         if len(found) < block.size:
-            self.progress.log(f"no result: {self._name(cell)}: {self._trouble(cell)}")
+            self.progress.log(f"no result: {self._name(cell)}: {self._failure(cell)}")
         if scaled is None or scaled[1].is_thin or len(found) < block.size:
             return math.nan
         return 1.0 - math.fsum(found.values()) / len(found)
 
-    def _trouble(self, cell: Cell) -> str:
+    def _failure(self, cell: Cell) -> str:
         """Returns what is said of a cell's evaluations that gave no result."""
         rows = [row for row in read_store(self.folder).rows if row.case.file == self.file(cell).stem]
         return "; ".join(dict.fromkeys(f"{row.outcome}: {row.message}" for row in rows if not row.has_curves))

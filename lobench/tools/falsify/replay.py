@@ -48,7 +48,7 @@ class MeasuredLoss:
         """
         if sorted(result.seeds) != sorted(self.scores):
             expected = f"{min(self.scores)} to {max(self.scores)}"
-            raise LobenchError("these are other seeds", got=str(result.seeds), expected=expected)
+            raise LobenchError("the result has other seeds", got=str(result.seeds), expected=expected)
         values = result.metrics[self.metric]
         ours = scores(values[:, -1], self.scale, starts=values[:, 0], diverged=result.diverged)
         return float(np.mean([self.scores[seed] for seed in result.seeds] - ours))

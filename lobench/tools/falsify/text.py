@@ -121,9 +121,9 @@ def _lines(found: Falsified, files: Sequence[Path]) -> list[str]:
     level += f"{found.rules.margin:g} has a chance of {found.rules.alpha:g} at most"
     test = found.found.smallest
     if test is None:
-        said = f"no case was confirmed on which {found.theta} loses to tuned {found.against}"
-        said += "; that there is none is not shown"
-        return [said, f"{looked}, {level}"]
+        line = f"no case was confirmed on which {found.theta} loses to tuned {found.against}"
+        line += "; that there is none is not shown"
+        return [line, f"{looked}, {level}"]
     lines = [
         f"{found.theta} loses to {found.against}: {test.gap:.3f} behind on the score, "
         f"{counted(test.factor * found.seeds, 'fresh seed')}, p = {test.p_value:.2g}",

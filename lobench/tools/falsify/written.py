@@ -41,8 +41,8 @@ def write_case(found: Falsified, folder: Path) -> tuple[Path, ...]:
     scope = found.cells.scope
     own = [line for line in found.cells.text(test.cell).splitlines() if not _is_of_seeds(line, scope)]
     seeds = (f"{scope}/Case.first_seed = {found.block.start}", f"{scope}/Case.num_seeds = {found.block.size}")
-    said = f"# {found.theta} loses to {found.against} here."
-    write_whole(files[0], "\n".join([said, *own, *seeds]) + "\n")
+    comment = f"# {found.theta} loses to {found.against} here."
+    write_whole(files[0], "\n".join([comment, *own, *seeds]) + "\n")
     found.measured.save(files[1])
     text = _TEST.format(
         theta=found.theta,

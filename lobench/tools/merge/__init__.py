@@ -1,5 +1,5 @@
 """`lobench merge`: several stores merged into one."""
 
 COMMANDS = {
-    "merge": ("lobench.tools.merge.command:merge", "Put several stores into one; conflicts are named."),
+    "merge": ("lobench.tools.merge.command:merge", "Merge several stores into one; list conflicts."),
 }

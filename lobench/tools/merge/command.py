@@ -21,10 +21,10 @@ Examples:
 Exit codes: 0, 1 there were conflicts, 2 usage."""
 )
 @click.argument("stores", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="STORE...")
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="Store to add to; made if not there.")
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="Store to add to; created if needed.")
 @format_option("text", "json", prints={"merge": "lobench.engine.store.merge:MergeRecord"})
 def merge(stores: tuple[Path, ...], output: Path, kind: str) -> None:
-    """Put several stores into one. Conflicts are named; nothing is overwritten, and STOREs are only read."""
+    """Merge several stores into one. Conflicts are listed; nothing is overwritten, and the STOREs do not change."""
     from lobench.engine.store.merge import MergeRecord, merge_stores
 
     found = merge_stores(list(stores), output, on_problem=click.echo)

@@ -1,5 +1,5 @@
 """`lobench new`: templates of a task, an optimizer, a suite, a sink, a plugin."""
 
 COMMANDS = {
-    "new": ("lobench.tools.new.command:new", "Begin a suite, a task, an optimizer, a sink or a plugin."),
+    "new": ("lobench.tools.new.command:new", "Write a new suite, task, optimizer, sink or plugin."),
 }

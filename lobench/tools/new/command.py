@@ -27,12 +27,14 @@ Exit codes: 0, 2 usage: nothing was written."""
 )
 @click.argument("what", metavar="|".join(_KINDS), type=Name(_KINDS))
 @click.argument("name", metavar="NAME")
-@click.option("--into", type=click.Path(path_type=Path), help="A folder that is there (default: a new one, NAME).")
+@click.option(
+    "--into", type=click.Path(path_type=Path), help="Existing folder to write into (default: a new folder NAME)."
+)
 @format_option("text", "json", prints={"new": "lobench.tools.new.new:NewRecord"})
 def new(what: str, name: str, into: Path | None, kind: str) -> None:
-    """Begin a suite, a task, an optimizer, a sink or a plugin: files that work, to edit, with their tests.
+    """Write a new suite, task, optimizer, sink or plugin: working files with their tests, for you to edit.
 
-    NAME is that of the module; a class gets it in CamelCase. Nothing is overwritten.
+    NAME is the name of the module; a class gets it in CamelCase. Nothing is overwritten.
     """
     from lobench.tools.new.new import new as made
 

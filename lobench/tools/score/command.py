@@ -17,10 +17,18 @@ __all__ = ["score"]
 Examples:
   lobench score evaluations.csv.gz --targets workload_targets.json
   lobench score evaluations.csv --targets workload_targets.json --format json
+  lobench score evaluations.csv --targets workload_targets.json --rules 0.6 --self-tuning
   lobench score curves.csv --normaliser velo_speedup_over_multiple_baselines.json.gz"""
 )
 @click.argument("logs", metavar="LOGS.csv[.gz]", type=click.Path(path_type=Path))
 @click.option("--targets", "targets_file", type=click.Path(path_type=Path), help="AlgoPerf's targets, JSON.")
+@click.option(
+    "--rules",
+    "version",
+    type=click.Choice(["0.5", "0.6"]),
+    help="With --targets: of which AlgoPerf (default: that of the targets).",
+)
+@click.option("--self-tuning", is_flag=True, help="With --targets: of the self-tuning track, one trial a study.")
 @click.option("--normaliser", type=click.Path(path_type=Path), help="VeLO's envelopes of tuned baselines, JSON[.gz].")
 @format_option(
     "table",
@@ -30,19 +38,23 @@ Examples:
         "score.velo": "lobench.tools.score.text:VeloRecord",
     },
 )
-def score(logs: Path, targets_file: Path | None, normaliser: Path | None, kind: str) -> None:
-    """Published scores from logs.
+def score(
+    logs: Path, targets_file: Path | None, normaliser: Path | None, version: str | None, self_tuning: bool, kind: str
+) -> None:
+    """Compute published scores from logs.
 
     \b
     --targets: AlgoPerf's; submission, study, workload, trial, global_step, time, val_metric.
     --normaliser: VeLO's, the speed-up over its baselines; task, seed, step, loss.
     """
     if (targets_file is None) == (normaliser is None):
-        raise UsageError("which score?", expected="one of --targets and --normaliser")
+        raise UsageError("--targets and --normaliser: give one of them")
     if normaliser is not None:
+        if version is not None or self_tuning:
+            raise UsageError("--rules and --self-tuning are AlgoPerf's", expected="--targets")
         _velo(logs, normaliser, kind)
     elif targets_file is not None:
-        _algoperf(logs, targets_file, kind)
+        _algoperf(logs, targets_file, version, self_tuning, kind)
 
 
 def _velo(logs: Path, normaliser: Path, kind: str) -> None:
@@ -53,14 +65,20 @@ def _velo(logs: Path, normaliser: Path, kind: str) -> None:
     emit("score.velo", velo_record(found)) if kind == "json" else click.echo(velo_table(found))
 
 
-def _algoperf(logs: Path, targets_file: Path, kind: str) -> None:
-    from lobench.analysis.scores.algoperf import score_log
+def _algoperf(logs: Path, targets_file: Path, version: str | None, self_tuning: bool, kind: str) -> None:
+    from lobench.analysis.scores.algoperf import RULES, score_log
     from lobench.analysis.scores.algoperf_files import read_log, read_targets
     from lobench.tools.score.text import scores_record, scores_table
 
     targets = read_targets(targets_file)
-    found = score_log(read_log(logs, targets), targets)
+    rules = RULES.get(version or targets.version)
+    if self_tuning:
+        if rules is None:
+            expected = f"--rules {' or '.join(RULES)}"
+            raise UsageError("whose --self-tuning?", where=str(targets_file), got=targets.version, expected=expected)
+        rules = rules.of_self_tuning()
+    found = score_log(read_log(logs, targets), targets, rules)
     if kind == "json":
-        emit("score.algoperf", scores_record(found, targets))
+        emit("score.algoperf", scores_record(found, rules))
     else:
-        click.echo(scores_table(found, targets))
+        click.echo(scores_table(found, rules))

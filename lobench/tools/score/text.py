@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
-from lobench.analysis.scores.algoperf import AlgoPerfScores, Removal, Targets, WorkloadTime
-from lobench.core.wording import counted
+from lobench.analysis.scores.algoperf import AlgoPerfRules, AlgoPerfScores, Removal, WorkloadTime
+from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import text_table
 from lobench.tools.score.velo import VeloScore, VeloSummary
 
 __all__ = ["AlgoPerfRecord", "VeloRecord", "scores_record", "scores_table", "velo_record", "velo_table"]
+
+_MOST_NOTES = 5
 
 
 class WorkloadRecord(TypedDict):
@@ -19,6 +21,7 @@ class WorkloadRecord(TypedDict):
     ratio: float
     studies: int
     studies_that_reached: int
+    trials: Annotated[int, "Of the study that has fewest."]
     removed_by: Removal | None
     cause: str
 
@@ -32,12 +35,21 @@ class LogRecord(TypedDict):
     evaluations: int
     not_finite: int
     repeated: int
+    past_budget: int
     ignored_workloads: dict[str, int]
+
+
+class RulesRecord(TypedDict):
+    version: str
+    studies: int
+    trials: int
+    budgets: Annotated[dict[str, float], "Seconds, by workload."]
 
 
 class AlgoPerfRecord(TypedDict):
     """`lobench score --targets`: AlgoPerf's."""
 
+    rules: Annotated[RulesRecord | None, "null: of no version; no budgets."]
     scores: dict[str, float]
     submissions: dict[str, SubmissionRecord]
     log: LogRecord
@@ -50,15 +62,23 @@ class VeloRecord(TypedDict):
     tasks: dict[str, VeloScore]
 
 
-def scores_record(found: AlgoPerfScores, targets: Targets) -> AlgoPerfRecord:
+def scores_record(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> AlgoPerfRecord:
     """Returns `{"scores": {submission: score}, ...}`."""
     return {
+        "rules": None
+        if rules is None
+        else {
+            "version": rules.version,
+            "studies": rules.num_studies,
+            "trials": rules.num_trials,
+            "budgets": dict(rules.budgets),
+        },
         "scores": {name: submission.score for name, submission in found.submissions.items()},
         "submissions": {
             name: {
                 "score": submission.score,
                 "workloads": {
-                    workload: _workload(entry, workload in targets.base_of)
+                    workload: _workload(entry, workload in found.targets.base_of)
                     for workload, entry in submission.workloads.items()
                 },
             }
@@ -68,6 +88,7 @@ def scores_record(found: AlgoPerfScores, targets: Targets) -> AlgoPerfRecord:
             "evaluations": found.num_evaluations,
             "not_finite": found.num_not_finite,
             "repeated": found.num_repeated,
+            "past_budget": found.num_past_budget,
             "ignored_workloads": dict(found.ignored_workloads),
         },
     }
@@ -80,13 +101,15 @@ def _workload(entry: WorkloadTime, held_out: bool) -> WorkloadRecord:
         "ratio": entry.ratio,
         "studies": entry.num_studies,
         "studies_that_reached": entry.num_reached,
+        "trials": entry.num_trials,
         "removed_by": entry.removed,
         "cause": entry.cause,
     }
 
 
-def scores_table(found: AlgoPerfScores, targets: Targets) -> str:
+def scores_table(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:
     """Returns the scores, for each submission which rule removed which workload, and what was not scored."""
+    targets = found.targets
     rows = [("submission", "score", "workloads left", "removed")]
     for name, submission in found.submissions.items():
         base = [(workload, submission.workloads[workload]) for workload in targets.base]
@@ -97,9 +120,26 @@ def scores_table(found: AlgoPerfScores, targets: Targets) -> str:
     counts = (
         f"{counted(found.num_evaluations, 'evaluation')}, {found.num_not_finite} without a finite value, time or step"
         + (f", {found.num_repeated} repeated" if found.num_repeated else "")
+        + (f", {found.num_past_budget} past the budget" if found.num_past_budget else "")
         + (f"; not scored: {', '.join(found.ignored_workloads)}" if found.ignored_workloads else "")
     )
-    return f"{text_table(rows, left={0, 3})}\n{counts}"
+    return "\n".join([text_table(rows, left={0, 3}), counts, *_by_rules(found, rules)])
+
+
+def _by_rules(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> list[str]:
+    """Returns by which rules a log was scored, and what of it is not as they say."""
+    if rules is None:
+        return []
+    asked = (rules.num_studies, rules.num_trials)
+    others = [
+        f"{name}, {workload}: {entry.num_studies} x {entry.num_trials}"
+        for name, submission in found.submissions.items()
+        for workload, entry in submission.workloads.items()
+        if entry.num_studies and (entry.num_studies, entry.num_trials) != asked
+    ]
+    more = [f"and {len(others) - _MOST_NOTES} more"] if len(others) > _MOST_NOTES else []
+    differing = "; not so: " + "; ".join([*others[:_MOST_NOTES], *more]) if others else ""
+    return [one_line(f"AlgoPerf {rules.version}, studies x trials {asked[0]} x {asked[1]}{differing}")]
 
 
 def _why(workload: str, entry: WorkloadTime) -> str:

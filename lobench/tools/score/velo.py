@@ -122,7 +122,7 @@ def _normaliser(value: object, where: str, expected: str) -> Normaliser:
     if not (np.isfinite(steps).all() and np.isfinite(losses).all()):
         raise UsageError("a step or a loss is not finite", where=where)
     if (np.diff(steps) <= 0).any() or (np.diff(losses) > 0).any():
-        raise UsageError("the steps must rise and the losses must not", where=where)
+        raise UsageError("steps must increase and losses must not", where=where)
     return steps, losses
 
 

@@ -1,5 +1,5 @@
 """`lobench suite`: signal, noise and cost of the cases of a suite, and the smallest subset that ranks methods alike."""
 
 COMMANDS = {
-    "suite": ("lobench.tools.suite.command:suite", "What is each case worth, and which subset is enough?"),
+    "suite": ("lobench.tools.suite.command:suite", "Measure the worth of each case, and find a subset."),
 }

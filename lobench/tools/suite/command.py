@@ -26,14 +26,14 @@ Exit codes: 0, 2 usage, or too few methods."""
 )
 @click.argument("store", metavar="STORE|SUITE", type=click.Path(path_type=Path))
 @baseline_option
-@click.option("--experiment", help="Methods of this experiment (default: of the one that was run last).")
-@click.option("--all", "every", is_flag=True, help="All that the store holds, and no experiment's methods.")
+@click.option("--experiment", help="Show the methods of this experiment (default: the last one that ran).")
+@click.option("--all", "every", is_flag=True, help="Show everything in the store, not only an experiment's methods.")
 @click.option(
     "--difference",
     default=0.05,
     show_default=True,
     type=BoundedNumber(1e-6, 3),
-    help="Of two mean scores, that is to be found: how many seeds does it need?",
+    help="Difference of two mean scores, for the number of seeds that shows it.",
 )
 @click.option(
     "--keep",
@@ -42,7 +42,7 @@ Exit codes: 0, 2 usage, or too few methods."""
     type=BoundedNumber(0, 1),
     help="Rank correlation with the whole suite that a subset must keep, on methods that did not choose it.",
 )
-@click.option("--output", type=click.Path(path_type=Path), help="Write a page, too.")
+@click.option("--output", type=click.Path(path_type=Path), help="Also write a page to this file.")
 @format_option("table", "json", prints={"suite": "lobench.tools.suite.text:SuiteRecord"})
 def suite(
     store: Path,
@@ -54,16 +54,16 @@ def suite(
     output: Path | None,
     kind: str,
 ) -> None:
-    """Say what each case of a suite is worth, by a store of several methods or by the optimizers tuned on the suite.
+    """Measure what each case of a suite is worth, by the methods of a store or by the optimizers tuned on the suite.
 
     \b
-    signal  how far the methods are apart on the case, as a standard deviation of scores
-    noise   how far seeds of one method are, after what a seed does to all methods alike
+    signal  how much the methods differ on the case, as a standard deviation of scores
+    noise   how much the seeds of one method differ, without a seed's effect on all methods
     own     the share of the signal that the other cases do not predict
-    seeds   how many a difference needs on this case alone, in 80 of 100 comparisons at 5%
+    seeds   how many show a difference on this case alone, in 80 of 100 comparisons at 5%
 
-    Subsets are chosen on half of the methods and judged on the other half, again and again: the rank correlation is
-    that of methods which did not choose.
+    Subsets are chosen on half of the methods and judged on the other half, many times: the rank correlation is that of
+    methods which did not choose the subset.
     """
     from lobench.engine.config.shipped import find_suite
     from lobench.tools.suite.of_store import worth_of_baselines, worth_of_store
@@ -73,7 +73,7 @@ def suite(
         found = worth_of_store(store, baselines, experiment, every=every, keep=keep, difference=difference)
     elif baselines or experiment or every:
         raise UsageError(
-            "options of a store",
+            "these options need a store",
             where=str(named),
             got="a suite",
             next_step="name a store, or leave out --baseline, --experiment and --all",

@@ -139,8 +139,8 @@ def _case_row(case: CaseWorth) -> list[str]:
     ratio = f"{case.signal_to_noise:.3g}"
     seconds = "-" if math.isnan(case.seconds) else f"{case.seconds:.3g}"
     seeds = "-" if case.num_seeds is None else str(case.num_seeds)
-    told = "" if is_informative(case) else f"tells nothing (p = {case.p_value:.2g})"
-    return [case.name, f"{case.signal:.3f}", f"{case.noise:.3f}", ratio, f"{case.own:.0%}", seconds, seeds, told]
+    remark = "" if is_informative(case) else f"tells nothing (p = {case.p_value:.2g})"
+    return [case.name, f"{case.signal:.3f}", f"{case.noise:.3f}", ratio, f"{case.own:.0%}", seconds, seeds, remark]
 
 
 def _subset_rows(found: SuiteWorth) -> list[list[str]]:

@@ -1,5 +1,5 @@
 """`lobench view`: a store's page, served and kept current."""
 
 COMMANDS = {
-    "view": ("lobench.tools.viewer.command:view", "Serve the report as a page to explore, kept current."),
+    "view": ("lobench.tools.viewer.command:view", "Serve the report as an interactive page."),
 }

@@ -31,23 +31,32 @@ Examples:
 It serves until Ctrl-C. Exit codes: 0 ended by Ctrl-C, 2 usage."""
 )
 @click.argument("store", type=click.Path(path_type=Path))
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve; beyond loopback with a token.")
-@click.option("--port", default=6007, show_default=True, type=click.IntRange(0, 65535), help="0: a free one.")
-@click.option("--token", default="", help="What visitors must know (default: none on loopback, else a random one).")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to serve on; other addresses than loopback need a token.",
+)
+@click.option(
+    "--port", default=6007, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes a free one."
+)
+@click.option(
+    "--token", default="", help="Token that visitors need (default: none on loopback, otherwise a random one)."
+)
 @baseline_option
-@click.option("--experiment", default="", help="Methods of this experiment (default: of the one that was run last).")
-@click.option("--all", "every", is_flag=True, help="All that the store holds, and no experiment's methods.")
+@click.option("--experiment", default="", help="Show the methods of this experiment (default: the last one that ran).")
+@click.option("--all", "every", is_flag=True, help="Show everything in the store, not only an experiment's methods.")
 @format_option("text", "json", prints={"view": f"{__name__}:ViewRecord"})
-@click.option("--open/--no-browser", "opens", default=False, help="Open it in a browser, or not (default).")
+@click.option("--open/--no-browser", "opens", default=False, help="Open the page in a browser (default: do not).")
 def view(store: Path, opens: bool, kind: str, **options: object) -> None:
-    """Serve the report of a store as a page to explore; what is new arrives by itself.
+    """Serve the report of a store as an interactive page, which updates itself.
 
-    People pick subjects, cases and metrics, and the address holds what is picked. The store may be in use, by a watch
-    or a run, and may still be empty.
+    Visitors select subjects, cases and metrics, and the address keeps the selection. A watch or a run may be writing to
+    the store, and it may still be empty.
     """
     from lobench.core.wording import one_line
     from lobench.tools.viewer.server import Served
-    from lobench.tools.viewer.server import view as page_cache
+    from lobench.tools.viewer.server import view as serve
 
     def on_ready(served: Served) -> None:
         click.echo(f"{one_line(str(store))}: {served.address}  (Ctrl-C ends it)")
@@ -56,4 +65,4 @@ def view(store: Path, opens: bool, kind: str, **options: object) -> None:
         if opens:
             click.launch(served.address)
 
-    page_cache(store, on_ready=on_ready, **options)  # type: ignore[arg-type]  # checked by click
+    serve(store, on_ready=on_ready, **options)  # type: ignore[arg-type]  # checked by click

@@ -52,12 +52,12 @@ class WorkerJob:
 
     Attributes:
       wanted: Genomes that the worker must know; it is told those that it does not.
-      course: The theta that they mutate, where no seed makes it; the worker is told what it has not heard of it.
+      theta_path: The theta that they mutate, where no seed makes it; the worker is told what it has not heard of it.
     """
 
     task: Task
     wanted: tuple[int, ...] = ()
-    course: ThetaPath | None = None
+    theta_path: ThetaPath | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,7 +102,7 @@ class Crew:
 
     def start(self) -> dict[str, str]:
         """Starts the workers; returns what the first of them says of its versions and device."""
-        self._tell(schedule.Tick(self._clock()))
+        self._handle(schedule.Tick(self._clock()))
         while not self.provenance:
             self._listen()
         return self.provenance
@@ -116,8 +116,8 @@ class Crew:
         first, self._next_job = self._next_job, self._next_job + len(jobs)
         self._jobs, self._genomes = dict(enumerate(jobs, first)), genomes
         try:
-            self._tell(schedule.Tick(self._clock()))
-            self._tell(schedule.Add(tuple(map(self._work, self._jobs))))
+            self._handle(schedule.Tick(self._clock()))
+            self._handle(schedule.Add(tuple(map(self._work, self._jobs))))
             while self._jobs:
                 for number, payload in self._listen():
                     if self._jobs.pop(number, None) is not None:
@@ -144,16 +144,16 @@ class Crew:
                     self._log(line)
                 case WorkerMessage(worker=number, message=data) if number in self._known:
                     try:
-                        results += self._hear(number, data)
+                        results += self._receive(number, data)
                     except ValueError as error:
                         self._executor.kill(number)
                         self._lost(number, f"said what its crew does not understand: {error}", is_blamed=True)
                 case WorkerExited(worker=number, message=reason, lost=lost) if number in self._known:
                     self._lost(number, reason, is_blamed=not lost)
-        self._tell(schedule.Tick(self._clock()))
+        self._handle(schedule.Tick(self._clock()))
         return results
 
-    def _hear(self, number: int, data: bytes) -> list[tuple[int, bytes]]:
+    def _receive(self, number: int, data: bytes) -> list[tuple[int, bytes]]:
         """Returns a result, if it is one.
 
         Raises:
@@ -162,9 +162,9 @@ class Crew:
         match FROM_WORKER.from_bytes(data):
             case Welcome(provenance=provenance):
                 self._welcome(dict(provenance))
-                self._tell(schedule.WorkerReady(number, self._clock()))
+                self._handle(schedule.WorkerReady(number, self._clock()))
             case Answer(job=job, payload=payload) if number in self._leases:
-                self._tell(schedule.Returned(number, self._leases.pop(number), self._clock()))
+                self._handle(schedule.Returned(number, self._leases.pop(number), self._clock()))
                 return [(job, payload)]
             case Broken(message=line):
                 raise LobenchError(line)
@@ -180,14 +180,14 @@ class Crew:
     def _lost(self, number: int, reason: str, *, is_blamed: bool) -> None:
         """Where a machine was lost, its worker's end says nothing about the job."""
         self._forget(number, reason)
-        self._tell(schedule.WorkerDied(number, self._clock(), reason, lost=not is_blamed))
+        self._handle(schedule.WorkerDied(number, self._clock(), reason, lost=not is_blamed))
 
     def _forget(self, number: int, reason: str) -> None:
         del self._known[number]
         has_job = self._leases.pop(number, None) is not None
         self._log(f"a worker was lost ({reason}); {'its job goes to another' if has_job else 'another is started'}")
 
-    def _tell(self, event: schedule.Event) -> None:
+    def _handle(self, event: schedule.Event) -> None:
         """Tells the scheduler, which keeps its workers' number, and does what it says."""
         actions = [*self._machine.handle(event), *self._machine.warm_up(self._size)]
         for action in actions:
@@ -210,14 +210,14 @@ class Crew:
         job, known, genomes = self._jobs[job_number], self._known[number], self._genomes
         gone = sorted(known.genomes - genomes.keys())
         known.genomes.difference_update(gone)
-        course, given = job.course, []
+        theta_path, given = job.theta_path, []
         moved = None
-        if course is not None:
-            given, moved = [course.theta], course.after(known.step)
-            known.step = course.step + len(course.updates)
+        if theta_path is not None:
+            given, moved = [theta_path.theta], theta_path.after(known.step)
+            known.step = theta_path.step + len(theta_path.updates)
         new = lineage(genomes, job.wanted, [*known.genomes, *given])
         known.genomes.update(genome.id for genome in new)
-        learn = Learn(forget=tuple(gone), genomes=tuple(new), course=moved)
+        learn = Learn(forget=tuple(gone), genomes=tuple(new), theta_path=moved)
         self._executor.send(number, learn.to_bytes())
         self._executor.send(number, dataclasses.replace(job.task, job=job_number).to_bytes())
 

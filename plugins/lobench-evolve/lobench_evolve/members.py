@@ -47,7 +47,7 @@ class MemberProgram:
             )
         if case.sessions != "apart":
             raise ConfigError(
-                f"Case.sessions = {case.sessions!r}: an evolution trains every lane apart",
+                f"Case.sessions = {case.sessions!r}: an evolution trains every replica apart",
                 where=where,
                 next_step="leave it out here, and evaluate what was evolved with it",
             )
@@ -78,7 +78,7 @@ class MemberProgram:
     def _fitness(self, flat: jax.Array, key: jax.Array, arrays: Any) -> jax.Array:
         theta = self._weights.unravel(flat)
         keys = jax.random.split(key, self._case.num_seeds)
-        return -_each(lambda lane_key: self._loss(theta, lane_key, arrays), keys).mean()
+        return -_each(lambda key: self._loss(theta, key, arrays), keys).mean()
 
     def _loss(self, theta: Any, key: jax.Array, arrays: Any) -> jax.Array:
         """Trains once; returns what is to be small, float32[]."""

@@ -53,7 +53,7 @@ class Learn(Message):
 
     forget: tuple[int, ...]
     genomes: tuple[Genome, ...]
-    course: Moved | None
+    theta_path: Moved | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -217,7 +217,7 @@ class _Runner:
         genomes: Mapping[int, Genome],
         *,
         first_n: int = 0,
-        course: ThetaPath | None = None,
+        theta_path: ThetaPath | None = None,
     ) -> list[float | None]:
         """Returns a fitness for each trial, those of the journal among them; None for what was not waited for."""
         width, wanted = self._run.members_per_program, first_n or len(trials)
@@ -237,7 +237,7 @@ class _Runner:
         if num_found == wanted:
             return found
         missing = sorted(set(range(len(blocks))) - {result.block for result in stored})
-        jobs = [_evaluation(blocks[block], course) for block in missing]
+        jobs = [_evaluation(blocks[block], theta_path) for block in missing]
         for index, payload in self._crew.run(jobs, genomes):
             self._journal.add(generation, phase, missing[index], payload)
             take(missing[index], unpacked(payload))
@@ -307,32 +307,34 @@ class _EsRunner(_Runner):
             self._generation(self._search.generation)
 
     @property
-    def _course(self) -> ThetaPath:
+    def _theta_path(self) -> ThetaPath:
         return ThetaPath(theta=self._search.theta, step=self._step, state=self._state, updates=tuple(self._updates))
 
     def _generation(self, generation: int) -> Generation:
         search = self._search
         trials, first_n = search.trials(), self._run.first_n
-        fitness = self._evaluate(generation, "population", trials, search.genomes, first_n=first_n, course=self._course)
+        fitness = self._evaluate(
+            generation, "population", trials, search.genomes, first_n=first_n, theta_path=self._theta_path
+        )
         self._updates.append(search.update(fitness))
         return search.close(fitness)
 
     def _write_checkpoints(self, generation: int, ended: Generation) -> bytes:
         self._write_theta(generation + 1)
-        state = self._one(WorkerJob(task=StateRequest(), course=self._course), {})
+        state = self._one(WorkerJob(task=StateRequest(), theta_path=self._theta_path), {})
         self._step, self._state, self._updates = generation + 1, state, []
         return state
 
     def _write_theta(self, outer_step: int) -> None:
         task = Export(genome=self._search.theta, outer_step=outer_step)
-        content = self._one(WorkerJob(task=task, course=self._course), {})
+        content = self._one(WorkerJob(task=task, theta_path=self._theta_path), {})
         self._checkpoint(self._experiment.folder / "checkpoints", outer_step, content)
 
 
-def _evaluation(trials: Sequence[GenomeTrial], course: ThetaPath | None) -> WorkerJob:
+def _evaluation(trials: Sequence[GenomeTrial], theta_path: ThetaPath | None) -> WorkerJob:
     ids = tuple(trial.genome.id for trial in trials)
     task = Evaluate(trials=tuple((trial.genome.id, trial.seed) for trial in trials))
-    return WorkerJob(task=task, wanted=ids, course=course)
+    return WorkerJob(task=task, wanted=ids, theta_path=theta_path)
 
 
 def _keep(path: Path, content: bytes) -> None:

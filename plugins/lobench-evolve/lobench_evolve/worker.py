@@ -194,9 +194,9 @@ def _broken(error: Exception) -> messages.Broken:
 def _learn(evaluator: Evaluator, message: messages.Learn) -> None:
     evaluator.decoder.forget(message.forget)
     evaluator.decoder.learn(message.genomes)
-    if (course := message.course) is not None:
-        state = base64.b64decode(course.state) if course.state is not None else None
-        evaluator.follow(course.theta, state, course.updates)
+    if (theta_path := message.theta_path) is not None:
+        state = base64.b64decode(theta_path.state) if theta_path.state is not None else None
+        evaluator.follow(theta_path.theta, state, theta_path.updates)
 
 
 def _answer(evaluator: Evaluator, task: Task) -> bytes:

@@ -21,7 +21,7 @@ class Spoken:
     """Workers that are welcome at once, and answer tasks as a test says."""
 
     def __init__(self, answer: Callable[[int, Evaluate], Message | bytes]) -> None:
-        self._answer, self._said = answer, list[ExecutorEvent]([Notice(message="a notice")])
+        self._answer, self._output = answer, list[ExecutorEvent]([Notice(message="a notice")])
         self.killed: list[int] = []
         self.learned: list[Learn] = []
 
@@ -37,17 +37,17 @@ class Spoken:
 
     def _log(self, worker: int, message: Message | bytes) -> None:
         if isinstance(message, WorkerExited):
-            self._said.append(message)
+            self._output.append(message)
         else:
             data = message if isinstance(message, bytes) else message.to_bytes()
-            self._said.append(WorkerMessage(worker=worker, message=data))
+            self._output.append(WorkerMessage(worker=worker, message=data))
 
     def kill(self, worker: int) -> None:
         self.killed.append(worker)
 
     def wait(self, timeout: float) -> Sequence[ExecutorEvent]:
-        said, self._said = self._said, []
-        return said
+        output, self._output = self._output, []
+        return output
 
     def close(self) -> None: ...
 
@@ -66,24 +66,26 @@ def right(worker: int, task: Evaluate) -> Message:
 def test_a_job_comes_with_what_its_worker_must_learn_and_is_answered() -> None:
     executor = Spoken(right)
     assert ran(executor) == ([(0, b"1234")], ["a notice"])
-    assert executor.learned == [Learn(forget=(), genomes=(GENOME,), course=None)]
+    assert executor.learned == [Learn(forget=(), genomes=(GENOME,), theta_path=None)]
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("output", "why"),
     [
         (WorkerExited(worker=0, message="killed by signal 9"), "killed by signal 9"),
         (Welcome(provenance={}, pid=1).to_bytes()[:-2], "no message"),
         (Answer(job=0, payload=b"").to_bytes().replace(b'"job"', b'"jab"'), "answer: no field 'job'"),
-        (Learn(forget=(), genomes=(), course=None), "unknown kind 'learn'"),
+        (Learn(forget=(), genomes=(), theta_path=None), "unknown kind 'learn'"),
     ],
 )
-def test_who_dies_or_is_not_understood_is_replaced_and_its_job_done_by_another(said: Message | bytes, why: str) -> None:
-    executor = Spoken(lambda worker, task: said if worker == 0 else right(worker, task))
+def test_who_dies_or_is_not_understood_is_replaced_and_its_job_done_by_another(
+    output: Message | bytes, why: str
+) -> None:
+    executor = Spoken(lambda worker, task: output if worker == 0 else right(worker, task))
     found, lines = ran(executor)
     assert found == [(0, b"1234")]
     assert len(lines) == 2 and why in lines[1] and "its job goes to another" in lines[1]
-    assert executor.killed == ([] if isinstance(said, WorkerExited) else [0])
+    assert executor.killed == ([] if isinstance(output, WorkerExited) else [0])
 
 
 def test_what_cannot_be_done_is_the_crews_error() -> None:

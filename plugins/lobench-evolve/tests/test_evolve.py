@@ -177,8 +177,8 @@ def test_killed_at_its_writes_it_goes_on_with_the_same_bits(
 def test_a_lost_workers_members_are_evaluated_by_another(config: Path, tmp_path: Path) -> None:
     evolve(config, tmp_path / "calm", "--executor", "inline", "--workers", "1")
     extra = f"a/Case.task = @Killer()\nKiller.counter = '{tmp_path}/counter'\nKiller.times = 2\n"
-    said = evolve(make_config(tmp_path, extra), tmp_path / "lost", "--workers", "2")
-    assert said.count("its job goes to another") == 2
+    output = evolve(make_config(tmp_path, extra), tmp_path / "lost", "--workers", "2")
+    assert output.count("its job goes to another") == 2
     assert content(tmp_path / "lost") == content(tmp_path / "calm")
 
 
@@ -218,10 +218,10 @@ def test_a_watch_evaluates_what_was_evolved(reference: tuple[Path, tuple[str, ..
 def test_experiments_are_runs_of_their_own(tmp_path: Path) -> None:
     config = make_config(tmp_path, "b/Case.task = @Bowl()\nb/Bowl.dim = 2\n")
     options = ("--executor", "inline", "--workers", "1", "--gin-param", "Evolve.num_generations = 1", "--seeds", "2")
-    said = evolve(config, tmp_path / "many", *options, "--cases", "a", "--cases", "b", "--shard", "1/2")
+    output = evolve(config, tmp_path / "many", *options, "--cases", "a", "--cases", "b", "--shard", "1/2")
     runs = sorted(str(path.parent.relative_to(tmp_path / "many")) for path in tmp_path.rglob("evolve.sqlite"))
     assert runs == ["a/seed_1", "b/seed_1"]
-    assert said.count("ended with exit code 0") == 2
+    assert output.count("ended with exit code 0") == 2
     single = tmp_path / "single"
     evolve(config, single, *options[:-2], "--case", "b", "--seed", "1")
     assert content(single) == content(tmp_path / "many" / "b" / "seed_1")
@@ -337,5 +337,5 @@ def test_experiments_end_with_what_started_them(tmp_path: Path) -> None:
         parent.kill()
         parent.communicate(timeout=PATIENCE)  # until the last of them has gone, which has the pipe too
     num_before = len(read_generations(store / "a" / "seed_0"))
-    said = evolve(config, store, *many, "--gin-param", f"Evolve.num_generations = {num_before + 1}")
-    assert said.count("ended with exit code 0") == 1
+    output = evolve(config, store, *many, "--gin-param", f"Evolve.num_generations = {num_before + 1}")
+    assert output.count("ended with exit code 0") == 1

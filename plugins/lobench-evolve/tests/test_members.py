@@ -74,5 +74,5 @@ def test_a_final_loss_needs_a_case_that_evaluates() -> None:
 def test_sessions_that_share_parameters_are_refused() -> None:
     task = DigitsMLP(hidden_sizes=())
     case = Case(task=task, learned_optimizer=OPTIMIZER, sessions="shared", num_lanes=2)
-    with pytest.raises(ConfigError, match=r"Case\.sessions = 'shared': an evolution trains every lane apart"):
+    with pytest.raises(ConfigError, match=r"Case\.sessions = 'shared': an evolution trains every replica apart"):
         MemberProgram(case, "here", Evolve(), WEIGHTS)

@@ -33,7 +33,7 @@ _OTHERS = re.compile(r"[^A-Za-z0-9_. -]")  # a colon is none on Windows
 _RESERVED = {"score", "verdicts_passed", "score_of", "intervals", "diagnostics"}  # no suite makes a folder of these
 _MAX_LENGTH = 250
 # MLflow takes no file store but where it is told so; a watch phones nobody, and tries again by itself.
-_TOLD = {
+_VARIABLES = {
     "MLFLOW_ALLOW_FILE_STORE": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -56,8 +56,8 @@ class MlflowSink:
         self._context, self._runs = context, dict[str, _Run]()
         argument = context.argument.removeprefix("file://").removeprefix("file:") or str(context.store / "mlruns")
         self._folder = None if "://" in argument else Path(argument).expanduser().absolute()
-        with contextlib.ExitStack() as told:  # until the sink is closed
-            told.enter_context(environment_with(_TOLD, as_defaults=True))
+        with contextlib.ExitStack() as environment:  # until the sink is closed
+            environment.enter_context(environment_with(_VARIABLES, as_defaults=True))
             try:
                 self._client = _client(argument if self._folder is None else self._folder.as_uri())
                 self._experiment = self._experiment_id(context.name.replace("'", "_") or "lobench")
@@ -66,7 +66,7 @@ class MlflowSink:
             except Exception as error:
                 got, advice = f"{argument}: {headline(error)}", "mlflow:DIR names another folder"
                 raise PluginError("cannot be written", where=_WHERE, got=got, next_step=advice) from error
-            self._told = told.pop_all()
+            self._environment = environment.pop_all()
 
     @property
     def destination(self) -> str:
@@ -88,7 +88,7 @@ class MlflowSink:
             raise
 
     def close(self) -> None:
-        with self._told:
+        with self._environment:
             for run in self._runs.values():
                 self._client.set_terminated(run.id)
             self._runs.clear()

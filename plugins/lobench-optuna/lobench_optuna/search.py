@@ -172,7 +172,7 @@ def _frozen(trial: Trial, domains: Mapping[str, _Domain]) -> optuna.trial.Frozen
 
 
 def _state(trial: Trial) -> optuna.trial.TrialState:
-    """Returns how optuna calls what became of a trial: of one that was hopeless it learns that it was bad."""
+    """Returns optuna's state of a trial: one that median stopping has ended is pruned."""
     from optuna.trial import TrialState
 
     if trial.is_feasible:

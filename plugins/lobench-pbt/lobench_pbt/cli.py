@@ -11,12 +11,12 @@ from lobench.extend import format_option
 __all__ = ["pbt"]
 
 _STORE = click.option("--store", required=True, type=click.Path(path_type=Path), help="Folder of the controller.")
-_STUDY = click.option("--study", default="", help="Which study, where the store has several.")
+_STUDY = click.option("--study", default="", help="Study, if the store has several.")
 
 
 @click.group()
 def pbt() -> None:
-    """Population based training: a controller, and what it knows."""
+    """Population based training: serve and inspect a controller."""
 
 
 @pbt.command(
@@ -27,12 +27,14 @@ Examples:
 )
 @click.argument("study", metavar="STUDY.gin", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @_STORE
-@click.option("--listen", default="127.0.0.1:0", show_default=True, help="HOST:PORT; port 0: any, see STORE/address.")
-@click.option("--token-file", type=click.Path(path_type=Path, exists=True), help="File with the token that all share.")
+@click.option(
+    "--listen", default="127.0.0.1:0", show_default=True, help="HOST:PORT; port 0 takes a free one, see STORE/address."
+)
+@click.option("--token-file", type=click.Path(path_type=Path, exists=True), help="File with the shared token.")
 @click.option("--tls-cert", type=click.Path(path_type=Path, exists=True), help="Certificate chain, PEM.")
 @click.option("--tls-key", type=click.Path(path_type=Path, exists=True), help="Its private key, PEM.")
 def serve(study: Path, store: Path, listen: str, token_file: Path, tls_cert: Path, tls_key: Path) -> None:
-    """Serve a study until Ctrl-C; the same command goes on with it."""
+    """Serve a study until Ctrl-C; the same command continues it."""
     from lobench_pbt.server import security_from, serve
     from lobench_pbt.study_file import read_study
 
@@ -44,10 +46,10 @@ def serve(study: Path, store: Path, listen: str, token_file: Path, tls_cert: Pat
 @pbt.command()
 @_STORE
 @_STUDY
-@click.option("--tree/--no-tree", default=True, show_default=True, help="The lineage tree below the table.")
+@click.option("--tree/--no-tree", default=True, show_default=True, help="Show the lineage tree below the table.")
 @format_option("text", "json", "html", prints={"pbt.status": "lobench_pbt.show:StatusRecord"})
 def status(store: Path, study: str, tree: bool, kind: str) -> None:
-    """Show a study: its trials, the best one (of several objectives: their front), and who descends from whom."""
+    """Show a study: its trials, the best one (or the Pareto front of several objectives), and the lineage."""
     from lobench_pbt.show import show_status
 
     show_status(store, study, tree=tree, kind=kind)
@@ -56,10 +58,16 @@ def status(store: Path, study: str, tree: bool, kind: str) -> None:
 @pbt.command()
 @_STORE
 @_STUDY
-@click.option("--token-file", type=click.Path(path_type=Path, exists=True), help="The token, where it asks for one.")
-@click.option("--ca", type=click.Path(path_type=Path, exists=True), help="Certificate to trust, where it has TLS.")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, exists=True),
+    help="File with the token, if the controller needs one.",
+)
+@click.option(
+    "--ca", type=click.Path(path_type=Path, exists=True), help="Certificate to trust, if the controller uses TLS."
+)
 def stop(store: Path, study: str, token_file: Path | None, ca: Path | None) -> None:
-    """Stop a study for good: trials that train are told to end early, nothing begins any more."""
+    """Stop a study for good: running trials end early, and no other trial starts."""
     from lobench_pbt.server import stop
 
     given = {"token_file": token_file, "ca": ca}
@@ -75,7 +83,7 @@ def stop(store: Path, study: str, token_file: Path | None, ca: Path | None) -> N
 @click.option("--to-step", type=int, help="Outer step to stop before.")
 @format_option("json", prints={"pbt.replay": "lobench_pbt.show:TrialReplayRecord"})
 def replay(trial: int, store: Path, study: str, from_step: int, to_step: int | None, kind: str) -> None:
-    """Print how a trial came to be, as JSON: a schedule that can be trained again, on the same data or other."""
+    """Print the schedule of a trial as JSON, to train it again on the same data or on other data."""
     from lobench_pbt.show import show_replay
 
     show_replay(store, study, trial, from_step=from_step, to_step=to_step)

@@ -31,7 +31,7 @@ _REFUSALS = {code: refusal for refusal, code in CODES.items()}
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 _CALL_SECONDS = 60.0
 _LONGEST_WAIT = 2.0
-_SAY_SECONDS = 3.0  # of waiting, before it is said: a controller that restarts is back sooner
+_LOG_AFTER_SECONDS = 3.0  # of waiting, before it is said: a controller that restarts is back sooner
 
 
 def read_token(path: Path, kind: type[LobenchError]) -> str:
@@ -111,7 +111,7 @@ class Connection:
         Raises:
           Refused: the controller said no. LobenchError: it did not answer in time, or does not let us in.
         """
-        begun, wait, is_said = time.monotonic(), 0.05, False
+        begun, wait, is_logged = time.monotonic(), 0.05, False
         while True:
             try:
                 return self.once(method, request)
@@ -119,8 +119,8 @@ class Connection:
                 waited = time.monotonic() - begun
                 if waited > self._patience:
                     raise
-                if waited > _SAY_SECONDS and not is_said:
-                    is_said = True
+                if waited > _LOG_AFTER_SECONDS and not is_logged:
+                    is_logged = True
                     _LOG.warning("%s; waiting for it, %.0f s at most", error, self._patience - waited)
             time.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT)

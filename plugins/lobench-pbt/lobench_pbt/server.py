@@ -277,15 +277,15 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, log: Ca
         server, address = start_server(service, _again(store, listen), security)
         write_whole(store / "address", address)
         log(f"study {study.name!r} is served at {address}; store: {store}")
-        trouble = ""
+        problem = ""
         while not ended.wait(_TICK_SECONDS):
             try:
                 service.expire()  # a deadline passes also when nobody asks
-                trouble = ""
+                problem = ""
             except StoreError as error:
-                if str(error) != trouble:
+                if str(error) != problem:
                     log(f"{error}; clients wait")
-                trouble = str(error)
+                problem = str(error)
         stopped = server.stop(grace=_GRACE_SECONDS)
         stopped.wait(_GRACE_SECONDS)
     finally:

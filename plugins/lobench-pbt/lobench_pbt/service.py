@@ -323,7 +323,7 @@ class Service:
         found = studies(self._db, name)
         if len(found) != 1:
             known = ", ".join(row.name for row in studies(self._db)) or "none"
-            what = "which study?" if len(found) > 1 else "there is no such study"
+            what = "the store has several studies" if len(found) > 1 else "there is no such study"
             raise Refused(Refusal.NOT_FOUND, what, got=repr(name), expected=f"one of: {known}")
         return found[0]
 

@@ -96,7 +96,12 @@ def _opened(store: Path, name: str) -> Iterator[tuple[StudyRow, TrialTable]]:
             found = studies(db, name)
             if len(found) != 1:
                 known = ", ".join(row.name for row in studies(db)) or "none"
-                raise UsageError("which study?", where=str(store), got=repr(name), expected=f"--study, one of: {known}")
+                raise UsageError(
+                    "the store has several studies",
+                    where=str(store),
+                    got=repr(name),
+                    expected=f"--study, one of: {known}",
+                )
             yield found[0], TrialTable(db, found[0].name)
     finally:
         db.close()

@@ -72,7 +72,7 @@ class PbtSink:
         if not context.argument:
             raise UsageError("sink 'pbt' needs an address", expected="--sink pbt:HOST:PORT")
         self._connection = Connection(Address.parse(context.argument), patience=_PATIENCE_SECONDS)
-        self._said: set[int] = set()  # trials, of which it was said why a result is not theirs
+        self._reported: set[int] = set()  # trials, of which it was said why a result is not theirs
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
@@ -102,7 +102,7 @@ class PbtSink:
 
     def _explain(self, trial: int, event: CheckpointFinished) -> None:
         """Says once why it cannot be the trial's; another checkpoint of a trial that is over is as it should be."""
-        if trial in self._said:
+        if trial in self._reported:
             return
         found = self._generation(trial)
         if found == event.checkpoint.generation:
@@ -110,7 +110,7 @@ class PbtSink:
         why = "the controller has no such trial"
         if found is not None:
             why = f"it is of generation {found}, and the checkpoint says {event.checkpoint.generation}"
-        self._said.add(trial)
+        self._reported.add(trial)
         _LOG.warning("sink pbt: %s is no fitness of trial %d: %s", event.checkpoint.uri, trial, why)
 
     def _generation(self, trial: int) -> int | None:

@@ -88,7 +88,7 @@ def load_study(path: Path) -> Study:
 
 
 # Of a study, what a file must say, or says by other means.
-_SAID_OTHERWISE = {"name": "", "population": None, "generations": None, "n_steps": 1, "objectives": (), "schedule": ""}
+_OTHER_DEFAULTS = {"name": "", "population": None, "generations": None, "n_steps": 1, "objectives": (), "schedule": ""}
 
 
 def _register(values: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ def _register(values: dict[str, Any]) -> None:
     def register(function: Any, name: str) -> None:
         gin.external_configurable(function, name=name, module="lobench_pbt")
 
-    defaults = {field.name: field.default for field in dataclasses.fields(Study)} | _SAID_OTHERWISE
+    defaults = {field.name: field.default for field in dataclasses.fields(Study)} | _OTHER_DEFAULTS
 
     def study(**given: Any) -> None:
         values.update(defaults | given)

@@ -145,8 +145,8 @@ class _Waits:
                 next_step="give each worker a name of its own, such as its host's and its number",
             )
         if is_first:
-            said = (self._worker, who(reply.holder), reply.trial.id, reply.trial.lease_seconds)
-            _LOG.warning("worker %r: %s has its trial %d; is it alive? waiting for a sign, %.0f s at most", *said)
+            names = (self._worker, who(reply.holder), reply.trial.id, reply.trial.lease_seconds)
+            _LOG.warning("worker %r: %s has its trial %d; is it alive? waiting for a sign, %.0f s at most", *names)
         time.sleep(_POLL_SECONDS)
 
 

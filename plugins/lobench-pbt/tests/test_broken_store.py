@@ -28,18 +28,18 @@ def test_on_a_full_disk_nothing_changes_and_clients_wait_until_there_is_space(tm
     server, address = start_server(service, "127.0.0.1:0", Security())
     hasty = Connection(Address.parse(address), patience=0.0)
     service._db.execute("PRAGMA max_page_count = 1")  # as many as there are
-    told = 0
+    number = 0
     with pytest.raises(ControllerAway, match=r"unavailable.*cannot use the study's database.*full"):
         for worker in range(500):
             hasty.call(hasty.stub.Suggest, pbt_pb2.SuggestRequest(worker=str(worker)))
-            told += 1
+            number += 1
     for _ in range(2):  # and again: the one before left no transaction open
-        assert len(service.list_trials("", limit=1000)) == told
+        assert len(service.list_trials("", limit=1000)) == number
         with pytest.raises(ControllerAway, match="full"):
             hasty.call(hasty.stub.Suggest, pbt_pb2.SuggestRequest(worker="late"))
     service._db.execute("PRAGMA max_page_count = 100000")
     reply = hasty.call(hasty.stub.Suggest, pbt_pb2.SuggestRequest(worker="late"))
-    assert reply.trial.id == told + 1
+    assert reply.trial.id == number + 1
     hasty.close()
     server.stop(grace=None).wait()
     service.close()
@@ -150,8 +150,8 @@ def test_a_store_is_gone_on_with_by_a_link_to_it_and_not_where_it_was_moved(tmp_
 
 
 @pytest.mark.parametrize("command", ["serve", "status", "export"])
-@pytest.mark.parametrize(("broken", "says"), [("file", "ff: "), ("database", "pbt.sqlite: cannot use")])
-def test_a_store_that_is_none(tmp_path: Path, command: str, broken: str, says: str) -> None:
+@pytest.mark.parametrize(("broken", "expected"), [("file", "ff: "), ("database", "pbt.sqlite: cannot use")])
+def test_a_store_that_is_none(tmp_path: Path, command: str, broken: str, expected: str) -> None:
     store = tmp_path / "ff"
     if broken == "file":
         store.touch()
@@ -165,7 +165,7 @@ def test_a_store_that_is_none(tmp_path: Path, command: str, broken: str, says: s
     )
     done = lobench("pbt", command, *([study] if command == "serve" else []), "--store", store)
     assert done.returncode == 2
-    assert says in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    assert expected in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
 
 
 def test_a_port_that_no_machine_has_is_refused() -> None:

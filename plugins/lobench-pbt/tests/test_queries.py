@@ -49,10 +49,10 @@ def bad_accesses(db: sqlite3.Connection, statement: str) -> list[str]:
 def walk(study: Study, folder: Path) -> Traced:
     """A whole study with kills, late and lost fitness, measurements, pages and a stop."""
     simulation = Traced(folder, study, 7)
-    told = simulation.service.suggest("", "first").trial
-    assert told is not None
-    simulation.service.heartbeat("", told.id, told.attempt)
-    simulation.service.add_measurement("", told.id, told.attempt, step=1, seconds=0.0, metrics={"loss": 1.0})
+    trial = simulation.service.suggest("", "first").trial
+    assert trial is not None
+    simulation.service.heartbeat("", trial.id, trial.attempt)
+    simulation.service.add_measurement("", trial.id, trial.attempt, step=1, seconds=0.0, metrics={"loss": 1.0})
     simulation.service.get_study()
     simulation.service.resume()
     simulation.run()

@@ -26,14 +26,14 @@ from pbt_simulation import PLUGINS, make_study, write_theta
 from lobench import ConfigError, LobenchError, StoreError, UsageError
 
 
-def completion(told: pbt_pb2.Trial, path: Path, **changes: object) -> pbt_pb2.CompleteRequest:
+def completion(trial: pbt_pb2.Trial, path: Path, **changes: object) -> pbt_pb2.CompleteRequest:
     artifact = write_theta(path, 1.0) if not path.exists() else write_theta(path.with_name("other.npz"), 2.0)
     values: dict[str, object] = {
-        "trial": told.id,
-        "attempt": told.attempt,
+        "trial": trial.id,
+        "attempt": trial.attempt,
         "checkpoint": pbt_pb2.Artifact(uri=artifact.uri, sha256=artifact.sha256),
         "metrics": {"loss": 1.0},
-        "n_steps": told.n_steps,
+        "n_steps": trial.n_steps,
     }
     return pbt_pb2.CompleteRequest(**{**values, **changes})  # type: ignore[arg-type]
 

@@ -17,7 +17,7 @@ from lobench import LobenchError
 
 __all__ = ["check_access", "check_token", "is_reachable_from_outside"]
 
-_WANTS_A_TOKEN = 10
+_NEEDS_A_TOKEN = 10
 _PROBE_SECONDS = 60
 _ANSWER_SECONDS = 10
 
@@ -34,7 +34,7 @@ def check_access(address: str, *, insecure: bool) -> None:
     if insecure or not is_reachable_from_outside(address):
         return
     found = _without_a_token(address)
-    if found == _WANTS_A_TOKEN:
+    if found == _NEEDS_A_TOKEN:
         return
     raise LobenchError(
         "this Ray cluster lets anybody in who reaches it, and who is in runs any code on it",
@@ -64,17 +64,17 @@ def check_token(address: str) -> None:
     try:
         ensure_token_if_auth_enabled(create_token_if_missing=False)  # Ray's client ends the process that has none
     except AuthenticationError:
-        raise _wants_a_token(address, "RAY_AUTH_MODE=token and no token") from None
+        raise _needs_a_token(address, "RAY_AUTH_MODE=token and no token") from None
     try:
         GcsClient(address=address).check_alive([], timeout=_ANSWER_SECONDS)
     except AuthenticationError:
         got = "a token that is not this cluster's" if is_on else "none: RAY_AUTH_MODE is not 'token' here"
-        raise _wants_a_token(address, got) from None
+        raise _needs_a_token(address, got) from None
     except Exception as error:  # noqa: BLE001  (Ray's boundary: what joins next says it again)
         print(f"{address} does not answer: {error}", file=sys.stderr)
 
 
-def _wants_a_token(address: str, got: str) -> LobenchError:
+def _needs_a_token(address: str, got: str) -> LobenchError:
     return LobenchError(
         "this Ray cluster wants its token",
         where=address,
@@ -141,7 +141,7 @@ def _probe(address: str) -> int:
     try:
         GcsClient(address=address).check_alive([], timeout=_ANSWER_SECONDS)
     except AuthenticationError:
-        return _WANTS_A_TOKEN
+        return _NEEDS_A_TOKEN
     return 0
 
 

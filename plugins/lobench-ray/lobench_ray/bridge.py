@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -37,13 +37,13 @@ from lobench_ray.messages import (
     TO_BRIDGE,
     Alive,
     ClusterRefused,
+    Forward,
     FromBridge,
     Join,
     Joined,
     Kill,
     Leave,
     SlotStart,
-    Tell,
     ToBridge,
     Unreachable,
 )
@@ -59,16 +59,16 @@ _REACH_SECONDS = 10.0
 
 @dataclass(slots=True)
 class _Slot:
-    """The bridge's side of a slot; `heard` is None, and `node` empty, until its worker was started.
+    """The bridge's side of a slot; `last_message` is None, and `node` empty, until its worker was started.
 
     Calls of an actor that runs several at once may overtake each other: the next message waits until one has arrived.
     """
 
     actor: Any
     size: tuple[float, float]  # cores, devices
-    heard: float | None = None
+    last_message: float | None = None
     node: str = ""
-    outbox: deque[Tell] = field(default_factory=deque)
+    outbox: deque[Forward] = field(default_factory=deque)
     is_sending: bool = False
 
 
@@ -108,13 +108,13 @@ class Bridge:
         for target in (self._read, self._watch_nodes):
             threading.Thread(target=target, daemon=True).start()
         silence = self._join.silence_seconds
-        said = 0.0
+        logged_at = 0.0
         while not self._ending:
             with contextlib.suppress(queue.Empty):
                 self._inbox.get(timeout=1.0)()
             now = self._clock.now()
-            if now - said >= 1.0:
-                said = now
+            if now - logged_at >= 1.0:
+                logged_at = now
                 self._log(Alive())
                 self._end_silent_ones(now, silence)
             if now - self._nodes_seen > max(silence, 10.0):
@@ -170,8 +170,8 @@ class Bridge:
                     self._start(message.worker, message.num_cpus, message.num_gpus)
                 case Kill():
                     self._kill(message.worker)
-                case Tell() if message.worker in self._slots:
-                    self._tell(message)
+                case Forward() if message.worker in self._slots:
+                    self._forward(message)
         except (ray.exceptions.RayError, OSError) as error:
             self._lose(message.worker, _one_line(error), lost=True)
 
@@ -205,7 +205,7 @@ class Bridge:
         if found.problem:
             self._leave_out(worker, node, f"{self._names[node]} {found.problem}")
             return
-        self._slots[worker].heard, self._slots[worker].node = self._clock.now(), node
+        self._slots[worker].last_message, self._slots[worker].node = self._clock.now(), node
         self._mentioned.discard(node)
         self._receive(worker)
 
@@ -232,29 +232,29 @@ class Bridge:
     def _received(self, worker: int, messages: list[bytes]) -> None:
         slot = self._slots.get(worker)
         if slot is None:
-            return  # it was killed: what it says late is not wanted any more
-        slot.heard = self._clock.now()
+            return  # it was killed: its late messages are dropped
+        slot.last_message = self._clock.now()
         for message in messages:
             self._connection.send_bytes(message)
-        if any(kind_of(message) == "died" for message in messages):
+        if has_exited(messages):
             self._kill(worker)
         else:
             self._receive(worker)
 
-    def _tell(self, tell: Tell) -> None:
-        slot = self._slots[tell.worker]
-        slot.outbox.append(tell)
+    def _forward(self, forward: Forward) -> None:
+        slot = self._slots[forward.worker]
+        slot.outbox.append(forward)
         if not slot.is_sending:
             self._send_next(slot)
 
     def _send_next(self, slot: _Slot) -> None:
         slot.is_sending = bool(slot.outbox)
         if slot.is_sending:
-            tell = slot.outbox.popleft()
-            paths = [Path(file) for file in tell.files]
+            forward = slot.outbox.popleft()
+            paths = [Path(file) for file in forward.files]
             files = [self._file(path) for path in paths]
-            reference = slot.actor.send.remote(tell.message, [path.name for path in paths], files)
-            self._then(reference, lambda _: self._send_next(slot), tell.worker)
+            reference = slot.actor.send.remote(forward.message, [path.name for path in paths], files)
+            self._then(reference, lambda _: self._send_next(slot), forward.worker)
 
     def _file(self, path: Path) -> Any:
         """Returns a file in the object store, where each node fetches it once."""
@@ -290,7 +290,7 @@ class Bridge:
 
     def _end_silent_ones(self, now: float, silence: float) -> None:
         for worker, slot in list(self._slots.items()):
-            if slot.heard is not None and now - slot.heard > silence:
+            if slot.last_message is not None and now - slot.last_message > silence:
                 self._mention(slot.node, f"has not answered for {silence:g} s")
                 self._lose(worker, f"its node has not answered for {silence:g} s", lost=True)
 
@@ -304,12 +304,17 @@ class Bridge:
         if sorted(sizes) != self._machines:
             self._machines = sorted(sizes)
             self._log(ExecutorCapacity(machines=tuple(self._machines)))
-        unplaced = {slot.size for slot in self._slots.values() if slot.heard is None}
+        unplaced = {slot.size for slot in self._slots.values() if slot.last_message is None}
         wanted = {size for size in unplaced if not any(_holds(node, size) for node in sizes)}
         for cpus, gpus in sorted(wanted - self._wanted):
             text = f"no node has {cpus:g} cores" + (f" and {gpus:g} devices" if gpus else "")
             self._log(Notice(message=f"{text}; what needs them waits for one"))
         self._wanted = wanted
+
+
+def has_exited(messages: Sequence[bytes]) -> bool:
+    """Says whether a slot's worker has exited: no message follows, and the actor must give its cores back."""
+    return any(kind_of(message) == WorkerExited.kind_name() for message in messages)
 
 
 def node_name(host: str, address: str, node: str) -> str:

@@ -22,6 +22,7 @@ from lobench_ray.clock import AwakeClock
 from lobench_ray.messages import (
     FROM_BRIDGE,
     ClusterRefused,
+    Forward,
     FromBridge,
     Join,
     Joined,
@@ -29,7 +30,6 @@ from lobench_ray.messages import (
     Leave,
     Log,
     SlotStart,
-    Tell,
     Unreachable,
     WorkerPlan,
 )
@@ -57,22 +57,22 @@ class RayExecutor:
         self._bridge: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._clock = AwakeClock()
-        self._heard, self._gone_since, self._next_try = 0.0, 0.0, 0.0
+        self._last_message, self._gone_since, self._next_try = 0.0, 0.0, 0.0
         self._address, self._is_used = "", False
         config.log_folder.mkdir(parents=True, exist_ok=True)
         self._open()
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
         self._workers[worker] = (num_cpus, num_gpus)
-        self._tell(SlotStart(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
+        self._send(SlotStart(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
 
     def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
         if worker in self._workers:
-            self._tell(Tell(worker=worker, files=tuple(files), message=message))
+            self._send(Forward(worker=worker, files=tuple(files), message=message))
 
     def kill(self, worker: int) -> None:
         if self._workers.pop(worker, None) is not None:
-            self._tell(Kill(worker=worker))
+            self._send(Kill(worker=worker))
 
     def wait(self, timeout: float) -> list[ExecutorEvent]:
         now = time.monotonic()
@@ -89,14 +89,14 @@ class RayExecutor:
             elif self._wakeup is not None:
                 os.read(self._wakeup.fileno(), 4096)
         limit = SILENCE_SECONDS if self._address else _CONNECT_SECONDS
-        if self._channel is not None and self._clock.now() - self._heard > limit:
+        if self._channel is not None and self._clock.now() - self._last_message > limit:
             messages += self._lose_bridge("Ray's driver does not answer")
         return messages
 
     def close(self) -> None:
         if self._bridge is None:
             return
-        self._tell(Leave())
+        self._send(Leave())
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._bridge.wait(_CLOSE_SECONDS)
         self._end_bridge()
@@ -117,7 +117,7 @@ class RayExecutor:
                 env=_environment(self._config.address),
             )
         self._channel = Channel(ours)
-        self._heard, self._address = self._clock.now(), ""
+        self._last_message, self._address = self._clock.now(), ""
         plan = WorkerPlan(
             sha256=self._parcel.sha256,
             suites=tuple(self._parcel.inside(suite) for suite in self._config.arguments),
@@ -132,11 +132,11 @@ class RayExecutor:
             plan=plan,
             parcel=self._parcel.data,
         )
-        self._tell(join)
+        self._send(join)
         for worker, (num_cpus, num_gpus) in self._workers.items():
-            self._tell(SlotStart(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
+            self._send(SlotStart(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
 
-    def _tell(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         """Tells the bridge; where there is none, the next one is told which workers there are."""
         if self._channel is not None:
             self._channel.send(message.to_bytes())
@@ -144,7 +144,7 @@ class RayExecutor:
     def _read(self, channel: Channel) -> list[ExecutorEvent]:
         messages: list[ExecutorEvent] = []
         for data in channel.receive():
-            self._heard = self._clock.now()
+            self._last_message = self._clock.now()
             messages += self._take(FROM_BRIDGE.from_bytes(data))
         if self._channel is channel and (channel.problem or channel.is_closed):
             messages += self._lose_bridge(f"Ray's driver {channel.problem or 'ended'}")

@@ -13,6 +13,7 @@ __all__ = [
     "TO_BRIDGE",
     "Alive",
     "ClusterRefused",
+    "Forward",
     "FromBridge",
     "Join",
     "Joined",
@@ -20,7 +21,6 @@ __all__ = [
     "Leave",
     "Log",
     "SlotStart",
-    "Tell",
     "ToBridge",
     "Unreachable",
     "WorkerPlan",
@@ -70,7 +70,7 @@ class SlotStart(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tell(Message):
+class Forward(Message):
     """A message for a worker, and the files that it names."""
 
     worker: int
@@ -127,12 +127,12 @@ class Log(Message):
     tail: bytes
 
 
-ToBridge: TypeAlias = SlotStart | Tell | Kill | Leave
+ToBridge: TypeAlias = SlotStart | Forward | Kill | Leave
 FromBridge: TypeAlias = (
     Alive | Joined | ClusterRefused | Unreachable | Log | WorkerMessage | WorkerExited | Notice | ExecutorCapacity
 )
 
-TO_BRIDGE: Codec[ToBridge] = Codec(SlotStart, Tell, Kill, Leave)
+TO_BRIDGE: Codec[ToBridge] = Codec(SlotStart, Forward, Kill, Leave)
 FROM_BRIDGE: Codec[FromBridge] = Codec(
     Alive, Joined, ClusterRefused, Unreachable, Log, WorkerMessage, WorkerExited, Notice, ExecutorCapacity
 )

@@ -58,7 +58,7 @@ class Slot:
     """Calls of `start` first, then of `send` and `receive`, which may overlap."""
 
     def __init__(self) -> None:
-        self._heard: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._outgoing: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._worker = 0
         self._pool: LocalPool | None = None
         self._log = Path()
@@ -118,17 +118,17 @@ class Slot:
             # Of the devices that Ray has leased to this actor: it sees no others.
             pool.start(self._worker, num_cpus, num_gpus)
         except LobenchError as error:
-            self._heard.put(ClusterRefused(message=str(error)).to_bytes())
+            self._outgoing.put(ClusterRefused(message=str(error)).to_bytes())
             return
         finally:
             started.set()
         while True:
-            heard = pool.wait(_TOUCH_SECONDS)
+            events = pool.wait(_TOUCH_SECONDS)
             _touch(*self._used)
-            for one in heard:
+            for one in events:
                 if _is_an_end(one):
-                    self._heard.put(Log(worker=self._worker, tail=self._tail()).to_bytes())
-                self._heard.put(one.to_bytes())
+                    self._outgoing.put(Log(worker=self._worker, tail=self._tail()).to_bytes())
+                self._outgoing.put(one.to_bytes())
                 if isinstance(one, WorkerExited):
                     return
 
@@ -160,7 +160,7 @@ class Slot:
         messages: list[bytes] = []
         with contextlib.suppress(queue.Empty):
             while not messages:
-                message = self._heard.get(timeout=max(deadline - time.monotonic(), 0.0))
+                message = self._outgoing.get(timeout=max(deadline - time.monotonic(), 0.0))
                 if not _is_progress(message):
                     messages.append(message)
                     continue
@@ -168,18 +168,21 @@ class Slot:
                     deadline = min(deadline, time.monotonic() + progress_seconds)
                 progress = [message]
             while True:
-                messages.append(self._heard.get_nowait())
+                messages.append(self._outgoing.get_nowait())
         return [*progress, *messages]
 
 
-def _is_an_end(heard: ExecutorEvent) -> bool:
+def _is_an_end(event: ExecutorEvent) -> bool:
     """Says whether the worker's log is of interest now."""
-    return isinstance(heard, WorkerExited) or (isinstance(heard, WorkerMessage) and kind_of(heard.message) == "failed")
+    return isinstance(event, WorkerExited) or (isinstance(event, WorkerMessage) and kind_of(event.message) == "failed")
 
 
 def _is_progress(message: bytes) -> bool:
-    """Says whether a worker said how far it is: a later one takes its place."""
-    return kind_of(message) == "said" and kind_of(WorkerMessage.from_bytes(message).message) == "progress"
+    """Says whether a message is a worker's progress: a later one takes its place."""
+    return (
+        kind_of(message) == WorkerMessage.kind_name()
+        and kind_of(WorkerMessage.from_bytes(message).message) == "progress"
+    )
 
 
 def _touch(*folders: Path) -> None:

@@ -268,10 +268,10 @@ def test_a_node_with_other_versions_is_left_out(gated: Gated, tmp_path: Path) ->
         cluster.start_second(PYTHONPATH=str(older.parent))
         process = chief(gated, cluster, tmp_path / "store", "--once")
         assert process.stdout is not None
-        said = iter(process.stdout.readline, "")
-        line = next(line for line in said if "left out" in line)
+        printed = iter(process.stdout.readline, "")
+        line = next(line for line in printed if "left out" in line)
         assert re.search(rf"node {NAME} would give other numbers: it has optax 0.0.1 for", line), line
-        assert "1 core on 1 node" in next(said)
+        assert "1 core on 1 node" in next(printed)
         gated.open()
         ending(process)
     finally:
@@ -304,8 +304,8 @@ def test_a_node_that_cannot_run_workers_is_left_out(
     process = chief(gated, cluster, tmp_path / "store", "--once")
     try:
         assert process.stdout is not None
-        said = iter(process.stdout.readline, "")
-        line = next(line for line in said if "left out" in line)
+        printed = iter(process.stdout.readline, "")
+        line = next(line for line in printed if "left out" in line)
         assert ("lobench_ray.slot" if broken == "package" else str(folder)) in line
         gated.open()
         ending(process)

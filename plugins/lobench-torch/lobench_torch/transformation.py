@@ -98,7 +98,7 @@ class _Transformation:
 
     def made(self, has_modes: bool) -> Any:
         eval_params = self._eval_params if has_modes else None
-        return lobench.wanting(self._init, self._update, name=self._made.name, eval_params=eval_params)
+        return lobench.with_extra_inputs(self._init, self._update, name=self._made.name, eval_params=eval_params)
 
     def _init(self, params: Any) -> Any:
         return jnp.asarray(self._host(params).empty_state)

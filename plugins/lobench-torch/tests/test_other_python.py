@@ -180,11 +180,11 @@ def test_an_environment_that_ends_is_said_and_started_again(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "text"),
     [("muons.Mion", "there is no torch optimizer 'muons.Mion'"), ("nowhere.Muon", "No module named 'nowhere'")],
 )
-def test_a_class_that_is_not_there_is_said(tmp_path: Path, name: str, says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+def test_a_class_that_is_not_there_is_said(tmp_path: Path, name: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
         torch_optimizer(name, python=environment(tmp_path / "env", MUONS))
 
 
@@ -195,12 +195,12 @@ def test_a_python_without_torch_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "text"),
     [
         ('main/Method.python = "envs/none/bin/python"', "no Python"),
         ('main/torch_optimizer.optimizer = "mions.Muon"', "there is no package 'mions'"),
         ("main/Method.optimizer = @adam()", "is no optimizer of another environment"),
     ],
 )
-def test_a_wrong_environment_is_refused_before_anything_starts(folder: Path, line: str, says: str) -> None:
-    assert says in lobench(folder, "run", "versions.gin", "--gin-param", line, code=2)
+def test_a_wrong_environment_is_refused_before_anything_starts(folder: Path, line: str, text: str) -> None:
+    assert text in lobench(folder, "run", "versions.gin", "--gin-param", line, code=2)

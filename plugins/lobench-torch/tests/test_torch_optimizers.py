@@ -213,7 +213,7 @@ def test_a_number_is_an_argument_of_the_program_and_arrives_as_it_was_written() 
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "output"),
     [
         ({"optimizer": "torch.optim.Adan"}, "there is no torch optimizer 'torch.optim.Adan'"),
         ({"optimizer": "no_such_package:Adan"}, "No module named 'no_such_package'"),
@@ -225,9 +225,9 @@ def test_a_number_is_an_argument_of_the_program_and_arrives_as_it_was_written() 
     ],
     ids=str,
 )
-def test_what_cannot_be_made_is_said_in_a_line(settings: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_made_is_said_in_a_line(settings: dict[str, Any], output: str) -> None:
     transformation._HOSTS.clear()  # what was made before is not tried again
-    with pytest.raises(ConfigError, match=said) as caught:
+    with pytest.raises(ConfigError, match=output) as caught:
         train(torch_optimizer(**settings), 0)
     assert "\n" not in str(caught.value)
 
@@ -265,9 +265,9 @@ def test_names_of_python_are_names_of_gin(suite: Path) -> None:
     done = subprocess.run(
         [Path(sys.executable).parent / "lobench", "run", "experiment.gin"], cwd=suite, capture_output=True, text=True
     )
-    said = done.stdout + done.stderr
-    assert "state/b0/history/3: torch_library.Growing: what it remembers has changed its shape" in said, said
-    assert "torch_library.Failing.step() failed; got RuntimeError: out of luck" in said, said
+    output = done.stdout + done.stderr
+    assert "state/b0/history/3: torch_library.Growing: what it remembers has changed its shape" in output, output
+    assert "torch_library.Failing.step() failed; got RuntimeError: out of luck" in output, output
     found = lobench.open_results(suite / ".lobench/experiment").curves("train/loss")
     curves = {each.subject.name: each.values for each in found}
     np.testing.assert_allclose(curves["adam"], curves["same"], rtol=1e-4)

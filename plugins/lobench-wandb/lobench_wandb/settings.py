@@ -15,7 +15,9 @@ __all__ = ["WHERE", "checked_mode", "checked_project", "process_as_it_is", "run_
 WHERE = "sink 'wandb'"
 _OFFLINE = {"", "offline", "dryrun"}  # dryrun is W&B's former word
 _FORBIDDEN = "/\\#?%:"  # what W&B takes in no name of a project
-_TOLD = {"WANDB_ERROR_REPORTING": "false"}  # when W&B is imported and when its service starts: a watch phones nobody
+_VARIABLES = {
+    "WANDB_ERROR_REPORTING": "false"
+}  # when W&B is imported and when its service starts: a watch phones nobody
 _FLUSH_SECONDS = 0.01  # W&B's own 15 s would be what a kill loses
 
 
@@ -26,7 +28,7 @@ def checked_mode(environment: Mapping[str, str]) -> str:
       PluginError: no such mode; nobody is logged in; wandb is not installed.
     """
     try:
-        with environment_with(_TOLD, as_defaults=True):
+        with environment_with(_VARIABLES, as_defaults=True):
             from wandb.sdk.lib import wbauth
     except ImportError as error:
         raise PluginError(
@@ -80,7 +82,7 @@ def process_as_it_is() -> Iterator[None]:
     """
     hooks = sys.excepthook, sys.exit
     given = os.environ.get("WANDB_SERVICE", "")  # VERSION-PID-...
-    with environment_with({**_TOLD, "WANDB_SERVICE": given}, as_defaults=True):
+    with environment_with({**_VARIABLES, "WANDB_SERVICE": given}, as_defaults=True):
         if given.split("-")[1:2] != [str(os.getpid())]:
             del os.environ["WANDB_SERVICE"]
         try:

@@ -162,7 +162,7 @@ class Cluster:
         self.schedule = Planner(1, every_checkpoint(""))
         self.free = [list(machine) for machine in machines]
         self.first, self.now = first, 0.0
-        self.wanting: dict[int, Size] = {}
+        self.unplaced: dict[int, Size] = {}
         self.placed: dict[int, tuple[int, Size]] = {}
         self.running: list[Lease] = []
         self.done: list[CaseInfo] = []
@@ -178,9 +178,9 @@ class Cluster:
         for action in actions:
             match action:
                 case StartWorker(worker, size):
-                    self.wanting[worker] = size
+                    self.unplaced[worker] = size
                 case KillWorker(worker, _):
-                    self.wanting.pop(worker, None)
+                    self.unplaced.pop(worker, None)
                     if worker in self.placed:
                         self.give_back(*self.placed.pop(worker))
                 case Lease():
@@ -192,12 +192,12 @@ class Cluster:
     def place(self) -> list[int]:
         """Returns the workers that found a place."""
         found = []
-        for worker, size in sorted(self.wanting.items(), key=lambda item: self.first * item[1].num_cpus):
+        for worker, size in sorted(self.unplaced.items(), key=lambda item: self.first * item[1].num_cpus):
             fitting = [index for index, free in enumerate(self.free) if free[0] >= size[0] and free[1] >= size[1]]
             machine = max(fitting, key=self.free.__getitem__, default=-1)
             if machine >= 0:
                 self.free[machine] = [have - take for have, take in zip(self.free[machine], size, strict=True)]
-                self.placed[worker] = machine, self.wanting.pop(worker)
+                self.placed[worker] = machine, self.unplaced.pop(worker)
                 found.append(worker)
         return found
 

@@ -44,7 +44,7 @@ class Start:
         *,
         only_newest: bool = False,
     ) -> None:
-        self.reader, self.said = CountingReader(), []
+        self.reader, self.output = CountingReader(), []
         readers = {"npz": self.reader}
         self.source = make_source(SourceContext(location=str(folder / "run"), readers=readers))
         self.ledger = Ledger.open(folder / "store")
@@ -54,7 +54,7 @@ class Start:
             spool=self.spool,
             source=self.source,
             readers=readers,
-            log=self.said.append,
+            log=self.output.append,
             only_newest=only_newest,
         )
 
@@ -99,7 +99,7 @@ def test_what_the_spool_lost_is_copied_again_where_it_can_be(tmp_path: Path) -> 
     second = Start(tmp_path)
     second.intake.recover(checkpoints)
     assert [second.intake.holds(checkpoint.sha256) for checkpoint in checkpoints] == [True, False]
-    assert len(second.said) == 1 and second.said[0].startswith(f"expired: {gone}: the checkpoint was deleted")
+    assert len(second.output) == 1 and second.output[0].startswith(f"expired: {gone}: the checkpoint was deleted")
     second.ledger.close()
 
 
@@ -137,12 +137,12 @@ def test_where_only_the_newest_is_run_the_others_are_not_even_read(tmp_path: Pat
     assert [checkpoint.outer_step for _, checkpoint in first.intake.poll()[1]] == [49]
     assert first.intake.backlog and not first.intake.is_choosing, "it can be evaluated while the rest is passed over"
     assert first.take_all() == []
-    assert len(first.said) == 1
-    assert first.said[0].startswith("skipped: 49 checkpoints, ") and "theta_0.npz to " in first.said[0]
+    assert len(first.output) == 1
+    assert first.output[0].startswith("skipped: 49 checkpoints, ") and "theta_0.npz to " in first.output[0]
     assert first.reader.read_paths == ["theta_49.npz"]
     first.ledger.close()
     second = Start(tmp_path, only_newest=True)
-    assert second.take_all() == [] == second.reader.read_paths == second.said
+    assert second.take_all() == [] == second.reader.read_paths == second.output
     second.ledger.close()
     write(tmp_path, 60, 60.0)
     third = Start(tmp_path, only_newest=True)
@@ -179,7 +179,7 @@ def test_a_theta_that_the_spool_lost_in_mid_run_is_copied_again(tmp_path: Path) 
     assert not start.intake.fetch(checkpoint), "another theta lies there now"
     path.unlink()
     assert not start.intake.fetch(checkpoint) and not start.intake.fetch(checkpoint)
-    assert len(start.said) == 1, "said once, however often it is asked for"
+    assert len(start.output) == 1, "said once, however often it is asked for"
     start.ledger.close()
 
 
@@ -219,7 +219,7 @@ def test_what_is_no_checkpoint_however_it_is_named_is_told_and_waited_for_by_nob
     (run / os.fsdecode(b"x\xff7.npz.done")).touch()
     start = Start(tmp_path)
     assert start.take_all() == [1]
-    assert start.said == [f"unreadable: {run}/x\\udcff7.npz: its name is no UTF-8 text; rename it"]
+    assert start.output == [f"unreadable: {run}/x\\udcff7.npz: its name is no UTF-8 text; rename it"]
     reasons = {Path(path).name: found.reason for path, found in start.source.pending().items()}
     assert not any(found.is_awaited for found in start.source.pending().values())
     assert reasons == {
@@ -257,7 +257,7 @@ def test_a_number_that_no_run_can_count_to_is_no_step(tmp_path: Path) -> None:
     (run / "theta_20260101123456789012345.npz.done").touch()
     start = Start(tmp_path)
     assert sorted(start.take_all()) == [0, 12]
-    assert sorted(line.split(": ", 2)[2] for line in start.said) == [
+    assert sorted(line.split(": ", 2)[2] for line in start.output) == [
         "the counter 'outer_step' is no number of steps; got 9223372036854775808",
         "the counter 'outer_step' is no number of steps; got nan",
     ]
@@ -295,7 +295,7 @@ def test_a_good_checkpoint_waits_for_a_free_descriptor(tmp_path: Path) -> None:
     assert start.take_all() == [] and start.intake.pending()
     assert start.take_all() == [1] and not start.intake.pending()
     assert start.take_all() == []
-    assert len([line for line in start.said if "waiting for a free file descriptor" in line]) == 1
+    assert len([line for line in start.output if "waiting for a free file descriptor" in line]) == 1
     assert list(start.ledger.events()) == []
     start.ledger.close()
 

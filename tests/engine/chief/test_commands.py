@@ -22,7 +22,7 @@ class World:
     """One session of a command, its folder, and what is told of it."""
 
     def __init__(self, folder: Path, checkpoints: str = "last") -> None:
-        self.folder, self.trials, self.said = folder / "mine" / "0", list[TrialRow](), list[str]()
+        self.folder, self.trials, self.output = folder / "mine" / "0", list[TrialRow](), list[str]()
         method = Method(
             name="mine",
             command="python t.py {session} {folder} {gin}",
@@ -34,7 +34,7 @@ class World:
 
     def start(self) -> CommandRuns:
         states = {CommandId(one.method, one.number): one.state for one in self.trials}
-        return CommandRuns([self.run], READERS, states=states, record=self.trials.append, log=self.said.append)
+        return CommandRuns([self.run], READERS, states=states, record=self.trials.append, log=self.output.append)
 
     @property
     def states(self) -> list[str]:
@@ -87,7 +87,7 @@ def test_a_command_without_a_result_ends_nothing_else(tmp_path: Path, problem: s
     runs = world.start()
     runs.begin(COMMAND, 0)
     runs.end(COMMAND, problem)
-    assert world.states[-1] == state and line in world.said[-1] and not runs.is_open
+    assert world.states[-1] == state and line in world.output[-1] and not runs.is_open
     assert world.start().waiting() == []
 
 
@@ -118,5 +118,5 @@ def test_a_checkpoint_that_is_half_written_at_the_end_is_said(tmp_path: Path, ha
         (world.folder / "theta_1.npz").unlink()
     runs.end(COMMAND, "")
     assert world.states[-1] == ("done" if has_good else "infeasible")
-    assert f"{world.folder / 'theta_2.npz'} is left out: half-written" in world.said[-1]
+    assert f"{world.folder / 'theta_2.npz'} is left out: half-written" in world.output[-1]
     assert found(runs) == (["theta_1.npz"] if has_good else [])

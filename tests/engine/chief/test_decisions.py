@@ -49,16 +49,16 @@ def test_a_replay_from_its_lines_decides_the_same(policy: str, together: int, ev
 
 def a_log(store: Path, num_events: int = 50, **limits: int) -> list[str]:
     """Writes the log of a start; returns what was said."""
-    said: list[str] = []
+    output: list[str] = []
     world = RecordedWorld(max_cores=2)
-    log = DecisionLog(store, world.start, world.recorded_planner.take, log=said.append, **limits)
+    log = DecisionLog(store, world.start, world.recorded_planner.take, log=output.append, **limits)
     chance = random.Random(0)
     for _ in range(num_events):
         world.see("".join(chance.choices("0123456789abcdef", k=64)))
         world.ready(CASES)
         world.finish(0)
         log.write(is_last=True)
-    return said
+    return output
 
 
 def test_an_oldest_start_goes_whole_when_there_are_too_many(tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes_and_a_damaged_one_is_s
 
 def test_where_it_cannot_be_written_that_is_said_once_and_all_goes_on(tmp_path: Path) -> None:
     (tmp_path / "decisions").touch()
-    (said,) = a_log(tmp_path)
-    assert said.startswith("decisions are not logged any more")
+    (output,) = a_log(tmp_path)
+    assert output.startswith("decisions are not logged any more")
 
 
 def test_quiet_ticks_leave_no_trace() -> None:

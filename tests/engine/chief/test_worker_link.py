@@ -74,10 +74,10 @@ def test_a_result_that_cannot_be_read_is_an_error_and_the_worker_is_replaced(len
 
 
 class Silent:
-    """An executor whose workers take what they are sent and say nothing but what is put into `said`."""
+    """An executor whose workers take what they are sent and say nothing but what is put into `output`."""
 
     def __init__(self) -> None:
-        self.said: list[ExecutorEvent] = []
+        self.output: list[ExecutorEvent] = []
         self.sent: list[tuple[int, bytes, Sequence[str]]] = []
         self.killed: list[int] = []
 
@@ -90,13 +90,13 @@ class Silent:
         self.killed.append(worker)
 
     def wait(self, timeout: float) -> Sequence[ExecutorEvent]:
-        said, self.said = self.said, []
-        return said
+        output, self.output = self.output, []
+        return output
 
     def close(self) -> None: ...
 
     def say(self, worker: int, message: Message) -> None:
-        self.said.append(WorkerMessage(worker=worker, message=message.to_bytes()))
+        self.output.append(WorkerMessage(worker=worker, message=message.to_bytes()))
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_what_cannot_be_understood_is_its_workers_death_in_one_line(
     workers: WatchWorkers, executor: Silent, data: bytes, why: str
 ) -> None:
     workers.start(3, Size(1))
-    executor.said = [WorkerMessage(worker=3, message=data)]
+    executor.output = [WorkerMessage(worker=3, message=data)]
     executor.say(3, RESULT)  # what it said after that is nothing
     executor.say(4, RESULT)
     died, other = workers.wait(0.0)
@@ -212,7 +212,7 @@ def test_who_dies_before_it_described_is_replaced_by_another_that_is_ready(
         executor.say(worker, Ready())
     workers.wait(0.0)
     died = WorkerExited(worker=0, message="killed by signal 9")
-    executor.said = [died]
+    executor.output = [died]
     assert workers.wait(0.0) == [died] and asked(executor) == [(0, ""), (1, "")]
     described = Described(variant_key="", cases=CASES, files=())
     executor.say(1, described)

@@ -77,7 +77,7 @@ def test_values_of_all_kinds_have_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("axes", "said"),
+    ("axes", "output"),
     [
         ("3", "Case.axes; got 3; expected values by the name of an axis"),
         ("{}", "Case.axes; got {}"),
@@ -92,10 +92,10 @@ def test_values_of_all_kinds_have_names(tmp_path: Path) -> None:
         (f'{{"width": {list(range(1, 40))}, "horizon": {list(range(1, 40))}}}', "got 1,521 cells; expected 1,000"),
     ],
 )
-def test_axes_that_make_no_cells_are_told_in_a_line(tmp_path: Path, axes: str, said: str) -> None:
+def test_axes_that_make_no_cells_are_told_in_a_line(tmp_path: Path, axes: str, output: str) -> None:
     with pytest.raises(ConfigError) as caught:
         specs(tmp_path, axes)
-    assert said in str(caught.value) and "\n" not in str(caught.value) and "tiny.gin:6" in str(caught.value)
+    assert output in str(caught.value) and "\n" not in str(caught.value) and "tiny.gin:6" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["width = 7", 'Case.axes = {"width": [7]}', "grid/Case.axes = {}"])

@@ -289,9 +289,9 @@ def test_a_trainers_include_stays_below_its_folder(suite: Path, tmp_path: Path, 
     config.write_text(f"Case.num_seeds = 3\ninclude '{name}'\n")
     with pytest.raises(
         ConfigError, match=r":[12]: the include is refused; got '.*'; expected a regular file in"
-    ) as told:
+    ) as output:
         bind(suite, "small", build=False, trainer_config=str(config))
-    assert SECRET not in str(told.value) and "\n" not in str(told.value)
+    assert SECRET not in str(output.value) and "\n" not in str(output.value)
 
 
 def test_a_trainers_include_below_its_folder_counts(suite: Path, tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_what_a_checkpoint_carries_includes_nothing(suite: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("layers", "want"),
+    ("layers", "expected"),
     [
         ({}, 1),
         ({"gin_params": ("Case.num_cpus = 3",)}, 3),
@@ -339,11 +339,11 @@ def test_what_a_checkpoint_carries_includes_nothing(suite: Path, tmp_path: Path)
     ],
 )
 def test_how_many_cores_is_known_before_anything_is_imported(
-    suite: Path, layers: dict[str, object], want: int | None
+    suite: Path, layers: dict[str, object], expected: int | None
 ) -> None:
     suite.write_text("import nowhere\na/Case.task = @Nothing()\nb/Case.task = @Nothing()\nb/Case.num_cpus = 5\n")
     a, b = specs_in(suite)
-    assert number_of("num_cpus", a, Layers(gin_modules=("nowhere",), **layers)) == want  # type: ignore[arg-type]
+    assert number_of("num_cpus", a, Layers(gin_modules=("nowhere",), **layers)) == expected  # type: ignore[arg-type]
     assert number_of("num_cpus", b, Layers()) == 5
 
 
@@ -362,8 +362,8 @@ def test_what_a_case_expects_is_known_before_anything_is_imported(
     with suite.open("a") as file:
         file.write(text)
     for spec in specs_in(suite):
-        told = expectations_of(spec, Layers(gin_modules=("nowhere",), gin_params=params))
-        assert told == bind(suite, spec.scope, build=False, gin_params=params).expectations
+        output = expectations_of(spec, Layers(gin_modules=("nowhere",), gin_params=params))
+        assert output == bind(suite, spec.scope, build=False, gin_params=params).expectations
 
 
 @pytest.mark.parametrize("value", ["@Quadratic()", "%macro", "%nobody"])

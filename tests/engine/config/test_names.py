@@ -55,23 +55,23 @@ def test_a_qualified_name_is_what_python_calls_so(tmp_path: Path, package: str) 
 
 
 def test_an_unknown_name_says_why(tmp_path: Path, package: str) -> None:
-    def said(optimizer: str, **layers: str) -> str:
+    def output(optimizer: str, **layers: str) -> str:
         with pytest.raises(ConfigError) as error:
             bind(tmp_path, f"Case.optimizer = @{optimizer}()", **layers)
         assert "\n" not in str(error.value)
         return str(error.value)
 
     put = "exists and is not configurable: put `@lobench.configurable` on it"
-    assert f"unknown name '{package}Rule'; `{package}.{package}Rule` {put}" in said(f"{package}Rule")
-    assert f"unknown name '{package}.{package}Rule'; `{package}.{package}Rule` {put}" in said(
+    assert f"unknown name '{package}Rule'; `{package}.{package}Rule` {put}" in output(f"{package}Rule")
+    assert f"unknown name '{package}.{package}Rule'; `{package}.{package}Rule` {put}" in output(
         f"{package}.{package}Rule"
     )
-    assert f"`import {package}.more` is missing in the gin file" in said(f"{package}.more.Rule")
-    assert f"did you mean '{package}Step'?" in said(f"{package}Stp")
-    assert "is an `import` missing in the gin file?" in said("no_such_package.Rule")
+    assert f"`import {package}.more` is missing in the gin file" in output(f"{package}.more.Rule")
+    assert f"did you mean '{package}Step'?" in output(f"{package}Stp")
+    assert "is an `import` missing in the gin file?" in output("no_such_package.Rule")
     config = tmp_path / "config.gin"
     config.write_text("import no_such_package.rules\n")
     failed = (
         f"`import no_such_package.rules` ({config}:1) failed: ModuleNotFoundError: No module named 'no_such_package'"
     )
-    assert failed in said("NoSuchRule", trainer_config=str(config))
+    assert failed in output("NoSuchRule", trainer_config=str(config))

@@ -95,7 +95,7 @@ def test_what_begins_alike_has_the_same_prefix_whatever_it_is_called(tmp_path: P
 
 def test_when_a_state_is_saved_is_no_part_of_what_is_evaluated(tmp_path: Path) -> None:
     plain = bind(tmp_path)
-    for same in ("Case.save_every = 10", "Case.keep_state = True"):
+    for same in ("Case.save_every = 10", "Case.keep_state = True", "Case.time_gradient = True"):
         other = bind(tmp_path, same)
         assert (other.info.identity, other.prefixes) == (plain.info.identity, plain.prefixes)
 
@@ -162,7 +162,7 @@ def test_a_list_of_a_parameter_that_takes_lists_is_one_value(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "output"),
     [
         ((TWO, "warm/Phase.num_inner_steps = None"), r"phase 1 of 2 \('warm'\): Phase.num_inner_steps is not bound"),
         (("x/Case.phases = [@bare/Phase()]",), r"Phase.num_inner_steps is not bound; expected an integer >= 1"),
@@ -178,13 +178,14 @@ def test_a_list_of_a_parameter_that_takes_lists_is_one_value(tmp_path: Path) -> 
             r"adam.b2 has 3 values, .*got Case.num_inner_steps = 1000; expected a mul",
         ),
         (("Case.save_every = -1",), r"Case.save_every; got -1"),
+        (("Case.time_gradient = 3",), r"Case.time_gradient; got 3; expected True or False"),
         (("Case.keep_state = 3",), r"Case.keep_state; got 3; expected True or False"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line_before_anything_is_built(
-    tmp_path: Path, params: tuple[str, ...], said: str
+    tmp_path: Path, params: tuple[str, ...], output: str
 ) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
+    with pytest.raises(ConfigError, match=output) as caught:
         bind(tmp_path, *params)
     assert "\n" not in str(caught.value)
 

@@ -34,19 +34,19 @@ def test_a_role_is_the_suites_or_the_cases_or_the_optimizers(tmp_path: Path) -> 
 
 def test_a_role_and_a_headline_are_part_of_no_identity_and_of_no_program(tmp_path: Path) -> None:
     plain = bound(tmp_path, "")
-    said = bound(tmp_path, 'Suite.role = "meta_test"\nSuite.headline = "speedup"\n')
-    for one, other in zip(plain, said, strict=True):
+    output = bound(tmp_path, 'Suite.role = "meta_test"\nSuite.headline = "speedup"\n')
+    for one, other in zip(plain, output, strict=True):
         assert (one.info.identity, one.info.optimizer_hash, one.info.problem) == (
             other.info.identity,
             other.info.optimizer_hash,
             other.info.problem,
         )
         assert one.settings.program_hash == other.settings.program_hash
-    assert {one.info.headline for one in said} == {"speedup"}
+    assert {one.info.headline for one in output} == {"speedup"}
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "output"),
     [
         (
             'Suite.role = "meta_tst"',
@@ -61,7 +61,7 @@ def test_a_role_and_a_headline_are_part_of_no_identity_and_of_no_program(tmp_pat
         ('Suite.headline = "iqm"', "Suite.headline; got 'iqm'; expected 'score', 'speedup'"),
     ],
 )
-def test_what_is_none_is_told_in_a_line(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_none_is_told_in_a_line(tmp_path: Path, text: str, output: str) -> None:
     with pytest.raises(ConfigError) as caught:
         bound(tmp_path, text)
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert output in str(caught.value) and "\n" not in str(caught.value)

@@ -105,11 +105,11 @@ def test_a_file_that_has_cases_too_gives_workers_the_cases_alone(file: Path) -> 
         ('rate/Real.when = {"adam.b": [0.5]}', "it depends on 'adam.b', which is no parameter; did you mean 'adam.b1'"),
         ("adam/Method.num_trials = 0", "got 0; expected an integer >= 1"),
         ("adam/Method.report_sessions = -1", "got -1; expected an integer >= 0"),
-        ("adam/Method.stop_hopeless = 1.5", "got 1.5; expected a share between 0 and 1"),
-        ("sgd/Method.optimizer = @sgd()\nsgd/Method.stop_hopeless = 0.5", "nothing reads sgd/Method.stop_hopeless"),
+        ("adam/Method.median_stopping = 1.5", "got 1.5; expected a share between 0 and 1"),
+        ("sgd/Method.optimizer = @sgd()\nsgd/Method.median_stopping = 0.5", "nothing reads sgd/Method.median_stopping"),
         (
-            'run/Method.command = "python {folder}"\nrun/Method.stop_hopeless = 0.5',
-            "nothing reads run/Method.stop_hopeless; a meta-training goes on to its end",
+            'run/Method.command = "python {folder}"\nrun/Method.median_stopping = 0.5',
+            "nothing reads run/Method.median_stopping; a meta-training goes on to its end",
         ),
         ("sgd/Method.optimizer = @sgd()\nsgd/Method.search = @grid()", "'sgd' has a search, and no space"),
         ("sgd/Method.optimizer = @sgd()\nsgd/Method.wave = 3", "nothing reads sgd/Method.wave; it counts where"),
@@ -128,9 +128,15 @@ def test_trials_hang_on_what_is_said_of_their_own_method(file: Path) -> None:
     assert search_identity(same.replace("num_trials = 9", "num_trials = 12"), "adam") == before
     changes = (
         "rate/Real.low = 1e-5",
-        "adam/Method.stop_hopeless = 0.5",
+        "adam/Method.median_stopping = 0.5",
         "adam/adam.b2 = 0.9",
         "Case.num_inner_steps = 3",
     )
     for line in (*changes, 'tpe/optuna.sampler = "gp"'):
         assert search_identity(f"{FILE}{line}\n", "adam") != before
+
+
+def test_a_search_of_an_older_store_goes_on_under_the_new_name_of_its_key() -> None:
+    line = "adam/Method.median_stopping = 0.5\n"
+    older = search_identity(FILE + line.replace("median_stopping", "stop_hopeless"), "adam")
+    assert older == search_identity(FILE + line, "adam") != search_identity(FILE, "adam")

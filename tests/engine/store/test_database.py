@@ -66,14 +66,14 @@ def test_who_syncs_is_said_when_it_is_opened(database: Path, synced: bool, level
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "output"),
     [(b"no database" * 100, "file is not a database; move the file away"), (b"", "no such table: meta; was its")],
 )
-def test_what_is_wrong_and_what_to_do_is_one_line(tmp_path: Path, content: bytes, said: str) -> None:
+def test_what_is_wrong_and_what_to_do_is_one_line(tmp_path: Path, content: bytes, output: str) -> None:
     (tmp_path / "file.sqlite").write_bytes(content)
     with pytest.raises(StoreError) as caught, database_errors(tmp_path, "the journal"):
         schema_version(open_to_read(tmp_path / "file.sqlite"))
-    assert str(caught.value).startswith(f"{tmp_path}: cannot use the journal; got {said}")
+    assert str(caught.value).startswith(f"{tmp_path}: cannot use the journal; got {output}")
     assert "\n" not in str(caught.value)
 
 

@@ -204,8 +204,8 @@ def test_news_does_not_cut_a_backoff_short_and_a_flush_does(ledger: Ledger) -> N
         waits.over.put(None)
     waits.asked.get(timeout=PATIENCE)
     assert deliverer.flush(0) == {"a": 2}
-    lane = deliverer._lanes["a"]
-    assert lane.retry.is_set()
+    one = deliverer._threads["a"]
+    assert one.retry.is_set()
     waits.over.put(None)
     waits.over.put(None)
     deliverer.close()
@@ -254,12 +254,15 @@ def test_what_a_sink_raises_when_it_is_closed_can_be_told_apart(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "_CLOSE_SECONDS", PATIENCE)
-    told: list[str] = []
+    messages: list[str] = []
     deliverer = Deliverer(
-        ledger, {"a": Sink(close=fail)}, no_error, on_close_error=lambda name, error: told.append(f"{name}: {error}")
+        ledger,
+        {"a": Sink(close=fail)},
+        no_error,
+        on_close_error=lambda name, error: messages.append(f"{name}: {error}"),
     )
     deliverer.close()
-    assert told == ["a: no route to the database"]
+    assert messages == ["a: no route to the database"]
 
 
 EVENT = CheckpointSeen(subject=Subject.of_checkpoint(Checkpoint(uri="c", sha256="x", outer_step=1)))
@@ -357,27 +360,27 @@ def complete(ledger: Ledger, sha256: str, seed: int = 0) -> None:
 
 
 def test_what_a_sink_that_keeps_what_came_first_does_not_write_is_said_once(ledger: Ledger) -> None:
-    said: list[tuple[str, str]] = []
+    output: list[tuple[str, str]] = []
 
     def start(**sinks: Sink) -> Deliverer:
-        return Deliverer(ledger, sinks, no_error, on_unwritten=lambda sink, what: said.append((sink, what)))
+        return Deliverer(ledger, sinks, no_error, on_unwritten=lambda sink, what: output.append((sink, what)))
 
     complete(ledger, "a" * 64)
     deliverer = start(a=Keeping(), page=Sink())
-    assert deliverer.flush(PATIENCE) == {} and said == []
+    assert deliverer.flush(PATIENCE) == {} and output == []
     for sha256 in ("b", "c"):
         complete(ledger, sha256 * 64)
     assert deliverer.flush(PATIENCE) == {}
     deliverer.close()
     first, second = (f"c{one * 64} ({one * 12})" for one in "ab")
-    assert said == [("a", f"{second} is not written: outer step 3 of the run has the numbers of {first}")]
-    said.clear()
+    assert output == [("a", f"{second} is not written: outer step 3 of the run has the numbers of {first}")]
+    output.clear()
     complete(ledger, "a" * 64, seed=1)
     deliverer = start(a=Keeping(), fresh=Keeping())
     assert deliverer.flush(PATIENCE) == {}
     deliverer.close()
     kept = f"c{'a' * 64} has more results than are written: outer step 3 of the run keeps the numbers of before"
-    assert ("a", kept) in said, "the cursor's sink has those of one seed"
-    assert [what for sink, what in said if sink == "fresh"] == [
+    assert ("a", kept) in output, "the cursor's sink has those of one seed"
+    assert [what for sink, what in output if sink == "fresh"] == [
         f"{second} is not written: outer step 3 of the run has the numbers of {first}"
     ], "another folder gets all as it is"

@@ -158,13 +158,13 @@ def test_one_theta_with_several_bindings_is_several_subjects(tmp_path: Path) -> 
             assert [row.subjects for row in ledger.evaluations()] == [(plain,), (bound,)]
             assert [row.subjects for row in ledger.evaluations(plain.sha256)] == [(plain,), (bound,)]
             assert not list(ledger.evaluations("0" * 64)) and not list(ledger.evaluations(outcome=Outcome.OOM))
-            told = [
+            output = [
                 (event.subject.label, type(event))
                 for event in (delivery.event for delivery in ledger.deliveries_after(0))
             ]
             for subject in (plain, bound):
                 for kind in (EvaluationFinished, CheckpointFinished):
-                    assert told.count((subject.label, kind)) == 1, told
+                    assert output.count((subject.label, kind)) == 1, output
     with contextlib.closing(Ledger.open(tmp_path / "store")) as ledger:
         ledger.record_sighting(dataclasses.replace(adam, label="adam()"))
         assert ledger.sightings()[2].label == "Adam", "a name that says nothing new replaces none"

@@ -304,16 +304,16 @@ def test_an_emptied_ledger_is_said_and_begins_anew(
 ) -> None:
     monkeypatch.setenv("LOBENCH_NETWORK_STORE", network)
     monkeypatch.setenv("LOBENCH_LOCAL_DIR", str(tmp_path / "local"))
-    store, said = tmp_path / "store", list[str]()
-    Ledger.open(store, on_problem=said.append).close()
+    store, output = tmp_path / "store", list[str]()
+    Ledger.open(store, on_problem=output.append).close()
     (store / "spool").mkdir()
-    Ledger.open(store, on_problem=said.append).close()
-    assert not said, "a store that is fresh or as it was"
+    Ledger.open(store, on_problem=output.append).close()
+    assert not output, "a store that is fresh or as it was"
     (store / "ledger.sqlite").write_bytes(b"")
     with pytest.raises(StoreError, match=r"no such table: meta; .* start again"):
         Ledger.open(store, read_only=True)
-    Ledger.open(store, on_problem=said.append).close()
-    assert said == [f"{store / 'ledger.sqlite'} was empty, though the store was used before: it begins anew"]
+    Ledger.open(store, on_problem=output.append).close()
+    assert output == [f"{store / 'ledger.sqlite'} was empty, though the store was used before: it begins anew"]
     Ledger.open(store, read_only=True).close()
 
 

@@ -70,16 +70,16 @@ def of_schema(store: Path, version: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("version", "said"),
+    ("version", "output"),
     [
         (SCHEMA_VERSION + 1, r"newer lobench; got schema version 3; .*2 or older; upgrade lobench"),
         (1, r"schema 1, of a lobench before 0\.1\.0; .*lobench at revision [0-9a-f]{7} takes it over: `lobench merge"),
     ],
 )
-def test_a_store_of_another_schema_is_refused_and_left_as_it_is(version: int, said: str, tmp_path: Path) -> None:
+def test_a_store_of_another_schema_is_refused_and_left_as_it_is(version: int, output: str, tmp_path: Path) -> None:
     before = of_schema(tmp_path, version)
     for read_only in (False, True):
-        with pytest.raises(StoreError, match=said):
+        with pytest.raises(StoreError, match=output):
             Ledger.open(tmp_path, read_only=read_only)
     for arguments in (("results", "--store", tmp_path), ("merge", tmp_path, "--output", tmp_path / "both")):
         done = lobench(*arguments)

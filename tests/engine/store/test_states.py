@@ -25,8 +25,8 @@ BLOCK = SeedBlock(start=0, size=2)
 LEAVES = {"['w']": np.arange(3, dtype=np.float32), "scalar": np.asarray(2, np.float16), "none": np.zeros((0, 2), bool)}
 
 
-def states(folder: Path, said: list[str] | None = None, **values: Any) -> BlockStates:
-    log = (said if said is not None else []).append
+def states(folder: Path, output: list[str] | None = None, **values: Any) -> BlockStates:
+    log = (output if output is not None else []).append
     given = {"prefixes": ["a", "b"], "block": BLOCK, "owner": "me", "program": "this", "where": "s/c", "log": log}
     return BlockStates(**{"folder": folder, **given, **values})
 
@@ -72,11 +72,11 @@ def test_what_is_truncated_gives_way_to_the_one_before(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for size in (0, 4, 60, len(whole) - 1):
         path.write_bytes(whole[:size])
-        said: list[str] = []
-        found = states(tmp_path, said).load()
+        output: list[str] = []
+        found = states(tmp_path, output).load()
         assert found is not None and found[1]["step"] == 5
         assert not path.exists()
-        (line,) = said
+        (line,) = output
         assert line.startswith("s/c, seeds 0+2: the saved state of step 9 cannot be used") and line.endswith("anew")
 
 
@@ -87,16 +87,16 @@ def test_one_flipped_bit_is_seen(tmp_path: Path, place: int) -> None:
     data = bytearray(path.read_bytes())
     data[place] ^= 4
     path.write_bytes(data)
-    said: list[str] = []
-    assert states(tmp_path, said).load() is None and len(said) == 1
+    output: list[str] = []
+    assert states(tmp_path, output).load() is None and len(output) == 1
 
 
 def test_a_state_of_another_program_is_said_by_name_and_removed(tmp_path: Path) -> None:
     save(tmp_path, 5, prefixes=["old"], program="version 2, jax 0.4")
     save(tmp_path, 7, prefixes=["old"], owner="kept")
-    said: list[str] = []
-    assert states(tmp_path, said).load() is None
-    assert said == [
+    output: list[str] = []
+    assert states(tmp_path, output).load() is None
+    assert output == [
         "s/c, seeds 0+2: the saved state of step 5 is of another program (version 2, jax 0.4): computed anew"
     ]
     assert names(tmp_path) == ["old.0+2.7.kept"]
@@ -104,11 +104,11 @@ def test_a_state_of_another_program_is_said_by_name_and_removed(tmp_path: Path) 
 
 def test_where_the_disk_takes_nothing_the_training_goes_on_and_it_is_said_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    said: list[str] = []
-    mine = states(tmp_path / "file", said)
+    output: list[str] = []
+    mine = states(tmp_path / "file", output)
     for step in (1, 2):
         mine.save((LEAVES, {"step": step, "phase": 0}), is_final=False)
-    (line,) = said
+    (line,) = output
     assert "its state cannot be saved in" in line and "going on without" in line
 
 

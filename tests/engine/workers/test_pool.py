@@ -130,18 +130,18 @@ def pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         pool.close()
 
 
-def read(heard: ExecutorEvent) -> FromWorker | ExecutorEvent:
-    return FROM_WORKER.from_bytes(heard.message) if isinstance(heard, WorkerMessage) else heard
+def read(received: ExecutorEvent) -> FromWorker | ExecutorEvent:
+    return FROM_WORKER.from_bytes(received.message) if isinstance(received, WorkerMessage) else received
 
 
 def until(pool: LocalPool, kind: type[M]) -> tuple[M, list[FromWorker | ExecutorEvent]]:
     """Returns the first message of a kind, and all that was said up to it."""
     deadline = time.monotonic() + PATIENT
-    said: list[FromWorker | ExecutorEvent] = []
-    while not (found := [one for one in said if isinstance(one, kind)]):
-        assert time.monotonic() < deadline, said
-        said += map(read, pool.wait(1.0))
-    return found[0], said
+    output: list[FromWorker | ExecutorEvent] = []
+    while not (found := [one for one in output if isinstance(one, kind)]):
+        assert time.monotonic() < deadline, output
+        output += map(read, pool.wait(1.0))
+    return found[0], output
 
 
 def ends(pid: int) -> bool:
@@ -156,10 +156,10 @@ def test_a_death_is_noticed_while_a_forked_child_holds_the_pipe_and_the_child_en
 ) -> None:
     pool = pools("forks_and_dies")
     pool.start(0, 1)
-    died, said = until(pool, WorkerExited)
-    assert isinstance(said[0], Progress) and said[1:] == [died]
+    died, output = until(pool, WorkerExited)
+    assert isinstance(output[0], Progress) and output[1:] == [died]
     assert died.message == "exited with status 7"
-    assert ends(said[0].step)
+    assert ends(output[0].step)
 
 
 def test_a_killed_workers_children_end_with_it(pools: Callable[[str], LocalPool]) -> None:
@@ -192,8 +192,8 @@ def test_a_worker_frozen_in_the_middle_of_a_message_blocks_nobody_and_is_one_tha
 def test_rubbish_in_the_pipe_is_a_death_in_one_line(pools: Callable[[str], LocalPool]) -> None:
     pool = pools("rubbish")
     pool.start(0, 1)
-    died, said = until(pool, WorkerExited)
-    assert said == [Progress(lease=0, step=3), died]
+    died, output = until(pool, WorkerExited)
+    assert output == [Progress(lease=0, step=3), died]
     text = died.message
     assert "Epoch 1/10" in text and "\n" not in text
     assert pool.pids == {}
@@ -256,10 +256,10 @@ def test_where_logs_cannot_be_written_workers_work_and_it_is_said_once(
     for worker in (0, 1):
         (tmp_path / "logs" / f"worker-{worker}.log").symlink_to("/dev/full")
         pool.start(worker, 1)
-    said: list[FromWorker | ExecutorEvent] = []
+    output: list[FromWorker | ExecutorEvent] = []
     while pool.pids:
-        said += until(pool, WorkerExited)[1]
-    notices = [one.message for one in said if isinstance(one, Notice)]
+        output += until(pool, WorkerExited)[1]
+    notices = [one.message for one in output if isinstance(one, Notice)]
     assert len(notices) == 1 and "No space left on device" in notices[0] and str(tmp_path / "logs") in notices[0]
 
 

@@ -53,13 +53,13 @@ JOB: dict[str, Any] = {
     "theta_path": st.text(max_size=9),
     "variant": VARIANTS,
 }
-TOLD = st.one_of(
+FOR_WORKERS = st.one_of(
     st.builds(Job, lease=st.integers(0), companions=st.lists(st.tuples(st.text(), st.text())).map(tuple), **JOB),
     st.builds(Describe, variant=VARIANTS),
     st.just(Exit()),
 )
 MARKS = st.builds(FileMark, path=st.text(max_size=9), size=st.integers(0), mtime_ns=st.integers(0))
-SAID = st.one_of(
+OF_WORKERS = st.one_of(
     st.just(Ready()),
     st.builds(
         Described,
@@ -80,12 +80,12 @@ SAID = st.one_of(
 )
 
 
-@given(TOLD)
+@given(FOR_WORKERS)
 def test_what_a_chief_says_a_worker_hears(message: Any) -> None:
     assert TO_WORKER.from_bytes(message.to_bytes()) == message
 
 
-@given(SAID)
+@given(OF_WORKERS)
 def test_what_a_worker_says_its_chief_hears(message: Any) -> None:
     assert FROM_WORKER.from_bytes(message.to_bytes()) == message
 

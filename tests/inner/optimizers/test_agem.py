@@ -64,14 +64,14 @@ def test_it_never_goes_against_the_memory_and_is_itself_where_they_agree(pair: A
 def stepped(optimizer: Any, grads: Any, memory: Any) -> np.ndarray:
     """Returns the parameters that two updates make, where the optimizer wants to be evaluated."""
     stepper, params = as_stepper(optimizer, 2), tree(np.linspace(-1, 1, 18))
-    wanted = stepper.wants(params)
-    assert wanted in ({}, {"memory": "agem"})
+    extra_values = stepper.extra_inputs(params)
+    assert extra_values in ({}, {"memory": "agem"})
 
     @jax.jit
     def train(params: Any, grads: Any, memory: Any) -> Any:
         state = stepper.init(params, None, KEY)
         for _ in range(2):
-            given = {"memory": memory} if wanted else {}
+            given = {"memory": memory} if extra_values else {}
             state, params, _ = stepper.step(state, params, None, grads, jnp.float32(1), KEY, lambda at: 0, given)
         return stepper.eval_params(state, params)
 

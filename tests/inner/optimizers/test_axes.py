@@ -36,7 +36,7 @@ def side_by_side(optimizer: Any) -> Any:
     return jax.make_jaxpr(jax.vmap(step))(params, jax.vmap(optimizer.init)(params), params, keys)
 
 
-def test_each_lane_has_its_own_where_only_some_are_due() -> None:
+def test_each_replica_has_its_own_where_only_some_are_due() -> None:
     def one(due: jax.Array, value: jax.Array) -> jax.Array:
         return when(due, lambda: 2 * value, value)
 

@@ -26,7 +26,7 @@ def test_turning_back_gives_the_tensor_bit_by_bit(shape: tuple[int, ...], axes: 
     assert np.array_equal(jax.jit(function)(leaf), leaf)
 
 
-def test_what_one_lane_overflows_to_stays_its_own() -> None:
+def test_what_one_replica_overflows_to_stays_its_own() -> None:
     leaves = np.ones((3, 32, 5), np.float32)
     leaves[1] = np.nan
     found = np.asarray(jax.jit(jax.vmap(there_and_back))(leaves))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lobench import Task, wanting
+from lobench import Task, with_extra_inputs
 from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
 from lobench.inner.optimizers import adam_g, sgd, sgd_g
@@ -206,7 +206,9 @@ def test_training_starts_at_norm_one_whatever_the_scale(name: str) -> None:
             params = {each: leaf * (theta["scale"] if each in ("w0", "w1") else 1) for each, leaf in params.items()}
             return made.initial_params(params, scale_invariant)
 
-        return as_stepper(wanting(made.init, made.update, inner=made, initial_params=initial_params), NUM_STEPS)
+        return as_stepper(
+            with_extra_inputs(made.init, made.update, inner=made, initial_params=initial_params), NUM_STEPS
+        )
 
     program = TrainingProgram(case, MLPClassifier(hidden_sizes=(32, 32), **exact), make, 1)
     found = program.run_many([{"scale": np.float32(scale)} for scale in (1, 8)], SeedBlock(start=0, size=1))

@@ -14,7 +14,7 @@ from lobench import LearnedOptimizer
 from lobench.extend import as_stepper
 from lobench.inner import optimizers
 from lobench.testing.bits import COMPILED_FAST
-from lobench.testing.giving import facts_for, wanted_for
+from lobench.testing.giving import extra_values_for, facts_for
 
 KEY = jax.random.key(0)
 
@@ -43,8 +43,8 @@ def test_it_steps(name: str, dtype: Any) -> None:
     def train(params: Any) -> Any:
         def step(_: jax.Array, carry: Any) -> Any:
             state, params = carry
-            wanted = wanted_for(stepper, params, params)
-            return stepper.step(state, params, None, params, jnp.float32(1), KEY, None, wanted)[:2]
+            extra_values = extra_values_for(stepper, params, params)
+            return stepper.step(state, params, None, params, jnp.float32(1), KEY, None, extra_values)[:2]
 
         facts = facts_for(stepper, params)
         params = stepper.initial_params(params, facts)

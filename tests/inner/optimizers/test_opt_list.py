@@ -99,7 +99,7 @@ def test_the_list_of_an_installed_package_is_found(file: str, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("keywords", "said"),
+    ("keywords", "output"),
     [
         ({}, r"the list of settings is not here.*opt_list.file = "),
         ({"file": "nowhere.json"}, r"nowhere.json: opt_list: cannot read"),
@@ -107,6 +107,6 @@ def test_the_list_of_an_installed_package_is_found(file: str, monkeypatch: pytes
         ({"index": -1}, "from 0 to 1"),
     ],
 )
-def test_a_list_or_a_place_that_is_not_there_is_said(keywords: dict[str, Any], said: str, file: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_a_list_or_a_place_that_is_not_there_is_said(keywords: dict[str, Any], output: str, file: str) -> None:
+    with pytest.raises(ConfigError, match=output):
         opt_list(**({"file": file} | keywords if "index" in keywords else keywords))

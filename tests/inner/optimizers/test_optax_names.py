@@ -215,9 +215,9 @@ def test_somebodys_own_name_comes_before_optaxs(suite: Path) -> None:
     ],
 )
 def test_a_wrong_name_is_one_line(suite: Path, optimizer: str, message: str) -> None:
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as output:
         bind(suite, optimizer)
-    assert message in str(told.value) and "\n" not in str(told.value)
+    assert message in str(output.value) and "\n" not in str(output.value)
 
 
 def test_a_trainers_binding_of_optax_that_is_wrong_is_told(suite: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lobench import wanting
+from lobench import with_extra_inputs
 from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
 from lobench.inner.optimizers import momentum, psi_sgd
@@ -31,7 +31,7 @@ def starting(made: Any, scale: Any) -> Any:
     def initial_params(params: Any, scale_invariant: Any) -> Any:
         return {name: leaf * (1 if scale_invariant[name] is None else scale) for name, leaf in params.items()}
 
-    return wanting(made.init, made.update, ("scale_invariant",), inner=made, initial_params=initial_params)
+    return with_extra_inputs(made.init, made.update, ("scale_invariant",), inner=made, initial_params=initial_params)
 
 
 def losses(make: Any, settings: Any, task: Any = MLP, num_steps: int = NUM_STEPS) -> np.ndarray:
@@ -125,8 +125,8 @@ def test_norms_grow_by_their_law(seed: int, exponent: int) -> None:
     w, g, moved = columns(params), columns(grads), columns(after)
     for name in AXES:
         before = (w[name] ** 2).sum(0)
-        law = before * (1 + 0.25 * before * (g[name] ** 2).sum(0))
-        np.testing.assert_allclose((moved[name] ** 2).sum(0), law, rtol=1e-6)
+        expected = before * (1 + 0.25 * before * (g[name] ** 2).sum(0))
+        np.testing.assert_allclose((moved[name] ** 2).sum(0), expected, rtol=1e-6)
 
 
 @settings(deadline=None, max_examples=50)

@@ -102,7 +102,7 @@ MultiTaskRegression.num_losses = {num_losses}
 @pytest.mark.parametrize(
     ("task", "num_losses", "optimizer", "bindings", "message"),
     [
-        ("@DigitsMLP()", 2, "dwa", "", "dwa wants 'task_losses', which DigitsMLP does not give"),
+        ("@DigitsMLP()", 2, "dwa", "", "dwa requests 'task_losses', which DigitsMLP does not give"),
         ("@MultiTaskRegression()", 1, "slw", "", "slw weighs several losses; got a task with 1; expected 2 or more"),
         (
             "@MultiTaskRegression()",

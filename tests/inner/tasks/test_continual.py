@@ -249,7 +249,7 @@ def test_the_loss_of_an_empty_memory_is_0_and_that_of_a_full_one_is_of_the_earli
 def test_who_wants_a_memory_of_size_0_is_told_what_to_bind() -> None:
     with pytest.raises(ConfigError) as caught:
         facts_of({"memory": "agem"}, lambda: SplitStream(task=network()), {})
-    assert str(caught.value).startswith("agem wants 'memory'") and "\n" not in str(caught.value)
+    assert str(caught.value).startswith("agem requests 'memory'") and "\n" not in str(caught.value)
     assert str(caught.value).endswith("bind SplitStream.memory_size = 50, say: the examples kept of each task")
 
 

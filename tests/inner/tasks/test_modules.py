@@ -84,12 +84,14 @@ def nets(framework: str, *, norm: bool = False, drop: float = 0.0) -> Any:
 
 
 def curves(task: Any, *, steps: int = 20, initial: Any = None) -> dict[str, np.ndarray]:
-    from lobench import wanting
+    from lobench import with_extra_inputs
 
     sgd = optax.sgd(0.1)
     optimizer = sgd
     if initial is not None:
-        optimizer = wanting(sgd.init, optax.with_extra_args_support(sgd).update, initial_params=lambda params: initial)
+        optimizer = with_extra_inputs(
+            sgd.init, optax.with_extra_args_support(sgd).update, initial_params=lambda params: initial
+        )
     case = Case(num_inner_steps=steps, eval_every=5, num_seeds=2)
     program = TrainingProgram(case, task, lambda theta: as_stepper(optimizer, steps), 2)
     found = program.run({}, SeedBlock(start=0, size=2))
@@ -199,7 +201,7 @@ def test_a_loss_and_data_of_ones_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "expected"),
     [
         ({"module": lambda: 3}, "got what makes a int"),
         ({"module": lambda rngs: 3, "framework": "nnx"}, "got a int; expected what makes a module of flax.nnx"),
@@ -211,9 +213,9 @@ def test_a_loss_and_data_of_ones_own() -> None:
         ({"framework": "flux"}, "module_task.framework"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(arguments: dict[str, Any], says: str) -> None:
+def test_what_is_wrong_is_said_in_a_line(arguments: dict[str, Any], expected: str) -> None:
     given = {"module": nets("nnx"), **arguments}
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=expected):
         curves(module_task(**given))
 
 

@@ -199,7 +199,7 @@ def test_wrappers_nest_and_what_a_task_has_besides_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "output"),
     [
         (lambda: Reparametrised(task=3), "Reparametrised.task is no task; got int"),
         (lambda: Reparametrised(task=MLP, by="layer"), "Reparametrised.by; got 'layer'"),
@@ -227,10 +227,10 @@ def test_wrappers_nest_and_what_a_task_has_besides_stays() -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_told_in_a_line(make: Any, said: str) -> None:
+def test_what_makes_no_sense_is_told_in_a_line(make: Any, output: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make()
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert output in str(caught.value) and "\n" not in str(caught.value)
 
 
 def perceptron(width: int) -> tuple[Any, Any, Any]:

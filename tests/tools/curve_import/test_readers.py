@@ -69,13 +69,13 @@ def test_a_column_for_each_metric_with_names_of_its_own(tmp_path: Path) -> None:
 
 def test_missing_columns_are_named_with_those_that_are_there(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "a.csv", [("adam", 0, 1, 2)], ("method", "step", "val_loss", "epoch"))
-    said = refusal(file)
-    assert "a.csv: the table lacks the columns metric, value, case, seed; got method, step, val_loss, epoch" in said
-    assert "--column ROLE=COLUMN" in said
+    output = refusal(file)
+    assert "a.csv: the table lacks the columns metric, value, case, seed; got method, step, val_loss, epoch" in output
+    assert "--column ROLE=COLUMN" in output
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "output"),
     [
         (
             [("adam", "m", 0, 0, "loss", "1.5"), ("adam", "m", 0, 1, "loss", "much")],
@@ -96,8 +96,8 @@ def test_missing_columns_are_named_with_those_that_are_there(tmp_path: Path) -> 
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, rows: list, said: str) -> None:
-    assert said in refusal(write_csv(tmp_path / "a.csv", rows))
+def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, rows: list, output: str) -> None:
+    assert output in refusal(write_csv(tmp_path / "a.csv", rows))
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
@@ -111,10 +111,10 @@ def test_a_step_that_a_run_has_twice_is_refused_with_what_to_type(tmp_path: Path
         write_csv(file, rows, names)
     else:
         file.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows))
-    said = refusal(tmp_path / "*log*")
+    output = refusal(tmp_path / "*log*")
     lines = "lines 3 and 4" if kind == "csv" else "lines 2 and 3"
     point = f"method 'adam', case 'm', seed 0, metric 'loss', step 1: 0.5 and {again}"
-    assert f"{file}, {lines}: a point is there twice; got {point}; --last-counts" in said and "\n" not in said
+    assert f"{file}, {lines}: a point is there twice; got {point}; --last-counts" in output and "\n" not in output
     found = taken(tmp_path / "*log*", last_counts=True)
     assert {seed: points["loss"][-1][1] for (_, _, seed), points in found.items()} == pytest.approx({0: again, 1: 0.25})
 
@@ -131,7 +131,7 @@ def test_what_is_no_table_at_all(tmp_path: Path) -> None:
     assert "there is no such file" in refusal(tmp_path / "nobody.csv")
     assert "nothing reads this" in refusal(tmp_path)
     write_csv(tmp_path / "only_header.csv", [])
-    assert "there is nothing to take" in refusal(tmp_path / "only_header.csv")
+    assert "there is nothing to import" in refusal(tmp_path / "only_header.csv")
 
 
 def test_the_csv_of_a_wandb_chart(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_wandbs_table_of_runs_is_no_history(tmp_path: Path) -> None:
 
 def test_a_metric_that_no_file_has_is_told_those_that_are_there(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "c.csv", [(0, 2.0)], ("Step", "adam - val_loss"))
-    assert "there is nothing to take; got val_loss; expected values of loss" in refusal(file, metrics=["loss"])
+    assert "there is nothing to import; got val_loss; expected values of loss" in refusal(file, metrics=["loss"])
     with pytest.raises(UsageError, match=r"no regular expression; got '\(', missing \)"):
         import_curves(file, store=tmp_path / "s", pattern="(")
 
@@ -305,7 +305,7 @@ def test_what_is_no_file_or_folder_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "output"),
     [
         (lambda one: one["case"].pop("identity"), "a record is damaged; got no 'identity'"),
         (lambda one: one.pop("num_inner_steps"), "a record is damaged; got no 'num_inner_steps'"),
@@ -316,7 +316,7 @@ def test_what_is_no_file_or_folder_is_not_waited_for(tmp_path: Path) -> None:
         (lambda one: one.pop("label"), "a record is damaged; got no 'label'"),
     ],
 )
-def test_a_record_that_is_not_whole_is_one_line(tmp_path: Path, change: Callable, said: str) -> None:
+def test_a_record_that_is_not_whole_is_one_line(tmp_path: Path, change: Callable, output: str) -> None:
     one = {
         "label": "adam",
         "checkpoint": {"sha256": ""},
@@ -337,4 +337,4 @@ def test_a_record_that_is_not_whole_is_one_line(tmp_path: Path, change: Callable
     assert taken(packed)["adam", "quick/relu32", 0] == {"loss": [(0, 2), (10, 1)]}
     change(one)
     file.write_text(json.dumps([one]))
-    assert said in refusal(file)
+    assert output in refusal(file)

@@ -232,9 +232,11 @@ def check_grid(place: Path, tmp_path: Path, problem: str, seed: str) -> None:
     """Two problems are no six seeds of an optimizer: what to type is said, and gives six cells of three seeds."""
     with pytest.raises(UsageError) as refused:
         import_curves(place, store=tmp_path / "no", case="digits", metrics=("val/loss",))
-    said = str(refused.value)
-    assert "6 runs are called '" in said and "' on 'digits', and differ in more than a seed" in said
-    assert f"{problem} (mnist, text)" in said and f"--case-from {problem}" in said and not (tmp_path / "no").exists()
+    output = str(refused.value)
+    assert "6 runs are called '" in output and "' on 'digits', and differ in more than a seed" in output
+    assert (
+        f"{problem} (mnist, text)" in output and f"--case-from {problem}" in output and not (tmp_path / "no").exists()
+    )
     options = {"case_from": problem, "seed_from": (seed,), "metrics": ("val/loss",)}
     import_curves(place, store=tmp_path / "yes", **options)
     found = held(tmp_path / "yes")

@@ -11,8 +11,8 @@ import optax
 
 from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
-from lobench.inner.extra_inputs.calling import call_offering
-from lobench.inner.extra_inputs.optimizer_side import wanting
+from lobench.inner.extra_inputs.calling import call_accepting
+from lobench.inner.extra_inputs.optimizer_side import with_extra_inputs
 from lobench.inner.optimizer import PyTree
 from lobench.inner.optimizers.weighters.weighing import Weighted, as_inner, named_weights, several
 
@@ -31,8 +31,8 @@ def uncertainty(inner: Any = None) -> optax.GradientTransformationExtraArgs:
     Source: Kendall et al. 2018 (arXiv 1705.07115).
     """
     inner = as_inner("uncertainty", inner)
-    if wants := getattr(inner, "wants", ()):
-        raise ConfigError(f"uncertainty.inner wants {wants[0]!r}, which the log variances have none of")
+    if extra_inputs := getattr(inner, "extra_inputs", ()):
+        raise ConfigError(f"uncertainty.inner requests {extra_inputs[0]!r}, which the log variances have none of")
 
     def init(params: PyTree, num_losses: int) -> Weighted:
         variances = jnp.zeros(several("uncertainty", num_losses), jnp.float32)
@@ -50,7 +50,7 @@ def uncertainty(inner: Any = None) -> optax.GradientTransformationExtraArgs:
         variances, share = state.memory, state.weights / len(task_losses)
         joint = weighted_gradient(share), (1 - jnp.exp(-variances) * task_losses) / 2
         value = jnp.sum(share * task_losses)
-        (updates, moved), stepped = call_offering(
+        (updates, moved), stepped = call_accepting(
             inner.update, joint, state.inner, (params, variances), value=value, key=key
         )
         variances = variances + moved
@@ -60,7 +60,7 @@ def uncertainty(inner: Any = None) -> optax.GradientTransformationExtraArgs:
         evaluated = getattr(inner, "eval_params", None)
         return params if evaluated is None else evaluated(state.inner, (params, state.memory))[0]
 
-    return wanting(
+    return with_extra_inputs(
         init,
         update,
         ("task_losses",),

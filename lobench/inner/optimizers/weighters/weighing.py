@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import optax
 
 from lobench.core.errors import ConfigError
-from lobench.inner.extra_inputs.calling import call_offering
-from lobench.inner.extra_inputs.optimizer_side import wanting
+from lobench.inner.extra_inputs.calling import call_accepting
+from lobench.inner.extra_inputs.optimizer_side import with_extra_inputs
 from lobench.inner.optimizer import PyTree
 from lobench.inner.optimizers.baselines import adam
 
@@ -112,15 +112,17 @@ def weighed(name: str, inner: Any, rule: WeightingRule) -> optax.GradientTransfo
         share = (weights if rule.is_prompt else state.weights) / len(task_losses)
         gradient = _combined(share, task_gradients) if rule.sees_gradients else weighted_gradient(share)
         value = jnp.sum(share * task_losses)
-        updates, stepped = call_offering(inner.update, gradient, state.inner, params, value=value, key=inner_key)
+        updates, stepped = call_accepting(inner.update, gradient, state.inner, params, value=value, key=inner_key)
         return updates, Weighted(weights, memory, stepped)
 
     def eval_params(state: Weighted, params: PyTree) -> PyTree:
         evaluated = getattr(inner, "eval_params", None)
         return params if evaluated is None else evaluated(state.inner, params)
 
-    wants = _OF_A_TASK if rule.sees_gradients else _OF_A_TASK[:1]
-    return wanting(init, update, wants, name=name, inner=inner, eval_params=eval_params, metrics=named_weights)
+    extra_inputs = _OF_A_TASK if rule.sees_gradients else _OF_A_TASK[:1]
+    return with_extra_inputs(
+        init, update, extra_inputs, name=name, inner=inner, eval_params=eval_params, metrics=named_weights
+    )
 
 
 def as_inner(name: str, inner: Any) -> Any:
@@ -134,7 +136,7 @@ def as_inner(name: str, inner: Any) -> Any:
     if not callable(getattr(inner, "init", None)) or not callable(getattr(inner, "update", None)):
         advice = "does gin bind `@adam` where `@adam()` is meant?"
         raise ConfigError(f"{name}.inner", got=repr(inner), expected="an optax transformation", next_step=advice)
-    if set(_OF_A_TASK) & set(getattr(inner, "wants", ())):
+    if set(_OF_A_TASK) & set(getattr(inner, "extra_inputs", ())):
         advice = "bind the optimizer inside of that one"
         raise ConfigError(f"{name}.inner weighs losses itself", expected="one that does not", next_step=advice)
     return inner

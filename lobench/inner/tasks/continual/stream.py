@@ -208,7 +208,7 @@ class Stream(Wrapping):
             )
         if self._remembers and case.sessions == "mean":
             raise ConfigError(
-                f"{self.name}.memory_size: lanes whose mean makes one update have no memory in common",
+                f"{self.name}.memory_size: replicas whose mean makes one update have no memory in common",
                 got="Case.sessions = 'mean'",
                 expected="'apart', 'shared' or 'synced'",
             )

@@ -163,7 +163,7 @@ class ControlTask(MeasuredTask):
     def _threshold(self) -> float | None:
         return self._env.solved_at if self.solved_at is None else self.solved_at
 
-    def said(self, experience: Experience) -> Aux:
+    def metrics(self, experience: Experience) -> Aux:
         """Returns what training says of its own episodes: the mean over the last one of each process.
 
         Processes that have finished none are left out; while there is no other, their episodes so far count.

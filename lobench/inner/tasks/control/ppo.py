@@ -132,7 +132,7 @@ class PPO(ControlTask):
         cycle = self.epochs * self.minibatches
         after = when(state.step % cycle == 0, collected, state)
         loss = self.surrogate(params, self._minibatch(after, after.step % cycle))
-        return loss, after._replace(step=after.step + 1), self.said(after.experience)
+        return loss, after._replace(step=after.step + 1), self.metrics(after.experience)
 
     def _collected(
         self, params: PyTree, experience: Experience, key: jax.Array

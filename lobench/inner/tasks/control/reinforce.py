@@ -69,9 +69,9 @@ class REINFORCE(ControlTask):
         others = (jnp.sum(gains, axis=1, keepdims=True) - gains) / (self.num_envs - 1)
         log_probs = self._env.actions.log_prob(output, steps.action)
         loss = -jnp.mean(jnp.where(is_first, log_probs * (gains - others), 0.0))
-        return loss, _State(experience, state.step + 1), self._said_of(experience, steps, is_first)
+        return loss, _State(experience, state.step + 1), self._metrics_of(experience, steps, is_first)
 
-    def _said_of(self, experience: Experience, steps: Transition, is_first: jax.Array) -> Aux:
+    def _metrics_of(self, experience: Experience, steps: Transition, is_first: jax.Array) -> Aux:
         last = is_first & jnp.concatenate([~is_first[1:], jnp.ones_like(is_first[:1])])
         returned, success = (
             jnp.mean(jnp.sum(jnp.where(last, values, 0.0), axis=0))

@@ -64,8 +64,8 @@ def _folders(place: Path) -> list[Path]:
     return [
         folder
         for folder in found
-        if _said(folder, "lifecycle_stage") != "deleted"
-        and not _said(folder, "model_id")
+        if _entry(folder, "lifecycle_stage") != "deleted"
+        and not _entry(folder, "model_id")
         and ".trash" not in folder.parts
     ]
 
@@ -77,8 +77,8 @@ def _known(folder: Path) -> LoggedRun:
         for path in sorted((folder / kind).rglob("*"))
         if path.is_file()
     }
-    name = facts.pop("tags.mlflow.runName", "") or _said(folder, "run_name")
-    if (folder.parent / "meta.yaml").is_file() and (experiment := _said(folder.parent, "name")):
+    name = facts.pop("tags.mlflow.runName", "") or _entry(folder, "run_name")
+    if (folder.parent / "meta.yaml").is_file() and (experiment := _entry(folder.parent, "name")):
         facts["experiment"] = experiment
     return LoggedRun(folder.name, name or folder.name, facts)
 
@@ -137,7 +137,7 @@ def _number(value: float, is_nan: bool) -> float:
     return math.copysign(math.inf, value) if abs(value) == sys.float_info.max else value
 
 
-def _said(folder: Path, key: str) -> str:
+def _entry(folder: Path, key: str) -> str:
     """Returns a plain value of a run's meta.yaml; "" where it says none."""
     for line in (folder / "meta.yaml").read_text(encoding="utf-8", errors="replace").splitlines():
         name, _, value = line.partition(":")

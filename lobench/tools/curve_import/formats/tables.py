@@ -313,10 +313,10 @@ def read_table(path: Path, asked: CurveRequest) -> Iterator[Points]:
     """
     found = column_names(path)
     place = {role: asked.columns.get(role, role) for role in _ROLES}
-    said = {"method": asked.method, "case": asked.case, "seed": asked.seed}
+    fixed = {"method": asked.method, "case": asked.case, "seed": asked.seed}
     is_long = place["metric"] in found or place["value"] in found or not asked.metrics
     needed = ["step", *(["metric", "value"] if is_long else [])]
-    needed += [role for role in said if place[role] in found or role in asked.columns or not said[role]]
+    needed += [role for role in fixed if place[role] in found or role in asked.columns or not fixed[role]]
     wide = [] if is_long else list(asked.metrics)
     missing = [place[role] for role in needed if place[role] not in found] + [
         name for name in wide if name not in found
@@ -337,7 +337,7 @@ def read_table(path: Path, asked: CurveRequest) -> Iterator[Points]:
         raise UsageError(f"the table has the column {twice[0]} twice", where=str(path), expected="one of each name")
     for part in parts_of(path, columns, texts=texts):
         steps = part.steps(place["step"])
-        runs, run = _runs(part, {role: place[role] for role in names if role != "metric"}, said)
+        runs, run = _runs(part, {role: place[role] for role in names if role != "metric"}, fixed)
         if is_long:
             metrics, metric = part.names(place["metric"])
             values = part.values(place["value"])
@@ -368,7 +368,7 @@ def _advice(path: Path, found: Sequence[str], missing: Sequence[str]) -> str:
     return f"{typed} says it of all rows; --column ROLE=COLUMN names the column of a role"
 
 
-def _runs(part: Part, place: Mapping[str, str], said: Mapping[str, str]) -> tuple[list[CurveRun], NDArray[np.integer]]:
+def _runs(part: Part, place: Mapping[str, str], fixed: Mapping[str, str]) -> tuple[list[CurveRun], NDArray[np.integer]]:
     """Returns the runs of a part, and which each row is of."""
     parts = {role: part.names(column) for role, column in place.items()}
     code = np.zeros(len(part.frame), np.int64)
@@ -379,7 +379,7 @@ def _runs(part: Part, place: Mapping[str, str], said: Mapping[str, str]) -> tupl
     rank = np.empty(len(known), np.int64)
     rank[order] = np.arange(len(known))
     runs = [
-        CurveRun(**{role: parts[role][0][parts[role][1][row]] if role in parts else said[role] for role in said})
+        CurveRun(**{role: parts[role][0][parts[role][1][row]] if role in parts else fixed[role] for role in fixed})
         for row in first[order].tolist()
     ]
     return runs, rank[run]

@@ -62,8 +62,8 @@ def wandb_run(path: Path) -> LoggedRun:
             break
         if kind == "run":
             run = record.run
-            said = {"group": run.run_group, "job_type": run.job_type, "tags": ",".join(run.tags)}
-            facts |= {key: value for key, value in said.items() if value}
+            grouping = {"group": run.run_group, "job_type": run.job_type, "tags": ",".join(run.tags)}
+            facts |= {key: value for key, value in grouping.items() if value}
         if kind in ("run", "config"):
             for item in (record.run.config if kind == "run" else record.config).update:
                 facts |= _config(".".join(["config", *(item.nested_key or [item.key])]), item.value_json)

@@ -104,7 +104,7 @@ def test_the_longest_streak_is_what_counting_gives(before: int, episodes: list[s
     assert tuple(map(int, longest_streak(jnp.int32(before), done, good))) == (longest, row)
 
 
-def test_a_change_is_computed_when_it_is_due_and_made_in_the_lanes_in_which_it_is() -> None:
+def test_a_change_is_computed_when_it_is_due_and_made_in_the_replicas_in_which_it_is() -> None:
     def one(due: jax.Array, value: jax.Array) -> jax.Array:
         return when(due, lambda: value + 1.0, value)
 
@@ -254,7 +254,7 @@ def test_observations_and_rewards_are_normalized_each_by_itself() -> None:
     scale = np.sqrt(float(state.rewards.variance[0]))
     np.testing.assert_allclose(steps.reward, np.ones((64, 4)) / scale, rtol=1e-5)
     # Metrics are of the rewards as they are.
-    assert float(task.said(state)["return"]) == pytest.approx(float(state.processes.last_return.mean()))
+    assert float(task.metrics(state)["return"]) == pytest.approx(float(state.processes.last_return.mean()))
     assert (np.asarray(state.processes.last_return) % 1 == 0).all()
 
 

@@ -4,7 +4,7 @@ A seed's score at a checkpoint is what the seed adds (the same at all checkpoint
 plus noise of standard deviation 1; a probe is a block of four seeds. The break is uniform over the checkpoints. With
 `--wobble` each checkpoint adds something of its own too, which no number of seeds averages out.
 
-    python benchmarks/planted_falls.py [--runs 200] [--most 40]
+    python benchmarks/planted_change_points.py [--runs 200] [--most 40]
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def calibration(found: list[Found]) -> str:
     for low, high in itertools.pairwise(edges):
         own = [one for one in found if low <= one.belief.within(1) < high]
         if own:
-            said = sum(one.belief.within(1) for one in own) / len(own)
-            parts.append(f"said {said:.0%}, was {sum(one.is_hit for one in own) / len(own):.0%} of {len(own)}")
+            output = sum(one.belief.within(1) for one in own) / len(own)
+            parts.append(f"said {output:.0%}, was {sum(one.is_hit for one in own) / len(own):.0%} of {len(own)}")
     return "; ".join(parts)
 
 
@@ -108,14 +108,14 @@ def calibration(found: list[Found]) -> str:
 @click.option("--most", default=NUM_CHECKPOINTS // 5, show_default=True, help="Evaluations of one bisection.")
 @click.option("--at-once", default=1, show_default=True)
 @click.option("--wobble", multiple=True, type=float, default=(0.0, 0.5), show_default=True)
-@click.option("--fall", "falls", multiple=True, type=float, default=(0.5, 1.0, 2.0, 4.0), show_default=True)
-def main(runs: int, most: int, at_once: int, wobble: tuple[float, ...], falls: tuple[float, ...]) -> None:
+@click.option("--fall", "drops", multiple=True, type=float, default=(0.5, 1.0, 2.0, 4.0), show_default=True)
+def main(runs: int, most: int, at_once: int, wobble: tuple[float, ...], drops: tuple[float, ...]) -> None:
     """Print the table."""
     print("| fall | wobble | within one | said | decided | evaluations (of all) | 95th | 'no fall' |")
     print("|---|---|---|---|---|---|---|---|")
     lines = []
     for each in wobble:
-        for fall in falls:
+        for fall in drops:
             draws = random.Random(f"{fall} {each}")
             found = [bisected(fall, draws, most=most, wobble=each, at_once=at_once) for _ in range(runs)]
             print(row(fall, found, each), flush=True)

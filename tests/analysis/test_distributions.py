@@ -1,4 +1,4 @@
-"""The laws agree with `scipy.stats`, which nothing that a comparison needs imports."""
+"""The distributions agree with `scipy.stats`, which nothing that a comparison needs imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lanes and thetas over the devices of a process: the numbers of the parts alone, always the same bits."""
+"""Replicas and thetas over the devices of a process: the numbers of the parts alone, always the same bits."""
 
 from __future__ import annotations
 

@@ -21,9 +21,11 @@ def test_the_command_of_a_failure_gives_the_same_numbers_in_pytest(tmp_path: Pat
     options = ("--once", "--workers", "1", "--gin-param", "Case.num_inner_steps = 14")
     done = watch(run, suite, *options, "--gin-param", "b/Bowl.dim = 7")
     assert done.returncode == 1, done.stdout + done.stderr
-    said = done.stdout.splitlines()
-    place = next(index for index, line in enumerate(said) if line.startswith("FAILED tiny/b, outer step 2: Assertion"))
-    curve, again = said[place + 1], said[place + 2]
+    output = done.stdout.splitlines()
+    place = next(
+        index for index, line in enumerate(output) if line.startswith("FAILED tiny/b, outer step 2: Assertion")
+    )
+    curve, again = output[place + 1], output[place + 2]
     (record,) = [one for one in results(run / "lobench_results" / "tiny", "--case", "b") if one["outcome"] == "failed"]
     finals = record["metrics"]["train/loss"]["per_seed"]
     assert curve.startswith("  train/loss  █") and f"by seed  0: {finals[0]:.4g}  1: {finals[1]:.4g}" in curve

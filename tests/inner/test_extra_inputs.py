@@ -1,4 +1,4 @@
-"""What optimizers want besides the gradient: computed for them, through whatever wraps them, or refused in a line."""
+"""Extra inputs of optimizers: computed on request, through whatever wraps them, or refused in a line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import optax
 import pytest
 from pages import blocks_of
 
-from lobench import ConfigError, Task, TaskFamily, wanting
+from lobench import ConfigError, Task, TaskFamily, with_extra_inputs
 from lobench.core.case import Case, SeedBlock
 from lobench.core.phases import Phase
 from lobench.core.result import Curves
@@ -70,8 +70,8 @@ class Family(TaskFamily):
         return Apart(cfg)
 
 
-def as_wanted(kind: str, seen: Any = None) -> Any:
-    """SGD that takes its gradient from what it wants; `seen` is told what init got."""
+def as_requested(kind: str, seen: Any = None) -> Any:
+    """SGD that takes its gradient from its extra inputs; `seen` is told what init got."""
 
     def init(params: Any, **facts: Any) -> Any:
         if seen is not None:
@@ -90,8 +90,8 @@ def as_wanted(kind: str, seen: Any = None) -> Any:
             assert extra["scale_invariant"] == {"a": None, "b": 1} and extra["task_losses"].shape == (3,)
         return jax.tree.map(lambda leaf: -RATE * leaf, moves), {"count": state["count"] + 1}
 
-    wants = ("memory", "task_losses", "scale_invariant") if kind == "all" else (kind,)
-    return wanting(init, update, wants)
+    extra_inputs = ("memory", "task_losses", "scale_invariant") if kind == "all" else (kind,)
+    return with_extra_inputs(init, update, extra_inputs)
 
 
 def run(task: Any, optimizer: Any, *, thetas: Any = None, **values: Any) -> Any:
@@ -109,11 +109,11 @@ def losses(curves: Curves) -> np.ndarray:
 @pytest.mark.parametrize("kind", ["task_losses", "task_gradients"])
 @pytest.mark.parametrize("task", [Several(), Family()])
 def test_the_mean_of_several_losses_is_the_loss(kind: str, task: Any) -> None:
-    np.testing.assert_allclose(losses(run(task, as_wanted(kind))), losses(run(task, optax.sgd(RATE))), rtol=1e-5)
+    np.testing.assert_allclose(losses(run(task, as_requested(kind))), losses(run(task, optax.sgd(RATE))), rtol=1e-5)
 
 
 def test_the_memory_is_that_of_the_model_state_before_the_step() -> None:
-    found = losses(run(Several(), as_wanted("memory")))
+    found = losses(run(Several(), as_requested("memory")))
     at = np.float64(jax.vmap(lambda seed: start(seed))(jnp.arange(3, 5)))
     for step in range(5):
         np.testing.assert_allclose(found[:, step], ((at - 1) ** 2 + (at + 2) ** 2 + 6) / 3, rtol=1e-5)
@@ -121,16 +121,16 @@ def test_the_memory_is_that_of_the_model_state_before_the_step() -> None:
 
 
 def start(seed: jax.Array) -> jax.Array:
-    from lobench.inner.training.streams import INIT, Lane, stream
+    from lobench.inner.training.streams import INIT, Replica, stream
 
-    return jax.random.uniform(stream(Lane(seed.astype(jnp.uint32), jnp.uint32(0)), INIT))
+    return jax.random.uniform(stream(Replica(seed.astype(jnp.uint32), jnp.uint32(0)), INIT))
 
 
 def gradient_and_memory() -> Any:
-    """The same as `as_wanted("all")`, by shape and not by `wanting`."""
+    """The same as `as_requested("all")`, by shape and not by `with_extra_inputs`."""
 
     class ByShape:
-        wants = ("memory", "task_losses", "scale_invariant")
+        extra_inputs = ("memory", "task_losses", "scale_invariant")
 
         def init(self, params: Any, num_losses: int) -> Any:
             return jnp.zeros(num_losses)
@@ -146,48 +146,48 @@ WRAPPED = {
     "chain": lambda made: optax.chain(optax.identity(), optax.chain(made)),
     "injected": lambda made: optax.inject_hyperparams(lambda rate: optax.chain(made, optax.scale(rate)))(rate=1.0),
     "every one": lambda made: optax.MultiSteps(made, every_k_schedule=1),
-    "inner": lambda made: wanting(made.init, lambda *args, **extra: made.update(*args, **extra), inner=made),
+    "inner": lambda made: with_extra_inputs(made.init, lambda *args, **extra: made.update(*args, **extra), inner=made),
     "inner chain": lambda made: around(optax.chain(made)),
 }
 
 
 def around(inner: Any) -> Any:
-    return wanting(inner.init, lambda *args, **extra: inner.update(*args, **extra), inner=inner)
+    return with_extra_inputs(inner.init, lambda *args, **extra: inner.update(*args, **extra), inner=inner)
 
 
 @pytest.mark.parametrize("wrapper", WRAPPED)
-def test_several_wants_pass_through_what_wraps_an_optimizer(wrapper: str) -> None:
+def test_several_inputs_pass_through_what_wraps_an_optimizer(wrapper: str) -> None:
     seen: list[Any] = []
-    plain = losses(run(Several(), as_wanted("all", seen)))
+    plain = losses(run(Several(), as_requested("all", seen)))
     assert seen[-1] == {"scale_invariant": {"a": None, "b": 1}, "num_losses": 3}
-    np.testing.assert_allclose(losses(run(Several(), WRAPPED[wrapper](as_wanted("all")))), plain, rtol=1e-5)
+    np.testing.assert_allclose(losses(run(Several(), WRAPPED[wrapper](as_requested("all")))), plain, rtol=1e-5)
 
 
-def test_a_part_of_the_parameters_gets_its_part_of_what_is_wanted() -> None:
+def test_a_part_of_the_parameters_gets_its_part_of_the_inputs() -> None:
     def update(grads: Any, state: Any, params: Any = None, *, memory: Any, **_: Any) -> Any:
         return jax.tree.map(lambda grad, each: 0 * grad - RATE * each, grads, memory), state
 
-    own = wanting(lambda params: (), update, ("memory",))
+    own = with_extra_inputs(lambda params: (), update, ("memory",))
     parts = optax.partition({"own": own, "rest": optax.sgd(RATE)}, {"a": "own", "b": "rest"})
     found = losses(run(Several(), parts))
     only_b = np.float64(6.0) * (1 - 2 * RATE / 3) ** (2 * np.arange(5))
-    only_a = losses(run(Several(), as_wanted("memory"))) - 2
+    only_a = losses(run(Several(), as_requested("memory"))) - 2
     np.testing.assert_allclose(found, only_a + only_b / 3, rtol=1e-5)
 
 
 @pytest.mark.parametrize("sessions", ["shared", "synced", "mean"])
-def test_lanes_that_train_one_set_of_parameters_get_it_each(sessions: str) -> None:
+def test_replicas_that_train_one_set_of_parameters_get_it_each(sessions: str) -> None:
     """None of them reads data, so that a round of two shared turns is two steps, and a mean of two is one."""
     values = {"sessions": sessions, "num_lanes": 2, "num_inner_steps": 2}
     for kind in ("task_losses", "task_gradients"):
-        wanted, plain = (losses(run(Several(), each, **values)) for each in (as_wanted(kind), optax.sgd(RATE)))
-        np.testing.assert_allclose(wanted, plain, rtol=1e-5)
-    assert np.isfinite(losses(run(Several(), as_wanted("all"), **values))).all()
+        extra_values, plain = (losses(run(Several(), each, **values)) for each in (as_requested(kind), optax.sgd(RATE)))
+        np.testing.assert_allclose(extra_values, plain, rtol=1e-5)
+    assert np.isfinite(losses(run(Several(), as_requested("all"), **values))).all()
 
 
 def test_several_thetas_are_one_program() -> None:
     def make(theta: Any) -> Any:
-        return optax.chain(as_wanted("task_losses"), optax.scale(theta["scale"]))
+        return optax.chain(as_requested("task_losses"), optax.scale(theta["scale"]))
 
     both = run(Several(), make, thetas=[{"scale": np.float32(1)}, {"scale": np.float32(0.5)}])
     for curves, rate in zip(both, (RATE, RATE / 2), strict=True):
@@ -212,7 +212,7 @@ class Kept:
 
 def test_phases_and_saved_states_go_on_with_them() -> None:
     phases = [Phase(num_inner_steps=2, optimizer=each, opt_state="reset") for each in (optax.sgd(RATE), None)]
-    phases[1] = Phase(num_inner_steps=2, optimizer=as_wanted("all"), opt_state="reset")
+    phases[1] = Phase(num_inner_steps=2, optimizer=as_requested("all"), opt_state="reset")
     case = Case(num_inner_steps=4, eval_every=1, num_seeds=2, phases=phases, save_every=3)
     make = lambda index, theta: stepper_in(case, index, theta)  # noqa: E731
     later = later_phases(case, make)
@@ -231,7 +231,7 @@ def test_phases_and_saved_states_go_on_with_them() -> None:
     assert abs(losses(whole)[:, 3:] - first_half[:, 3:]).min() > 0.01
 
 
-def test_what_nobody_wants_is_not_computed() -> None:
+def test_what_nobody_requests_is_not_computed() -> None:
     class Costly(Several):
         def losses(self, *args: Any) -> Any:
             raise AssertionError("losses")
@@ -241,7 +241,7 @@ def test_what_nobody_wants_is_not_computed() -> None:
 
         memory_loss = scale_invariant = losses
 
-    made = as_wanted("all")  # one is there
+    made = as_requested("all")  # one is there
     assert np.isfinite(losses(run(Costly(), optax.sgd(RATE)))).all()
     del made
 
@@ -272,13 +272,17 @@ REFUSED = [
     (
         Plain(),
         "memory",
-        "as_wanted wants 'memory', which Plain does not give; expected a task that defines memory_loss",
+        "as_requested requests 'memory', which Plain does not give; expected a task that defines memory_loss",
     ),
-    (Plain(), "task_gradients", "as_wanted wants 'task_gradients', which Plain does not give; expected .* num_losses"),
+    (
+        Plain(),
+        "task_gradients",
+        "as_requested requests 'task_gradients', which Plain does not give; expected .* num_losses",
+    ),
     (
         Plain(),
         "scale_invariant",
-        "wants 'scale_invariant', which Plain does not give; .* an axis for some of its leaves",
+        "requests 'scale_invariant', which Plain does not give; .* an axis for some of its leaves",
     ),
     (Uncounted(), "task_losses", r"Uncounted.losses; got the shape \[3\]; expected \[num_losses\] = \[2\]"),
     (Shapeless(), "scale_invariant", "Shapeless.scale_invariant is of another structure than params; got {'a': None}"),
@@ -287,10 +291,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("task", "want", "line"), REFUSED)
-def test_what_the_task_lacks_is_refused_in_a_line(task: Any, want: str, line: str) -> None:
+@pytest.mark.parametrize(("task", "requested", "line"), REFUSED)
+def test_what_the_task_lacks_is_refused_in_a_line(task: Any, requested: str, line: str) -> None:
     with pytest.raises(ConfigError, match=line) as caught:
-        run(task, optax.chain(as_wanted(want)))
+        run(task, optax.chain(as_requested(requested)))
     assert "\n" not in str(caught.value)
 
 
@@ -300,7 +304,7 @@ def test_a_wrapper_that_keeps_the_loss_passes_on_what_the_task_gives() -> None:
     params = {"a": jnp.float32(0.5), "b": jnp.ones((2, 3))}
     assert task.num_losses == 3 and task.memory_loss(params, jnp.float32(0), None) == 3 * 1.0
     assert task.losses(params, None, None, None).tolist() == [0.0, 9.0, 24.0]
-    assert np.isfinite(losses(run(task, as_wanted("all")))).all()
+    assert np.isfinite(losses(run(task, as_requested("all")))).all()
     from lobench.inner.tasks.image import DigitsMLP
 
     assert not hasattr(BatchSize(task=DigitsMLP(), batch_size=2), "memory_loss")
@@ -309,20 +313,23 @@ def test_a_wrapper_that_keeps_the_loss_passes_on_what_the_task_gives() -> None:
 def test_the_example_of_the_docs() -> None:
     [text] = [block.text for block in blocks_of("suites.md") if block.title == "mixing.py"]
     code = "".join(text.partition("@lobench.configurable")[1:])
-    names = {"lobench": types.SimpleNamespace(configurable=lambda made: made, wanting=wanting), "jax": jax}
+    names = {
+        "lobench": types.SimpleNamespace(configurable=lambda made: made, with_extra_inputs=with_extra_inputs),
+        "jax": jax,
+    }
     exec(code, {**names, "optax": optax}, names)
     found = losses(run(Several(), names["remembering"](share=1.0, inner=optax.sgd(RATE))))
-    np.testing.assert_allclose(found, losses(run(Several(), as_wanted("memory"))), rtol=1e-5)
+    np.testing.assert_allclose(found, losses(run(Several(), as_requested("memory"))), rtol=1e-5)
 
 
-def test_an_unknown_want_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"wants 'memroy'; expected one of memory, .*; did you mean 'memory'"):
-        as_wanted("memroy")
+def test_an_unknown_input_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"requests 'memroy'; expected one of memory, .*; did you mean 'memory'"):
+        as_requested("memroy")
 
 
 def test_outside_of_an_inner_program_it_says_that_nothing_computes_it() -> None:
-    stepper, params = as_stepper(as_wanted("memory"), 10), {"a": jnp.ones(3)}
-    with pytest.raises(ConfigError, match="as_wanted wants 'memory', which nothing computes here"):
+    stepper, params = as_stepper(as_requested("memory"), 10), {"a": jnp.ones(3)}
+    with pytest.raises(ConfigError, match="as_requested requests 'memory', which nothing computes here"):
         stepper.step({"count": jnp.int32(0)}, params, None, params, jnp.float32(1), jax.random.key(0))
 
 
@@ -343,7 +350,7 @@ import optax
 @lobench.configurable
 def their_sgd():
     inner = optax.sgd(0.1)
-    return lobench.wanting(inner.init, inner.update, ("memory",), inner=inner)
+    return lobench.with_extra_inputs(inner.init, inner.update, ("memory",), inner=inner)
 """
 
 
@@ -352,6 +359,6 @@ def test_a_case_whose_task_lacks_it_does_not_bind(task: str, tmp_path: Path) -> 
     (tmp_path / "x.gin").write_text(SUITE.format(task=task))
     (tmp_path / "their_optimizers.py").write_text(THEIRS)
     [spec] = specs_in(tmp_path / "x.gin")
-    with pytest.raises(ConfigError, match=r"x.gin: case 'x': .* wants 'memory', which .* does not give") as caught:
+    with pytest.raises(ConfigError, match=r"x.gin: case 'x': .* requests 'memory', which .* does not give") as caught:
         BlockRunner(Layers()).bind(spec, "")
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""What pytest says of a session that cannot be."""
+"""pytest's output for a session that cannot run."""
 
 from __future__ import annotations
 
@@ -40,22 +40,24 @@ def run(folder: Path, *command: str) -> str:
 
 
 def test_after_the_installation_of_the_readme_there_is_no_warning() -> None:
-    said = run(ROOT, "-c", README_INSTALL)
-    assert "tests collected" in said and "arning" not in said, said
+    output = run(ROOT, "-c", README_INSTALL)
+    assert "tests collected" in output and "arning" not in output, output
 
 
 def test_a_second_optimizer_does_not_replace_the_first(tmp_path: Path) -> None:
     make_suite(tmp_path)
     twice = ("--lobench-optimizer", "sgd()", "--lobench-optimizer=adam()")
-    said = run(tmp_path, "-m", "pytest", "tiny", *twice)
-    assert "--lobench-optimizer is given 2 times; a session evaluates one optimizer" in said, said
-    assert "Traceback" not in said and "passed" not in said
+    output = run(tmp_path, "-m", "pytest", "tiny", *twice)
+    assert "--lobench-optimizer is given 2 times; a session evaluates one optimizer" in output, output
+    assert "Traceback" not in output and "passed" not in output
 
 
 def test_without_an_optimizer_a_suite_of_functions_shows_its_own_line_and_nothing_of_lobench(tmp_path: Path) -> None:
     suite = make_suite(tmp_path)
     (suite / "test_tiny.py").write_text(SUITE)
     np.savez(tmp_path / "theta.npz", x=np.ones(1))
-    said = run(tmp_path, "-m", "pytest", "tiny", "-p", "no:cacheprovider", "--lobench-checkpoint", "theta.npz")
-    assert "the line to be shown" in said and "no optimizer; put `Case.learned_optimizer" in said, said
-    assert "lobench/engine" not in said and "lobench/pytest_plugin" not in said and "require_optimizer" not in said
+    output = run(tmp_path, "-m", "pytest", "tiny", "-p", "no:cacheprovider", "--lobench-checkpoint", "theta.npz")
+    assert "the line to be shown" in output and "no optimizer; put `Case.learned_optimizer" in output, output
+    assert (
+        "lobench/engine" not in output and "lobench/pytest_plugin" not in output and "require_optimizer" not in output
+    )

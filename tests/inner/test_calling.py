@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import pytest
 
-from lobench.inner.extra_inputs.calling import call_offering
+from lobench.inner.extra_inputs.calling import call_accepting
 
 
 def _step(grads: Any, state: Any, *, value: Any = None) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ def _narrower(grads: Any, state: Any) -> tuple[str, ...]:
     ],
 )
 def test_a_function_gets_what_its_signature_takes(function: Any, expected: Any) -> None:
-    assert call_offering(function, 0, 0, value=1, key=2, grad=3) == expected
+    assert call_accepting(function, 0, 0, value=1, key=2, grad=3) == expected
 
 
 def test_an_error_of_the_users_own_code_is_raised_and_nothing_is_called_twice() -> None:
@@ -56,7 +56,7 @@ def test_an_error_of_the_users_own_code_is_raised_and_nothing_is_called_twice() 
         return _step(grads, state, key=extra["key"])  # type: ignore[call-arg]
 
     with pytest.raises(TypeError, match="unexpected keyword argument 'key'"):
-        call_offering(update, 0, 0, value=1, key=2)
+        call_accepting(update, 0, 0, value=1, key=2)
     assert len(calls) == 1
 
 
@@ -73,5 +73,5 @@ def test_what_a_method_hands_to_its_base_class_is_what_that_takes() -> None:
         def init(self, params: int, **extra: int) -> tuple[int, int]:
             return params, extra["key"]
 
-    assert call_offering(Wrapper().init, 1, num_steps=5, key=7) == (1, 5)
-    assert call_offering(Open().init, 1, num_steps=5, key=7) == (1, 7)
+    assert call_accepting(Wrapper().init, 1, num_steps=5, key=7) == (1, 5)
+    assert call_accepting(Open().init, 1, num_steps=5, key=7) == (1, 7)

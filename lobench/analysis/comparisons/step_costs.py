@@ -1,0 +1,201 @@
+"""Costs of steps, and losses at equal time: of subjects on one case, one class of machines apart from the other."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lobench.analysis.comparisons.paired_values import samples_of
+from lobench.analysis.stats.comparison import MeanDifference, mean_difference
+from lobench.analysis.store.subjects import Cell, StoredSubject
+from lobench.core.step_cost import MachineClass, Overhead, StepCost, StepSeconds
+
+__all__ = ["CaseCosts", "ClassCosts", "SideCost", "class_costs", "compare_costs", "shared_costs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideCost:
+    """One subject on one case, on one class of machines.
+
+    Attributes:
+      seconds: Of a step of one seed.
+      overhead: Over a bare gradient step.
+      state_bytes: Of the optimizer's state of one seed.
+      peak_bytes: Of the device; None where its backend does not tell.
+      steps: Inner steps that fit into the time of the class, which is the whole training's of the fastest subject.
+      at_equal_time: By seed the metric after so many steps; NaN where the seed had diverged by then.
+    """
+
+    seconds: StepSeconds
+    overhead: Overhead
+    state_bytes: int
+    peak_bytes: int | None
+    steps: float
+    at_equal_time: Mapping[int, float]
+
+    @property
+    def is_unsteady(self) -> bool:
+        return self.seconds.is_unsteady
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassCosts:
+    """Subjects on one case, on one class of machines.
+
+    Attributes:
+      budget: Seconds of a seed's whole training by the fastest subject.
+      sides: By subject; None of one without a time of this class.
+    """
+
+    machine: MachineClass
+    metric: str
+    budget: float
+    sides: tuple[SideCost | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseCosts:
+    """Two subjects on one case.
+
+    Attributes:
+      case: Its identity.
+      shared: On the class of machines that both have times of, of several that with the most chunks; None: on none.
+      classes: Those of A, and those of B.
+      at_equal_time: The metric of B less that of A at equal time; at_equal_steps: after the last step.
+    """
+
+    case: str
+    metric: str
+    shared: ClassCosts | None
+    classes: tuple[tuple[MachineClass, ...], tuple[MachineClass, ...]]
+    at_equal_time: MeanDifference
+    at_equal_steps: MeanDifference
+
+
+def costs_by_class(cell: Cell | None) -> dict[MachineClass, list[StepCost]]:
+    """Returns the costs of a cell's blocks that have times, by the class of machines."""
+    found: dict[MachineClass, list[StepCost]] = {}
+    blocks = {id(curves): curves for curves, _ in cell.sources.values()} if cell is not None else {}
+    for curves in blocks.values():
+        if curves.cost is not None and curves.cost.samples:
+            found.setdefault(curves.cost.machine_class, []).append(curves.cost)
+    return found
+
+
+def class_costs(cells: Sequence[Cell | None], metric: str) -> list[ClassCosts]:
+    """Returns the costs of subjects on a case, for each class of machines that has times of one or more.
+
+    A time of one class is never held against one of another. How a loss falls does not hang on the machine: the curves
+    are those of all seeds.
+
+    Args:
+      cells: By subject, of one case; None of one that was not evaluated.
+    """
+    known = [costs_by_class(cell) for cell in cells]
+    return [_class_costs(machine, cells, known, metric) for machine in sorted({one for own in known for one in own})]
+
+
+def _class_costs(
+    machine: MachineClass,
+    cells: Sequence[Cell | None],
+    known: Sequence[Mapping[MachineClass, Sequence[StepCost]]],
+    metric: str,
+) -> ClassCosts:
+    costs = [own.get(machine, ()) for own in known]
+    seconds = [StepSeconds.of(own) for own in costs]
+    budget = min(
+        one.median * cell.steps[-1]
+        for one, cell in zip(seconds, cells, strict=True)
+        if cell is not None and one.num_samples
+    )
+    return ClassCosts(
+        machine=machine,
+        metric=metric,
+        budget=float(budget),
+        sides=tuple(
+            _side(cell, own, one, float(budget), metric) if cell is not None and own else None
+            for cell, own, one in zip(cells, costs, seconds, strict=True)
+        ),
+    )
+
+
+def _side(cell: Cell, costs: Sequence[StepCost], seconds: StepSeconds, budget: float, metric: str) -> SideCost:
+    steps = min(budget / seconds.median, float(cell.steps[-1]))
+    peaks = [cost.peak_bytes for cost in costs if cost.peak_bytes is not None]
+    return SideCost(
+        seconds=seconds,
+        overhead=Overhead.of(costs),
+        state_bytes=max(cost.state_bytes for cost in costs),
+        peak_bytes=max(peaks, default=None),
+        steps=steps,
+        at_equal_time=_values_at(cell, metric, steps),
+    )
+
+
+def _values_at(cell: Cell, metric: str, step: float) -> dict[int, float]:
+    """Returns a metric of each seed after so many steps, linear between two evaluations.
+
+    A seed that diverges between these two has the value of the first.
+    """
+    found = {}
+    for seed, (curves, row) in sorted(cell.sources.items()):
+        at, values = curves.eval_steps, np.asarray(curves.metrics.get(metric, ()))
+        if values.ndim != 2 or values.shape[1] != len(at):
+            continue  # one value a seed, of the end
+        before = bisect.bisect_right(at, step + 1e-6) - 1
+        if before < 0:
+            continue  # curves from elsewhere that begin later
+        after = min(before + 1, len(at) - 1)
+        one, other = float(values[row, before]), float(values[row, after])
+        share = (step - at[before]) / (at[after] - at[before]) if after > before else 0.0
+        found[seed] = one + max(share, 0.0) * (other - one) if math.isfinite(other) else one
+    return found
+
+
+def compare_costs(
+    a: StoredSubject, b: StoredSubject, metrics: Mapping[str, str], *, alpha: float = 0.05
+) -> list[CaseCosts]:
+    """Returns what steps cost two subjects, and how they differ at equal time; of cases without any time nothing.
+
+    Args:
+      metrics: By the identity of the case.
+    """
+    found = []
+    for case, metric in metrics.items():
+        if case not in a.cells or case not in b.cells:
+            continue
+        cells = a.cells[case], b.cells[case]
+        classes = tuple(tuple(sorted(costs_by_class(cell))) for cell in cells)
+        if not any(classes):
+            continue
+        shared = shared_costs(cells, metric)
+        finals = [cell.finals(metric) for cell in cells]
+        timed = [side.at_equal_time for side in shared.sides if side is not None] if shared is not None else [{}, {}]
+        at_time, at_steps = (
+            mean_difference(samples_of(one, other, *cells), 1 - alpha) for one, other in (timed, finals)
+        )
+        found.append(
+            CaseCosts(
+                case=case,
+                metric=metric,
+                shared=shared,
+                classes=(classes[0], classes[1]),
+                at_equal_time=at_time,
+                at_equal_steps=at_steps,
+            )
+        )
+    return found
+
+
+def shared_costs(cells: Sequence[Cell], metric: str) -> ClassCosts | None:
+    """Returns the costs on the class of machines that all have times of; of several the one with the most chunks."""
+    both = [one for one in class_costs(cells, metric) if None not in one.sides]
+    return max(both, key=_num_samples, default=None)
+
+
+def _num_samples(one: ClassCosts) -> int:
+    return min(side.seconds.num_samples for side in one.sides if side is not None)

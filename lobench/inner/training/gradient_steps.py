@@ -1,0 +1,101 @@
+"""Gradient steps: what an inner step costs whose optimizer does nothing but add the gradient to the parameters."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lobench.core.case import Case, SeedBlock
+from lobench.core.step_cost import StepCost
+from lobench.inner.adapters.stepper import Stepper, as_stepper
+from lobench.inner.optimizer import Theta
+from lobench.inner.task import Task, TaskFamily
+from lobench.inner.training.compile_cache import Found
+from lobench.inner.training.devices import place
+from lobench.inner.training.loop import TrainingLoop
+from lobench.inner.training.prefetch import Feed, empty
+from lobench.inner.training.train import TrainingProgram
+
+__all__ = ["GradientSteps"]
+
+_SAMPLES = 9
+_SECONDS = 0.03  # of a chunk
+_LEAST_STEPS, _LONG = 2, 4 * _SECONDS  # a chunk above this ends the timing with three samples
+
+
+class _TimedSteps(TrainingLoop):
+    """Runs the first inner steps again and again, and nothing else: neither an evaluation nor the end."""
+
+    def _run_phase(
+        self,
+        phase: int,
+        program: Found,
+        on_progress: Callable[[int], None] | None,
+        should_stop: Callable[[], bool] | None,
+    ) -> bool:
+        self.layout = layout = program.layout
+        first = self._stop_after(0)
+        batches = self._feed.next_chunk(first)
+        # What is fed is one chunk, which every call gets again. The last step of all is followed by an evaluation.
+        most = (first if self._feed.feeds_training else self.end - 1) - 1
+        fixed = (*place((program.given, *self._arguments), layout.parts, layout.axes), batches)
+        carry = program.program(*fixed, jax.tree.map(empty, layout.carry_shape), 0, 1)
+        count = min(most, 25)
+        while count >= _LEAST_STEPS and len(self.clock.samples) < _SAMPLES:
+            seconds = []
+            for steps in (count, 0):
+                carry = carry._replace(step=jnp.int32(1))
+                carry.step.block_until_ready()
+                wall, cpu = time.perf_counter(), time.process_time()
+                carry = program.program(*fixed, carry, 1, 1 + steps)
+                carry.step.block_until_ready()
+                seconds.append((time.perf_counter() - wall, time.process_time() - cpu))
+            (wall, cpu), (call, _) = seconds
+            wanted = min(most, max(int(count * _SECONDS / wall), _LEAST_STEPS))
+            if wanted > 2 * count:  # too short to count
+                count = wanted
+                continue
+            self.clock.took(1, 1 + count, wall, cpu, evaluates_end=False)
+            self.clock.called(call)
+            if wall > _LONG and len(self.clock.samples) >= 3:
+                break
+        return True
+
+
+class GradientSteps(TrainingProgram):
+    """The program of a case with the smallest optimizer there is; everything else is the case's.
+
+    Args:
+      case: With task (or family) built.
+      task: `case.task` as a Task or TaskFamily.
+      num_seeds: Seeds of a block.
+    """
+
+    def __init__(self, case: Case, task: Task | TaskFamily, num_seeds: int) -> None:
+        num_steps = case.num_inner_steps
+        bare = dataclasses.replace(case, eval_every=num_steps, phases=(), keep_state=False, stop_after=None)
+        super().__init__(bare, task, self._stepper, num_seeds)
+        self._bare = bare
+
+    def _stepper(self, theta: Theta) -> Stepper:
+        return as_stepper(optax.sgd(theta["learning_rate"]), self._bare.num_inner_steps)
+
+    def cost(self, block: SeedBlock, num_thetas: int = 0) -> StepCost | None:
+        """Times steps of a block, of as many thetas at once; None where the case has too few steps.
+
+        The learning rate is 0 and an argument of the program: the parameters stay, and the compiler does not know it.
+        """
+        rate = jnp.zeros(num_thetas or (), jnp.float32)
+        feed = Feed(self._datasets, block, self._tasks_per_seed, self._bare)
+        with contextlib.closing(feed):
+            replicas = self._replicas(block)
+            loop = self._training_loop({"learning_rate": rate}, (), num_thetas, replicas, feed, None, None, _TimedSteps)
+            loop.run(None, None)
+        found = self._cost(loop, max(num_thetas, 1) * self._num_seeds)
+        return found if found is not None and found.samples else None

@@ -1,0 +1,153 @@
+"""Tables and records of what steps cost two subjects, and of their metric at equal time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Annotated, TypedDict
+
+from lobench.analysis.comparisons.step_costs import CaseCosts, SideCost
+from lobench.analysis.stats.comparison import MeanDifference
+from lobench.core.result import mean_of
+from lobench.core.step_cost import UNSTEADY_NOTE, MachineClass
+from lobench.report.tables.text import interval_cell, overhead_cell, p_cell, step_cell, text_table
+
+__all__ = ["CostRecord", "cost_notes", "cost_records", "cost_tables", "cost_text"]
+
+
+class CostOfSide(TypedDict):
+    step_seconds: float
+    unsteady: bool
+    gradient_seconds: Annotated[float | None, "Of a bare gradient step; null without `Case.time_gradient`."]
+    overhead: Annotated[float | None, "How many times a bare gradient step a step is."]
+    state_bytes: int
+    peak_bytes: int | None
+    steps: Annotated[float, "Inner steps that fit into `seconds`."]
+    at_equal_time: Annotated[dict[str, float], "By seed, after so many steps."]
+
+
+class SharedCosts(TypedDict):
+    machine: str
+    num_together: int
+    seconds: Annotated[float, "Of the whole training by the faster side: the time that both have."]
+    a: CostOfSide
+    b: CostOfSide
+
+
+class CostRecord(TypedDict):
+    metric: str
+    shared: Annotated[SharedCosts | None, "null: no class of machines has times of both."]
+    machines_a: list[str]
+    machines_b: list[str]
+    at_equal_steps: Annotated[MeanDifference, "Of the metric's values, B - A, after the last step."]
+    at_equal_time: MeanDifference
+
+
+def cost_tables(
+    found: Sequence[CaseCosts], labels: tuple[str, str], name: Callable[[str], str]
+) -> list[list[list[str]]]:
+    """Returns two tables, their headers first: what a step costs, and the metric at equal time beside equal steps.
+
+    Args:
+      labels: Of A and of B.
+      name: What to call a case.
+    """
+    a, b = labels
+    shared = [(one, one.shared.budget, _sides(one)) for one in found if one.shared is not None]
+    has_gradient = any(not math.isnan(side.overhead.ratio) for *_, both in shared for side in both)
+    steps, times = list[list[str]](), list[list[str]]()
+    for one, budget, both in shared:
+        ratio = f"x{both[1].seconds.median / both[0].seconds.median:.3g}"
+        overheads = [overhead_cell(side.overhead) for side in both] if has_gradient else []
+        seconds = [step_cell(side.seconds) for side in both]
+        steps.append([name(one.case), *seconds, ratio, *overheads, *(f"{side.state_bytes:,}" for side in both)])
+        differences = [
+            text
+            for difference in (one.at_equal_time, one.at_equal_steps)
+            for text in (difference.note or interval_cell(difference, "+.4g"), p_cell(difference.p_value))
+        ]
+        times.append([f"{name(one.case)}, {one.metric}", f"{budget:.3g}", *map(_reached, both), *differences])
+    if not shared:
+        return []
+    header = ["seconds of a step", a, b, "B / A", *([f"{a}, over a gradient", f"{b}, over it"] if has_gradient else [])]
+    at_time = ["at equal time", "seconds", f"{a} (steps)", f"{b} (steps)", "B - A", "p", "B - A at equal steps", "p"]
+    return [[[*header, f"{a}, state B", f"{b}, state B"], *sorted(steps)], [at_time, *sorted(times)]]
+
+
+def _sides(one: CaseCosts) -> list[SideCost]:
+    """Returns A's and B's; [] where they share no class of machines."""
+    return [side for side in one.shared.sides if side is not None] if one.shared is not None else []
+
+
+def _reached(side: SideCost) -> str:
+    values = list(side.at_equal_time.values())
+    mean = mean_of(values) if values else math.nan
+    return f"{'diverged' if math.isnan(mean) else f'{mean:.4g}'} ({side.steps:,.0f})"
+
+
+def cost_notes(found: Sequence[CaseCosts], name: Callable[[str], str]) -> list[str]:
+    """Returns on which machines the times are, which are unsteady, and which cases have none in common."""
+    machines = sorted({str(one.shared.machine) for one in found if one.shared is not None})
+    notes = [f"times are of {', and '.join(machines)}"] if machines else []
+    sides = [side for one in found for side in _sides(one)]
+    notes += [UNSTEADY_NOTE] if any(side.is_unsteady or side.overhead.is_unsteady for side in sides) else []
+    apart = [one for one in found if one.shared is None]
+    pairs = {", ".join(map(str, own)) + " against " + ", ".join(map(str, other)) for own, other in map(_classes, apart)}
+    if apart:
+        cases = ", ".join(sorted(name(one.case) for one in apart))
+        notes.append(f"no time of one class of machines, and none compared: {cases} ({'; '.join(sorted(pairs))})")
+    return notes
+
+
+def _classes(one: CaseCosts) -> tuple[tuple[MachineClass | str, ...], tuple[MachineClass | str, ...]]:
+    return one.classes[0] or ("none",), one.classes[1] or ("none",)
+
+
+def cost_text(found: Sequence[CaseCosts], labels: tuple[str, str], name: Callable[[str], str]) -> str:
+    """Returns the two tables and what to know of them; "" where nobody has a time."""
+    tables = [text_table(rows) for rows in cost_tables(found, labels, name)]
+    return "\n\n".join([*tables, "\n".join(cost_notes(found, name))]) if found else ""
+
+
+def cost_records(found: Sequence[CaseCosts], name: Callable[[str], str]) -> dict[str, CostRecord]:
+    """Returns the same by case."""
+    return {
+        name(one.case): {
+            "metric": one.metric,
+            "shared": _shared(one),
+            "machines_a": [str(machine) for machine in one.classes[0]],
+            "machines_b": [str(machine) for machine in one.classes[1]],
+            "at_equal_steps": one.at_equal_steps,
+            "at_equal_time": one.at_equal_time,
+        }
+        for one in found
+    }
+
+
+def _shared(one: CaseCosts) -> SharedCosts | None:
+    if one.shared is None:
+        return None
+    a, b = map(_side, _sides(one))
+    machine = one.shared.machine
+    return {
+        "machine": machine.machine,
+        "num_together": machine.num_together,
+        "seconds": one.shared.budget,
+        "a": a,
+        "b": b,
+    }
+
+
+def _side(side: SideCost) -> CostOfSide:
+    gradient = side.overhead.gradient.median
+    has_gradient = not math.isnan(gradient)
+    return {
+        "step_seconds": side.seconds.median,
+        "unsteady": side.is_unsteady,
+        "gradient_seconds": gradient if has_gradient else None,
+        "overhead": side.overhead.ratio if has_gradient else None,
+        "state_bytes": side.state_bytes,
+        "peak_bytes": side.peak_bytes,
+        "steps": side.steps,
+        "at_equal_time": {str(seed): value for seed, value in side.at_equal_time.items()},
+    }
