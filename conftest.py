@@ -32,6 +32,8 @@ _ENVIRONMENT = {
     "JAX_COMPILATION_CACHE_DIR": str(_HERE / ".pytest_cache" / "xla"),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    # Tests' own modules and folders are others each time: their executables would be kept and never found.
+    "LOBENCH_EXECUTABLES": "off",
     # How tests compile: at LLVM's first level, as lobench's own programs say themselves; without XLA's newer kernels,
     # which take twice as long to make and are faster to run; all kernels in one piece. That is half the time. What
     # users have is asked by the golden bits.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 from reference import ROOT
 
@@ -30,6 +32,29 @@ def test_sides_are_timed_in_turns_and_their_processor_time_is_known() -> None:
     calls: list[str] = []
     found = interleaved("a over b", lambda: calls.append("a"), lambda: calls.append("b"), 3)
     assert calls == ["a", "b"] * 4 and len(found.ratios) == 3 and found.cores is not None
+
+
+def _gpu_page(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "JAX_PLATFORMS": "cpu", **environment}
+    )
+
+
+def test_without_a_gpu_the_page_of_one_is_refused_in_a_line(tmp_path: Path) -> None:
+    done = _gpu_page("--page", str(tmp_path / "gpu.md"))
+    assert done.returncode == 2 and done.stderr.startswith("jax finds no GPU here; got cpu: ")
+    assert done.stderr.count("\n") == 1 and not done.stdout and not (tmp_path / "gpu.md").exists()
+
+
+def test_a_rehearsal_writes_the_page_and_a_section_that_breaks_leaves_the_others(tmp_path: Path) -> None:
+    page = tmp_path / "gpu.md"
+    done = _gpu_page("--rehearse", "--only", "roofline", "--page", str(page))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^\| AdafacMLPLOpt, 10-d quadratic .*\| [1-9]\d* \|( \d+\.\d \|){3}$", page.read_text(), re.M)
+    late = _gpu_page("--rehearse", "--only", "memory", "--page", str(page), "--seconds", "0.01")
+    assert late.returncode == 1 and "2 did not run through" in late.stdout
+    assert page.read_text().count("## ") == 2 and "**left out: the 0.01 s were over**" in page.read_text()
 
 
 # All in one process, which imports jax once.

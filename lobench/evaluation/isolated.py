@@ -38,6 +38,7 @@ from lobench.inner.backend_guard import watch_for_backend
 
 __all__ = ["IsolatedRunner"]
 
+_NO_EXECUTABLES = "--no-executables"
 _MOST_LAYERS = 8  # whose programs stay warm
 # gin raises subclasses of its own making, of the same names.
 _ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, LobenchError)]
@@ -81,12 +82,22 @@ _ANSWERS: Codec[Answer] = Codec(TrainedReply, Raised)
 
 
 class IsolatedRunner:
-    """A child process that runs seed blocks as a `BlockRunner` does."""
+    """A child process that runs seed blocks as a `BlockRunner` does.
 
+<<<<<<< HEAD
     def __init__(self) -> None:
         # Of a child that is started from now on: folder of jax's persistent cache, and what else is in its environment.
         self.compilation_cache = ""
         self.environment: Mapping[str, str] = {}
+=======
+    Args:
+      keeps_executables: As of `Programs`.
+    """
+
+    def __init__(self, *, keeps_executables: bool = True) -> None:
+        self._flags = [] if keeps_executables else [_NO_EXECUTABLES]
+        self.compilation_cache = ""  # folder of jax's persistent cache, for a child that is started from now on
+>>>>>>> part-fresh
         self._child: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
@@ -164,7 +175,7 @@ class IsolatedRunner:
             with theirs:
                 cache = cache_environment(self.compilation_cache) if self.compilation_cache else {}
                 self._child = subprocess.Popen(
-                    [*PYTHON, "-m", "lobench.evaluation.isolated", str(theirs.fileno())],
+                    [*PYTHON, "-m", "lobench.evaluation.isolated", str(theirs.fileno()), *self._flags],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     env={**cache, **os.environ, **self.environment},
@@ -173,14 +184,14 @@ class IsolatedRunner:
         return self._connection
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, *, keeps_executables: bool = True) -> None:
     """Serves requests until the pipe ends."""
     current_folder_last()
     watch_for_backend()
     requests: queue.Queue[Train | None] = queue.Queue()
     caller = ChiefEnd(Connection(descriptor), Codec(Train), owns_process=True)
     caller.listen(requests.put)
-    programs = Programs()
+    programs = Programs(keeps_executables=keeps_executables)
     runner_of = functools.lru_cache(maxsize=_MOST_LAYERS)(lambda layers: BlockRunner(layers, programs))
     # Who interrupts a notebook interrupts its child too, which has nothing to say about it.
     with contextlib.suppress(KeyboardInterrupt):
@@ -201,4 +212,4 @@ def main(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), keeps_executables=_NO_EXECUTABLES not in sys.argv)

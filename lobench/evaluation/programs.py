@@ -15,6 +15,7 @@ from lobench.engine.config.arguments import Settings
 from lobench.engine.config.bound import BoundCase
 from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper, as_task, runs_as
 from lobench.inner.backend import CompilationCounter
+from lobench.inner.executables.kept import KeptExecutables
 from lobench.inner.training.gradient_steps import GradientSteps
 from lobench.inner.training.parallel_sessions import num_updates
 from lobench.inner.training.phases import later_phases, stepper_in
@@ -38,6 +39,8 @@ class StepperMaker:
     @property
     def ran_as(self) -> str:
         """Returns which program stands for a learned optimizer that both others and lobench have; "" for all others."""
+        if not self._ran_as and not self.bound.phases and self.bound.case.optimizer is None:
+            self._ran_as[0] = runs_as(self.bound.case.learned_optimizer)  # nothing was traced here
         return "; ".join(sorted(set(filter(None, self._ran_as.values()))))
 
     def in_phase(self, index: int, theta: Any, *values: Any) -> Stepper:
@@ -74,9 +77,13 @@ class Programs:
     """Compiled programs that runners of one process share: two variants may differ in values that are arguments.
 
     A program lives as long as one of the runners has it.
+
+    Args:
+      keeps_executables: Whether programs are kept for other processes, beside jax's cache, and taken from there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_executables: bool = True) -> None:
+        self._keeps_executables = keeps_executables
         self.compilations = CompilationCounter()
         self._shared: WeakValueDictionary[tuple[CaseSpec, str, int, type[TrainingProgram]], Warm] = (
             WeakValueDictionary()
@@ -89,6 +96,13 @@ class Programs:
         warm = self._shared.get(key)
         if warm is None:
             maker = StepperMaker(bound)
+<<<<<<< HEAD
+=======
+            kind: Callable[..., TrainingProgram] = TrainingProgram
+            if self._keeps_executables and not bound.phases:
+                names = (bound.info.program_key, str(num_seeds), repr(bound.settings.usual), *bound.settings.names)
+                kind = partial(TrainingProgram, kept=KeptExecutables(lambda: (maker.bound.case,), *names))
+>>>>>>> part-fresh
             warm = self._shared[key] = Warm(maker, program_of(bound, num_seeds, kind=kind, maker=maker))
         return warm
 

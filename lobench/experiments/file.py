@@ -21,6 +21,7 @@ from lobench.core.errors import ConfigError, UsageError, suggestion
 from lobench.core.experiment import METHOD_KINDS, Experiment, Method, problem_of
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.space_syntax import (
+    RENAMED_KEYS,
     SEARCH_KEYS,
     check_spaces,
     effective,
@@ -318,7 +319,9 @@ def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
                 f"nothing reads {name}/Method.{key}",
                 where=binding.where,
                 expected=", ".join(f"Method.{key}" for key in _METHOD_KEYS),
-                next_step=suggestion(key, _METHOD_KEYS),
+                next_step=f"it is Method.{RENAMED_KEYS[key]} now"
+                if key in RENAMED_KEYS
+                else suggestion(key, _METHOD_KEYS),
             )
         place = binding.where.rsplit(":", 1)[0]
         if key in METHOD_KINDS and places.get(key) == place and not place.startswith("--gin-param"):

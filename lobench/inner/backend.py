@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import jax.monitoring
+from jax._src import config as jax_config  # knows what the settings of this thread are
 from jax._src import xla_bridge  # says whether a backend exists, without making one
 from jax.experimental.compilation_cache import compilation_cache
 
@@ -33,6 +34,7 @@ __all__ = [
     "foreign_maker",
     "machine_class",
     "programs_kept_in",
+    "settings_of_jax",
 ]
 
 _claimed_threads: int | None = None
@@ -143,6 +145,16 @@ def _keep_programs(settings: Mapping[str, Any]) -> None:
     for name, value in settings.items():
         jax.config.update(name, value)  # type: ignore[no-untyped-call]
     compilation_cache.reset_cache()  # jax looks at the settings once
+
+
+def settings_of_jax() -> list[str]:
+    """Returns what jax is set to, in this thread and but for where it keeps programs, and its devices."""
+    values: Mapping[str, Any] = jax.config.values
+    elsewhere = ("jax_compilation_cache", "jax_persistent_cache", "jax_enable_compilation_cache", "jax_logging_level")
+    held = [f"{name}={value!r}" for name, value in sorted(values.items()) if not name.startswith(elsewhere)]
+    context = [repr(value) for value in jax_config.trace_context() if type(value).__module__ == "builtins"]
+    devices = [f"{device.platform} {device.device_kind} {device.id}" for device in jax.devices()]
+    return [*held, *context, *devices]
 
 
 def device_description() -> str:

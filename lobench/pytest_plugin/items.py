@@ -17,7 +17,7 @@ from lobench.engine.config.layers import Layers
 from lobench.experiments.pytest_items import EXPERIMENT, ItemMember, member_of
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.item_result import CURRENT_JOB, STATES
-from lobench.pytest_plugin.options import layers_of
+from lobench.pytest_plugin.options import layers_of, option
 from lobench.pytest_plugin.reuse import REUSED
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ def runners_of(config: pytest.Config, variant: Variant) -> Runners:
 
     with _MAKING:
         if _RUNNERS not in config.stash:
-            config.stash[_RUNNERS], config.stash[_SHARED] = OrderedDict(), (Programs(), IsolatedRunner())
+            keeps = not option(config, "no_executables")
+            programs, apart = Programs(keeps_executables=keeps), IsolatedRunner(keeps_executables=keeps)
+            config.stash[_RUNNERS], config.stash[_SHARED] = OrderedDict(), (programs, apart)
             config.add_cleanup(config.stash[_SHARED][1].close)
         known, (programs, apart) = config.stash[_RUNNERS], config.stash[_SHARED]
         if variant not in known:

@@ -82,6 +82,9 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--lobench-reuse", action="store_true", help="Take what the store holds already instead of training it again."
     )
+    without = "Trace and lower every program, whatever executables are kept beside the store's compiled programs."
+    group.addoption("--lobench-no-executables", action="store_true", help=without)
+    parser.addini("lobench_no_executables", without, type="bool", default=False)
     strict = "Gate: INCONCLUSIVE fails."
     group.addoption("--lobench-strict", action="store_true", help=strict)
     parser.addini("lobench_strict", strict, type="bool", default=False)

@@ -175,8 +175,8 @@ def test_where_there_is_a_baseline_there_are_seconds_to_its_loss(
     places = list(range(len(found.snapshot.subjects)))
     steps = found.times_to_tuned(places)[:-1]
     assert steps.size and np.isfinite(steps).any()
-    reported = [entry.interval.mean for line in panel.lines for entry in line.entries if entry is not None]
-    assert sorted(reported) == pytest.approx(sorted((steps * 1e-3).ravel().tolist()))
+    noted = [entry.interval.mean for line in panel.lines for entry in line.entries if entry is not None]
+    assert sorted(noted) == pytest.approx(sorted((steps * 1e-3).ravel().tolist()))
     assert panel.machine == "m x 1" and ("never" in method_text(table)) == bool(np.isinf(steps).any())
 
 

@@ -175,6 +175,15 @@ def test_what_is_not_as_the_rules_say_is_named(tmp_path: Path) -> None:
     assert done.returncode == 2 and "--targets" in done.stderr
 
 
+def test_a_log_of_which_nothing_counts_scores_zero(tmp_path: Path) -> None:
+    logs, targets = tmp_path / "log.csv", targets_file(tmp_path)
+    rows = {"other": "mine,s0,other,t1,1,5.0,31", "late": "mine,s0,wmt,t1,1,9e9,31", "past": "mine,s0,wmt,t1,1,-5,31"}
+    for row in rows.values():
+        logs.write_text(f"{HEADER}{row}\n")
+        done = run(logs, "--targets", targets, "--rules", "0.6", "--format", "json")
+        assert done.returncode == 0 and json.loads(done.stdout)["scores"] == {"mine": 0.0}, done.stderr
+
+
 def test_by_the_rules_of_06_no_variant_gates() -> None:
     rows = [reaches("x", "a", 1.0), reaches("x", "b", 1.0), reaches("y", "a_wide", 1.0)]
     by_05, by_06 = (score_log(log(*rows), TARGETS, RULES[version]).submissions["x"] for version in ("0.5", "0.6"))

@@ -10,9 +10,9 @@ The rules, in this order:
 4. A base workload is missed where its held-out variant was missed.
 5. The score is the integral of the ratio profile over the base workloads, from 1 to 4, divided by 3.
 
-0.6 has no held-out workloads, so that 2 and 4 say nothing there. An evaluation whose value or time is no finite number
-is no evaluation. Source: Dahl et al. 2023, section 4; docs/DOCUMENTATION.md of mlcommons/algorithmic-efficiency
-@2c90454f (0.6), and its DOCUMENTATION.md of July 2024 (0.5).
+0.6 has no held-out workloads, so that 2 and 4 say nothing there. An evaluation whose value or time is no finite number,
+or whose time is below 0, is no evaluation. Source: Dahl et al. 2023, section 4; docs/DOCUMENTATION.md of
+mlcommons/algorithmic-efficiency @2c90454f (0.6), and its DOCUMENTATION.md of July 2024 (0.5).
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class AlgoPerfScores:
 
     Attributes:
       ignored_workloads: Evaluations of workloads that neither score nor gate, by workload.
-      num_not_finite: Evaluations without a finite value, time or step.
+      num_not_finite: Evaluations without a finite value, time or step, or with a time below 0.
       num_repeated: Evaluations of a step that the log holds already.
       num_past_budget: Evaluations after the budget.
       targets: Of the workloads that scored, and that gated them.
@@ -230,7 +230,7 @@ def score_log(log: pd.DataFrame, targets: Targets, rules: AlgoPerfRules | None =
         targets = rules.scored(targets, set(log["workload"]))
     wanted = log[log["workload"].isin(targets.names)]
     ignored = log.loc[~log["workload"].isin(targets.names), "workload"].value_counts()
-    finite = wanted[np.isfinite(wanted[["val_metric", "time", "global_step"]]).all(axis=1)]
+    finite = wanted[np.isfinite(wanted[["val_metric", "time", "global_step"]]).all(axis=1) & (wanted["time"] >= 0)]
     trial = ["submission", "study", "workload", "trial"]
     budgets = rules.budgets if rules is not None else {}
     seconds = finite["workload"].map({name: budgets.get(targets.base_of.get(name, name)) for name in targets.names})
@@ -286,8 +286,10 @@ def _studies(log: pd.DataFrame) -> dict[tuple[str, str], list[str]]:
 
 def _study_times(usable: pd.DataFrame, trial: list[str], targets: Targets) -> dict[tuple[str, str, str], float]:
     """Returns the time of each (submission, workload, study) that reached its target."""
-    value = usable["workload"].map({name: target.value for name, target in targets.targets.items()})
-    sign = usable["workload"].map({name: 1 if target.higher else -1 for name, target in targets.targets.items()})
+    values = {name: target.value for name, target in targets.targets.items()}
+    signs = {name: 1.0 if target.higher else -1.0 for name, target in targets.targets.items()}
+    # Of no evaluation at all pandas makes texts.
+    value, sign = (usable["workload"].map(each).astype(float) for each in (values, signs))
     numbered = usable.assign(evaluation=usable.groupby(trial).cumcount())
     there = numbered[sign * usable["val_metric"] >= sign * value]
     # A trial's first evaluation that is there, then the trial with the fewest; of two such, the shorter time.

@@ -24,6 +24,7 @@ from lobench.engine.config.syntax import (
 )
 
 __all__ = [
+    "RENAMED_KEYS",
     "SEARCH_KEYS",
     "check_spaces",
     "effective",
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 SEARCH_KEYS = ("search", "num_trials", "wave", "median_stopping", "report_sessions")
-_RENAMED = {"median_stopping": "median_stopping"}  # keys of `Method` in the files that older stores hold
+RENAMED_KEYS = {"stop_hopeless": "median_stopping"}  # keys of `Method` in the files that older stores hold
 _OF_NO_TRIAL = ("label", "num_trials", "report_sessions", "num_cpus", "num_gpus")
 _RACE = ("Experiment", "race")
 _OF_RACES: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -270,7 +271,7 @@ def search_identity(config: str, name: str) -> tuple[str, ...]:
         return ()
     others = {one.scope for one in bindings if one.name == "Method"} - {name}
     kept = [
-        binding_text(replace(one, parameter=_RENAMED.get(one.parameter, one.parameter)))
+        binding_text(replace(one, parameter=RENAMED_KEYS.get(one.parameter, one.parameter)))
         for one in bindings
         if one.scope.split("/")[0] not in others
         and not (one.name == "Method" and one.parameter in _OF_NO_TRIAL)

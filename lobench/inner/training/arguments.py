@@ -68,6 +68,14 @@ class Arguments:
         self._chosen: frozenset[int] | None = None
         self._refused: set[Constants] = set()
 
+    @property
+    def are_chosen(self) -> bool:
+        return self._chosen is not None
+
+    def choose(self, places: frozenset[int]) -> None:
+        """Takes what was chosen of the same program before."""
+        self._chosen = places
+
     def settle(self, values: Sequence[float], reads: Reads) -> SettingValues:
         """Returns the settings as the program takes them.
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 
 from lobench.inner.backend import compiler_options
+from lobench.inner.executables.kept import KeptExecutables, KeptProgram
 from lobench.inner.optimizer import PyTree, Theta
 from lobench.inner.training.arguments import Arguments, Constants, Given, SettingValues, read_settings
 
@@ -28,14 +30,19 @@ class ProgramLayout(NamedTuple):
 
 
 class ProgramText:
-    """A program as XLA gets it. What is traced anew from the same code and shapes has the same text."""
+    """A program as XLA gets it. What is traced anew from the same code and shapes has the same text.
 
-    def __init__(self, lowered: Any) -> None:
-        self._lowered = lowered
+    Args:
+      lowered: jax's.
+      known_sha256: Of one that was not lowered here.
+    """
+
+    def __init__(self, lowered: Any, known_sha256: str = "") -> None:
+        self._lowered, self._known_sha256 = lowered, known_sha256
 
     @functools.cached_property
     def sha256(self) -> str:
-        return hashlib.sha256(self._lowered.as_text().encode()).hexdigest()
+        return self._known_sha256 or hashlib.sha256(self._lowered.as_text().encode()).hexdigest()
 
 
 class Found(NamedTuple):
@@ -48,17 +55,21 @@ class Found(NamedTuple):
     compile_seconds: float
 
 
+_Program: TypeAlias = tuple[Any, ProgramLayout, ProgramText]
+
+
 class Compiled:
     """Compiles each program once.
 
     Args:
       usual: See `Arguments`.
+      kept: Those of other processes; None: there are none.
     """
 
-    def __init__(self, usual: Sequence[float]) -> None:
-        self._usual = tuple(usual)
+    def __init__(self, usual: Sequence[float], kept: KeptExecutables | None = None) -> None:
+        self._usual, self._kept = tuple(usual), kept
         self._arguments: dict[int, Arguments] = {}
-        self._programs: dict[tuple[int, Constants], tuple[Any, ProgramLayout, ProgramText]] = {}
+        self._programs: dict[tuple[int, Constants], _Program] = {}
 
     def find(
         self,
@@ -66,6 +77,7 @@ class Compiled:
         values: Sequence[float],
         num_thetas: int,
         trace: Callable[[Given], tuple[jax.stages.Traced, ProgramLayout]],
+        takes: Any = None,
     ) -> Found:
         """Returns the program for these values; compiles it where there is none.
 
@@ -73,6 +85,7 @@ class Compiled:
           values: Of the optimizer's settings.
           num_thetas: 0: one, without an axis.
           trace: Traces the program for its first argument.
+          takes: Its other arguments, or their shapes.
         Raises:
           What `trace` raises where all settings are constants.
         """
@@ -81,22 +94,46 @@ class Compiled:
 
         def stage(settings: SettingValues) -> jax.stages.Traced:
             if settings.constants not in traced:
-                traced[settings.constants] = trace((theta, settings))
+                with asked.trace if asked is not None else contextlib.nullcontext():
+                    traced[settings.constants] = trace((theta, settings))
             return traced[settings.constants][0]
 
         arguments = self._arguments.setdefault(num_thetas, Arguments(self._usual))
+        asked = found = None
+        if self._kept is not None and not arguments.are_chosen:
+            asked = self._kept.ask((theta, values), takes, num_thetas)
+            found = asked.find() if asked is not None else None
+        if asked is not None and found is not None and not asked.is_checked():
+            arguments.choose(found.places)
+            settings = SettingValues.of(values, found.places)
+            return self._add(theta, settings, num_thetas, started, _as_here(found))
         settings = arguments.settle(values, lambda settings: read_settings(stage(settings), (theta, settings)))
         if (num_thetas, settings.constants) in self._programs:
             return Found((theta, settings), *self._programs[num_thetas, settings.constants], 0.0)
+        is_refused = False
         try:
             stage(settings)
         except Exception:
             if not settings.arguments:
                 raise
-            settings = arguments.refuse(settings)
-        lowered = stage(settings).lower()
-        found = (lowered.compile(compiler_options()), traced[settings.constants][1], ProgramText(lowered))
-        self._programs[num_thetas, settings.constants] = found
+            settings, is_refused = arguments.refuse(settings), True
+        lowered, layout = stage(settings).lower(), traced[settings.constants][1]
+        text = ProgramText(lowered)
+        if asked is not None and found is not None:
+            if found.text_sha256 == text.sha256 and found.places == frozenset(settings.places):
+                return self._add(theta, settings, num_thetas, started, _as_here(found))
+            asked.differs()
+        program = asked.compile(lowered) if asked is not None else lowered.compile(compiler_options())
+        if asked is not None and not is_refused:
+            asked.keep(stage(settings), lowered, program, layout, frozenset(settings.places), text.sha256)
+        return self._add(theta, settings, num_thetas, started, (program, layout, text))
+
+    def _add(self, theta: Theta, settings: SettingValues, num_thetas: int, started: float, program: _Program) -> Found:
+        self._programs[num_thetas, settings.constants] = program
         if len(self._programs) > _MOST_KEPT:
             del self._programs[next(iter(self._programs))]
-        return Found((theta, settings), *found, time.perf_counter() - started)
+        return Found((theta, settings), *program, time.perf_counter() - started)
+
+
+def _as_here(kept: KeptProgram) -> _Program:
+    return kept.program, kept.layout, ProgramText(None, kept.text_sha256)

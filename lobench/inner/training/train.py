@@ -25,6 +25,7 @@ from lobench.core.result import Curves
 from lobench.core.step_cost import StepCost
 from lobench.inner.adapters.stepper import Stepper
 from lobench.inner.backend import machine_class
+from lobench.inner.executables.kept import KeptExecutables
 from lobench.inner.optimizer import Theta
 from lobench.inner.task import ArrayDataset, Task, TaskFamily
 from lobench.inner.training.arguments import Given, SettingValues
@@ -56,6 +57,7 @@ class TrainingProgram:
       later: The phases after the first one; the case's inner steps are those of all.
       are_alike: Whether the phases differ in nothing but their places and the values of the settings: equally long,
         each with a new state of the same optimizer. They are one program then.
+      kept: Executables of other processes, for a case of one phase; None: nothing is taken from them or kept for them.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class TrainingProgram:
         later: Sequence[LaterPhase] = (),
         *,
         are_alike: bool = False,
+        kept: KeptExecutables | None = None,
     ) -> None:
         self._case, self._num_seeds = case, num_seeds
         self._over_phases = None if isinstance(task, TaskFamily) or not task.num_phases else task.metrics_over_phases
@@ -96,7 +99,7 @@ class TrainingProgram:
             rest = zip(later, self._places[1:], strict=True)
             self._phases = [traced(make_stepper, self._places[0])]
             self._phases += [traced(phase.make_stepper, place, phase.handover) for phase, place in rest]
-            self._compiled = [Compiled(usual), *(Compiled(phase.usual) for phase in later)]
+            self._compiled = [Compiled(usual, None if later else kept), *(Compiled(phase.usual) for phase in later)]
         self._num_settings = [len(usual), *(len(phase.usual) for phase in later)]
         self._enters: dict[tuple[int, int], Any] = {}  # by the number of thetas, and the phase
         self._camera = Camera(task)
@@ -249,6 +252,7 @@ class TrainingProgram:
                     values[phase],
                     num_thetas,
                     lambda given: self._trace(phase, given, constants, traced_with, num_thetas),
+                    traced_with,
                 ),
             ),
             enter=lambda phase, found, carry: self._enter(phase, num_thetas, replicas)(

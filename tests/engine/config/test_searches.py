@@ -106,6 +106,10 @@ def test_a_file_that_has_cases_too_gives_workers_the_cases_alone(file: Path) -> 
         ("adam/Method.num_trials = 0", "got 0; expected an integer >= 1"),
         ("adam/Method.report_sessions = -1", "got -1; expected an integer >= 0"),
         ("adam/Method.median_stopping = 1.5", "got 1.5; expected a share between 0 and 1"),
+        (
+            "adam/Method.stop_hopeless = 0.5",
+            "nothing reads adam/Method.stop_hopeless; .*; it is Method.median_stopping now",
+        ),
         ("sgd/Method.optimizer = @sgd()\nsgd/Method.median_stopping = 0.5", "nothing reads sgd/Method.median_stopping"),
         (
             'run/Method.command = "python {folder}"\nrun/Method.median_stopping = 0.5',

@@ -1,0 +1,267 @@
+"""Compiled programs in files, each found again by the hash of all that tracing it could reach."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import logging
+import os
+import pickle
+import re
+import secrets
+import tempfile
+import warnings
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jaxlib.version
+from jax.experimental import serialize_executable
+from jax.interpreters import partial_eval
+
+from lobench.inner.backend import CompilationCounter, compiler_options, device_description
+from lobench.inner.executables.reach import (
+    EXECUTABLES,
+    WatchedTrace,
+    are_as_then,
+    are_outlined,
+    installed_files,
+    outlines,
+    processor,
+    reach,
+)
+from lobench.inner.executables.state import Unhashable
+
+__all__ = ["Asked", "KeptExecutables", "KeptProgram"]
+
+_log = logging.getLogger(__name__)
+_VERSION = 1
+_MAGIC = b"lobench executable %d\n" % _VERSION
+_CHECKED = 16  # of so many programs that are found one is traced all the same
+_CUSTOM_CALL = re.compile(r"custom_call\s+@([\w.]+)")
+_HARMLESS_CALLS = frozenset({"Sharding", "annotate_device_placement"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptProgram:
+    """A program of another process.
+
+    Attributes:
+      program: As jax compiled it.
+      layout: Of `compile_cache`.
+      places: Of the settings that are its arguments.
+      text_sha256: Of what XLA got.
+    """
+
+    program: Any
+    layout: Any
+    places: frozenset[int]
+    text_sha256: str
+
+
+class Asked:
+    """One question for a program, with what the answer is filed under.
+
+    Args:
+      path: Of its file, whether or not there is one.
+      again: Computes the hash that names it once more: what tracing has changed would not be there next time.
+    """
+
+    def __init__(self, path: Path, key: str, again: Callable[[], str]) -> None:
+        self._path, self._key, self._again, self._is_fresh = path, key, again, False
+        self.trace = WatchedTrace()
+
+    def find(self) -> KeptProgram | None:
+        """Returns the program; None where there is none that may be used."""
+        try:
+            found = _load(self._path)
+            _log.info("an executable is there: %s", self._path.name if found is not None else "of other packages")
+            return found
+        except OSError:
+            return None
+        except Exception:  # noqa: BLE001  (a damaged file, another jax: whatever is wrong with it, it is made again)
+            self.drop()
+            return None
+
+    def is_checked(self) -> bool:
+        """Says whether the program that was found is to be traced all the same, and compared."""
+        asked = os.environ.get(EXECUTABLES)
+        return asked == "checked" or (asked != "unchecked" and secrets.randbelow(_CHECKED) == 0)
+
+    def drop(self) -> None:
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+    def differs(self) -> None:
+        """Warns of a program that was found, and is another one than its code says; it is not used."""
+        self.drop()
+        warnings.warn(
+            f"{self._path}: a kept executable is not what its case compiles to now; it was not used and is deleted. "
+            "What does its code hang on that changed? --lobench-no-executables does without them",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def compile(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+        """Compiles, or takes from jax's cache. What XLA did not compile here it cannot write whole once more."""
+        before = _compilations().count
+        compiled = lowered.compile(compiler_options())
+        self._is_fresh = _compilations().count > before
+        return compiled
+
+    def keep(
+        self,
+        traced: jax.stages.Traced,
+        lowered: jax.stages.Lowered,
+        program: jax.stages.Compiled,
+        layout: Any,
+        places: frozenset[int],
+        text_sha256: str,
+    ) -> None:
+        """Keeps a program that `compile` returned, where it can be known again."""
+        try:
+            if self.trace.saw:
+                raise Unhashable(self.trace.saw)
+            if layout.parts != 1:
+                raise Unhashable("several devices")
+            calls = set(_CUSTOM_CALL.findall(lowered.as_text())) - _HARMLESS_CALLS
+            if calls or traced.jaxpr.effects:
+                raise Unhashable(f"what is outside of the program: {', '.join(sorted(calls)) or traced.jaxpr.effects}")
+            files = installed_files()
+            if self._again() != self._key:
+                raise Unhashable("what tracing itself changes")
+            code = self._path.with_name(f"{_name_of_code(traced, program, text_sha256)}.code")
+            if self._is_fresh:
+                _write(code, serialize_executable.serialize(program)[0])
+            elif not code.exists():
+                return  # it will be, where XLA compiles it again
+            header: dict[str, Any] = {"places": sorted(places), "text": text_sha256, "code": code.name}
+            header |= {"files": files, "outlines": outlines()}
+            structures = (jax.tree.structure(program.args_info), program.out_tree, layout)
+            packed = zlib.compress(json.dumps(header).encode(), 1)
+            _write(self._path, len(packed).to_bytes(8, "big") + packed + pickle.dumps(structures))
+        except Unhashable as error:
+            _log.info("not kept: it reaches %s", error)
+        except Exception as error:  # noqa: BLE001  (jax or pickle cannot: then it is traced each time, as before)
+            _log.info("not kept: %s: %s", type(error).__name__, error)
+
+
+class KeptExecutables:
+    """The executables of one program.
+
+    Args:
+      subject: What is traced, as it is now: the case with its task and optimizer.
+      names: What else the program is made from, in words.
+    """
+
+    def __init__(self, subject: Callable[[], Sequence[Any]], *names: str) -> None:
+        self._subject, self._names = subject, names
+
+    def ask(self, given: Any, arguments: Any, num_thetas: int) -> Asked | None:
+        """Returns the question for the program of these arguments; None where nothing may be kept.
+
+        Args:
+          given: theta, and values of the settings.
+          arguments: What the program takes besides, or its shapes.
+        """
+        folder = str(jax.config.values["jax_compilation_cache_dir"] or "")
+        if os.environ.get(EXECUTABLES) == "off":
+            return None
+        if (
+            not folder
+            or not jax.config.values["jax_enable_compilation_cache"]
+            or jax.default_backend() != "cpu"
+            or "://" in folder
+        ):
+            return None
+        theta, values = given
+
+        def key() -> str:
+            parts = (_VERSION, device_description(), repr(sorted(compiler_options().items())), num_thetas)
+            return reach(self._names, parts, list(values), _shapes((theta, arguments)), *self._subject())
+
+        try:
+            named = key()
+        except Unhashable as error:
+            _log.info("not looked for: it reaches %s", error)
+            return None
+        return Asked(Path(folder) / "executables" / named, named, key)
+
+
+def _shapes(values: Any) -> list[str]:
+    leaves, structure = jax.tree.flatten(values)
+    return [str(structure), *(_shape(leaf) for leaf in leaves)]
+
+
+def _shape(leaf: Any) -> str:
+    found = leaf if isinstance(leaf, jax.ShapeDtypeStruct) or hasattr(leaf, "donated") else jax.typeof(leaf)
+    if hasattr(found, "donated"):
+        return repr(found)
+    return f"{found.shape} {found.dtype} {found.weak_type}"
+
+
+@functools.cache
+def _compilations() -> CompilationCounter:
+    return CompilationCounter()
+
+
+def _name_of_code(traced: jax.stages.Traced, program: jax.stages.Compiled, text_sha256: str) -> str:
+    """Returns a name that hangs on all that jax makes machine code from, and knows of its arguments."""
+    jaxpr = traced.jaxpr.jaxpr
+    _, are_read = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
+    parts = (
+        *(_VERSION, jax.__version__, jaxlib.version.__version__, text_sha256, device_description()),
+        *(sorted(compiler_options().items()), are_read, _shapes(program.args_info), program.out_tree),
+        *(traced.jaxpr.in_avals, traced.jaxpr.out_avals, os.environ.get("XLA_FLAGS"), processor()),
+    )
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _write(path: Path, body: bytes) -> None:
+    """Writes a file that is whole or not there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=".", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_MAGIC + hashlib.sha256(body).digest() + body)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _read(path: Path) -> bytes:
+    """Returns what `_write` wrote.
+
+    Raises:
+      OSError: there is no file, or it is not this user's alone: it is machine code, and would be run.
+      ValueError: it is damaged.
+    """
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        if status.st_uid != os.getuid() or status.st_mode & 0o022:
+            raise PermissionError(f"{path}: others than its reader may write it")
+        data = file.read()
+    start = len(_MAGIC) + 32
+    if data[: len(_MAGIC)] != _MAGIC or hashlib.sha256(data[start:]).digest() != data[len(_MAGIC) : start]:
+        raise ValueError("damaged")
+    return data[start:]
+
+
+def _load(path: Path) -> KeptProgram | None:
+    """Returns a file's program; None where installed files are other ones than then."""
+    data = _read(path)
+    start = 8 + int.from_bytes(data[:8], "big")
+    header = json.loads(zlib.decompress(data[8:start]))
+    if not are_as_then(header["files"]) or not are_outlined(header["outlines"]):
+        return None
+    code = _read(path.with_name(header["code"]))
+    takes, gives, layout = pickle.loads(data[start:])  # noqa: S301  (the user's own file, see `_read`)
+    program = serialize_executable.deserialize_and_load(code, takes, gives, execution_devices=jax.devices()[:1])
+    return KeptProgram(program=program, layout=layout, places=frozenset(header["places"]), text_sha256=header["text"])

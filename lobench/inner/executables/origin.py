@@ -1,0 +1,63 @@
+"""Origin of code: Python and installed packages, lobench itself, or the user's own."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import os
+import site
+import sys
+import sysconfig
+from pathlib import Path
+from types import ModuleType
+
+__all__ = ["LOBENCH", "Origin", "file_of", "origin_of_file", "origin_of_module"]
+
+LOBENCH = str(Path(__file__).parents[2]) + os.sep
+_PATHS = sysconfig.get_paths()
+_FOLDERS = (_PATHS["purelib"], _PATHS["platlib"], _PATHS["stdlib"], _PATHS["platstdlib"], *site.getsitepackages())
+_INSTALLED = tuple(
+    sorted({f"{path.rstrip(os.sep)}{os.sep}" for each in _FOLDERS for path in (each, os.path.realpath(each))})
+)
+
+
+class Origin(enum.Enum):
+    """Where code is from, by which it is hashed."""
+
+    INSTALLED = "installed"  # its files' sizes and times
+    LOBENCH = "lobench"  # its files' content
+    USER = "user"  # its files' content, and what its modules hold
+
+
+def file_of(module: ModuleType) -> str:
+    """Returns a module's file; "" where it has none."""
+    file = vars(module).get("__file__")
+    return file if isinstance(file, str) else ""
+
+
+@functools.cache
+def origin_of_file(file: str) -> Origin:
+    """Returns where a file of code is from; what is no file's is the user's."""
+    if file.startswith(LOBENCH):
+        return Origin.LOBENCH
+    if file.startswith(_INSTALLED) or file.startswith("<frozen "):
+        return Origin.INSTALLED
+    return Origin.USER
+
+
+def origin_of_module(name: str) -> Origin:
+    """Returns where a module that is loaded is from."""
+    module = sys.modules.get(name)
+    if module is None or not isinstance(module, ModuleType):
+        return Origin.USER
+    if file := file_of(module):
+        return origin_of_file(file)
+    loader = getattr(vars(module).get("__spec__"), "loader", None)
+    kind = loader if isinstance(loader, type) else type(loader)
+    if kind.__module__.startswith(("_frozen_importlib", "importlib.")):
+        return Origin.INSTALLED  # in Python itself, or a folder without a file
+    top = name.partition(".")[0]
+    if top.startswith(("_cython_", "cython_runtime")):
+        return Origin.INSTALLED
+    # Modules inside of a compiled one, and those that a package makes.
+    return origin_of_module(top) if top != name else Origin.USER

@@ -1,0 +1,319 @@
+"""Hash of all that tracing a program could reach in this process, before anything is traced.
+
+Python lets code reach anything, so nothing is followed: every module that is loaded counts. The user's count by the
+content of their files and by all that they hold, lobench's by the content of its files, installed packages by the sizes
+and times of theirs; then the environment, jax's settings, and the machine.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import os
+import platform
+import random
+import sys
+import sysconfig
+import threading
+import time
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from lobench.inner.backend import settings_of_jax
+from lobench.inner.executables.origin import LOBENCH, Origin, file_of, origin_of_file, origin_of_module
+from lobench.inner.executables.state import StateHash, Unhashable, known_name
+
+__all__ = [
+    "InstalledFiles",
+    "WatchedTrace",
+    "are_as_then",
+    "are_outlined",
+    "installed_files",
+    "outlines",
+    "processor",
+    "reach",
+]
+
+# "checked": each program that is found is traced too; "unchecked": none is; "off": none is kept or looked for.
+EXECUTABLES = "LOBENCH_EXECUTABLES"
+
+# What pytest and a shell say of a single run. All else in the environment counts: tracing may ask for it.
+_NOT_COUNTED = frozenset(
+    {
+        "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID",
+        "PYTEST_VERSION", "_", "SHLVL", "OLDPWD", "COLUMNS", "LINES", EXECUTABLES,
+    }
+)  # fmt: skip
+_NAMESPACES = ("jax", "jax.lax", "jax.nn", "jax.numpy", "jax.random", "jax.tree", "jax.tree_util", "numpy", "optax")
+_refused: dict[str, str] = {}  # modules, and why
+InstalledFiles = dict[str, tuple[int, int]]  # by path: bytes, and time of the last change in ns
+
+
+def reach(*objects: Any) -> str:
+    """Returns a hash of all that tracing these objects could reach.
+
+    Raises:
+      Unhashable: it could reach something that no hash would tell all of.
+    """
+    state = StateHash()
+    state.add(sys.version, sys.flags.optimize, sys.path, platform.machine(), processor())
+    state.add({name: value for name, value in os.environ.items() if name not in _NOT_COUNTED})
+    state.add(settings_of_jax(), _distributions(), _content_of_lobench())
+    _refuse_replaced()
+    users = sorted(_loaded(Origin.USER))
+    if why := next((_refused[name] for name, _ in users if name in _refused), ""):
+        raise Unhashable(why)
+    for name, module in users:
+        try:
+            state.add(name, _content(file_of(module)))
+            state.module(module)
+        except Unhashable as error:
+            _refused[name] = f"{error}, in {name}"  # what was refused once need not be walked again
+            raise
+    state.add(*objects)
+    return state.hexdigest()
+
+
+def _loaded(origin: Origin) -> list[tuple[str, types.ModuleType]]:
+    modules = [(name, module) for name, module in list(sys.modules.items()) if isinstance(module, types.ModuleType)]
+    return [(name, module) for name, module in modules if origin_of_module(name) is origin]
+
+
+def _content(file: str) -> str:
+    """Returns the hash of a file of the user's code; "" of none.
+
+    Raises:
+      Unhashable: it is compiled, or cannot be read, or changed after this process began.
+    """
+    if not file:
+        return ""
+    if not file.endswith((".py", ".pyc")):
+        raise Unhashable(f"{file}, a module that is not Python code")
+    try:
+        if os.stat(file).st_mtime >= _began():
+            raise Unhashable(f"{file}, which changed after this process began")
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError:
+        raise Unhashable(f"{file}, a module that is no file") from None
+
+
+@functools.cache
+def _content_of_lobench() -> str:
+    found = hashlib.sha256()
+    for folder, folders, names in os.walk(LOBENCH):
+        folders.sort()
+        for name in sorted(names):
+            if name.endswith(".py"):
+                path = os.path.join(folder, name)
+                if os.stat(path).st_mtime >= _began():
+                    raise Unhashable(f"{path}, which changed after this process began")
+                found.update(path.encode() + b"\0" + Path(path).read_bytes())
+    return found.hexdigest()
+
+
+@functools.cache
+def _began() -> float:
+    """Returns when this process began, in seconds since the epoch; 0 where the system does not tell."""
+    try:
+        after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        up = float(Path("/proc/uptime").read_text().split()[0])
+        return time.time() - up + int(after_name[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+@functools.cache
+def processor() -> str:
+    """Returns what the processor can do, which machine code hangs on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
+    except OSError:
+        raise Unhashable("a processor that the system does not describe") from None
+    told = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features", "CPU part")
+    return "\n".join(line for line in lines if line.partition(":")[0].strip() in told)
+
+
+@functools.cache
+def _distributions() -> tuple[str, ...]:
+    """Returns the names and versions of what is installed, as the folders of their metadata say."""
+    folders = {_PATHS[key] for key in ("purelib", "platlib")} | {path for path in sys.path if "-packages" in path}
+    found = set()
+    for folder in folders:
+        if os.path.isdir(folder):
+            found |= {
+                entry
+                for entry in os.listdir(folder)
+                if entry.endswith((".dist-info", ".egg-info", ".egg-link", ".pth"))
+            }
+    return tuple(sorted(found))
+
+
+_PATHS = sysconfig.get_paths()
+
+
+def outlines() -> dict[str, str]:
+    """Returns what tells that something of lobench was replaced, by module: its constants, where its code stands."""
+    names = sorted(name for name, _ in _loaded(Origin.LOBENCH) if name.startswith("lobench.inner."))
+    return {name: _outline(sys.modules[name]) for name in names if not name.startswith(f"{__package__}.")}
+
+
+def are_outlined(outlines: Mapping[str, str]) -> bool:
+    """Says whether modules of lobench are as they were outlined; they are loaded for it, as tracing did."""
+    return all(_outline(importlib.import_module(name)) == outline for name, outline in outlines.items())
+
+
+def _outline(module: types.ModuleType) -> str:
+    lines = []
+    for name, value in list(vars(module).items()):
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            lines += [f"{name}.{key} {_place(each)}" for key, each in list(vars(value).items())]
+        elif name.startswith("__") or isinstance(value, types.ModuleType):
+            continue
+        elif known_name(value) in ("", f"{module.__name__}.{name}"):  # others come when they are first asked for
+            lines.append(f"{name} {_place(value)}")
+    return hashlib.sha256("\0".join(sorted(lines)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _place(value: Any) -> str:
+    value = getattr(value, "__func__", None) or (value.fget if isinstance(value, property) else value)
+    if isinstance(value, types.FunctionType):
+        return f"{value.__module__}.{value.__qualname__} {value.__code__.co_filename}:{value.__code__.co_firstlineno}"
+    if isinstance(value, int | float | str | bytes | tuple | type(None)) and " at 0x" not in (text := repr(value)):
+        return text
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _refuse_replaced() -> None:
+    """Refuses functions of jax, numpy and optax that something else stands for.
+
+    Raises:
+      Unhashable: as said.
+    """
+    for namespace in _NAMESPACES:
+        for name, value in list(vars(sys.modules[namespace]).items()) if namespace in sys.modules else ():
+            inner = getattr(value, "__wrapped__", value) if not isinstance(value, types.ModuleType) else None
+            file = inner.__code__.co_filename if isinstance(inner, types.FunctionType) else "<"
+            if not file.startswith("<") and origin_of_file(file) is Origin.USER:
+                raise Unhashable(f"{namespace}.{name}, which {file} replaced")
+
+
+def installed_files() -> InstalledFiles:
+    """Returns the files of installed packages that are loaded, as they are now.
+
+    Raises:
+      Unhashable: one of them changed after this process began, or is gone.
+    """
+    found: InstalledFiles = {}
+    for _, module in _loaded(Origin.INSTALLED):
+        if file := file_of(module):
+            found[file] = stated = _stated(file)
+            if stated[1] >= _began() * 1e9:
+                raise Unhashable(f"{file}, which changed after this process began")
+    return found
+
+
+def are_as_then(files: Mapping[str, tuple[int, int]]) -> bool:
+    """Says whether files of installed packages are as they were."""
+    try:
+        return all(_stated(file) == tuple(stated) for file, stated in files.items())
+    except Unhashable:
+        return False
+
+
+def _stated(file: str) -> tuple[int, int]:
+    try:
+        found = os.stat(file)
+    except OSError:
+        raise Unhashable(f"{file}, a module that is no file") from None
+    return found.st_size, found.st_mtime_ns
+
+
+class WatchedTrace:
+    """What was done while a program was traced that a hash from before does not tell.
+
+    Attributes:
+      saw: One of these things; "" where there was none.
+    """
+
+    _watching: WatchedTrace | None = None
+    _is_hooked = False
+
+    def __init__(self) -> None:
+        self.saw = ""
+        self._thread = threading.get_ident()
+        self._depth = 0
+
+    def __enter__(self) -> WatchedTrace:
+        if not WatchedTrace._is_hooked:
+            sys.addaudithook(_audit)
+            WatchedTrace._is_hooked = True
+        self._modules, self._random = {name for name, _ in _loaded(Origin.USER)}, _random_state()
+        WatchedTrace._watching = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        WatchedTrace._watching = None
+        if more := {name for name, _ in _loaded(Origin.USER)} - self._modules:
+            self.saw = self.saw or f"the import of {', '.join(sorted(more))}"
+        if _random_state() != self._random:
+            self.saw = self.saw or "random numbers that no key gives"
+
+    def heard(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.saw or threading.get_ident() != self._thread:
+            return
+        if event in ("open", "os.listdir", "os.scandir", "os.mkdir", "os.rename"):
+            if not isinstance(path := arguments[0], int) and not _is_ours(path):
+                self.saw = f"{event} of {path!r}"
+        elif event == "import":
+            self.saw = f"the import of {arguments[0]}" if _is_missing(arguments[0]) else ""
+        elif event.startswith(_OUTSIDE):
+            self.saw = event
+
+
+_OUTSIDE = (
+    "socket.",
+    "subprocess.",
+    "os.system",
+    "os.exec",
+    "os.fork",
+    "os.posix_spawn",
+    "os.putenv",
+    "ctypes.dlopen",
+    "sqlite3.",
+    "urllib.",
+    "mmap.",
+)
+
+
+def _is_ours(path: Any) -> bool:
+    """Says whether a path is one of Python, an installed package, lobench or jax's cache, where small programs go."""
+    try:
+        text = os.path.abspath(os.fsdecode(path))
+    except (TypeError, ValueError):
+        return False
+    cache = jax.config.values["jax_compilation_cache_dir"]
+    is_cached = bool(cache) and text.startswith(os.path.abspath(cache))
+    return is_cached or origin_of_file(text) is not Origin.USER
+
+
+def _is_missing(name: str) -> bool:
+    """Says whether a module that is asked for is none of an installed package's, nor of lobench's."""
+    top = name.partition(".")[0]
+    return top not in sys.stdlib_module_names and origin_of_module(top) is Origin.USER
+
+
+def _random_state() -> Any:
+    held = np.random.get_state(legacy=True)
+    return random.getstate(), [value.tolist() if isinstance(value, np.ndarray) else value for value in held]
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    watching = WatchedTrace._watching
+    if watching is not None:
+        watching.heard(event, arguments)

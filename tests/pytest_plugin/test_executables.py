@@ -1,0 +1,143 @@
+"""Kept executables in real processes: a warm one traces nothing, an edit is seen, and a wrong hit is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import lobench
+from reference import ROOT
+from tiny import PATIENCE
+
+GIN = """
+import near
+Case.num_inner_steps = 4
+Case.num_seeds = 1
+a/Case.task = @near.Slope()
+"""
+NEAR = """
+import gin, jax, jax.numpy as jnp
+import lobench
+import far
+
+@gin.configurable(module="near")
+class Slope(lobench.Task):
+    datasets = None
+
+    def init(self, key):
+        return jnp.ones(3)
+
+    def loss(self, params, key, data):
+        return jnp.sum(params) * far.slope()
+"""
+FAR = "import farther\n\ndef slope():\n    return farther.SLOPE\n"
+FILES = {"tiny.gin": GIN, "near.py": NEAR, "far.py": FAR, "farther.py": "SLOPE = 2.0\n"}
+
+
+def write(suite: Path, **files: str) -> None:
+    """Writes files as if they had been there before any process of the test began."""
+    suite.mkdir(exist_ok=True)
+    for name, text in files.items():
+        path = suite / name.replace("_", ".")
+        path.write_text(text)
+        os.utime(path, (time.time() - 60,) * 2)
+
+
+def evaluated(suite: Path, *options: str, case: str = "tiny.gin", **environment: str) -> tuple[list[float], str]:
+    """Evaluates the case in a process of its own; returns its curve, and what became of executables."""
+    store = suite.parent / "store"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", case, f"--lobench-store={store}"]
+    without = ("JAX_", "LOBENCH_", "PYTEST_")
+    given = {name: value for name, value in os.environ.items() if not name.startswith(without)}
+    done = subprocess.run(
+        [*command, "--lobench-optimizer=sgd(); sgd.learning_rate = 0.5", "--log-cli-level=INFO", *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+        cwd=suite,
+        env=given | {"JAX_PLATFORMS": "cpu", "LOBENCH_EXECUTABLES": "unchecked"} | environment,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows: list[dict[str, Any]] = json.loads(lobench("results", "--store", store, "--format", "json", "--curves").stdout)
+    return rows[-1]["curves"]["train/loss"][0], done.stdout
+
+
+def kept(suite: Path) -> list[Path]:
+    return sorted((suite.parent / "store" / "xla_cache" / "executables").glob("*"))
+
+
+FOUND = "an executable is there"
+
+
+@pytest.mark.long
+def test_a_warm_process_takes_the_executable_and_an_edit_two_imports_away_is_seen(tmp_path: Path) -> None:
+    suite = tmp_path / "suite"
+    write(suite, **{name.replace(".", "_"): text for name, text in FILES.items()})
+    cold, said = evaluated(suite)
+    assert FOUND not in said and len(kept(suite)) == 2, said
+    warm, said = evaluated(suite)
+    assert FOUND in said and warm == cold
+    without, said = evaluated(suite, "--lobench-no-executables")
+    assert FOUND not in said and without == cold
+
+    write(suite, farther_py="SLOPE = 3.0\n")
+    edited, said = evaluated(suite)
+    assert FOUND not in said and edited == [1.5 * cold[0], *edited[1:]] and edited != cold
+    write(suite, farther_py=FILES["farther.py"])
+    assert evaluated(suite)[0] == cold
+
+    for path in kept(suite):  # damaged: it is made again
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    again, said = evaluated(suite)
+    assert again == cold and FOUND not in said
+
+
+@pytest.mark.long
+def test_what_no_hash_tells_is_found_by_the_check_and_not_used(tmp_path: Path) -> None:
+    """Whether a file is there is asked without a trace: only tracing again can tell."""
+    suite, flag = tmp_path / "suite", tmp_path / "flag"
+    far = f"import os\n\ndef slope():\n    return 5.0 if os.path.exists({str(flag)!r}) else 2.0\n"
+    write(suite, tiny_gin=GIN, near_py=NEAR, far_py=far)
+    cold, _ = evaluated(suite)
+    flag.touch()
+    checked, said = evaluated(suite, LOBENCH_EXECUTABLES="checked")
+    assert FOUND in said and "is not what its case compiles to now" in said
+    assert checked[0] == 2.5 * cold[0]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "slope",
+    [
+        "import random\n\ndef slope():\n    return random.random()\n",
+        "def slope():\n    return float(open(__file__ + '.txt').read())\n",
+    ],
+    ids=["random", "file"],
+)
+def test_what_looks_elsewhere_while_it_is_traced_is_not_kept(tmp_path: Path, slope: str) -> None:
+    suite = tmp_path / "suite"
+    write(suite, tiny_gin=GIN, near_py=NEAR, far_py=slope)
+    (suite / "far.py.txt").write_text("2.0")
+    _, said = evaluated(suite)
+    assert "not kept: it reaches" in said and not kept(suite)
+
+
+@pytest.mark.long
+def test_each_case_of_quick_is_found_and_is_what_its_code_compiles_to(tmp_path: Path) -> None:
+    options = [f"--lobench-gin-param=Case.{name} = 1" for name in ("num_inner_steps", "num_seeds", "eval_every")]
+    suite = tmp_path / "quick"
+    shutil.copytree(ROOT / "suites" / "quick", suite)
+    for path in suite.glob("*.*"):
+        os.utime(path, (time.time() - 60,) * 2)
+    _, said = evaluated(suite, *options, case="test_quick.py")
+    assert "not kept" not in said and FOUND not in said
+    _, said = evaluated(suite, *options, case="test_quick.py", LOBENCH_EXECUTABLES="checked")
+    assert said.count(FOUND) == 6 and "is not what its case compiles to now" not in said
