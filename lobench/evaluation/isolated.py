@@ -84,20 +84,15 @@ _ANSWERS: Codec[Answer] = Codec(TrainedReply, Raised)
 class IsolatedRunner:
     """A child process that runs seed blocks as a `BlockRunner` does.
 
-<<<<<<< HEAD
-    def __init__(self) -> None:
-        # Of a child that is started from now on: folder of jax's persistent cache, and what else is in its environment.
-        self.compilation_cache = ""
-        self.environment: Mapping[str, str] = {}
-=======
     Args:
       keeps_executables: As of `Programs`.
     """
 
     def __init__(self, *, keeps_executables: bool = True) -> None:
         self._flags = [] if keeps_executables else [_NO_EXECUTABLES]
-        self.compilation_cache = ""  # folder of jax's persistent cache, for a child that is started from now on
->>>>>>> part-fresh
+        # Of a child that is started from now on: folder of jax's persistent cache, and what else is in its environment.
+        self.compilation_cache = ""
+        self.environment: Mapping[str, str] = {}
         self._child: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 

@@ -96,14 +96,11 @@ class Programs:
         warm = self._shared.get(key)
         if warm is None:
             maker = StepperMaker(bound)
-<<<<<<< HEAD
-=======
-            kind: Callable[..., TrainingProgram] = TrainingProgram
+            make: Callable[..., TrainingProgram] = kind
             if self._keeps_executables and not bound.phases:
                 names = (bound.info.program_key, str(num_seeds), repr(bound.settings.usual), *bound.settings.names)
-                kind = partial(TrainingProgram, kept=KeptExecutables(lambda: (maker.bound.case,), *names))
->>>>>>> part-fresh
-            warm = self._shared[key] = Warm(maker, program_of(bound, num_seeds, kind=kind, maker=maker))
+                make = partial(kind, kept=KeptExecutables(lambda: (maker.bound.case,), *names))
+            warm = self._shared[key] = Warm(maker, program_of(bound, num_seeds, kind=make, maker=maker))
         return warm
 
     def gradient_cost(self, bound: BoundCase, block: SeedBlock, num_thetas: int) -> StepCost | None:

@@ -156,7 +156,7 @@ class Repeats:
         self._thetas, self._metrics = thetas, manager.declarations("lobench_metrics")
         self._num_workers = num_workers
         self._idle: queue.SimpleQueue[IsolatedRunner] = queue.SimpleQueue()
-        self._runners = [IsolatedRunner() for _ in range(num_workers)]
+        self._runners = [IsolatedRunner(keeps_executables=False) for _ in range(num_workers)]
         for runner in self._runners:
             runner.compilation_cache = str(cache)
             self._idle.put(runner)
