@@ -344,9 +344,9 @@ def _written(section: _Section, options: argparse.Namespace, left: float) -> tup
             start_new_session=True,
         ) as process:
             try:
-                _, said = process.communicate(timeout=seconds)
+                _, stderr = process.communicate(timeout=seconds)
                 wrong = (
-                    (said.strip() or f"exit code {process.returncode}").splitlines()[-1] if process.returncode else ""
+                    (stderr.strip() or f"exit code {process.returncode}").splitlines()[-1] if process.returncode else ""
                 )
             except subprocess.TimeoutExpired:
                 wrong = f"ended after {seconds:.0f} s"

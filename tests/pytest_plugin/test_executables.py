@@ -81,23 +81,23 @@ FOUND = "an executable is there"
 def test_a_warm_process_takes_the_executable_and_an_edit_two_imports_away_is_seen(tmp_path: Path) -> None:
     suite = tmp_path / "suite"
     write(suite, **{name.replace(".", "_"): text for name, text in FILES.items()})
-    cold, said = evaluated(suite)
-    assert FOUND not in said and len(kept(suite)) == 2, said
-    warm, said = evaluated(suite)
-    assert FOUND in said and warm == cold
-    without, said = evaluated(suite, "--lobench-no-executables")
-    assert FOUND not in said and without == cold
+    cold, output = evaluated(suite)
+    assert FOUND not in output and len(kept(suite)) == 2, output
+    warm, output = evaluated(suite)
+    assert FOUND in output and warm == cold
+    without, output = evaluated(suite, "--lobench-no-executables")
+    assert FOUND not in output and without == cold
 
     write(suite, farther_py="SLOPE = 3.0\n")
-    edited, said = evaluated(suite)
-    assert FOUND not in said and edited == [1.5 * cold[0], *edited[1:]] and edited != cold
+    edited, output = evaluated(suite)
+    assert FOUND not in output and edited == [1.5 * cold[0], *edited[1:]] and edited != cold
     write(suite, farther_py=FILES["farther.py"])
     assert evaluated(suite)[0] == cold
 
     for path in kept(suite):  # damaged: it is made again
         path.write_bytes(path.read_bytes()[:-1] + b"?")
-    again, said = evaluated(suite)
-    assert again == cold and FOUND not in said
+    again, output = evaluated(suite)
+    assert again == cold and FOUND not in output
 
 
 @pytest.mark.long
@@ -108,8 +108,8 @@ def test_what_no_hash_tells_is_found_by_the_check_and_not_used(tmp_path: Path) -
     write(suite, tiny_gin=GIN, near_py=NEAR, far_py=far)
     cold, _ = evaluated(suite)
     flag.touch()
-    checked, said = evaluated(suite, LOBENCH_EXECUTABLES="checked")
-    assert FOUND in said and "is not what its case compiles to now" in said
+    checked, output = evaluated(suite, LOBENCH_EXECUTABLES="checked")
+    assert FOUND in output and "is not what its case compiles to now" in output
     assert checked[0] == 2.5 * cold[0]
 
 
@@ -126,8 +126,8 @@ def test_what_looks_elsewhere_while_it_is_traced_is_not_kept(tmp_path: Path, slo
     suite = tmp_path / "suite"
     write(suite, tiny_gin=GIN, near_py=NEAR, far_py=slope)
     (suite / "far.py.txt").write_text("2.0")
-    _, said = evaluated(suite)
-    assert "not kept: it reaches" in said and not kept(suite)
+    _, output = evaluated(suite)
+    assert "not kept: it reaches" in output and not kept(suite)
 
 
 @pytest.mark.long
@@ -137,7 +137,7 @@ def test_each_case_of_quick_is_found_and_is_what_its_code_compiles_to(tmp_path: 
     shutil.copytree(ROOT / "suites" / "quick", suite)
     for path in suite.glob("*.*"):
         os.utime(path, (time.time() - 60,) * 2)
-    _, said = evaluated(suite, *options, case="test_quick.py")
-    assert "not kept" not in said and FOUND not in said
-    _, said = evaluated(suite, *options, case="test_quick.py", LOBENCH_EXECUTABLES="checked")
-    assert said.count(FOUND) == 6 and "is not what its case compiles to now" not in said
+    _, output = evaluated(suite, *options, case="test_quick.py")
+    assert "not kept" not in output and FOUND not in output
+    _, output = evaluated(suite, *options, case="test_quick.py", LOBENCH_EXECUTABLES="checked")
+    assert output.count(FOUND) == 6 and "is not what its case compiles to now" not in output

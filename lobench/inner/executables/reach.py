@@ -51,7 +51,7 @@ _NOT_COUNTED = frozenset(
     }
 )  # fmt: skip
 _NAMESPACES = ("jax", "jax.lax", "jax.nn", "jax.numpy", "jax.random", "jax.tree", "jax.tree_util", "numpy", "optax")
-_refused: dict[str, str] = {}  # modules, and why
+_refused: dict[str, tuple[types.ModuleType, str]] = {}  # by name, and why
 InstalledFiles = dict[str, tuple[int, int]]  # by path: bytes, and time of the last change in ns
 
 
@@ -67,14 +67,15 @@ def reach(*objects: Any) -> str:
     state.add(settings_of_jax(), _distributions(), _content_of_lobench())
     _refuse_replaced()
     users = sorted(_loaded(Origin.USER))
-    if why := next((_refused[name] for name, _ in users if name in _refused), ""):
-        raise Unhashable(why)
+    for name, module in users:
+        if name in _refused and _refused[name][0] is module:
+            raise Unhashable(_refused[name][1])
     for name, module in users:
         try:
             state.add(name, _content(file_of(module)))
             state.module(module)
         except Unhashable as error:
-            _refused[name] = f"{error}, in {name}"  # what was refused once need not be walked again
+            _refused[name] = module, f"{error}, in {name}"  # what was refused once need not be walked again
             raise
     state.add(*objects)
     return state.hexdigest()
@@ -135,8 +136,8 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
     except OSError:
         raise Unhashable("a processor that the system does not describe") from None
-    told = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features", "CPU part")
-    return "\n".join(line for line in lines if line.partition(":")[0].strip() in told)
+    fields = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features", "CPU part")
+    return "\n".join(line for line in lines if line.partition(":")[0].strip() in fields)
 
 
 @functools.cache
@@ -264,7 +265,7 @@ class WatchedTrace:
         if _random_state() != self._random:
             self.saw = self.saw or "random numbers that no key gives"
 
-    def heard(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def see(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self.saw or threading.get_ident() != self._thread:
             return
         if event in ("open", "os.listdir", "os.scandir", "os.mkdir", "os.rename"):
@@ -316,4 +317,4 @@ def _random_state() -> Any:
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     watching = WatchedTrace._watching
     if watching is not None:
-        watching.heard(event, arguments)
+        watching.see(event, arguments)

@@ -301,16 +301,16 @@ class StateHash:
         hides = [cls for cls in kind.__mro__ if cls not in _BASES and not _is_python(cls)]
         if hides:
             raise Unhashable(f"a {kind.__module__}.{kind.__qualname__}, of whose state Python tells nothing")
-        is_told = False
+        has_state = False
         bases: tuple[Any, ...] = (tuple, list, set, frozenset, dict, str, int, float, complex, bytes)
         for base in bases:
             if isinstance(value, base):
                 self._add(base(value))
-                is_told = True
+                has_state = True
         for cls in kind.__mro__:
             slots = vars(cls).get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else tuple(slots):
-                is_told = True
+                has_state = True
                 if name not in ("__dict__", "__weakref__"):
                     own = (
                         f"_{cls.__name__.lstrip('_')}{name}"
@@ -325,7 +325,7 @@ class StateHash:
         try:
             attributes = object.__getattribute__(value, "__dict__")
         except AttributeError:
-            if not is_told:
+            if not has_state:
                 raise Unhashable(f"a {kind.__module__}.{kind.__qualname__}, which tells no state") from None
             return
         self._items("attributes", "", attributes.items())
