@@ -3,9 +3,9 @@
 Usage: python benchmarks/view_speed.py [EVALUATIONS]
 
 The store is written here: 300 checkpoints of a run and 200 methods (fewer of both for fewer evaluations), on 20
-cases, 4 seeds, 41 points a curve, train and test. First paint is Chromium's first contentful paint, from the navigation on;
-ready is when the comparison of the overview is there. A filter is from the input to the table that it leaves, and the
-longest of five.
+cases, 4 seeds, 41 points a curve, train and test. First paint is Chromium's first contentful paint, from the
+navigation on; ready is when the comparison of the overview is there. A filter is from the input to the table that it
+leaves, and the longest of five.
 """
 
 from __future__ import annotations
