@@ -102,7 +102,7 @@ def test_back_and_forward_the_keyboard_and_print(page: Page) -> None:
     expect(page.locator("#views")).to_be_hidden()
     expect(page.locator("#h-evaluation")).to_be_visible()
     page.emulate_media(media="screen")
-    for odd in ("case/nobody", "evaluation/nobody/nothing", "compare/nobody/none", "%E0%A4%A", "nothing/%", "case"):
+    for odd in ("case/nobody", "evaluation/nobody/nothing", "compare/nobody/none", "%E0%A4%A", "nothing/%", "case", "__proto__"):
         go(page, odd)  # and no error on the console
     go(page, "case/nobody")
     expect(page.locator("#h-case")).to_have_text("Not here")
