@@ -2,10 +2,10 @@
 
 Usage: python benchmarks/view_speed.py [EVALUATIONS]
 
-The store is written here: 300 checkpoints of a run and 200 methods, on 20 cases (fewer cases for fewer evaluations),
-4 seeds, 41 points a curve, train and test. First paint is Chromium's first contentful paint, from the navigation on;
-ready is when the comparison of the overview is there. A filter is from the input to the table that it leaves, and the
-longest of five.
+The store is written here: 300 checkpoints of a run and 200 methods (fewer of both for fewer evaluations), on 20
+cases, 4 seeds, 41 points a curve, train and test. First paint is Chromium's first contentful paint, from the
+navigation on; ready is when the comparison of the overview is there. A filter is from the input to the table that it
+leaves, and the longest of five.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from lobench.engine.store.ledger import Ledger
 
 __all__ = ["make_store"]
 
-_CHECKPOINTS, _METHODS = 300, 200
+_CASES = 20
+_RUN = 0.6  # of the subjects: the checkpoints of a run, beside methods that stand alone
 _PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 _NEW = "() => document.querySelector('header').textContent.includes('{:,} evaluations')"
 _FILTER = """words => {
@@ -50,14 +51,15 @@ _FILTER = """words => {
 
 
 def make_store(folder: Path, evaluations: int) -> Path:
-    """Writes a store of checkpoints and methods, as many cases as give so many evaluations."""
+    """Writes a store of checkpoints and methods, as many as give so many evaluations."""
     report_store.STEPS = tuple(range(0, 1001, 25))
-    num_cases = max(evaluations // (_CHECKPOINTS + _METHODS), 2)
-    store = report_store.make_store(folder, num_checkpoints=_CHECKPOINTS, num_cases=num_cases)
-    names, draw = [*(f"case{index}" for index in range(num_cases - 1)), report_store.NASTY], np.random.default_rng(1)
+    subjects = evaluations // _CASES
+    checkpoints = round(_RUN * subjects)
+    store = report_store.make_store(folder, num_checkpoints=checkpoints, num_cases=_CASES)
+    names, draw = [*(f"case{index}" for index in range(_CASES - 1)), report_store.NASTY], np.random.default_rng(1)
     ledger = Ledger.open(store)
     with ledger.transaction():
-        for method in range(_METHODS):
+        for method in range(subjects - checkpoints):
             subject = Subject.of_optimizer(f"adam(); adam.learning_rate = {10 ** (-4 + method / 50):.6g}")
             position = ledger.record_sighting(subject)
             ledger.set_admission(position, "admitted")
@@ -76,7 +78,7 @@ def make_store(folder: Path, evaluations: int) -> Path:
 
 
 def main() -> None:
-    evaluations = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    evaluations = int(sys.argv[1]) // _CASES * _CASES if len(sys.argv) > 1 else 10_000
     with contextlib.ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory())
         playwright = stack.enter_context(sync_playwright())
@@ -109,7 +111,7 @@ def main() -> None:
         started = time.perf_counter()
         page.evaluate("location.hash = '#/curves?show=run&case=*all'")
         page.locator("#explorer-charts canvas").first.wait_for()
-        print(f"{_CHECKPOINTS} checkpoints along the run are drawn after {time.perf_counter() - started:.2f} s")
+        print(f"the checkpoints along the run are drawn after {time.perf_counter() - started:.2f} s")
         started = time.perf_counter()
         add(store, 10_000, {"new": {"train/loss": [1.0, 0.5]}})
         page.wait_for_function(_NEW.format(evaluations + 1), timeout=120_000)

@@ -102,7 +102,15 @@ def test_back_and_forward_the_keyboard_and_print(page: Page) -> None:
     expect(page.locator("#views")).to_be_hidden()
     expect(page.locator("#h-evaluation")).to_be_visible()
     page.emulate_media(media="screen")
-    for odd in ("case/nobody", "evaluation/nobody/nothing", "compare/nobody/none", "%E0%A4%A", "nothing/%", "case"):
+    for odd in (
+        "case/nobody",
+        "evaluation/nobody/nothing",
+        "compare/nobody/none",
+        "%E0%A4%A",
+        "nothing/%",
+        "case",
+        "__proto__",
+    ):
         go(page, odd)  # and no error on the console
     go(page, "case/nobody")
     expect(page.locator("#h-case")).to_have_text("Not here")
@@ -210,6 +218,7 @@ def test_a_tooltip_is_sorted_and_never_covers_what_it_tells_of(chromium: Browser
         for share in (0.02, 0.5, 0.98):
             x, y = over["x"] + share * over["width"], over["y"] + over["height"] / 2
             page.mouse.move(x, y)
+            page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
             expect(tip).to_be_visible()
             box = tip.bounding_box()
             assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= width

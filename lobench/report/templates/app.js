@@ -173,7 +173,8 @@
     }
     if (data) {
       const { view, parts } = route, forced = view === "case" ? { case: [parts[0]] } : view === "compare" ? { subject: parts.length ? parts : data.pair } : {};
-      views[view === "overview" ? "compare" : view]?.(parts, route.query);
+      const own = view === "overview" ? "compare" : view;
+      if (Object.hasOwn(views, own)) views[own](parts, route.query);
       if (["curves", "case", "compare"].includes(view)) lobench.showCurves({ ...route, forced });
     }
     const title = own[0]?.querySelector("h2");

@@ -104,12 +104,16 @@ const lobench = (() => {
         const [x, top] = place(line, shown[0], line.upper), [, bottom] = place(line, shown[0], line.lower.map((value) => plot.log ? Math.max(value, 1e-30) : value));
         ctx.globalAlpha = 0.5; ctx.beginPath(); ctx.moveTo(x, top); ctx.lineTo(x, bottom); ctx.stroke(); ctx.globalAlpha = 1;
       }
+      let above = null;  // the word before, which the next one does not cover
       for (const [index, text] of line.marks || []) {
         if (!shown.includes(index)) continue;
         const [x, y] = place(line, index), isRight = x > u.bbox.left + u.bbox.width / 2;
         ctx.beginPath(); ctx.arc(x, y, 5 * dpr, 0, 7); ctx.stroke();
         ctx.textAlign = isRight ? "end" : "start";
-        ctx.fillText(text, x + (isRight ? -7 : 7) * dpr, Math.max(y - 7 * dpr, u.bbox.top + 12 * dpr));
+        let word = Math.max(y - 7 * dpr, u.bbox.top + 12 * dpr);
+        if (above && Math.abs(above.x - x) < 36 * dpr && Math.abs(above.word - word) < 13 * dpr) word = above.word - 13 * dpr;
+        ctx.fillText(text, x + (isRight ? -7 : 7) * dpr, word);
+        above = { x, word };
       }
     }
     ctx.restore();
