@@ -1,0 +1,37 @@
+"""The command `lobench site`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lobench.cli.output import emit, format_option
+
+__all__ = ["site"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  lobench audit celo.lobench --format json > celo.lobench.audit.json
+  lobench site celo.lobench adam.lobench --output public
+
+Exit codes: 0, 2 usage, a bundle whose audit failed, or none at all."""
+)
+@click.argument("bundles", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="BUNDLE...")
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="Folder of the pages.")
+@click.option("--title", default="Results", show_default=True, help="Title of the first page.")
+@format_option("text", "json", prints={"site": "lobench.tools.site.site:SiteRecord"})
+def site(bundles: tuple[Path, ...], output: Path, title: str, kind: str) -> None:
+    """Make static pages of bundles: who is better on which suite, and what shows it.
+
+    Methods stand in groups: the first one has the best mean score and all that no comparison tells apart from it, the
+    next one the same of the rest. Each number leads to its curves, its bindings, the command that repeats it, and what
+    an audit said of it. The audit of results.lobench is results.lobench.audit.json, which `lobench audit --format json`
+    prints. A bundle whose audit failed is refused; which ones nobody has audited, the pages say.
+    """
+    from lobench.tools.site.site import make_site, site_text
+
+    record = make_site(bundles, output, title=title)
+    emit("site", record) if kind == "json" else click.echo(site_text(record))

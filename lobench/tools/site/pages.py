@@ -1,0 +1,167 @@
+"""Pages of a site: the tables, and what each number of a bundle comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from markupsafe import Markup
+
+from lobench.analysis.comparisons.summary import summary_of
+from lobench.analysis.store.rerun_command import seeds_arguments, shown_by, trained_by, with_subject
+from lobench.analysis.store.subjects import Cell
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.engine.whole_file import write_whole
+from lobench.report.charts.svg import STYLES, Series, inner_chart, is_wide
+from lobench.report.page.page import write_page
+from lobench.report.page.templates import rendered
+
+if TYPE_CHECKING:
+    from lobench.tools.site.site import Board, PublishedBundle
+
+__all__ = ["write_board", "write_bundle_pages"]
+
+_FOLDER = Path(__file__).parent
+_MOST_CURVES = len(STYLES)
+
+
+def write_board(
+    boards: Sequence[Board], entries: Sequence[PublishedBundle], conflicts: Sequence[str], output: Path, *, title: str
+) -> None:
+    """Writes the first page: a table for each suite and budget, with choices of suite, budget and machine."""
+    lines = [line for board in boards for line in board.lines]
+    choices = {
+        "suite": sorted({board.suite for board in boards}),
+        "budget": sorted({board.budget for board in boards}),
+        "machine": sorted({machine for line in lines for machine in line.machines}),
+    }
+    context: dict[str, Any] = {
+        "choices": choices,
+        "rules": Markup(_rules(choices)),
+        "boards": [
+            {
+                "suite": board.suite,
+                "budget": board.budget,
+                "attributes": _attributes(choices, {"suite": [board.suite], "budget": [board.budget]}),
+                "scale": board.scale,
+                "cases": [case.name for case in board.cases],
+                "lines": [
+                    {
+                        "group": line.group,
+                        "starts_group": place > 0 and line.group != board.lines[place - 1].group,
+                        "label": line.label,
+                        "score": line.score,
+                        "attributes": _attributes(choices, {"machine": line.machines}),
+                        "machines": ", ".join(line.machines),
+                        "bundles": [{"id": one.id, "audit": one.audit_text} for one in line.bundles],
+                        "cells": [
+                            (text, _anchor(line.bundles[0], line.key, case) if line.bundles and text else "")
+                            for text, case in zip(line.cells, board.cases, strict=True)
+                        ],
+                    }
+                    for place, line in enumerate(board.lines)
+                ],
+            }
+            for board in boards
+        ],
+        "entries": [{"id": one.id, "name": one.path.name, "root": one.root, "audit": one.audit_text} for one in entries],
+        "conflicts": conflicts,
+    }
+    write_whole(output, rendered("board.html", folder=_FOLDER, title=title, **context))
+
+
+def _attributes(choices: dict[str, list[str]], values: dict[str, Sequence[str]]) -> Markup:
+    """Returns the classes by which the choices find a row; numbers, since names may hold anything."""
+    classes = [f"{name}-{choices[name].index(one)}" for name, own in values.items() for one in own]
+    return Markup(" ".join(classes))
+
+
+def _rules(choices: dict[str, list[str]]) -> str:
+    """Returns style rules that hide what is not chosen; the pages run no script."""
+    rules = []
+    for name, values in choices.items():
+        of = "tr.method" if name == "machine" else "section.board"
+        for number in range(len(values)):
+            rules.append(f"body:has(#{name}-{number}:checked) {of}:not(.{name}-{number}) {{ display: none; }}")
+    return "\n".join(rules)
+
+
+def _anchor(bundle: PublishedBundle, key: Any, case: CaseInfo) -> str:
+    place = bundle.place_of(key)
+    number = next((n for n, one in enumerate(bundle.snapshot.cases) if one.identity == case.identity), None)
+    return f"{bundle.id}/index.html#of-{place}-{number}" if place is not None and number is not None else ""
+
+
+def write_bundle_pages(bundle: PublishedBundle, folder: Path) -> None:
+    """Writes a bundle's own pages: its report, and for each number its curves, bindings, command and audit."""
+    snapshot = bundle.snapshot
+    parts = []
+    for place in bundle.shown:
+        subject = snapshot.subjects[place]
+        for number, case in enumerate(snapshot.cases):
+            cell = snapshot.cell(place, number)
+            if cell is None:
+                continue
+            blocks = sorted({_block(curves.seeds) for curves, _ in cell.sources.values()})
+            command = " ".join(
+                filter(None, [trained_by(case), with_subject(subject.who), seeds_arguments(case, blocks)])
+            )
+            parts.append(
+                {
+                    "id": f"of-{place}-{number}",
+                    "title": f"{snapshot.labels[place]} on {snapshot.name(number)}",
+                    "chart": _chart(cell, snapshot.name(number)),
+                    "bindings": _bindings(cell),
+                    "command": f"{command}\n{shown_by(case)}",
+                    "audit": _verdicts(bundle, subject.label, case),
+                    "troubles": [f"{outcome}: {message}" for outcome, message in cell.failures],
+                }
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_page(summary_of(bundle.path, snapshot=snapshot), folder / "report.html")
+    text = rendered(
+        "bundle.html",
+        folder=_FOLDER,
+        title=bundle.path.name,
+        root=bundle.root,
+        audit=bundle.audit_text,
+        card=bundle.card,
+        parts=parts,
+    )
+    write_whole(folder / "index.html", text)
+
+
+def _block(seeds: Sequence[int]) -> SeedBlock:
+    return SeedBlock(start=seeds[0], size=len(seeds))
+
+
+def _bindings(cell: Cell) -> str:
+    return next((curves.provenance.bindings for curves, _ in cell.sources.values()), "")
+
+
+def _chart(cell: Cell, name: str) -> Markup:
+    metric = cell.case.primary_metric
+    series = [
+        Series(
+            label=f"seed {seed}",
+            x=list(curves.eval_steps),
+            y=np.asarray(curves.metrics[metric], np.float64)[row].tolist(),
+            style=STYLES[index % len(STYLES)],
+        )
+        for index, (seed, (curves, row)) in enumerate(sorted(cell.sources.items())[:_MOST_CURVES])
+        if metric in curves.metrics
+    ]
+    return inner_chart(name, metric, series, log_y=is_wide(series)).svg() if series else Markup("")
+
+
+def _verdicts(bundle: PublishedBundle, label: str, case: CaseInfo) -> list[str]:
+    if bundle.audit is None:
+        return []
+    return [
+        f"seeds {one['first_seed']}-{one['first_seed'] + one['num_seeds'] - 1}: {one['verdict']}"
+        + (f" ({one['why']})" if one["why"] else "")
+        for one in bundle.audit["checked"]
+        if (one["subject"], one["case"]) == (label, f"{case.suite}/{case.name}")
+    ]

@@ -1,0 +1,267 @@
+"""Site of bundles: read, grouped and written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypedDict
+
+from lobench.analysis.comparisons.best_group import bold_means
+from lobench.analysis.comparisons.summary import Summary
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.store.methods import read_methods
+from lobench.analysis.store.snapshot import Snapshot, read_store
+from lobench.core.case import CaseInfo
+from lobench.core.errors import StoreError, UsageError
+from lobench.core.subject import SubjectKey
+from lobench.core.wording import cause, counted
+from lobench.engine.store.bundle import ResultBundle, has_ledger
+from lobench.engine.store.merge import merge_stores
+from lobench.tools.site.pages import write_board, write_bundle_pages
+
+__all__ = ["Board", "BoardLine", "PublishedBundle", "SiteRecord", "make_site", "site_text"]
+
+
+class SiteRecord(TypedDict):
+    """`lobench site`: which bundles the pages are of."""
+
+    output: str
+    bundles: dict[str, str]
+    suites: list[str]
+    not_audited: list[str]
+    conflicts: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedBundle:
+    """A bundle of a site.
+
+    Attributes:
+      id: Start of its root, and the folder of its pages.
+      audit: What `lobench audit --format json` has said of it; None: nobody has audited it.
+      shown: Places of the subjects that tables have: of a run its last checkpoint.
+    """
+
+    path: Path
+    id: str
+    root: str
+    audit: Mapping[str, Any] | None
+    about: Mapping[str, Any]
+    card: str
+    snapshot: Snapshot
+    shown: tuple[int, ...]
+
+    @property
+    def audit_text(self) -> str:
+        """What the audit said, in a line."""
+        if self.audit is None:
+            return "not audited"
+        checked = self.audit["checked"]
+        counts = {name: sum(one["verdict"] == name for one in checked) for name in ("identical", "consistent")}
+        again = f"{len(checked)} of {self.audit['num_evaluations']} evaluations made again"
+        beacon = f", drawn by {self.audit['beacon']!r}" if self.audit["beacon"] else ""
+        return f"audited: {again}, {counts['identical']} identical, {counts['consistent']} consistent{beacon}"
+
+    def place_of(self, key: SubjectKey) -> int | None:
+        """Returns the place of a subject in this bundle."""
+        return next((place for place in self.shown if self.snapshot.subjects[place].who.key == key), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardLine:
+    """A method on a suite.
+
+    Attributes:
+      group: 1: the best, and who is not told apart from it.
+      score: Mean score with its interval, as text.
+      cells: Final value by case, as text; "" where it has none.
+      bundles: Those that have it.
+    """
+
+    group: int
+    label: str
+    key: SubjectKey
+    score: str
+    cells: tuple[str, ...]
+    bundles: tuple[PublishedBundle, ...]
+    machines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """The methods on a suite at a budget.
+
+    Attributes:
+      budget: Inner steps of its cases, as text.
+      scale: What 0 and 1 of the score are.
+    """
+
+    suite: str
+    budget: str
+    cases: tuple[CaseInfo, ...]
+    lines: tuple[BoardLine, ...]
+    scale: str
+    notes: tuple[str, ...] = field(default=())
+
+
+def make_site(bundles: Sequence[Path], output: Path, *, title: str = "Results") -> SiteRecord:
+    """Writes the pages.
+
+    Raises:
+      UsageError: one of them is no bundle, its audit failed, or the folder cannot be written.
+      StoreError: a bundle is damaged, or was changed.
+    """
+    found = {one.root: one for one in map(_read, bundles)}
+    entries = sorted(found.values(), key=lambda one: (one.path.name, one.root))
+    with tempfile.TemporaryDirectory(prefix="lobench-site-") as folder:
+        merged = merge_stores([one.path for one in entries], Path(folder) / "merged")
+        conflicts = [f"{one.store.name}: {line}" for one in merged for line in one.conflicts]
+        boards = _boards(read_store(Path(folder) / "merged"), entries)
+    try:
+        for one in entries:
+            write_bundle_pages(one, output / one.id)
+            shutil.copyfile(one.path, output / one.id / "results.lobench")
+        write_board(boards, entries, conflicts, output / "index.html", title=title)
+    except OSError as error:
+        raise UsageError("cannot write the pages", where=str(output), got=cause(error)) from error
+    return SiteRecord(
+        output=str(output),
+        bundles={str(one.path): one.id for one in entries},
+        suites=sorted({board.suite for board in boards}),
+        not_audited=[str(one.path) for one in entries if one.audit is None],
+        conflicts=conflicts,
+    )
+
+
+def site_text(record: SiteRecord) -> str:
+    """Returns what was written, in lines."""
+    lines = [f"{record['output']}/index.html: {counted(len(record['bundles']), 'bundle')} on {counted(len(record['suites']), 'suite')}"]
+    lines += [f"not audited: {path}" for path in record["not_audited"]]
+    lines += [f"conflict, the first one is shown: {line}" for line in record["conflicts"]]
+    return "\n".join(lines)
+
+
+def _read(path: Path) -> PublishedBundle:
+    if not path.is_file() or not has_ledger(path):
+        raise UsageError("this is no bundle", where=str(path), next_step="`lobench publish` makes one of a store")
+    bundle, snapshot = ResultBundle(path), read_methods(path)
+    if not snapshot.rows:
+        raise StoreError("the bundle holds no evaluation", where=str(path))
+    groups = snapshot.groups
+    shown = sorted({*groups.alone, *(run[-1] for run in groups.runs)})
+    return PublishedBundle(
+        path=path,
+        id=bundle.root[:12],
+        root=bundle.root,
+        audit=_audit_of(path, bundle.root),
+        about=json.loads(bundle.read("about.json")),
+        card=bundle.read("card.md").decode(errors="replace"),
+        snapshot=snapshot,
+        shown=tuple(shown),
+    )
+
+
+def _audit_of(path: Path, root: str) -> Mapping[str, Any] | None:
+    """Returns what an audit of this root said; that of another one is none.
+
+    Raises:
+      UsageError: it failed, or the file is none.
+    """
+    file = path.with_name(f"{path.name}.audit.json")
+    if not file.is_file():
+        return None
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        document: Mapping[str, Any] = record if "root" in record else record["audit"]
+        is_passed, of_root = bool(document["passed"]), str(document["root"])
+        assert isinstance(document["checked"], list)
+    except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
+        next_step = f"`lobench audit {path} --format json > {file}` makes it"
+        raise UsageError("this is no audit", where=str(file), got=cause(error), next_step=next_step) from error
+    if of_root != root:
+        return None
+    if not is_passed:
+        raise UsageError("its audit failed", where=str(path), next_step=f"`lobench audit {path}` says why")
+    return document
+
+
+def _boards(merged: Snapshot, entries: Sequence[PublishedBundle]) -> list[Board]:
+    """Returns a table for each suite and budget."""
+    groups: dict[tuple[str, str], list[CaseInfo]] = {}
+    suites: dict[str, set[int]] = {}
+    for case in merged.cases:
+        suites.setdefault(case.suite, set()).add(case.num_inner_steps)
+    for case in merged.cases:
+        budget = " and ".join(f"{steps:,}" for steps in sorted(suites[case.suite]))
+        groups.setdefault((case.suite, f"{budget} steps"), []).append(case)
+    keys = {one.snapshot.subjects[place].who.key for one in entries for place in one.shown}
+    return [_board(merged, entries, keys, *place, cases) for place, cases in sorted(groups.items())]
+
+
+def _board(
+    merged: Snapshot,
+    entries: Sequence[PublishedBundle],
+    keys: set[SubjectKey],
+    suite: str,
+    budget: str,
+    cases: Sequence[CaseInfo],
+) -> Board:
+    identities = {case.identity for case in cases}
+    rows = [row for row in merged.rows if row.case.identity in identities]
+    part = Snapshot.of(merged.store, rows)
+    places = [place for place, subject in enumerate(part.subjects) if subject.who.key in keys]
+    summary = Summary(part, Scales.of(part.subjects, None), compared=places)
+    lines = [
+        _line(summary, entries, place, group)
+        for group, members in enumerate(_groups(summary, places), 1)
+        for place in members
+    ]
+    return Board(suite=suite, budget=budget, cases=part.cases, lines=tuple(lines), scale=summary.scale_label)
+
+
+def _groups(summary: Summary, places: Sequence[int]) -> list[list[int]]:
+    """Returns the best with all that are not told apart from it, then the same of the rest; without a score the last."""
+    left, groups = list(places), list[list[int]]()
+    while left:
+        best = sorted(bold_means(summary, left, "primary").places)
+        members = [left[index] for index in best] or list(left)
+        members.sort(key=lambda place: -_mean(summary, place))
+        groups.append(members)
+        left = [place for place in left if place not in members]
+    return groups
+
+
+def _mean(summary: Summary, place: int) -> float:
+    mean = summary.mean_score(place, "primary").interval.mean
+    return mean if mean == mean else -float("inf")
+
+
+def _line(summary: Summary, entries: Sequence[PublishedBundle], place: int, group: int) -> BoardLine:
+    from lobench.report.tables.text import interval_cell
+
+    subject = summary.snapshot.subjects[place]
+    cells = [summary.snapshot.cell(place, case) for case in range(len(summary.snapshot.cases))]
+    machines = {
+        curves.cost.machine
+        for cell in cells
+        if cell is not None
+        for curves, _ in cell.sources.values()
+        if curves.cost is not None
+    }
+    texts = []
+    for case, cell in zip(summary.snapshot.cases, cells, strict=True):
+        values = list(cell.final.get(case.primary_metric, {}).values()) if cell is not None else []
+        texts.append(f"{sum(values) / len(values):.4g}" if values else "")
+    return BoardLine(
+        group=group,
+        label=summary.snapshot.labels[place],
+        key=subject.who.key,
+        score=interval_cell(summary.mean_score(place, "primary").interval),
+        cells=tuple(texts),
+        bundles=tuple(one for one in entries if one.place_of(subject.who.key) is not None),
+        machines=tuple(sorted(machines)),
+    )
