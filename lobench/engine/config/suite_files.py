@@ -12,6 +12,8 @@ from pathlib import Path
 
 import gin
 
+from lobench.engine.config.gin_state import CONFIGURABLES
+
 __all__ = [
     "INCLUDE",
     "INI_FILES",
@@ -173,22 +175,34 @@ def forget_modules(suites: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def modules_meanwhile(suites: Sequence[str]) -> Iterator[None]:
-    """Lets the body import what lies in suites' folders, whatever of the same names was imported before."""
+    """Lets the body import what lies in suites' folders; afterwards neither modules nor their configurables are left."""
     _drop_modules(suites)
+    before = dict(CONFIGURABLES.items())
     with gin.config.interactive_mode():
         try:
             yield
         finally:
-            _drop_modules(suites)
+            dropped = _drop_modules(suites)
+            for selector, found in list(CONFIGURABLES.items()):
+                if found.wrapped.__module__ not in dropped:
+                    continue
+                if selector in before:
+                    CONFIGURABLES[selector] = before[selector]
+                else:
+                    CONFIGURABLES.pop(selector)
 
 
-def _drop_modules(suites: Sequence[str]) -> None:
+def _drop_modules(suites: Sequence[str]) -> set[str]:
+    """Returns the names of the modules that this process has no more."""
     paths = [Path(suite).resolve() for suite in suites]
     folders = {str(path if path.is_dir() else path.parent) for path in paths}
+    dropped = set()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file and os.path.dirname(os.path.realpath(file)) in folders:
             del sys.modules[name]
+            dropped.add(name)
+    return dropped
 
 
 def _stamp(file: Path) -> tuple[int, int]:

@@ -66,7 +66,9 @@ def write_board(
             }
             for board in boards
         ],
-        "entries": [{"id": one.id, "name": one.path.name, "root": one.root, "audit": one.audit_text} for one in entries],
+        "entries": [
+            {"id": one.id, "name": one.path.name, "root": one.root, "audit": one.audit_text} for one in entries
+        ],
         "conflicts": conflicts,
     }
     write_whole(output, rendered("board.html", folder=_FOLDER, title=title, **context))

@@ -139,7 +139,8 @@ def make_site(bundles: Sequence[Path], output: Path, *, title: str = "Results") 
 
 def site_text(record: SiteRecord) -> str:
     """Returns what was written, in lines."""
-    lines = [f"{record['output']}/index.html: {counted(len(record['bundles']), 'bundle')} on {counted(len(record['suites']), 'suite')}"]
+    of = f"{counted(len(record['bundles']), 'bundle')} on {counted(len(record['suites']), 'suite')}"
+    lines = [f"{record['output']}/index.html: {of}"]
     lines += [f"not audited: {path}" for path in record["not_audited"]]
     lines += [f"conflict, the first one is shown: {line}" for line in record["conflicts"]]
     return "\n".join(lines)
@@ -224,7 +225,7 @@ def _board(
 
 
 def _groups(summary: Summary, places: Sequence[int]) -> list[list[int]]:
-    """Returns the best with all that are not told apart from it, then the same of the rest; without a score the last."""
+    """Returns the best with all that are not told apart from it, then the same of the rest; without a score last."""
     left, groups = list(places), list[list[int]]()
     while left:
         best = sorted(bold_means(summary, left, "primary").places)

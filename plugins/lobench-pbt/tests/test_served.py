@@ -26,7 +26,7 @@ from pbt_simulation import PLUGINS, make_study, write_theta
 from lobench import ConfigError, LobenchError, StoreError, UsageError
 
 
-def completion(trial: pbt_pb2.Trial, path: Path, **changes: object) -> pbt_pb2.CompleteRequest:
+def completion(trial: pbt_pb2.Trial, path: Path, /, **changes: object) -> pbt_pb2.CompleteRequest:
     artifact = write_theta(path, 1.0) if not path.exists() else write_theta(path.with_name("other.npz"), 2.0)
     values: dict[str, object] = {
         "trial": trial.id,
@@ -215,7 +215,7 @@ def certificate(folder: Path, name: str) -> tuple[Path, Path]:
 
 def test_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     (cert, key), (other, _) = certificate(tmp_path, "cert"), certificate(tmp_path, "other")
-    monkeypatch.setattr("lobench_pbt.connection._SAY_SECONDS", 0.1)
+    monkeypatch.setattr("lobench_pbt.connection._LOG_AFTER_SECONDS", 0.1)
     for served in serving(tmp_path, security_from(None, cert, key)):
         assert suggestion(served.connect(f",ca={cert}")).id == 1
         plain = Connection(Address.parse(served.address), patience=0.0)

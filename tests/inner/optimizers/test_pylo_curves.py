@@ -49,8 +49,8 @@ def theta_of(kind: str) -> dict[str, np.ndarray]:
 
 # In these a hidden unit of the task is at zero within rounding, 1e-8 where such units are 0.4: of seed 0 at step 18, of
 # seed 1 at steps 28, 48 and 69. Which way it goes hangs on the processor, since XLA's products of matrices do. Of eight
-# starts moved by 1e-7, six of seed 0 go the authors' way at all steps and two together another, off by 1.4e-3; of seed 1
-# seven go another, off by 4e-4. So the first start that goes their way is compared.
+# starts moved by 1e-7, six of seed 0 go the authors' way at all steps and two together another, off by 1.4e-3; of
+# seed 1 seven go another, off by 4e-4. So the first start that goes their way is compared.
 AT_A_KINK = {("celo2_wd", 0), ("celo2_wd", 1), ("elo_celo2", 0), ("elo_celo2", 1)}
 STARTS = 64
 
