@@ -25,6 +25,6 @@ class ExitCode(enum.IntEnum):
     )
     USAGE = 2, "nothing was done: the command line, a file or a store is wrong; the message says what to change"
     ERROR = 3, "an evaluation, a command or a check had an error, or lobench itself has a fault: no verdict"
-    BUDGET = 4, "the budget was too small: evaluations are left, or a search is undecided; the same command goes on"
-    INTERRUPTED = 130, "interrupted; nothing is lost, the same command goes on"
-    NO_READER = 141, "nobody reads what it prints any more; nothing is lost, the same command goes on"
+    BUDGET = 4, "the budget was too small: evaluations are left, or a search is undecided; the same command continues"
+    INTERRUPTED = 130, "interrupted; nothing is lost, the same command continues"
+    NO_READER = 141, "nobody reads what it prints any more; nothing is lost, the same command continues"

@@ -30,10 +30,9 @@ __all__ = [
     "session_blocks",
 ]
 
-# A method has one of these fields; a command that has curves besides is a script.
-_Field = Literal["optimizer", "checkpoint", "command", "curves"]
+# A method has one field of these names, but for a script, which is a command that has curves besides.
 Kind = Literal["optimizer", "checkpoint", "command", "curves", "script"]
-METHOD_KINDS: tuple[_Field, ...] = get_args(_Field)
+METHOD_KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind != "script")
 CommandState = Literal["waiting", "running", "done", "failed", "infeasible", "stopped"]
 
 _HASHED = 8

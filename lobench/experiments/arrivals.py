@@ -69,11 +69,12 @@ class Trials(CommandRuns):
             found.setdefault(name, []).append("" if growth is None else growth.text)
         return found
 
-    def _lack(self, run: CommandRun) -> str:
+    def _outcome(self, run: CommandRun) -> tuple[bool, str]:
         if not run.is_script:
-            return super()._lack(run)
+            return super()._outcome(run)
         is_waited_for = any(search.decides(run) for search in self.searches)
-        return self.scripts.lack(run) if is_waited_for else self.scripts.record(run)
+        problem = self.scripts.lack(run) if is_waited_for else self.scripts.record(run)
+        return not problem, problem
 
     def taken(self, given: Given, subject: Subject | None) -> None:
         for one in self.searches:

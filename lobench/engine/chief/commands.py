@@ -207,14 +207,16 @@ class CommandRuns:
         if self.states[command] == "stopped":
             return
         state: CommandState = "failed" if problem else "infeasible"
-        if not problem and not (problem := self._refused.get(command, "") or self._lack(self._runs[command])):
-            state = "done"
+        if not problem and not (problem := self._refused.get(command, "")):
+            is_there, problem = self._outcome(self._runs[command])
+            state = "done" if is_there else "infeasible"
         self._record_state(command, state, problem)
 
-    def _lack(self, run: CommandRun) -> str:
-        """Returns why what a command that ended well should bring is not there; "" where it is."""
+    def _outcome(self, run: CommandRun) -> tuple[bool, str]:
+        """Returns whether what a command that ended well should bring is there, and what is left out or lacks."""
         seen, left_out = self._look(run)
-        return "" if seen else "; ".join(filter(None, (f"it wrote no checkpoint into {run.folder}", left_out)))
+        missing = "" if seen else f"it wrote no checkpoint into {run.folder}"
+        return bool(seen), "; ".join(filter(None, (missing, left_out)))
 
     def refuse(self, uri: str, problem: str) -> bool:
         """Takes that the cases of a checkpoint cannot be bound; returns whether it is a command's, which is infeasible.

@@ -175,7 +175,7 @@ def forget_modules(suites: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def modules_meanwhile(suites: Sequence[str]) -> Iterator[None]:
-    """Lets the body import what lies in suites' folders; afterwards neither modules nor their configurables are left."""
+    """Lets the body import what lies in suites' folders; neither modules nor their configurables are left."""
     _drop_modules(suites)
     before = dict(CONFIGURABLES.items())
     with gin.config.interactive_mode():
