@@ -160,14 +160,17 @@ for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
 with open(os.path.join(out, "curves.jsonl"), "a", buffering=1) as file:
     def write(step, value):
         file.write(json.dumps({"step": step, "metric": "val/loss", "value": value}) + "\\n")
-    for step in range(0, 51, 10):
-        write(step, 8 / (1 + rate * step))
     if rate < 0.5:
         loop = "import sys, time\\nwhile True:\\n time.sleep(.01); open(sys.argv[1], 'a').write('{}')"
-        subprocess.Popen([sys.executable, "-c", loop, os.path.join(out, "child")])
-        while True:
+        child = os.path.join(out, "child")
+        subprocess.Popen([sys.executable, "-c", loop, child])
+        while not os.path.exists(child) or not os.path.getsize(child):  # it may be stopped at step 50
             time.sleep(0.01)
-            write(60, 1e-9)
+    for step in range(0, 51, 10):
+        write(step, 8 / (1 + rate * step))
+    while rate < 0.5:
+        time.sleep(0.01)
+        write(60, 1e-9)
     for step in range(60, 101, 10):
         write(step, 8 / (1 + rate * step))
 for _ in range(300):  # goes on until nobody writes there any more: that the run has ended ends nothing yet
