@@ -213,8 +213,8 @@ def test_a_disk_that_fills_in_mid_run(
             write_checkpoint(run / f"theta_{index}.npz", log_lr)
         output, errors = chief.communicate(timeout=PATIENCE)
         assert chief.returncode == 2, output + errors
-        (line,) = errors.splitlines()
-        assert "full" in line or "No space left" in line, line
+        (error,) = errors.splitlines()
+        assert "full" in error or "No space left" in error, error
         disk.empty()
         recorded = {(one["checkpoint"]["outer_step"], one["case"]["name"]) for one in results(store)}
         finished = (line + output).count("  passed  ")

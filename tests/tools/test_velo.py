@@ -86,7 +86,7 @@ def test_a_normaliser_that_is_none_is_told_in_a_line(files: Path, content: str, 
 
 def test_one_of_the_two_scores_is_asked_for(files: Path) -> None:
     done = lobench("score", files / "curves.csv")
-    assert done.returncode == 2 and "one of --targets and --normaliser" in done.stderr
+    assert done.returncode == 2 and "--targets and --normaliser: give one of them" in done.stderr
 
 
 def test_published_envelopes_give_the_scores_of_the_authors_own_function(tmp_path: Path) -> None:

@@ -114,8 +114,8 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
             if build:
                 built = _built(scope, chosen, called)
                 phase = dataclasses.replace(phase, optimizer=built.optimizer, learned_optimizer=built.learned_optimizer)
-        bound = [f"{name} = {bindings[name]!r}" for name in sorted(bindings) if name not in OPTIMIZER_FIELDS]
-        case_lines = [f"{_CASE}.phases[{index}].{line}" for line in bound] if named or is_sequence else []
+        own_lines = [f"{name} = {bindings[name]!r}" for name in sorted(bindings) if name not in OPTIMIZER_FIELDS]
+        case_lines = [f"{_CASE}.phases[{index}].{line}" for line in own_lines] if named or is_sequence else []
         found.append(
             BoundPhase(
                 phase=phase,
