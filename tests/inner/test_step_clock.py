@@ -70,5 +70,5 @@ def test_a_result_has_its_cost_and_the_bits_are_those_without_a_clock(
     # Adam's two moments and its count, float32 and int32.
     assert num_phases or found.cost.state_bytes == 4 * (2 * found.num_params + 1)
     monkeypatch.setattr(StepClock, "stop", lambda self, start, stop: stop)
-    monkeypatch.setattr(StepClock, "wants_call", False)
+    monkeypatch.setattr(StepClock, "needs_call", False)
     assert bits(program_of(case, task).run(theta, BLOCK)) == bits(found)

@@ -8,7 +8,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from chromium import started
 from commands import lobench
 from playwright.sync_api import Browser
 from report_store import NASTY, make_store
@@ -102,16 +101,15 @@ def test_what_is_no_bundle_is_one_line(tmp_path: Path) -> None:
     assert not (tmp_path / "site").exists()
 
 
-def test_a_choice_of_suite_hides_the_others(bundles: list[Path], tmp_path: Path) -> None:
+def test_a_choice_of_suite_hides_the_others(bundles: list[Path], tmp_path: Path, chromium: Browser) -> None:
     lobench("site", *bundles, "--output", tmp_path / "site")
-    browser: Browser
-    with started() as browser:
-        page = browser.new_page()
-        problems: list[str] = []
-        page.on("console", lambda message: problems.append(message.text))
-        page.goto((tmp_path / "site/index.html").as_uri())
-        boards = page.locator("section.board")
-        assert boards.count() == 2
-        page.get_by_role("radio", name="digits").check()
-        assert sum(boards.nth(number).is_visible() for number in range(2)) == 1
-        assert problems == []
+    page = chromium.new_page()
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.goto((tmp_path / "site/index.html").as_uri())
+    boards = page.locator("section.board")
+    assert boards.count() == 2
+    page.get_by_role("radio", name="digits").check()
+    assert sum(boards.nth(number).is_visible() for number in range(2)) == 1
+    assert problems == []
+    page.close()
