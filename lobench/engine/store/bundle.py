@@ -19,7 +19,7 @@ import sqlite3
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,18 +117,7 @@ class ResultBundle:
     def evaluations(self) -> Iterator[StoredEvaluation]:
         """Yields the rows of evaluations, with their curves."""
         with self._reading():
-            columns, *lines = self.read(_ROWS).decode().splitlines()
-            place = json.loads(columns).index("payload")
-            payloads, offset = memoryview(self.read(_PAYLOADS)), 0
-            for line in lines:
-                size = json.loads(line)[place]
-                payload = None if size is None else bytes(payloads[offset : offset + size])
-                if payload is not None and len(payload) != size:
-                    raise ValueError("curves are missing")
-                offset += size or 0
-                yield StoredEvaluation(line=line, payload=payload)
-            if offset != len(payloads):
-                raise ValueError("curves that no evaluation has")
+            yield from _evaluations(self.read(_ROWS), self.read(_PAYLOADS))
 
     def computed_root(self) -> str:
         """Returns the root of what the bundle holds, whatever it says that it is."""
@@ -163,13 +152,17 @@ def _check(members: Sequence[zipfile.ZipInfo]) -> None:
 
 
 def write_bundle(
-    db: sqlite3.Connection, output: Path, members: Mapping[str, bytes], *, signature: bytes | None = None
+    db: sqlite3.Connection,
+    output: Path,
+    members: Mapping[str, bytes],
+    *,
+    sign: Callable[[str], bytes] | None = None,
 ) -> str:
     """Writes a store's ledger and further members, and returns the root.
 
     Args:
       db: Of a ledger.
-      signature: Of the root.
+      sign: Returns the signature of the root.
     Raises:
       StoreError: the ledger cannot be read. UsageError: the file cannot be written.
     """
@@ -179,8 +172,8 @@ def write_bundle(
     content[_PAYLOADS] = payloads
     root = _root(content)
     content[_HEAD] = f"{json.dumps({'version': _VERSION, 'schema': SCHEMA_VERSION, 'root': root})}\n".encode()
-    if signature is not None:
-        content[SIGNATURE] = signature
+    if sign is not None:
+        content[SIGNATURE] = sign(root)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name in sorted(content, key=lambda name: (name != _HEAD, name)):
@@ -195,18 +188,28 @@ def write_bundle(
 
 
 def _root(content: Mapping[str, bytes]) -> str:
-    columns, *lines = content[_ROWS].decode().splitlines()
-    place = json.loads(columns).index("payload")
-    sizes = [json.loads(line)[place] for line in lines]
-    offsets = [0]
-    for size in sizes:
-        offsets.append(offsets[-1] + (size or 0))
-    payloads = content[_PAYLOADS]
-    rows = (
-        StoredEvaluation(line=line, payload=None if size is None else payloads[start : start + size])
-        for line, size, start in zip(lines, sizes, offsets, strict=False)
-    )
-    return _root_of(columns, rows, {name: data for name, data in content.items() if name not in (_ROWS, _PAYLOADS)})
+    columns = content[_ROWS].decode().partition("\n")[0]
+    others = {name: data for name, data in content.items() if name not in (_ROWS, _PAYLOADS)}
+    return _root_of(columns, _evaluations(content[_ROWS], content[_PAYLOADS]), others)
+
+
+def _evaluations(rows: bytes, payloads: bytes) -> Iterator[StoredEvaluation]:
+    """Yields the rows of evaluations with their curves, which stand one after another.
+
+    Raises:
+      ValueError: the curves end before the rows do, or go on behind them.
+    """
+    columns, *lines = rows.decode().splitlines()
+    place, offset, view = json.loads(columns).index("payload"), 0, memoryview(payloads)
+    for line in lines:
+        size = json.loads(line)[place]
+        payload = None if size is None else bytes(view[offset : offset + size])
+        if payload is not None and len(payload) != size:
+            raise ValueError("curves are missing")
+        offset += size or 0
+        yield StoredEvaluation(line=line, payload=payload)
+    if offset != len(payloads):
+        raise ValueError("curves that no evaluation has")
 
 
 def _root_of(columns: str, rows: Iterable[StoredEvaluation], others: Mapping[str, bytes]) -> str:

@@ -21,8 +21,9 @@ from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.suite_files import modules_meanwhile
 from lobench.engine.store.bundle import ResultBundle, make_ledger
 from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.engine.store.signature import signer
 from lobench.plugins import load_plugins
-from lobench.tools.audit.contradictions import Contradiction, contradictions, signer
+from lobench.tools.audit.contradictions import Contradiction, contradictions
 from lobench.tools.audit.draw import Escape, drawn, escapes, num_drawn
 from lobench.tools.audit.reevaluation import OtherCase, RepeatableCase, Repeats, Suites, bindings_of
 

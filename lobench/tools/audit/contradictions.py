@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from lobench.core.errors import ConfigError, LobenchError, UsageError
+from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.subject import Subject, optimizer_sha256
 from lobench.core.wording import counted, headline
 from lobench.engine.checkpoints.spool import load_theta
 from lobench.engine.config.syntax import Binding, parse_text
-from lobench.engine.store.bundle import SIGNATURE, ResultBundle
+from lobench.engine.store.bundle import ResultBundle
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import PlannedSubject, absent, changed_files
 
-__all__ = ["Contradiction", "ContradictionKind", "contradictions", "signer"]
+__all__ = ["Contradiction", "ContradictionKind", "contradictions"]
 
 ContradictionKind: TypeAlias = Literal["root", "signature", "plan", "absent", "label", "theta", "suite", "result"]
-
-_NAMESPACE = "lobench"
 
 
 class Contradiction(NamedTuple):
@@ -141,40 +137,3 @@ def _of_rows(rows: Sequence[EvaluationRow]) -> Iterator[Contradiction]:
             yield Contradiction(
                 "result", f"{row.where}: curves of seeds {header['seeds']}, expected {row.key.seed_block}"
             )
-
-
-def signer(bundle: ResultBundle, allowed: Path | None) -> str:
-    """Returns who signed the root; "" where nobody did.
-
-    Args:
-      allowed: A file of allowed signers, as of `ssh-keygen`; None: any key will do, and the key is returned.
-    Raises:
-      UsageError: the signature does not fit, or nobody whom the file names made it.
-    """
-    if SIGNATURE not in bundle.names:
-        if allowed is not None:
-            raise UsageError("nobody has signed the bundle", where=str(bundle.path))
-        return ""
-    with tempfile.TemporaryDirectory(prefix="lobench-") as folder:
-        path = Path(folder) / "signature"
-        path.write_bytes(bundle.read(SIGNATURE))
-        command = ["ssh-keygen", "-Y"]
-        if allowed is None:
-            command += ["check-novalidate", "-n", _NAMESPACE, "-s", str(path)]
-        else:
-            found = _ssh(["ssh-keygen", "-Y", "find-principals", "-s", str(path), "-f", str(allowed)], b"")
-            who = found.splitlines()[0] if found else ""
-            command += ["verify", "-n", _NAMESPACE, "-s", str(path), "-f", str(allowed), "-I", who]
-        message = _ssh(command, bundle.root.encode())
-    if not message.startswith("Good"):
-        raise UsageError("the signature does not fit", where=str(bundle.path), got=message or "no allowed signer")
-    return message.partition(" for ")[2] or message
-
-
-def _ssh(command: list[str], text: bytes) -> str:
-    try:
-        done = subprocess.run(command, input=text, capture_output=True, timeout=60)
-    except OSError as error:
-        raise UsageError("cannot check the signature", got=headline(error), next_step="is OpenSSH there?") from error
-    lines = (done.stdout or done.stderr).decode(errors="replace").strip().splitlines()
-    return lines[0] if lines else ""

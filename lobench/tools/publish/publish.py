@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
-import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,13 +23,12 @@ from lobench.engine.checkpoints.spool import Spool, load_theta
 from lobench.engine.store.bundle import write_bundle
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import PlannedSubject, absent
+from lobench.engine.store.signature import sign
 from lobench.plugins import load_plugins
 from lobench.tools.publish.card import card_of
 from lobench.tools.publish.suites import LARGEST, suites_of
 
 __all__ = ["PublishRecord", "publish", "published_text"]
-
-_NAMESPACE = "lobench"
 
 
 class PublishRecord(TypedDict):
@@ -83,9 +82,8 @@ def publish(
     }
     members["card.md"] = card_of(snapshot, _with_baselines(found.folders), left_out).encode()
     with Ledger.open(store, read_only=True) as ledger:
-        root = write_bundle(ledger.connection, output, members)
-        if key is not None:
-            write_bundle(ledger.connection, output, members, signature=_signature(root, key))
+        signature_of = None if key is None else functools.partial(sign, key=key)
+        root = write_bundle(ledger.connection, output, members, sign=signature_of)
     return PublishRecord(
         output=str(output),
         root=root,
@@ -176,16 +174,3 @@ def _path(uri: str) -> Any:
     from etils import epath
 
     return epath.Path(uri)
-
-
-def _signature(root: str, key: Path) -> bytes:
-    """Returns what `ssh-keygen -Y sign` makes of a root."""
-    command = ["ssh-keygen", "-Y", "sign", "-n", _NAMESPACE, "-f", str(key)]
-    try:
-        done = subprocess.run(command, input=root.encode(), capture_output=True, timeout=600)
-    except OSError as error:
-        raise UsageError("cannot sign", where=str(key), got=headline(error), next_step="is OpenSSH there?") from error
-    if done.returncode:
-        message = done.stderr.decode(errors="replace").strip().splitlines()
-        raise UsageError("cannot sign", where=str(key), got=message[-1] if message else f"status {done.returncode}")
-    return done.stdout

@@ -1,0 +1,71 @@
+"""SSH signatures of a bundle's root, made and checked by `ssh-keygen -Y`."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from lobench.core.errors import UsageError
+from lobench.core.wording import headline
+from lobench.engine.store.bundle import SIGNATURE, ResultBundle
+
+__all__ = ["sign", "signer"]
+
+_NAMESPACE = "lobench"
+
+
+def sign(root: str, key: Path) -> bytes:
+    """Returns what `ssh-keygen -Y sign` makes of a root.
+
+    Args:
+      key: A private SSH key.
+    Raises:
+      UsageError: it cannot sign.
+    """
+    command = ["ssh-keygen", "-Y", "sign", "-n", _NAMESPACE, "-f", str(key)]
+    try:
+        done = subprocess.run(command, input=root.encode(), capture_output=True, timeout=600)
+    except OSError as error:
+        raise UsageError("cannot sign", where=str(key), got=headline(error), next_step="is OpenSSH there?") from error
+    if done.returncode:
+        message = done.stderr.decode(errors="replace").strip().splitlines()
+        raise UsageError("cannot sign", where=str(key), got=message[-1] if message else f"status {done.returncode}")
+    return done.stdout
+
+
+def signer(bundle: ResultBundle, allowed: Path | None) -> str:
+    """Returns who signed the root; "" where nobody did.
+
+    Args:
+      allowed: A file of allowed signers, as of `ssh-keygen`; None: any key will do, and the key is returned.
+    Raises:
+      UsageError: the signature does not fit, or nobody whom the file names made it.
+    """
+    if SIGNATURE not in bundle.names:
+        if allowed is not None:
+            raise UsageError("nobody has signed the bundle", where=str(bundle.path))
+        return ""
+    with tempfile.TemporaryDirectory(prefix="lobench-") as folder:
+        path = Path(folder) / "signature"
+        path.write_bytes(bundle.read(SIGNATURE))
+        command = ["ssh-keygen", "-Y"]
+        if allowed is None:
+            command += ["check-novalidate", "-n", _NAMESPACE, "-s", str(path)]
+        else:
+            found = _ssh(["ssh-keygen", "-Y", "find-principals", "-s", str(path), "-f", str(allowed)], b"")
+            who = found.splitlines()[0] if found else ""
+            command += ["verify", "-n", _NAMESPACE, "-s", str(path), "-f", str(allowed), "-I", who]
+        message = _ssh(command, bundle.root.encode())
+    if not message.startswith("Good"):
+        raise UsageError("the signature does not fit", where=str(bundle.path), got=message or "no allowed signer")
+    return message.partition(" for ")[2] or message
+
+
+def _ssh(command: list[str], text: bytes) -> str:
+    try:
+        done = subprocess.run(command, input=text, capture_output=True, timeout=60)
+    except OSError as error:
+        raise UsageError("cannot check the signature", got=headline(error), next_step="is OpenSSH there?") from error
+    lines = (done.stdout or done.stderr).decode(errors="replace").strip().splitlines()
+    return lines[0] if lines else ""
