@@ -10,6 +10,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from lobench.core.case import CaseInfo
 from lobench.core.experiment import CommandState, Method
@@ -22,15 +23,15 @@ from lobench.engine.chief.commands import CommandRun, CommandRuns
 from lobench.experiments.search.planned import KnownTrials, PlannedSearch
 from lobench.experiments.search.running import Key, Place, SearchRun, key_of
 
-__all__ = ["CommandSearch"]
+__all__ = ["CommandSearch", "ProcessSearch"]
 
 
-class CommandSearch(SearchRun):
-    """One such search.
+class ProcessSearch(SearchRun):
+    """A search whose trials are processes, one for each session.
 
     Args:
       commands: Of the experiment; those of trials are added to them.
-      runs_of: Returns the sessions of a trial's method.
+      runs_of: Returns sessions of a trial's method; without a range, those of the experiment.
       state_of: Returns what the ledger says of one.
     """
 
@@ -42,19 +43,50 @@ class CommandSearch(SearchRun):
         *,
         width: int,
         commands: CommandRuns,
-        runs_of: Callable[[Method], Sequence[CommandRun]],
+        runs_of: Callable[[Method, range | None], Sequence[CommandRun]],
         state_of: Callable[[CommandRun], CommandState],
     ) -> None:
         super().__init__(planned, place, known, width=width)
         self._commands, self._runs_of, self._state_of = commands, runs_of, state_of
         self._runs: dict[int, Sequence[CommandRun]] = {}  # by trial; two that are the same share them
-        self._last: dict[Path, Subject] = {}  # by the folder of a session, the last of its checkpoints
-        self._settled: set[CommandId] = set()  # those that have ended, and whose checkpoints were taken
-        self._evaluated: set[Key] = set()
 
     @property
     def num_subjects(self) -> int:
         return len(self._place.experiment.sessions or (0,))
+
+    def _give(self, trials: Sequence[Trial]) -> None:
+        known = {run.folder: runs for runs in self._runs.values() for run in runs}
+        for trial in trials:
+            runs = self._runs_of(self._method_of(trial), None)
+            if runs[0].folder not in known:
+                known.update(dict.fromkeys((run.folder for run in runs), runs))
+                for run in runs:
+                    self._commands.add(run, self._known(run))
+            self._runs[trial.number] = known[runs[0].folder]
+
+    def _known(self, run: CommandRun) -> CommandState:
+        """Returns what became of a session before."""
+        return self._state_of(run)
+
+    def _method_of(self, trial: Trial) -> Method:
+        return dataclasses.replace(
+            self.method.with_values(trial.parameters),
+            name=f"{self.method.name}/{trial.number}",
+            label=f"{self.method.title} {trial.number}",
+        )
+
+    def _forget(self, first: int) -> None:
+        self._runs = {number: runs for number, runs in self._runs.items() if number < first}
+
+
+class CommandSearch(ProcessSearch):
+    """A search over meta-trainings; takes what `ProcessSearch` takes."""
+
+    def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, **options: Any) -> None:
+        super().__init__(planned, place, known, **options)
+        self._last: dict[Path, Subject] = {}  # by the folder of a session, the last of its checkpoints
+        self._settled: set[CommandId] = set()  # those that have ended, and whose checkpoints were taken
+        self._evaluated: set[Key] = set()
 
     def given(self) -> list[Given]:
         ids = [run.id for runs in self._runs.values() for run in runs]
@@ -88,21 +120,6 @@ class CommandSearch(SearchRun):
         super().know_cases(variant, cases)
         self._look_at_commands()
 
-    def _give(self, trials: Sequence[Trial]) -> None:
-        known = {run.folder: runs for runs in self._runs.values() for run in runs}
-        for trial in trials:
-            method = dataclasses.replace(
-                self.method.with_values(trial.parameters),
-                name=f"{self.method.name}/{trial.number}",
-                label=f"{self.method.title} {trial.number}",
-            )
-            runs = self._runs_of(method)
-            if runs[0].folder not in known:
-                known.update(dict.fromkeys((run.folder for run in runs), runs))
-                for run in runs:
-                    self._commands.add(run, self._state_of(run))
-            self._runs[trial.number] = known[runs[0].folder]
-
     def _end(self, key: Key, subject: Subject | None) -> None:
         self._reported(key)
         self._evaluated.add(key)
@@ -134,6 +151,3 @@ class CommandSearch(SearchRun):
             subject, label = self._last[run.folder], f"{run.label} on fresh seeds"
             found.append(given_checkpoint(subject.uri, (*run.method.bindings, *bindings), label=label))
         return found
-
-    def _forget(self, first: int) -> None:
-        self._runs = {number: runs for number, runs in self._runs.items() if number < first}

@@ -8,57 +8,42 @@ nor a kill has a part in it.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from lobench.core.case import CaseInfo
-from lobench.core.experiment import CommandState, Method, SessionMember
+from lobench.core.experiment import CommandState, SessionMember
 from lobench.core.search.search import Trial
 from lobench.core.subject import Given, Subject
 from lobench.core.trials import FIRST_REPORT_SEED, below_median, is_over
-from lobench.engine.chief.commands import CommandRun, CommandRuns
+from lobench.engine.chief.commands import CommandRun
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.experiments.scripts import ScriptCurves, num_reported, script_members, script_name
+from lobench.experiments.search.of_commands import ProcessSearch
 from lobench.experiments.search.planned import KnownTrials, PlannedSearch
-from lobench.experiments.search.running import Key, Place, SearchRun
+from lobench.experiments.search.running import Key, Place
 
 __all__ = ["ScriptSearch"]
 
 
-class ScriptSearch(SearchRun):
-    """One such search.
+class ScriptSearch(ProcessSearch):
+    """A search over scripts.
 
     Args:
-      commands: Of the experiment; the sessions of trials are added to them.
       scripts: Reads what they write.
-      runs_of: Returns sessions of a trial's method; without a range, those of the experiment.
-      state_of: Returns what the ledger says of one.
+      options: As of `ProcessSearch`.
     """
 
     def __init__(
-        self,
-        planned: PlannedSearch,
-        place: Place,
-        known: KnownTrials,
-        *,
-        width: int,
-        commands: CommandRuns,
-        scripts: ScriptCurves,
-        runs_of: Callable[[Method, range | None], Sequence[CommandRun]],
-        state_of: Callable[[CommandRun], CommandState],
+        self, planned: PlannedSearch, place: Place, known: KnownTrials, *, scripts: ScriptCurves, **options: Any
     ) -> None:
-        super().__init__(planned, place, known, width=width)
-        self._commands, self._scripts, self._runs_of, self._state_of = commands, scripts, runs_of, state_of
-        self._runs: dict[int, Sequence[CommandRun]] = {}  # by trial; two that are the same share them
+        super().__init__(planned, place, known, **options)
+        self._scripts = scripts
         self._so_far: dict[int, float | None] = {}  # by trial, the fitness of its part
         self._held: dict[int, set[int]] = {}  # by trial, the sessions of which the ledger had the part before
         self._judged: set[int] = set()  # those of which is said whether they go on
         self._notes: dict[str, str] = {}  # why those were stopped that were, by their names
-
-    @property
-    def num_subjects(self) -> int:
-        return len(self._place.experiment.sessions or (0,))
 
     def num_expected(self, cases: Sequence[CaseInfo]) -> int:
         if self.history.is_over:
@@ -97,27 +82,10 @@ class ScriptSearch(SearchRun):
         super().begin()
         self._look_at_sessions()
 
-    def _give(self, trials: Sequence[Trial]) -> None:
-        known = {run.folder: runs for runs in self._runs.values() for run in runs}
-        for trial in trials:
-            runs = self._runs_of(self._method_of(trial), None)
-            if runs[0].folder not in known:
-                known.update(dict.fromkeys((run.folder for run in runs), runs))
-                for run in runs:
-                    self._commands.add(run, self._known(run))
-            self._runs[trial.number] = known[runs[0].folder]
-
     def _known(self, run: CommandRun) -> CommandState:
         """Returns what became of a session before. Who was stopped waits again: it is stopped again, where it is so."""
-        state = self._state_of(run)
+        state = super()._known(run)
         return "waiting" if state == "stopped" else state
-
-    def _method_of(self, trial: Trial) -> Method:
-        return dataclasses.replace(
-            self.method.with_values(trial.parameters),
-            name=f"{self.method.name}/{trial.number}",
-            label=f"{self.method.title} {trial.number}",
-        )
 
     def _look_at_sessions(self) -> None:
         """Judges the waves whose parts are all there, and ends the trials whose sessions have ended."""
@@ -212,7 +180,7 @@ class ScriptSearch(SearchRun):
         return []
 
     def _forget(self, first: int) -> None:
-        self._runs = {number: runs for number, runs in self._runs.items() if number < first}
+        super()._forget(first)
         self._so_far = {number: worth for number, worth in self._so_far.items() if number < first}
         self._judged = {number for number in self._judged if number < first}
         self._held = {number: held for number, held in self._held.items() if number < first}
