@@ -139,6 +139,11 @@ class SeedBlock:
     def seeds(self) -> range:
         return range(self.start, self.start + self.size)
 
+    @property
+    def span(self) -> str:
+        """The seeds as tables have them: `0-3`."""
+        return f"{self.start}-{self.start + self.size - 1}"
+
     def halves(self) -> tuple[SeedBlock, SeedBlock]:
         """Splits a block of two or more seeds; the first half takes the odd one."""
         if self.size < 2:

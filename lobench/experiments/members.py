@@ -183,8 +183,9 @@ class ExperimentRecord:
         ledger.add_memberships(self.form, rows, programs=ending.programs)
         wanted = {part for one in planned for part in plan.parts(one.evaluation)}
         self.wanted = frozenset(wanted)
-        self.num_done = len(wanted & history.recorded) + len({one.evaluation for one in of_scripts})
-        self.num_planned = len(wanted) + len({one.evaluation for one in of_scripts}) + self._num_expected(ending)
+        num_of_scripts = len({one.evaluation for one in of_scripts})
+        self.num_done = len(wanted & history.recorded) + num_of_scripts
+        self.num_planned = len(wanted) + num_of_scripts + self._num_expected(ending)
 
     def _num_expected(self, ending: Ending) -> int:
         """Returns how many evaluations the commands bring that have no checkpoint yet: of one checkpoint each."""
@@ -209,7 +210,7 @@ class ExperimentRecord:
     def _members_of_scripts(self) -> Iterator[SessionMember]:
         """Yields the curves of scripts: of the trials of a search those of all that ended well."""
         assert self._scripts is not None, "a run that began"
-        for method in {run.method.name: run.method for run in self._method_index.runs if run.is_script}.values():
+        for method in self._method_index.scripts:
             rows = self._scripts.rows(script_name(method))
             yield from script_members(method.name, 0, rows, self._file.experiment.sessions)
         for search in self._method_index.searches:

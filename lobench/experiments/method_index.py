@@ -82,6 +82,11 @@ class MethodIndex:
         ]
 
     @property
+    def scripts(self) -> list[Method]:
+        """Those without a search."""
+        return list({run.method.name: run.method for run in self.runs if run.is_script}.values())
+
+    @property
     def sessions(self) -> range:
         """Of each command."""
         return self._sessions or range(1)
@@ -96,7 +101,7 @@ class MethodIndex:
             if subject.has_theta and Path(subject.uri).is_relative_to(run.folder):
                 yield Role(method=run.method, name=run.method.name, trial=run.session, sessions=self._sessions)
         if subject.is_imported:
-            for method in {run.method.name: run.method for run in self.runs if run.is_script}.values():
+            for method in self.scripts:
                 if subject.name == script_name(method):
                     yield Role(method=method, name=method.name, trial=0, sessions=self._sessions)
         for search in self.searches:

@@ -157,7 +157,7 @@ _HEADER = ("case", "seeds", "outcome", "best", "diverged", "exploded", "steps/s"
 
 def _row(method: str, finished: ItemResult, finals: Collection[str]) -> tuple[str, ...]:
     name = f"{finished.case.suite}/{finished.case.name}" + (f" {method}" if method else "")
-    seeds = f"{finished.seed_block.start}-{finished.seed_block.start + finished.seed_block.size - 1}"
+    seeds = finished.seed_block.span
     if not finished.payload:
         return (name, seeds, str(finished.outcome), *("",) * (len(finals) + 5))
     curves = Curves.from_payload(finished.payload)

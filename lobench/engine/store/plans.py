@@ -66,7 +66,7 @@ def digest_of(detail: Mapping[str, Any]) -> str:
 
 
 def suite_plan(cases: Iterable[CaseInfo], files: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the cases of a variant as a record."""
+    """Returns the cases of a variant and the files of its suite as a record, with its own hash."""
     records = [
         {
             "name": f"{case.suite}/{case.name}",
@@ -76,7 +76,8 @@ def suite_plan(cases: Iterable[CaseInfo], files: Mapping[str, str]) -> dict[str,
         }
         for case in cases
     ]
-    return {"cases": sorted(records, key=lambda one: (one["name"], one["identity"])), "files": dict(files)}
+    plan = {"cases": sorted(records, key=lambda one: (one["name"], one["identity"])), "files": dict(files)}
+    return {**plan, "plan": digest_of(plan)}
 
 
 @dataclass(slots=True)
@@ -89,21 +90,25 @@ class _Chained:
 
 
 class Plans(LedgerPart):
-    """What a ledger says and is reported of plans."""
+    """The part of a ledger that holds plans."""
 
     @abstractmethod
     def record_event(self, kind: str, **detail: Any) -> None:
         """Records what is worth remembering and is no result."""
 
     def record_plan(self, subject: Subject, plan: Mapping[str, Any]) -> None:
-        """Records what is planned for a subject; what was recorded before is not recorded again."""
-        known, mark = self._chained, digest_of(plan)
+        """Records what is planned for a subject; what was recorded before is not recorded again.
+
+        Args:
+          plan: As `suite_plan` returns it.
+        """
+        known, mark = self._chained, plan["plan"]
         who = (subject.sha256, subject.variant.key, subject.label, mark)
         if who in known.subjects:
             return
         with self.transaction():
             if mark not in known.plans:
-                known.last = self._chain(PLAN, {**plan, "plan": mark}, known.last)
+                known.last = self._chain(PLAN, plan, known.last)
             names = ("sha256", "variant", "label", "plan")
             known.last = self._chain(PLANNED, dict(zip(names, who, strict=True)), known.last)
         known.plans.add(mark)
@@ -124,7 +129,7 @@ class Plans(LedgerPart):
                 found.subjects.add((detail["sha256"], detail["variant"], detail["label"], detail["plan"]))
         return found
 
-    def _chain(self, kind: str, detail: dict[str, Any], previous: str) -> str:
+    def _chain(self, kind: str, detail: Mapping[str, Any], previous: str) -> str:
         detail = {**detail, _PREVIOUS: previous}
         detail[_DIGEST] = digest_of(detail)
         self.record_event(kind, **detail)

@@ -99,7 +99,7 @@ def _cells(
     cells = [
         case,
         subject,
-        f"{block.start}-{block.start + block.size - 1}",
+        block.span,
         str(row.outcome),
         *(_number(line.final, name) for name in finals),
     ]

@@ -63,7 +63,7 @@ def _of_plans(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) 
         if one.problem:
             yield Contradiction("plan", f"the plan of {one.label}: {one.problem}")
     for one, case, blocks in absent(planned, rows):
-        seeds = ", ".join(f"{block.start}-{block.start + block.size - 1}" for block in blocks)
+        seeds = ", ".join(block.span for block in blocks)
         yield Contradiction("absent", f"{one.label} on {case.name}: seeds {seeds} were planned, and have no outcome")
     known = {(one.sha256, case.identity, case.optimizer_hash) for one in planned for case in one.cases}
     beside = [

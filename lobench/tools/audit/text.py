@@ -106,7 +106,6 @@ def audit_text(found: Audit) -> str:
 
 
 def _line(one: Checked) -> str:
-    block = one.row.key.seed_block
-    seeds = f"seeds {block.start}-{block.start + block.size - 1}"
+    seeds = f"seeds {one.row.key.seed_block.span}"
     who = one.row.sightings[0].label
     return f"  {one.verdict}: {who} on {one.row.case.suite}/{one.row.case.name}, {seeds}: {one_line(one.why)}"

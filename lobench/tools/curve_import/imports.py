@@ -322,8 +322,8 @@ class _Written:
 
 
 def _file(source: CurveFile, settings: ImportSettings) -> ImportedFile:
-    printed = {name: value for name, value in dataclasses.asdict(settings).items() if value and name != "replace"}
-    options = json.dumps(printed, sort_keys=True, default=str)
+    given = {name: value for name, value in dataclasses.asdict(settings).items() if value and name != "replace"}
+    options = json.dumps(given, sort_keys=True, default=str)
     return ImportedFile(file=str(source.path), sha256=source.sha256, reader=source.kind, options=options)
 
 

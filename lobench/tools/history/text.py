@@ -61,8 +61,9 @@ def history_text(found: CaseHistory) -> str:
     marks = {change.place: "rise" if change.size > 0 else "fall" for change in found.changes}
     rows = [["date", "revision", "subject", "score [95%]", "change"]]
     lines: dict[int, str] = {}
+    new_programs = {0, *found.new_programs}
     for place, run in enumerate(found.runs):
-        if place == 0 or place in found.new_programs:
+        if place in new_programs:
             lines[len(rows)] = f"-- {run.program}"
             rows.append(["", "", "", "", ""])
         date = datetime.fromtimestamp(run.at, UTC).strftime("%Y-%m-%d %H:%M")

@@ -17,6 +17,7 @@ from lobench.analysis.store.methods import read_methods
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.core.case import CaseInfo
 from lobench.core.errors import StoreError, UsageError
+from lobench.core.result import mean_of
 from lobench.core.subject import SubjectKey
 from lobench.core.wording import cause, counted
 from lobench.engine.store.bundle import ResultBundle, has_ledger
@@ -179,8 +180,9 @@ def _audit_of(path: Path, root: str) -> Mapping[str, Any] | None:
         record = json.loads(file.read_text(encoding="utf-8"))
         document: Mapping[str, Any] = record if "root" in record else record["audit"]
         is_passed, of_root = bool(document["passed"]), str(document["root"])
-        assert isinstance(document["checked"], list)
-    except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
+        if not isinstance(document["checked"], list):
+            raise TypeError("its checked evaluations are no list")
+    except (OSError, ValueError, KeyError, TypeError) as error:
         next_step = f"`lobench audit {path} --format json > {file}` makes it"
         raise UsageError("this is no audit", where=str(file), got=cause(error), next_step=next_step) from error
     if of_root != root:
@@ -256,7 +258,7 @@ def _line(summary: Summary, entries: Sequence[PublishedBundle], place: int, grou
     texts = []
     for case, cell in zip(summary.snapshot.cases, cells, strict=True):
         values = list(cell.final.get(case.primary_metric, {}).values()) if cell is not None else []
-        texts.append(f"{sum(values) / len(values):.4g}" if values else "")
+        texts.append(f"{mean_of(values):.4g}" if values else "")
     return BoardLine(
         group=group,
         label=summary.snapshot.labels[place],
