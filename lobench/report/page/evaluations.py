@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from lobench.analysis.comparisons.viewer_index import ViewerIndex
+from lobench.analysis.store.evaluation_summaries import evaluation_summaries
 from lobench.analysis.store.snapshot import Snapshot
-from lobench.core.metric import Direction, final_columns
+from lobench.core.metric import final_columns
 from lobench.core.result import Curves
 from lobench.core.wording import one_line
 from lobench.drawing.wide import evenly
@@ -41,25 +40,21 @@ def evaluation_list(snapshot: Snapshot) -> dict[str, Any]:
     ]
     cases = {case.identity: place for place, case in enumerate(snapshot.cases)}
     subjects = {(one.who, own): place for place, one in enumerate(snapshot.subjects) for own in one.optimizer_hashes}
-    pairs = list(snapshot.rows_with_curves())
-    numbers = [_ends([(curves, name) for _, curves in pairs]) for name in finals]
-    best = _ends([(curves, row.case.primary_metric) for row, curves in pairs], is_best=True)
     found = []
-    for place, (row, curves) in enumerate(pairs):
-        seeds = row.key.seed_block.seeds
+    for one in evaluation_summaries(snapshot.rows):
+        row, who, has_curves = one.row, one.subject, one.diverged >= 0
         measured = [
-            *(column[place] for column in numbers),
-            best[place],
-            curves.num_diverged if curves else None,
-            curves.num_exploded(row.case) if curves else None,
-            rounded(curves.wall_seconds) if curves else None,
+            *(_final(one.final, name) for name in finals),
+            _finite(one.best),
+            one.diverged if has_curves else None,
+            one.exploded if has_curves else None,
+            _finite(one.wall_seconds),
         ]
-        for who in row.sightings:
-            name = (who.uri or row.key.checkpoint_sha256).rsplit("/", 1)[-1] if who.kind == "checkpoint" else who.label
-            stands = (who.outer_step, who.generation) if who.has_theta else (None, None)
-            case = f"{row.case.suite}/{row.case.name}"
-            leads = subjects.get((who, row.key.optimizer_hash), -1), cases.get(row.case.identity, -1)
-            found.append([case, *stands, name, f"{seeds[0]}-{seeds[-1]}", str(row.outcome), *measured, *leads])
+        name = (who.uri or row.key.checkpoint_sha256).rsplit("/", 1)[-1] if who.kind == "checkpoint" else who.label
+        stands = (who.outer_step, who.generation) if who.has_theta else (None, None)
+        case = f"{row.case.suite}/{row.case.name}"
+        leads = subjects.get((who, row.key.optimizer_hash), -1), cases.get(row.case.identity, -1)
+        found.append([case, *stands, name, row.key.seed_block.span, str(row.outcome), *measured, *leads])
     if not any(line[2] for line in found):
         columns.pop(2)
         for line in found:
@@ -140,35 +135,12 @@ def _facts(blocks: Mapping[int, Curves]) -> list[tuple[str, str]]:
     return [(name, "; ".join(dict.fromkeys(filter(None, texts)))) for name, texts in found.items() if any(texts)]
 
 
-def _ends(asked: Sequence[tuple[Curves | None, str]], *, is_best: bool = False) -> list[float | str | None]:
-    """Returns the mean over seeds of a metric's last value, or of the best one; None where there is none.
-
-    "diverged" is the last value where a seed diverged, which is not the same as having no such metric.
-    """
-    found: list[float | str | None] = [None] * len(asked)
-    groups: dict[tuple[tuple[int, ...], Direction | None], list[int]] = {}
-    for place, (curves, name) in enumerate(asked):
-        if curves is not None and name in curves.metrics:
-            way = curves.direction(name) if is_best else None
-            if is_best and way is None:
-                continue
-            groups.setdefault((curves.metrics[name].shape or (), way), []).append(place)
-    for (_, way), places in groups.items():
-        values = np.stack([np.asarray(_rows(*asked[place])) for place in places]).astype(np.float64)
-        if way is None:
-            ends = values[:, :, -1].mean(axis=1)
-        else:
-            worst = -math.inf if way is Direction.MAX else math.inf
-            kept = np.where(np.isfinite(values), values, worst)
-            ends = (kept.max(axis=2) if way is Direction.MAX else kept.min(axis=2)).mean(axis=1)
-        for place, value in zip(places, ends.tolist(), strict=True):
-            curves, _ = asked[place]
-            is_lost = way is None and (curves is None or curves.num_diverged > 0)
-            is_known = math.isfinite(value) and not is_lost
-            found[place] = rounded(value) if is_known else "diverged" if way is None else None
-    return found
+def _final(final: Mapping[str, float], name: str) -> float | str | None:
+    """Returns the final value; None where there is no such metric, which is not the same as having diverged."""
+    if name not in final:
+        return None
+    return rounded(final[name]) if math.isfinite(final[name]) else "diverged"
 
 
-def _rows(curves: Curves | None, name: str) -> memoryview[float]:
-    assert curves is not None
-    return curves.metrics[name]
+def _finite(value: float) -> float | None:
+    return rounded(value) if math.isfinite(value) else None
