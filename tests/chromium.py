@@ -11,7 +11,7 @@ import pytest
 from playwright import sync_api
 from playwright.sync_api import Browser, Page, expect
 
-PATIENCE = 600_000  # milliseconds; a step takes a second on a free machine
+PATIENCE = 180_000  # milliseconds; a step takes a second on a free machine
 expect.set_options(timeout=PATIENCE)
 
 

@@ -14,6 +14,9 @@ from reference import ROOT
 HERE = ROOT / "docs" / "notebooks"
 
 
+_OF_TIMES = ("seconds of a step", "at equal time", "seconds to the target")  # a clock may be too coarse for these tables
+
+
 def shown(notebook: nbformat.NotebookNode) -> list[list[str]]:
     """Returns for each cell of code what its outputs are: kinds, and the heads of tables; numbers differ by machine."""
     found = []
@@ -21,8 +24,9 @@ def shown(notebook: nbformat.NotebookNode) -> list[list[str]]:
         if cell.cell_type == "code":
             kinds = [kind for output in cell.outputs for kind in sorted(output.get("data", {}))]
             texts = "".join(str(output.get("data", {}).get("text/html", "")) for output in cell.outputs)
-            heads = re.findall(r"<th[^>]*>([^<\d]*)</th>", texts)
-            found.append([*kinds, *(head for head in heads if head.strip())])
+            tables = [re.findall(r"<th[^>]*>([^<\d]*)</th>", table) for table in texts.split("<table")]
+            heads = [head for table in tables if not {*_OF_TIMES} & {*table} for head in table if head.strip()]
+            found.append([*kinds, *heads])
     return found
 
 

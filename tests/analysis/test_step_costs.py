@@ -117,7 +117,7 @@ def test_text_and_json_say_costs_overheads_and_what_is_unsteady(tmp_path: Path) 
     output = lobench(*words).stdout
     (line,) = [line.split() for line in output.splitlines() if line.startswith("s/a ") and "x2" in line]
     assert line[1:] == ["0.001", "~0.003", "x3", "x2", "~x6", "24", "24"]
-    assert "at equal time" in output and "~: unsteady" in output and "seconds, A" in output
+    assert "at equal time" in output and "~: unsteady" in output and "seconds to the target" in output
     (record,) = json.loads(lobench(*words, "--format", "json").stdout)
     shared = record["costs"]["s/a"]["shared"]
     assert (shared["machine"], shared["a"]["overhead"], shared["b"]["unsteady"]) == ("m x 1", 2.0, True)

@@ -443,19 +443,17 @@ def _subject(subject: StoredSubject, num_exploded: int) -> ComparedSubject:
 
 
 def steps_text(pair: MethodComparison, found: Sequence[CaseSteps]) -> str:
-    """Returns a table: mean steps of either where all its seeds got there, else the median, and the difference."""
-    header = ["steps to the target", pair.a.label, pair.b.label, "B - A", "p", "note"]
-    has_time = any(one.time is not None for one in found)
-    header[-1:-1] = ["seconds, A", "seconds, B", "B - A", "p"] if has_time else []
-    rows = []
+    """Returns a table of steps, mean where all seeds of a side got there, else median; below, one of seconds."""
+    header = ["steps to the target", pair.a.label, pair.b.label, "B - A", "p"]
+    steps, seconds = [[*header, "note"]], [["seconds to the target", *header[1:]]]
     for one in found:
-        difference = one.difference
         name = f"{pair.name(one.case)}, {one.target.metric} {one.target.value:g}"
-        note = difference.note or APART.get(difference.method, "")
-        numbers = interval_cell(difference, "+,.4g"), p_cell(difference.p_value)
-        times = ["-"] * 4 if one.time is None else _times(one.time)
-        rows.append([name, _side(one.a), _side(one.b), *numbers, *(times if has_time else []), note])
-    return text_table([header, *rows])
+        note = one.difference.note or APART.get(one.difference.method, "")
+        cells = interval_cell(one.difference, "+,.4g"), p_cell(one.difference.p_value)
+        steps.append([name, _side(one.a), _side(one.b), *cells, note])
+        if one.time is not None:
+            seconds.append([name, *_times(one.time)])
+    return "\n\n".join(text_table(table) for table in (steps, seconds) if len(table) > 1)
 
 
 def _times(found: TimeToTarget) -> list[str]:
