@@ -14,7 +14,7 @@ from reference import ROOT
 HERE = ROOT / "docs" / "notebooks"
 
 
-_OF_TIMES = ("seconds of a step", "at equal time", "seconds to the target")  # a clock may be too coarse for these tables
+_OF_TIMES = ("seconds of a step", "at equal time", "seconds to the target")  # a clock may be too coarse for them
 
 
 def shown(notebook: nbformat.NotebookNode) -> list[list[str]]:
