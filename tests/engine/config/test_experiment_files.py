@@ -8,7 +8,7 @@ import pytest
 from tiny import make_suite
 
 from lobench.core.errors import ConfigError
-from lobench.experiments.file import ExperimentFile, read_experiment
+from lobench.engine.config.experiment.file import ExperimentFile, read_experiment
 
 GOOD = """
 import optax_extras

@@ -19,6 +19,8 @@ from typing import Any
 
 from lobench.core.errors import ConfigError, UsageError, suggestion
 from lobench.core.experiment import METHOD_KINDS, Experiment, Method, problem_of
+from lobench.engine.config.experiment.environments import library_at, python_at
+from lobench.engine.config.experiment.reach import Reach, suite_statements
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.space_syntax import (
     RENAMED_KEYS,
@@ -43,10 +45,8 @@ from lobench.engine.config.syntax import (
     parse_file,
     parse_text,
 )
-from lobench.experiments.environments import library_at, python_at
-from lobench.experiments.file_reach import Reach, suite_statements
 
-__all__ = ["ExperimentFile", "is_experiment", "read_experiment"]
+__all__ = ["ExperimentFile", "chosen_methods", "is_experiment", "read_experiment"]
 
 _OF_COMMANDS = ("checkpoints", "num_cpus", "num_gpus")
 _OF_SCRIPTS = ("num_cpus", "num_gpus", "metrics", "paired_seeds", "until_step")  # too
@@ -133,6 +133,24 @@ def read_experiment(path: Path, gin_params: Sequence[str] = ()) -> ExperimentFil
         experiment=replace(experiment, methods=methods),
         shared=tuple(dict.fromkeys(map(_text, for_all))),
     )
+
+
+def chosen_methods(experiment: Experiment, names: Sequence[str]) -> tuple[Method, ...]:
+    """Returns the methods that are asked for; none: all.
+
+    Raises:
+      UsageError: there is no such method.
+    """
+    known = {method.name: method for method in experiment.methods}
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"there is no method {name!r}",
+                where="--method",
+                expected="one of " + ", ".join(known),
+                next_step=suggestion(name, known),
+            )
+    return tuple(method for method in experiment.methods if not names or method.name in names)
 
 
 def _text(statement: Statement) -> str:
