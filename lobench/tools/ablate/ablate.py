@@ -105,10 +105,10 @@ def ablate(
             raise UsageError("an experiment names its suites", got=f"--suite {texts(suites)[0]}", where=str(a))
         sides = listed_sides(Path(a), texts(methods), folder, gin_params, progress)
     elif texts(methods):
-        raise UsageError("--method is of an experiment's file", got=f"{a} and {b}", next_step="leave out A or --method")
+        raise UsageError("--method is of an experiment's file", got=f"{a} and {b}", next_step="leave it out")
     else:
         sides = named_sides(str(a), str(b), texts(suites), folder, gin_params, progress)
-    rules = AblateRules(margin=margin, alpha=alpha, looks=_looks(seeds or sides.most_seeds or _SEEDS))
+    rules = AblateRules(margin=margin, alpha=alpha, looks=_looks(seeds, sides.most_seeds))
     knobs = knobs_of(*sides.given, _defaults(sides), sides.groups)
     if len(knobs) > _MOST_KNOBS:
         raise UsageError("too many settings differ", got=str(len(knobs)), expected=f"{_MOST_KNOBS} at most")
@@ -136,7 +136,7 @@ def ablate(
             method=texts(methods),
             margin=None if margin == AblateRules().margin else margin,
             alpha=None if alpha == AblateRules().alpha else alpha,
-            seeds=None if rules.looks == AblateRules().looks else seeds,
+            seeds=seeds,
             baseline=texts(baselines),
             store=store,
             gin_file=texts(options.get("gin_files", ())),
@@ -164,10 +164,11 @@ def _defaults(sides: Sides) -> Callable[[Binding], str]:
     return default
 
 
-def _looks(most: int) -> tuple[int, ...]:
-    """Returns 4, 8, 16 and so on, and the most."""
+def _looks(asked: int | None, sessions: int | None) -> tuple[int, ...]:
+    """Returns 4, 8, 16 and so on, and the most: what is asked for, the experiment's sessions, or 32."""
+    most = asked or sessions or _SEEDS
     if most < 4:
-        raise UsageError("--seeds", got=str(most), expected="4 or more")
+        raise UsageError("--seeds" if asked else "Experiment.num_sessions", got=str(most), expected="4 or more")
     found = [4]
     while found[-1] * 2 < most:
         found.append(found[-1] * 2)

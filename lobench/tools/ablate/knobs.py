@@ -91,12 +91,12 @@ def knobs_of(
     pairs = dict[str, tuple[_Stated, _Stated]]()
     for path in dict.fromkeys([*sides[0], *sides[1]]):
         one, other = (side.get(path) for side in sides)
-        are_two = one is not None and other is not None and one.line != other.line
-        if are_two and not groups and any(side is not None and side.is_call for side in (one, other)):
+        lines = {side.line: side for side in (one, other) if side is not None}
+        if len(lines) == 2 and not groups and any(side.is_call for side in lines.values()):
             raise UsageError(
                 "A and B call two different things, and what is bound of one says nothing of the other",
                 where=path,
-                got=f"{one.text} and {other.text}",
+                got=" and ".join(side.text for side in lines.values()),
                 expected="one optimizer with two sets of bindings",
             )
         known = one or other
@@ -112,9 +112,9 @@ def knobs_of(
             raise UsageError("a knob changes nothing", got=knob.b, expected="another value than the method has")
     if not knobs:
         raise UsageError("A and B differ in nothing", got=_text(a))
-    lines = {path: one.line for path, one in sides[0].items()}
-    lines |= {path: line for one in knobs for path, (line, _) in one.lines.items()}
-    return Knobs(base=a, lines=lines, knobs=tuple(knobs))
+    base = {path: one.line for path, one in sides[0].items()}
+    base |= {path: line for one in knobs for path, (line, _) in one.lines.items()}
+    return Knobs(base=a, lines=base, knobs=tuple(knobs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,7 +75,7 @@ def listed_sides(
     Raises:
       LobenchError: the experiment is wrong; there is no such method, or one that is no optimizer or checkpoint.
     """
-    if not path.is_file() or path.suffix != ".gin":
+    if path.suffix != ".gin":
         raise UsageError("B is missing", got=str(path), expected="A and B, or the file of an experiment")
     file = read_experiment(path, gin_params)
     a, b, groups = _asked(file, methods)
@@ -103,15 +103,10 @@ def _default_store(name: str) -> Path:
 def _asked(file: ExperimentFile, names: Sequence[str]) -> tuple[Method, Method, tuple[tuple[str, ...], ...]]:
     """Returns A, B, and the paths of each knob where a method lists them."""
     chosen_methods(file.experiment, names)  # refuses unknown ones
-    asked = [file.method(name) for name in dict.fromkeys(names)] or list(file.experiment.methods)
-    with_knobs = [method for method in asked if method.knobs]
-    if not names and with_knobs:
-        asked = with_knobs
-    if (
-        len(asked) > 2
-        or (len(asked) == 2 and asked == with_knobs and not names)
-        or (len(asked) == 1 and not with_knobs)
-    ):
+    every = file.experiment.methods
+    asked = [file.method(name) for name in names] or [method for method in every if method.knobs] or list(every)
+    are_two = len(asked) == 2 and (bool(names) or not asked[0].knobs)
+    if not are_two and not (len(asked) == 1 and asked[0].knobs):
         raise UsageError(
             "an ablation is of two methods, or of one that has knobs",
             where=str(file.path),
@@ -126,7 +121,7 @@ def _asked(file: ExperimentFile, names: Sequence[str]) -> tuple[Method, Method, 
                 got="Method.search" if method.search is not None else f"Method.{method.kind}",
                 expected="optimizers and checkpoints with all their settings",
             )
-    if len(asked) == 2:
+    if are_two:
         return asked[0], asked[1], ()
     (a,) = asked
     knobs = [knob.split("; ") for knob in a.knobs]
