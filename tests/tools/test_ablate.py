@@ -184,7 +184,7 @@ def gentle(learning_rate=0.001, power=1.0, decay=0.0):
 """
 LISTED = """
 import beside
-Experiment.suites = ["tiny/tiny.gin"]
+Experiment.suites = ["../tiny/tiny.gin"]
 Experiment.num_sessions = 4
 Experiment.first_session = 100
 plain/Method.optimizer = @gentle()
@@ -197,10 +197,11 @@ tuned/gentle.decay = 1e-6
 
 def test_an_experiment_lists_what_is_ablated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_suite(tmp_path, "import tiny_tasks\nCase.num_inner_steps = 10\nCase.num_seeds = 2\na/Case.task = @Bowl()\n")
-    (tmp_path / "beside.py").write_text(GENTLE)
-    (tmp_path / "listed.gin").write_text(LISTED)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "beside.py").write_text(GENTLE)
+    (tmp_path / "elsewhere" / "listed.gin").write_text(LISTED)
     monkeypatch.chdir(tmp_path)
-    done = lobench("ablate", "listed.gin", "--workers", "1", "--format", "json")
+    done = lobench("ablate", "elsewhere/listed.gin", "--workers", "1", "--format", "json")
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
     together = "gentle.learning_rate, gentle.power"
@@ -221,9 +222,9 @@ def test_an_experiment_lists_what_is_ablated(tmp_path: Path, monkeypatch: pytest
     # Defaults of the module beside the file are bound too, so that all of them are one program.
     assert len({row.case.program_key for row in rows}) == 1
     assert json.loads(lobench(*shlex.split(record["command"])[1:], "--format", "json").stdout) == record
-    done = lobench("ablate", "listed.gin", "--method", "tuned", "--method", "plain", "--workers", "1")
+    done = lobench("ablate", "elsewhere/listed.gin", "--method", "tuned", "--method", "plain", "--workers", "1")
     assert done.returncode == 0 and re.search(r"^ ?gentle.learning_rate +0.1 +0.001 .*yes$", done.stdout, re.M), done
-    assert done.stdout.rstrip().endswith("again: lobench ablate listed.gin --method tuned --method plain")
+    assert done.stdout.rstrip().endswith("again: lobench ablate elsewhere/listed.gin --method tuned --method plain")
 
 
 def test_what_cannot_be_ablated_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
