@@ -1,5 +1,4 @@
-"""Subjects given by text, `theta.npz; Case.learned_optimizer = @Celo()`, `adam()`, `tuned.gin`, or as a method of an
-experiment."""
+"""Subjects given by text (`theta.npz; Case.learned_optimizer = @Celo()`, `adam()`) or by a method of an experiment."""
 
 from __future__ import annotations
 
