@@ -346,9 +346,11 @@ def test_a_method_has_one_colour_through_all_charts(page: Page) -> None:
 
 
 def test_where_a_checkpoint_broke_and_how_its_seed_is_repeated(page: Page) -> None:
-    page.get_by_role("link", name="Cases", exact=True).click()
-    page.locator("#cases").get_by_role("link", name="digits/case0").click()
-    page.locator("#case-subjects tr").filter(has_text="seed 3 diverged").get_by_role("link").click()
+    walk = Walk(page)
+    walk.click(page.get_by_role("link", name="Cases", exact=True))
+    walk.click(page.locator("#cases").get_by_role("link", name="digits/case0"))
+    walk.click(page.locator("#case-subjects tr").filter(has_text="seed 3 diverged").get_by_role("link"))
+    assert walk.clicks == 3
     expect(page.locator("#h-evaluation")).to_have_text("outer step 3 on digits/case0")
     row = page.locator("[data-view=evaluation] tbody tr").nth(3)
     assert row.locator("th, td").all_inner_texts()[:3] == ["3", "42", "diverged"]
@@ -375,7 +377,7 @@ def test_which_seed_diverged_and_how_it_is_repeated(walk: Walk) -> None:
     walk.click(walk.page.get_by_role("link", name="Failures", exact=True))
     entry = walk.page.locator("section[data-view=failures] li")
     expect(entry).to_contain_text("4 of 4 seeds diverged: seed 0 at inner step 7")
-    walk.click(entry.get_by_role("link", name="sgd, bowls/round"))
+    walk.click(entry.get_by_role("link", name="sgd, bowls/round:"))
     expect(walk.page.locator("#h-evaluation")).to_have_text("sgd on bowls/round")
     repeated = walk.page.get_by_label("the commands that repeat it", exact=True).inner_text()
     assert "--lobench-optimizer 'sgd(); sgd.learning_rate = 3.0'" in repeated and walk.clicks == 2

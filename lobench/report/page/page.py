@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -275,7 +275,7 @@ def _warnings(snapshot: Snapshot, *, has_links: bool) -> list[_Cell]:
             texts.insert(0, f"{len(diverged)} of {counted(len(cell.seeds), 'seed')} diverged: {', '.join(diverged)}")
         where = f"{snapshot.labels[place]}, {snapshot.name(case)}"
         link = _link("evaluation", keys[place], snapshot.name(case)) if has_links else ""
-        lines += [_Cell(value=where, link=link, text=text) for text in texts]
+        lines += [_Cell(value=f"{where}:", link=link, text=text) for text in texts]
     if several := describe_programs({row.program for row in snapshot.rows}):
         lines.insert(0, _Cell(text=several))
     skipped = sum(int(str(detail.get("count", 1))) for kind, detail in snapshot.events if kind == "skipped")
@@ -315,14 +315,20 @@ def _provenance(summary: Summary) -> dict[str, Any]:
     if optimizers := sorted({one.optimizer for _, one in found if one.optimizer}):
         pairs.append(("learned optimizers", "; ".join(optimizers)))
     if baseline is not None:
-        made = baseline.provenance
+        made, cases = baseline.provenance, summary.scales.tuned.values()
+        settings, seeds = _range(len(one.grid) for one in cases), _range(len(one.seeds) for one in cases)
         pairs.append(
             (
                 "baseline",
-                f"{baseline.label}, {baseline.protocol} protocol, made by "
-                f"`{baseline.refresh}` on {made.get('device', '?')}, "
+                f"{baseline.label}, {baseline.protocol} protocol: on each case the best of {settings} settings "
+                f"on {seeds} seeds; made by `{baseline.refresh}` on {made.get('device', '?')}, "
                 f"git revision {str(made.get('git_revision', '?'))[:12]}",
             )
         )
     bindings = {f"{case.suite}/{case.name}": one.bindings for case, one in found}
     return {"provenance": pairs, "bindings": sorted(bindings.items())}
+
+
+def _range(counts: Iterable[int]) -> str:
+    """Returns `15`, or `11 to 15` where they differ."""
+    return " to ".join(map(str, dict.fromkeys((min(known), max(known))))) if (known := sorted(counts)) else "0"

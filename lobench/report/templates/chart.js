@@ -183,7 +183,9 @@ const lobench = (() => {
     const { holder, spec } = plot, { data, series, bands, owners } = columnsOf(plot.lines, plot.log), width = Math.max(holder.clientWidth, 160);
     plot.u?.destroy();
     const text = { stroke: css("--quiet"), font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 18, ticks: { show: false } };
-    const named = (names) => ({ splits: () => names.map((_, index) => index), values: () => names.map((name) => name.length > 28 ? `${name.slice(0, 27)}…` : name) });
+    // A long name keeps its end too, in which the settings of one optimizer differ.
+    const short = (name, most) => name.length > most ? `${name.slice(0, most >> 1)}…${name.slice(name.length - (most >> 1) + 1)}` : name;
+    const named = (names, most) => ({ splits: () => names.map((_, index) => index), values: () => names.map((name) => short(name, most)) });
     const plain = { values: (_, values) => values.map((value) => value === null ? "" : number(value)) };
     // Of a logarithmic axis 1, 2 and 5 have names, and all have where these are too few.
     const isPlain = (value) => value !== null && ["1", "2", "5"].includes(Number(value.toExponential(3).split("e")[0]).toString());
@@ -199,8 +201,8 @@ const lobench = (() => {
       cursor: { drag: { x: true, y: false, dist: 5 }, focus: { prox: -1 }, points: { size: 7 } }, focus: { alpha: 0.2 },
       scales: { x: { time: false, distr: spec.logX ? 3 : 1, range: xRange }, y: { distr: plot.log ? 3 : 1, range: yRange } },
       axes: [
-        { ...text, label: spec.x, grid: { show: false }, size: 26, ...whole, ...(spec.xNames ? named(spec.xNames) : plain), ...(spec.logX ? decades : {}) },
-        { ...text, ...(spec.yNames ? {} : { label: spec.y + (plot.log ? ", log" : "") }), grid: { stroke: css("--rule"), width: 1 }, size: room, ...(spec.yNames ? named(spec.yNames) : plain), ...(plot.log ? decades : {}) },
+        { ...text, label: spec.x, grid: { show: false }, size: 26, ...whole, ...(spec.xNames ? named(spec.xNames, 28) : plain), ...(spec.logX ? decades : {}) },
+        { ...text, ...(spec.yNames ? {} : { label: spec.y + (plot.log ? ", log" : "") }), grid: { stroke: css("--rule"), width: 1 }, size: room, ...(spec.yNames ? named(spec.yNames, Math.floor((room - 12) / 7)) : plain), ...(plot.log ? decades : {}) },
       ],
       hooks: {
         setCursor: [() => showTip(plot)], draw: [() => drawMarks(plot)],
