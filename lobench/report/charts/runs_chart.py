@@ -24,6 +24,7 @@ _MAX_POINTS = 400
 _MOST_DOTS = 60
 _MOST_ROWS = 40
 _MOST_NAMED = 4
+_MOST_COMPARED = 16  # with the best: each is a test on every case, which the table makes too
 
 
 def along_runs(summary: Summary) -> Section | None:
@@ -180,8 +181,10 @@ def _best(summary: Summary, metric: str, suite: str, scored: Sequence[int]) -> s
     """
     labels = summary.snapshot.labels
     fair = [place for place in scored if (own := summary.snapshot.search(place)) is None or own.is_fresh]
+    if not 2 <= len(fair) <= _MOST_COMPARED:
+        return ""
     group = {fair[index] for index in bold_means(summary, fair, metric, suite).places}
-    if scored[-1] not in group or len(fair) < 2:
+    if scored[-1] not in group:
         return ""
     others = [labels[place] for place in reversed(fair[:-1]) if place in group]
     apart = f"is not told apart from {first_of(others, _MOST_NAMED)}"

@@ -189,7 +189,8 @@ const lobench = (() => {
     const plain = { values: (_, values) => values.map((value) => value === null ? "" : number(value)) };
     // Of a logarithmic axis 1, 2 and 5 have names, and all have where these are too few.
     const isPlain = (value) => value !== null && ["1", "2", "5"].includes(Number(value.toExponential(3).split("e")[0]).toString());
-    const decades = { incrs: (u, axis, low, high) => [high - low], splits: (_, axis, low, high) => logSplits(low, high), filter: (_, values) => values.filter(isPlain).length < 2 ? values : values.map((value) => isPlain(value) ? value : null) };
+    // uPlot leaves an axis out for which it finds no increment, though its places do not depend on one.
+    const decades = { incrs: (u, axis, low, high) => [Math.max(5, high - low)], splits: (_, axis, low, high) => logSplits(low, high), filter: (_, values) => values.filter(isPlain).length < 2 ? values : values.map((value) => isPlain(value) ? value : null) };
     const whole = data[0].every(Number.isInteger) ? { incrs: [1, 10, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8].flatMap((ten) => [ten, 2 * ten, 5 * ten]) } : {};
     const room = spec.yNames ? Math.min(0.42 * width, 12 + 7 * Math.max(...spec.yNames.map((name) => Math.min(name.length, 28)))) : 52;
     const pad = plot.lines.some((line) => line.dots || line.alone) && !spec.logX ? 0.02 : 0;
