@@ -166,7 +166,7 @@ def edges_of(history: StoppedTrials) -> list[str]:
 def search_notes(snapshot: Snapshot, history: StoppedTrials) -> list[str]:
     """Returns what tells whether a search is fair: who had none, of which seeds are its results, an edge."""
     searching = {trial.method for trial in snapshot.trials if trial.parameters}
-    names = dict(zip(snapshot.methods, snapshot.labels, strict=True))
+    names = dict(zip(snapshot.methods, snapshot.labels, strict=False))
     lines = []
     if others := [label for method, label in names.items() if method not in searching]:
         shown = first_of(others, _MOST_NAMED)
