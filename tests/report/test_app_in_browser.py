@@ -73,8 +73,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> str:
         train("adam", trial, f"adam(); adam.learning_rate = {rate}", image, 1e-3 * image)
     train("adam", 2, f"adam(); adam.learning_rate = {rates[2]}", 0.2, 2e-4, start=FIRST_REPORT_SEED)
     ledger = Ledger.open(store)
-    experiment = ledger.record_experiment("study", STUDY, revision=Revision(), versions={})
     rows = [row.key for row in ledger.evaluations()]
+    experiment = ledger.record_experiment("study", STUDY, revision=Revision(), versions={})
     members = [
         SessionMember(
             method=method,
@@ -93,6 +93,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> str:
             experiment, TrialRow(method="adam", number=trial, parameters=values, state="done", fitness=rate)
         )
     ledger.close()
+    add(store, 0, {"relu": {"train/loss": [0.1] * 4}}, optimizer="nadam()", suite="images")
     write_page(summary_of(store, [], snapshot=read_methods(store, "study")), store / "study.html")
     return (store / "study.html").as_uri()
 
@@ -370,6 +371,7 @@ def test_which_method_is_best_on_images_and_how_sure_that_is(walk: Walk) -> None
     expect(figure).to_contain_text("Adam, tuned is not told apart from lion (level .05 for all together).")
     other = walk.page.locator("figure").filter(has_text="Score on train/loss, bowls")
     expect(other).to_contain_text("Adam, tuned is better than each of the others")
+    expect(walk.page.locator("header")).to_contain_text("; 1 optimizer outside this experiment: see --all")
     assert walk.clicks == 0
 
 

@@ -69,7 +69,8 @@ def subtitle(snapshot: Snapshot) -> str:
     counts = ((len(snapshot.cases), "case"), (len(snapshot.rows), "evaluation"))
     subjects = subjects_in_words(subject.who for subject in snapshot.subjects)
     shown = ", ".join([subjects, *(counted(count, name) for count, name in counts)])
-    return f"{shown}; last result {when}; store {snapshot.store}"
+    outside = f"; {counted(snapshot.num_outside, 'optimizer')} outside this experiment: see --all"
+    return f"{shown}; last result {when}; store {snapshot.store}{outside * (snapshot.num_outside > 0)}"
 
 
 def verdict_text(summary: Summary) -> str:
