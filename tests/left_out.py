@@ -34,7 +34,7 @@ STORIES = {
     ),
     "ablate.md": Story(
         left_out={
-            "lobench ablate": "minutes of trainings; tests/tools/test_ablate.py runs one",
+            "lobench ablate 'adam();": "minutes of trainings; tests/tools/test_ablate.py runs one",
             "setting             A": "of such trainings",
         }
     ),

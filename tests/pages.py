@@ -200,10 +200,10 @@ def _is_there(command: str) -> None:
 def _read_gin(path: Path, folder: Path) -> None:
     """Reads a file as lobench would: what is an experiment's, or else each of its cases, bound."""
     from lobench.engine.config.bound import bind_case
+    from lobench.engine.config.experiment.file import is_experiment, read_experiment
     from lobench.engine.config.layers import Layers
     from lobench.engine.config.suite import specs_in
     from lobench.engine.config.syntax import parse_file
-    from lobench.experiments.file import is_experiment, read_experiment
     from lobench.plugins import load_plugins
 
     if _OF_PLUGINS.search(path.read_text()):

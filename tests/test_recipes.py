@@ -210,7 +210,7 @@ RECIPES = {
             ("lobench/core/experiment.py", 'Kind = Literal["optimizer", ', '"preset", '),
             ("lobench/core/experiment.py", '    command: str = ""\n', '    preset: str = ""\n'),
             (
-                "lobench/experiments/methods.py",
+                "lobench/engine/checkpoints/given.py",
                 '    if method.kind == "optimizer":\n',
                 "        pass\n"
                 '    if method.kind == "preset":\n'

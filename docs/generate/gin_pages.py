@@ -14,7 +14,7 @@ from words import escaped, prose, table
 
 from lobench.core.search import space
 from lobench.engine.config import bound, phases
-from lobench.experiments import file  # they register Case, Method, Phase, ...
+from lobench.engine.config.experiment import file  # they register Case, Method, Phase, ...
 from lobench.plugins import load_plugins
 
 __all__ = ["gin_pages"]

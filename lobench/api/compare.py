@@ -39,7 +39,7 @@ from lobench.report.tables.comparison import comparison_html, plot_comparison
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Comparison", "compare", "default_store_of", "named_subjects"]
+__all__ = ["Comparison", "compare", "default_store_of", "named_subjects", "read_given"]
 
 
 # The scale of a comparison of curves without common seeds and starts.
@@ -208,7 +208,7 @@ def named_subjects(
     manager = plugins_of(suites, progress)
     readers = load_readers(manager, allow_pickle=False)
     given = [_given(name, readers, store) for name in names]
-    return [(one, _read(one, manager)) for one in given]
+    return [(one, read_given(one, manager)) for one in given]
 
 
 def _found(store: Path, wanted: Sequence[Who]) -> list[StoredSubject | None]:
@@ -244,7 +244,7 @@ def _given(text: str, readers: Mapping[str, CheckpointReader], store: Path) -> G
     return given_checkpoint(found[-1].uri, [binding for binding in bindings if binding], label=text)
 
 
-def _read(given: Given, manager: PluginManager) -> Who:
+def read_given(given: Given, manager: PluginManager) -> Who:
     """Returns what a store will call a subject.
 
     Raises:

@@ -88,6 +88,8 @@ class Method:
       python: Of an optimizer that another environment has, the path of that one's Python, relative to the experiment's
         file; "": lobench's own.
       label: What tables say; "": the name.
+      knobs: Of an optimizer or a checkpoint: settings whose worth an ablation finds, each a line of gin in the method's
+        scope, or several behind semicolons. The method itself is without them.
       bindings: gin lines of the method's scope that are bound over the cases, without the scope.
       trainer_bindings: All of them; what `{gin}` holds.
       num_cpus, num_gpus: What a command takes of the machine while it runs.
@@ -115,6 +117,7 @@ class Method:
     last_counts: bool = False
     python: str = ""
     label: str = ""
+    knobs: Sequence[str] = ()
     bindings: tuple[str, ...] = ()
     trainer_bindings: tuple[str, ...] = ()
     num_cpus: int = 1
@@ -346,7 +349,7 @@ def problem_of(name: str, value: Any) -> str:
     """Returns what a value of `Experiment` or `Method` should have been; "" where it is right."""
     if name in ("paired_seeds", "last_counts"):
         return "" if isinstance(value, bool) else "True or False"
-    if name in ("suites", "fixed", "metrics") or (name == "seed_from" and not isinstance(value, str)):
+    if name in ("suites", "fixed", "metrics", "knobs") or (name == "seed_from" and not isinstance(value, str)):
         is_right = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
         return "" if is_right else "a list of texts"
     if name in ("num_sessions", "first_session", "num_cpus", "num_trials", "wave", "report_sessions", "until_step"):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from lobench.core.case import CaseInfo
 from lobench.core.subject import Given, Subject
 from lobench.engine.chief.commands import CommandRun, CommandRuns
-from lobench.experiments.file import ExperimentFile
+from lobench.engine.config.experiment.file import ExperimentFile
 from lobench.experiments.imported_curves import ExperimentCurves
 from lobench.experiments.scripts import Growth, ScriptCurves
 from lobench.experiments.search.median_stopping import StoppingSearch

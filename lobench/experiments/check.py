@@ -16,19 +16,20 @@ from lobench.core.search.search import Trial
 from lobench.core.search.space import Space, Value
 from lobench.core.subject import Subject, SubjectKey, Variant
 from lobench.core.trials import is_over
+from lobench.engine.checkpoints.given import given_method
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.chief.commands import CommandRun
 from lobench.engine.config.bound import number_of
+from lobench.engine.config.experiment.file import ExperimentFile
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_called
 from lobench.engine.config.syntax import only_bindings, parse_text
 from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.experiments.blocks import blocks_of, looked_at
 from lobench.experiments.existing import ExistingResults, NamedBlock, cases_of
-from lobench.experiments.file import ExperimentFile
 from lobench.experiments.imported_curves import ExperimentCurves
 from lobench.experiments.members import states_by_folder
 from lobench.experiments.method_index import MethodIndex
-from lobench.experiments.methods import blocks_of, given_method, looked_at
 from lobench.experiments.scripts import num_reported
 from lobench.experiments.search.planned import PlannedSearch, known_of
 from lobench.plugins import PluginManager

@@ -15,13 +15,13 @@ from lobench.core.program import IMPORTED
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.chief.commands import CommandRun, holds_checkpoint
 from lobench.engine.chief.interfaces import ERRORS, Arrivals, Ending, WatchProgress
+from lobench.engine.config.experiment.file import ExperimentFile
 from lobench.engine.config.origin import revision_of
 from lobench.engine.store.experiments import Membership
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.programs import Expected
 from lobench.engine.store.provenance import versions_here
 from lobench.experiments.arrivals import Trials, search_runs
-from lobench.experiments.file import ExperimentFile
 from lobench.experiments.imported_curves import ExperimentCurves
 from lobench.experiments.method_index import MethodIndex
 from lobench.experiments.scripts import ScriptCurves, script_members, script_name

@@ -11,7 +11,7 @@ from lobench.core.experiment import Method
 from lobench.core.subject import Given, Subject
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.chief.commands import CommandRun
-from lobench.experiments.file import ExperimentFile
+from lobench.engine.config.experiment.file import ExperimentFile
 from lobench.experiments.scripts import num_reported, script_name
 from lobench.experiments.search.planned import PlannedSearch
 from lobench.experiments.search.running import SearchRun

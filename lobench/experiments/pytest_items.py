@@ -15,9 +15,9 @@ from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.experiment import Method
 from lobench.core.subject import Given
 from lobench.engine.config.bound import number_of
+from lobench.engine.config.experiment.file import ExperimentFile, is_experiment, read_experiment
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.syntax import parse_file
-from lobench.experiments.file import ExperimentFile, is_experiment, read_experiment
 
 __all__ = [
     "EXPERIMENT",
@@ -117,7 +117,8 @@ def take_experiment(config: pytest.Config, gin_params: Sequence[str], store: str
 def _selected(
     config: pytest.Config, path: str, names: Sequence[str], gin_params: Sequence[str], store: str
 ) -> Selected:
-    from lobench.experiments.methods import blocks_of, given_methods
+    from lobench.engine.checkpoints.given import given_methods
+    from lobench.experiments.blocks import blocks_of
 
     file = read_experiment(Path(path), gin_params)
     folder = Path(store) if store else config.rootpath / ".lobench" / file.experiment.name

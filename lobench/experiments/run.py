@@ -21,15 +21,16 @@ from lobench.core.experiment import CommandState, Experiment, Method, Race, Sess
 from lobench.core.planner import EvaluationId
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
+from lobench.engine.checkpoints.given import given_methods
 from lobench.engine.chief.interfaces import ERRORS, Ending, WatchProgress
+from lobench.engine.config.experiment.file import ExperimentFile, chosen_methods, read_experiment
 from lobench.engine.config.suite import specs_called
 from lobench.engine.store.ledger import EvaluationRow
+from lobench.experiments.blocks import blocks_of
 from lobench.experiments.check import ExperimentPlan, MethodPlan, bind_waiting_commands, bound_cases, plan_of
-from lobench.experiments.file import ExperimentFile, read_experiment
 from lobench.experiments.imported_curves import read_curves
 from lobench.experiments.members import ExperimentRecord
 from lobench.experiments.method_index import MethodIndex
-from lobench.experiments.methods import blocks_of, chosen_methods, given_methods
 from lobench.experiments.search.planned import planned_searches
 from lobench.plugins import load_plugins
 from lobench.report.live.methods import Methods

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import lobench
+from lobench.engine.config.experiment.file import read_experiment
 from lobench.engine.config.suite import specs_in
-from lobench.experiments.file import read_experiment
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENT = ROOT / "examples/breadth/experiment.gin"

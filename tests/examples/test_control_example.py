@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lobench.engine.config.experiment.file import read_experiment
 from lobench.engine.config.suite import specs_in
-from lobench.experiments.file import read_experiment
 
 EXPERIMENT = Path(__file__).parents[2] / "examples/control/experiment.gin"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lobench.engine.checkpoints.given import given_methods
 from lobench.engine.config.bound import bind_case
+from lobench.engine.config.experiment.file import read_experiment
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
-from lobench.experiments.file import read_experiment
-from lobench.experiments.methods import given_methods
 from lobench.plugins import load_plugins
 
 EXPERIMENT = Path(__file__).parents[2] / "examples/experiment/experiment.gin"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lobench.experiments.file import read_experiment
+from lobench.engine.config.experiment.file import read_experiment
 
 FOLDER = Path(__file__).parents[2] / "examples" / "experiment"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lobench.experiments.file import read_experiment
+from lobench.engine.config.experiment.file import read_experiment
 from lobench.inner.optimizers import weighters
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from tiny import make_suite
 
 from lobench.core.experiment import Search
 from lobench.core.search.space import Kind, Scale
-from lobench.experiments.file import read_experiment
+from lobench.engine.config.experiment.file import read_experiment
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -160,6 +161,72 @@ def test_the_setting_that_matters_is_found_after_a_kill_too_and_nothing_is_train
     assert "needed: adam.learning_rate; A with these is equivalent to B within 0.05" in again.stdout
 
 
+def test_settings_of_one_group_change_together() -> None:
+    a = Subject.of_optimizer("adam(); adam.b1 = 0.9")
+    b = Subject.of_optimizer("sgd(); adam.b1 = 0.9; adam.b2 = 0.8; sgd.learning_rate = 0.1")
+    call, b2 = knobs_of(a, b, groups=[("Case.optimizer", "sgd.learning_rate"), ("adam.b2",)]).knobs
+    assert (call.path, call.a) == ("Case.optimizer, sgd.learning_rate", "Case.optimizer = @adam()")
+    assert (call.b, call.b_text) == ("Case.optimizer = @sgd(); sgd.learning_rate = 0.1", "@sgd(), 0.1")
+    both = knobs_of(a, b, groups=[("Case.optimizer", "sgd.learning_rate"), ("adam.b2",)]).given(Subset({0}))
+    lines = ("Case.optimizer = @sgd()", "adam.b1 = 0.9", "sgd.learning_rate = 0.1")
+    assert both.variant.bindings == lines and both.label == "A + Case.optimizer, sgd.learning_rate"
+    assert b2.b == "adam.b2 = 0.8"
+    with pytest.raises(UsageError, match="a knob changes nothing; got adam"):
+        knobs_of(a, b, groups=[("adam.b2",), ("adam.b1",)])
+
+
+GENTLE = """
+import lobench, optax
+
+@lobench.configurable
+def gentle(learning_rate=0.001, power=1.0, decay=0.0):
+    return optax.chain(optax.add_decayed_weights(decay), optax.sgd(learning_rate * power))
+"""
+LISTED = """
+import beside
+Experiment.suites = ["../tiny/tiny.gin"]
+Experiment.num_sessions = 4
+Experiment.first_session = 100
+plain/Method.optimizer = @gentle()
+plain/Method.knobs = ["gentle.learning_rate = 0.05; gentle.power = 2.0", "gentle.decay = 1e-6"]
+tuned/Method.optimizer = @gentle()
+tuned/gentle.learning_rate = 0.1
+tuned/gentle.decay = 1e-6
+"""
+
+
+def test_an_experiment_lists_what_is_ablated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_suite(tmp_path, "import tiny_tasks\nCase.num_inner_steps = 10\nCase.num_seeds = 2\na/Case.task = @Bowl()\n")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "beside.py").write_text(GENTLE)
+    (tmp_path / "elsewhere" / "listed.gin").write_text(LISTED)
+    monkeypatch.chdir(tmp_path)
+    done = lobench("ablate", "elsewhere/listed.gin", "--workers", "1", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    together = "gentle.learning_rate, gentle.power"
+    assert (record["a"], record["b"]) == ("plain", "plain with its knobs")
+    assert record["smallest"] == record["forward"] == [together]
+    unlike = {"alone": 0, "without": 0, "steps": 0}
+    assert record["knobs"][0] | unlike == {
+        "path": together,
+        "a": "gentle.learning_rate = 0.001; gentle.power = 1.0",
+        "b": "gentle.learning_rate = 0.05; gentle.power = 2.0",
+        "in_smallest": True,
+        "in_forward": True,
+        **unlike,
+    }
+    assert record["knobs"][0]["alone"]["mean"] > 0.5 and abs(record["knobs"][1]["alone"]["mean"]) < 0.01
+    rows = read_store(tmp_path / ".lobench" / "ablate" / "listed").rows
+    assert {row.key.seed_block.seeds for row in rows} == {range(100, 104)} and len(rows) == 4
+    # Defaults of the module beside the file are bound too, so that all of them are one program.
+    assert len({row.case.program_key for row in rows}) == 1
+    assert json.loads(lobench(*shlex.split(record["command"])[1:], "--format", "json").stdout) == record
+    done = lobench("ablate", "elsewhere/listed.gin", "--method", "tuned", "--method", "plain", "--workers", "1")
+    assert done.returncode == 0 and re.search(r"^ ?gentle.learning_rate +0.1 +0.001 .*yes$", done.stdout, re.M), done
+    assert done.stdout.rstrip().endswith("again: lobench ablate elsewhere/listed.gin --method tuned --method plain")
+
+
 def test_what_cannot_be_ablated_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     suite = make_suite(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -171,3 +238,28 @@ def test_what_cannot_be_ablated_is_said_in_one_line(tmp_path: Path, monkeypatch:
     assert done.returncode == 2 and "a setting changes what is trained, and not how; got Bowl.dim" in done.stderr
     done = lobench("ablate", A, "adam(); adam.learning_rte = 0.1", "--suite", suite, "--workers", "1")
     assert done.returncode == 2 and "learning_rte" in done.stderr and done.stderr.count("Traceback") == 0
+
+
+def test_what_an_experiment_does_not_list_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_suite(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    methods = "".join(f"{name}/Method.optimizer = @adam()\n" for name in "abc")
+    text = f'Experiment.suites = ["tiny"]\n{methods}x/Method.command = "python {{folder}}"\n'
+    (tmp_path / "x.gin").write_text(text)
+    (tmp_path / "two.gin").write_text(text + 'a/Method.knobs = ["adam.b1 = 0.5"]\nb/Method.knobs = ["adam.b1 = 0.5"]\n')
+    for words, output in {
+        "x.gin": "x.gin: an ablation is of two methods, or of one that has knobs; got a, b, c, x; expected --method A",
+        "two.gin": "of one that has knobs; got a, b; expected",
+        "x.gin --method a": "of one that has knobs; got a; expected",
+        "x.gin --method a --method d": "there is no method 'd'",
+        "x.gin --method a --method a": "A and B differ in nothing",
+        "x.gin --method a --method x": "method 'x' is not ablated; got Method.command",
+        "x.gin --method a --method b --gin-param Experiment.num_sessions=3": "Experiment.num_sessions; got 3",
+        "x.gin --suite tiny": "x.gin: an experiment names its suites; got --suite tiny",
+        "none.gin": "none.gin: cannot read the gin file",
+        "tiny": "B is missing; got tiny",
+        "adam() sgd()": "an ablation needs a suite",
+        "adam() sgd() --suite tiny --method a": "--method is of an experiment's file",
+    }.items():
+        done = lobench("ablate", *words.split(" "))
+        assert done.returncode == 2 and output in done.stderr and done.stderr.count("\n") == 1, (words, done)

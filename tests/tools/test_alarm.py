@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -13,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 from commands import Done, lobench
-from tiny import KILLED_CHIEF, PATIENCE, make_run, make_suite, watch, write_checkpoint
+from tiny import KILLED_CHIEF, PATIENCE, TASKS, make_run, make_suite, watch, write_checkpoint
 
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
@@ -26,6 +27,30 @@ Run: TypeAlias = Callable[[int], float]
 
 SEEDS = "Case.num_seeds = 3\n"
 ROLES = 'a/Suite.role = "meta_train"\nb/Suite.role = "meta_test"\n'
+# SGD ends at the bottom of a bowl with a rate of .5, and of one that is four times as steep with .125: from .25 on
+# it diverges there.
+STEEP = """
+@configurable
+class Steep(Bowl):
+    def __init__(self, *, factor=4.0):
+        super().__init__()
+        self.factor = factor
+    def loss(self, params, key, data):
+        return self.factor * super().loss(params, key, data)
+"""
+STEEP_GIN = """
+import tiny_tasks
+Case.num_inner_steps = 10
+Case.num_seeds = 3
+Case.eval_every = 5
+trained/Case.task = @Bowl()
+trained/Suite.role = "meta_train"
+steep/Case.task = @Steep()
+steep/Suite.role = "meta_test"
+wide/Case.task = @Bowl()
+wide/Bowl.dim = 5
+wide/Suite.role = "meta_test"
+"""
 PLUGIN = """
 from pathlib import Path
 def lobench_alarm_raised(event):
@@ -88,6 +113,43 @@ def test_a_watch_follows_its_run_and_ends_with_the_alarm(tmp_path: Path) -> None
     assert done.returncode == 2 and "--on-alarm needs --alarm" in done.stderr
     done = watch(run, suite, "--once", "--workers", "1", "--alarm", "regres")
     assert done.returncode == 2 and "--alarm; got 'regres'" in done.stderr and "outer step 3" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("gin_param", "rates", "line", "cases"),
+    [
+        # From the fourth on the two shallow bowls still gain. Of the cases out of distribution one alone gets worse.
+        (
+            "",
+            (0.05, 0.1, 0.12, 0.2, 0.23),
+            "ALARM overfit: outer step 4 is worse out of distribution than in it, against 3",
+            {"steep"},
+        ),
+        # Where no bowl is steep, all cases get worse alike.
+        (
+            "Steep.factor = 1.0",
+            (0.05, 0.2, 0.02),
+            "ALARM regress: outer step 3 is worse than 2",
+            {"steep", "trained", "wide"},
+        ),
+    ],
+    ids=["overfits", "gets worse everywhere"],
+)
+def test_a_watch_reports_a_run_that_overfits_and_none_that_gets_worse_everywhere(
+    gin_param: str, rates: tuple[float, ...], line: str, cases: set[str], tmp_path: Path
+) -> None:
+    suite, run = make_suite(tmp_path, STEEP_GIN), make_run(tmp_path, *map(math.log, rates))
+    (suite / "tiny_tasks.py").write_text(TASKS + STEEP)
+    options = ["--once", "--checkpoints", "all", "--workers", "1", "--gin-param", gin_param]
+    done = watch(
+        run, suite, *options, "--alarm", "regress,overfit", "--on-alarm", f'echo "$LOBENCH_CASES" > {tmp_path}/cases'
+    )
+    assert done.returncode == 1, done.stderr
+    store = run / "lobench_results" / "tiny"
+    (raised,) = json.loads((store / "alarm" / "alarms.json").read_text())["lines"]
+    assert raised.startswith(f"{line} (by "), raised
+    assert {*(tmp_path / "cases").read_text().split()} == {f"tiny/{case}" for case in cases}
+    assert "on 8 fresh seeds): tiny/" in raised and f"`lobench bisect {run} --suite {suite} --case tiny/" in raised
 
 
 def test_a_watch_reports_that_its_alarms_ended_early_and_goes_on(tmp_path: Path) -> None:

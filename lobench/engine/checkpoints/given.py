@@ -1,12 +1,13 @@
-"""Subjects given by text: `theta.npz; Case.learned_optimizer = @Celo()`, `adam()`, `tuned.gin`."""
+"""Subjects given by text (`theta.npz; Case.learned_optimizer = @Celo()`, `adam()`) or by a method of an experiment."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from lobench.core.errors import UsageError
+from lobench.core.experiment import Method
 from lobench.core.subject import Given, GivenCheckpoint, Subject, Variant
 from lobench.engine.checkpoints.places import path_of
 from lobench.engine.config.layers import Layers
@@ -14,7 +15,16 @@ from lobench.engine.config.suite_files import INCLUDE
 from lobench.engine.config.syntax import parse_file, parse_text, parse_trainer_config
 from lobench.plugins import PluginManager
 
-__all__ = ["given_checkpoint", "given_optimizer", "given_subject", "layers_at", "trainer_config_at"]
+__all__ = [
+    "given_checkpoint",
+    "given_method",
+    "given_methods",
+    "given_optimizer",
+    "given_subject",
+    "layers_at",
+    "optimizer_text",
+    "trainer_config_at",
+]
 
 
 def given_subject(text: str) -> Given:
@@ -60,6 +70,37 @@ def given_optimizer(text: str, *, label: str = "") -> Subject:
         subject = dataclasses.replace(subject, variant=variant)
     _check(subject.variant.bindings)
     return subject
+
+
+def optimizer_text(method: Method) -> str:
+    """Returns a method without theta as `--optimizer` and `lobench compare` take it: `adam(); adam.b1 = 0.8`."""
+    return "; ".join((method.optimizer.lstrip("@"), *method.bindings))
+
+
+def given_methods(methods: Sequence[Method]) -> dict[str, Given]:
+    """Returns the subjects of the methods that are optimizers and checkpoints, and search nothing, by their names.
+
+    Raises:
+      ConfigError: the `config.gin` beside a checkpoint does not parse.
+    """
+    return {
+        method.name: given_method(method, label=method.title)
+        for method in methods
+        if method.kind not in ("command", "curves", "script") and method.search is None
+    }
+
+
+def given_method(method: Method, *, label: str, bindings: Sequence[str] = ()) -> Given:
+    """Returns the subject of a method that is an optimizer or a checkpoint, and has no search.
+
+    Args:
+      bindings: Bound after the method's own.
+    Raises:
+      ConfigError: the `config.gin` beside a checkpoint does not parse.
+    """
+    if method.kind == "optimizer":
+        return given_optimizer("; ".join((optimizer_text(method), *bindings)), label=label)
+    return given_checkpoint(method.checkpoint, (*method.bindings, *bindings), label=label)
 
 
 def layers_at(

@@ -14,8 +14,8 @@ from lobench.core.case import CaseInfo
 from lobench.core.search.search import Trial
 from lobench.core.subject import Subject
 from lobench.core.trials import below_median, is_over
+from lobench.engine.checkpoints.given import given_method
 from lobench.engine.store.states import free_states, state_folder
-from lobench.experiments.methods import given_method
 from lobench.experiments.search.planned import KnownTrials, PlannedSearch
 from lobench.experiments.search.running import Key, Place, SubjectSearch, before
 

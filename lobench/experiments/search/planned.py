@@ -11,9 +11,9 @@ from lobench.core.experiment import Method, Search
 from lobench.core.search.search import SearchStrategy, Trial, num_trials_of, search_seed
 from lobench.core.search.space import Space
 from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.engine.config.experiment.file import ExperimentFile
 from lobench.engine.config.space_syntax import search_identity
 from lobench.engine.store.ledger import Ledger
-from lobench.experiments.file import ExperimentFile
 from lobench.plugins import PluginManager
 
 __all__ = ["KnownTrials", "PlannedSearch", "known_of", "planned_searches", "strategy_of"]

@@ -21,11 +21,12 @@ from lobench.core.search.search import Trial, TrialState
 from lobench.core.subject import Given, Subject, Variant
 from lobench.core.trials import TrialHistory, is_over, report_bindings
 from lobench.core.wording import counted
+from lobench.engine.checkpoints.given import given_method
 from lobench.engine.chief.commands import CommandRun
 from lobench.engine.chief.interfaces import ERRORS
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
-from lobench.experiments.methods import given_method, member_blocks
+from lobench.experiments.blocks import member_blocks
 from lobench.experiments.search.planned import KnownTrials, PlannedSearch
 
 __all__ = ["Key", "Place", "SearchRun", "SubjectSearch", "before", "key_of"]

@@ -16,7 +16,6 @@ from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.store.entrants import entrants_of
 from lobench.analysis.store.subjects import StoredSubject, subject_of
-from lobench.api.compare import named_subjects
 from lobench.api.evaluate import evaluate_into
 from lobench.api.settings import command_text, texts
 from lobench.core.errors import LobenchError, UsageError
@@ -27,7 +26,6 @@ from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.binding import default_of
 from lobench.engine.config.bound import bind_case
-from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite import specs_called
 from lobench.engine.config.syntax import Binding, gin_text
 from lobench.engine.store.ledger import Ledger
@@ -35,10 +33,12 @@ from lobench.plugins import load_plugins
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.ablate.knobs import Knobs, knobs_of
 from lobench.tools.ablate.search import AblateRules, KnobSearch, Subset, ablated
+from lobench.tools.ablate.sides import Sides, listed_sides, named_sides
 
 __all__ = ["Ablated", "ablate"]
 
 _MOST_KNOBS = 64
+_SEEDS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +65,13 @@ class Ablated:
 
 def ablate(
     a: str | Path,
-    b: str | Path,
-    suites: str | Path | Sequence[str | Path],
+    b: str | Path | None = None,
+    suites: str | Path | Sequence[str | Path] = (),
     *,
+    methods: str | Sequence[str] = (),
     margin: float = 0.05,
     alpha: float = 0.05,
-    seeds: int = 32,
+    seeds: int | None = None,
     store: str | Path | None = None,
     baselines: str | Path | Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
@@ -83,11 +84,12 @@ def ablate(
 
     Args:
       a, b: One optimizer with two sets of bindings (`adam(); adam.learning_rate = 0.01`), or one checkpoint; or names
-        in `store`.
+        in `store`. Without B, A is the file of an experiment, which names its suites.
+      methods: Of an experiment: A and B, or one that lists knobs (default: the one that does, or both of two).
       margin: Two are equivalent whose scores differ by less.
       alpha: Chance that a configuration is called equivalent that is not, for each that is tested.
-      seeds: Of each case at most: 4, 8, 16 and so on are looked at.
-      store: Where evaluations go (default: .lobench/ablate/SUITE).
+      seeds: Of each case at most: 4, 8, 16 and so on are looked at (default: the experiment's sessions, or 32).
+      store: Where evaluations go (default: .lobench/ablate/SUITE, or .lobench/ablate/EXPERIMENT).
       baselines: Suites, or files of baselines, that say what 1 on the scale is (default: the suites').
       gin_params: Bound over everything else.
       progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
@@ -96,43 +98,45 @@ def ablate(
       LobenchError: usage; A and B call two things; an evaluation that cannot start, or gave no result.
       KeyboardInterrupt: Ctrl-C; the same call goes on from there.
     """
-    places = tuple(str(find_suite(suite)) for suite in texts(suites))
-    if not places:
-        raise UsageError("an ablation needs a suite", next_step="--suite quick, say")
-    folder = Path(store) if store else Path(".lobench") / "ablate" / Path(places[0]).resolve().stem
     progress = progress or default_progress()
-    rules = AblateRules(margin=margin, alpha=alpha, looks=_looks(seeds))
-    (given_a, who), (given_b, _) = named_subjects([str(a), str(b)], folder, places, progress)
-    knobs = knobs_of(given_a, given_b, _defaults([given_a, given_b], places, gin_params))
+    folder = Path(store) if store else None
+    if b is None:
+        if texts(suites):
+            raise UsageError("an experiment names its suites", got=f"--suite {texts(suites)[0]}", where=str(a))
+        sides = listed_sides(Path(a), texts(methods), folder, gin_params, progress)
+    elif texts(methods):
+        raise UsageError("--method is of an experiment's file", got=f"{a} and {b}", next_step="leave it out")
+    else:
+        sides = named_sides(str(a), str(b), texts(suites), folder, gin_params, progress)
+    rules = AblateRules(margin=margin, alpha=alpha, looks=_looks(seeds, sides.most_seeds))
+    knobs = knobs_of(*sides.given, _defaults(sides), sides.groups)
     if len(knobs) > _MOST_KNOBS:
         raise UsageError("too many settings differ", got=str(len(knobs)), expected=f"{_MOST_KNOBS} at most")
     lab = _Lab(
-        folder=folder,
-        suites=places,
-        baselines=tuple(Path(path) for path in texts(baselines)) or tuple(Path(path) for path in places),
+        sides=sides,
+        baselines=tuple(Path(path) for path in texts(baselines)) or tuple(Path(path) for path in sides.suites),
         knobs=knobs,
-        read=who,
         looks=rules.looks,
         shown=rules.shown,
-        gin_params=tuple(gin_params),
         progress=progress,
         options=options,
     )
     found = ablated(len(knobs), lab, rules)
     return Ablated(
-        a=str(a),
-        b=str(b),
+        a=sides.names[0],
+        b=sides.names[1],
         knobs=knobs,
         found=found,
         rules=rules,
         steps={knob: lab.steps(Subset({knob}), rules.shown) for knob in range(len(knobs))},
         scale=lab.scales.describe(),
         command=command_text(
-            *("lobench", "ablate", str(a), str(b)),
+            *("lobench", "ablate", str(a), *([] if b is None else [str(b)])),
             suite=texts(suites),
+            method=texts(methods),
             margin=None if margin == AblateRules().margin else margin,
             alpha=None if alpha == AblateRules().alpha else alpha,
-            seeds=None if rules.looks == AblateRules().looks else seeds,
+            seeds=seeds,
             baseline=texts(baselines),
             store=store,
             gin_file=texts(options.get("gin_files", ())),
@@ -141,13 +145,14 @@ def ablate(
     )
 
 
-def _defaults(sides: Sequence[Given], suites: Sequence[str], gin_params: Sequence[str]) -> Callable[[Binding], str]:
+def _defaults(sides: Sides) -> Callable[[Binding], str]:
     """Binds a case with either side, so that what they name is imported, and returns how to ask for a default."""
-    (spec, *_), layers = specs_called([], *suites), layers_at("", load_plugins())
-    for side in sides:
+    (spec, *_), layers = specs_called([], *sides.suites), layers_at("", load_plugins())
+    layers = replace(layers, import_folders=sides.import_folders)
+    for side in sides.given:
         # What a checkpoint's own config.gin imports is not known here: its parameters have no default then.
         with contextlib.suppress(LobenchError):
-            bind_case(spec, replace(layers, gin_params=(*gin_params, *side.variant.bindings)), build=False)
+            bind_case(spec, replace(layers, gin_params=(*sides.gin_params, *side.variant.bindings)), build=False)
 
     def default(binding: Binding) -> str:
         try:
@@ -159,10 +164,11 @@ def _defaults(sides: Sequence[Given], suites: Sequence[str], gin_params: Sequenc
     return default
 
 
-def _looks(most: int) -> tuple[int, ...]:
-    """Returns 4, 8, 16 and so on, and the most."""
+def _looks(asked: int | None, sessions: int | None) -> tuple[int, ...]:
+    """Returns 4, 8, 16 and so on, and the most: what is asked for, the experiment's sessions, or 32."""
+    most = asked or sessions or _SEEDS
     if most < 4:
-        raise UsageError("--seeds", got=str(most), expected="4 or more")
+        raise UsageError("--seeds" if asked else "Experiment.num_sessions", got=str(most), expected="4 or more")
     found = [4]
     while found[-1] * 2 < most:
         found.append(found[-1] * 2)
@@ -174,19 +180,15 @@ class _Lab:
     """Answers of a store, which has what it lacks evaluated.
 
     Attributes:
-      read: A, as the store calls it.
       looks: Seeds; between two of them lies a block, so that more seeds repeat none.
       shown: Those that A and B are first evaluated on.
     """
 
-    folder: Path
-    suites: tuple[str, ...]
+    sides: Sides
     baselines: tuple[Path, ...]
     knobs: Knobs
-    read: Subject
     looks: tuple[int, ...]
     shown: int
-    gin_params: tuple[str, ...]
     progress: WatchProgress
     options: Mapping[str, Any]
     _given: dict[Subset, Given] = field(default_factory=dict)
@@ -201,16 +203,18 @@ class _Lab:
     def evaluate(self, wanted: Sequence[Subset], seeds: int) -> None:
         looks = [look for look in self.looks if look <= seeds]
         widths = tuple(after - before for before, after in zip([0, *looks[:-1]], looks, strict=True))
+        blocks = SessionBlocks(first_seed=self.sides.first_seed, widths=widths)
         self.progress.log(f"{counted(len(wanted), 'configuration')} on {counted(seeds, 'seed')} of each case")
         for subset in wanted:
             self._given.setdefault(subset, self.knobs.given(subset))
         evaluate_into(
-            self.folder,
+            self.sides.store,
             [self._given[subset] for subset in wanted],
-            self.suites,
+            self.sides.suites,
             name="ablate",
             progress=WatchProgress(),  # of a hundred variants there is nothing to say one by one
-            gin_params=(*self.gin_params, *SessionBlocks(first_seed=None, widths=widths).bindings),
+            gin_params=(*self.sides.gin_params, *blocks.bindings),
+            import_folders=self.sides.import_folders,
             **self.options,
         )
         self._read()
@@ -220,7 +224,7 @@ class _Lab:
     def _read(self) -> None:
         """Reads of each configuration what the store holds on today's cases."""
         wanted = [(self._who(given), given.label) for given in self._given.values()]
-        with Ledger.open(self.folder, read_only=True) as ledger:
+        with Ledger.open(self.sides.store, read_only=True) as ledger:
             entrants = entrants_of(ledger, wanted)
         first = list[StoredSubject]()
         for subset, one in zip(self._given, entrants, strict=True):
@@ -237,7 +241,7 @@ class _Lab:
             self._scales = Scales.of(first, self.baselines)
 
     def _who(self, given: Given) -> Subject:
-        return given if isinstance(given, Subject) else given.read_as(self.read.checkpoint)
+        return given if isinstance(given, Subject) else given.read_as(self.sides.read.checkpoint)
 
     def _check(self, subset: Subset, seeds: int) -> None:
         stored = self._stored.get(subset)
@@ -268,8 +272,8 @@ class _Lab:
         if not any(samples.has_scale for samples in found.values()):
             raise LobenchError(
                 "no case has a scale: nothing ends better than it began",
-                where=str(self.folder),
-                next_step=f"`lobench baseline {self.suites[0]}` makes one",
+                where=str(self.sides.store),
+                next_step=f"`lobench baseline {self.sides.suites[0]}` makes one",
             )
         return found
 

@@ -20,12 +20,21 @@ Examples:
   lobench ablate 'adam()' 'adam(); adam.learning_rate = 0.01; adam.b1 = 0.8; adam.eps = 1e-6' --suite quick
   lobench ablate old tuned --store runs/tuning --suite quick --margin 0.02
   lobench ablate 'theta.npz' 'theta.npz; LSTMOptimizer.scale = 0.1' --suite quick --format json
+  lobench ablate experiment.gin                          # the method that lists knobs, or its two methods
+  lobench ablate experiment.gin --method plain --method tuned
 
 Exit codes: 0; 2 usage, or an evaluation gave no result."""
 )
-@click.argument("a")
-@click.argument("b")
-@click.option("--suite", "suites", multiple=True, required=True, help="Suite to compare on; repeatable.")
+@click.argument("a", metavar="A|EXPERIMENT.gin")
+@click.argument("b", required=False)
+@click.option("--suite", "suites", multiple=True, help="Suite to compare A and B on; repeatable.")
+@click.option(
+    "--method",
+    "methods",
+    multiple=True,
+    help="Method of the experiment: A, then B; or the one whose knobs are tested (default: the one that has knobs, or "
+    "both of two).",
+)
 @click.option(
     "--margin",
     type=BoundedNumber(0, 3, min_open=True),
@@ -43,18 +52,22 @@ Exit codes: 0; 2 usage, or an evaluation gave no result."""
 @click.option(
     "--seeds",
     type=click.IntRange(4, 1000),
-    default=32,
-    show_default=True,
-    help="Largest number of seeds per case; looks are at 4, 8, 16 and so on.",
+    help="Largest number of seeds per case; looks are at 4, 8, 16 and so on (default: the experiment's sessions, or "
+    "32).",
 )
 @click.option("--baseline", "baselines", multiple=True, help="As in `lobench compare`.")
 @click.option(
-    "--store", type=click.Path(path_type=Path), help="Store for the evaluations (default: .lobench/ablate/SUITE)."
+    "--store",
+    type=click.Path(path_type=Path),
+    help="Store for the evaluations (default: .lobench/ablate/SUITE, or .lobench/ablate/EXPERIMENT).",
 )
 @options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params")
 @format_option("text", "json", prints={"ablate": "lobench.tools.ablate.text:AblateRecord"})
-def ablate(a: str, b: str, kind: str, **options: Any) -> None:
+def ablate(a: str, b: str | None, kind: str, **options: Any) -> None:
     """Find which of the settings that differ between A and B matter, and what each is worth.
+
+    A and B are given here, or listed by an experiment: two of its methods, or one method and its knobs
+    (`adam/Method.knobs = ["adam.b1 = 0.8", "adam.eps = 1e-6"]`).
 
     From B, settings are removed as long as the rest is equivalent to B; this gives the smallest set. From A, the
     setting that gains most is added first. The table shows what each setting gains alone, and what B loses without it.

@@ -1,9 +1,9 @@
-"""Knobs: the bindings that two subjects differ in, and the subjects with some of them."""
+"""Knobs: the bindings that two subjects differ in, one by one or in groups, and the subjects with some of them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lobench.core.errors import UsageError
@@ -18,12 +18,13 @@ _LEFT_OUT = "(its default)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knob:
-    """A binding that A and B differ in.
+    """A binding that A and B differ in, or several that change together.
 
     Attributes:
-      path: `scope/selector.parameter`.
-      a, b: The lines of gin; "" where it is left to the default.
+      path: `scope/selector.parameter`; of several with a comma between two.
+      a, b: The lines of gin, with a semicolon between two; "" where it is left to the default.
       a_text, b_text: The values.
+      lines: A's and B's line by path.
     """
 
     path: str
@@ -31,6 +32,7 @@ class Knob:
     b: str
     a_text: str
     b_text: str
+    lines: Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ class Knobs:
         """Returns A with some of B's values."""
         lines = dict(self.lines)
         for place in sorted(subset):
-            lines[self.knobs[place].path] = self.knobs[place].b
+            lines |= {path: b for path, (_, b) in self.knobs[place].lines.items()}
         bindings = tuple(line for line in lines.values() if line)
         label = "A" + "".join(f" + {self.knobs[place].path}" for place in sorted(subset))
         variant = dataclasses.replace(self.base.variant, bindings=bindings)
@@ -63,15 +65,21 @@ class Knobs:
         return dataclasses.replace(self.base, variant=variant, uri=text, sha256=optimizer_sha256(text), label=label)
 
 
-def knobs_of(a: Given, b: Given, default: Callable[[Binding], str] = lambda binding: "") -> Knobs:
+def knobs_of(
+    a: Given,
+    b: Given,
+    default: Callable[[Binding], str] = lambda binding: "",
+    groups: Sequence[Sequence[str]] = (),
+) -> Knobs:
     """Returns what two subjects differ in.
 
     Args:
       default: Returns the gin text of what a parameter is where nothing binds it, "" where nobody knows. Where a side
         does not bind it, that is bound: a real value that is bound is an argument of the program, and a default is a
         constant of it, with which each configuration would be compiled anew.
+      groups: Paths that make a knob each; (): each path that differs is one. What is listed may call another thing.
     Raises:
-      UsageError: they are two checkpoints, or call two optimizers, or differ in nothing.
+      UsageError: they are two checkpoints, or call two optimizers, or differ in nothing; a group changes nothing.
     """
     sides = [_statements(one) for one in (a, b)]
     if isinstance(a, Subject) != isinstance(b, Subject) or (isinstance(a, GivenCheckpoint) and a.uri != b.uri):
@@ -80,26 +88,33 @@ def knobs_of(a: Given, b: Given, default: Callable[[Binding], str] = lambda bind
             got=f"{a.uri} and {b.uri}",
             expected="one optimizer, or one checkpoint, with two sets of bindings",
         )
-    knobs = []
+    pairs = dict[str, tuple[_Stated, _Stated]]()
     for path in dict.fromkeys([*sides[0], *sides[1]]):
         one, other = (side.get(path) for side in sides)
-        if one is not None and other is not None and one.line != other.line and (one.is_call or other.is_call):
+        lines = {side.line: side for side in (one, other) if side is not None}
+        if len(lines) == 2 and not groups and any(side.is_call for side in lines.values()):
             raise UsageError(
                 "A and B call two different things, and what is bound of one says nothing of the other",
                 where=path,
-                got=f"{one.text} and {other.text}",
+                got=" and ".join(side.text for side in lines.values()),
                 expected="one optimizer with two sets of bindings",
             )
         known = one or other
         assert known is not None
         left_out = known.left_out(default)
-        one, other = one or left_out, other or left_out
-        if one.line != other.line:
-            knobs.append(Knob(path=path, a=one.line, b=other.line, a_text=one.text, b_text=other.text))
+        pairs[path] = one or left_out, other or left_out
+    knobs = []
+    for paths in groups or [[path] for path in pairs]:
+        knob = _knob({path: pairs[path] for path in paths})
+        if knob.a != knob.b:
+            knobs.append(knob)
+        elif groups:
+            raise UsageError("a knob changes nothing", got=knob.b, expected="another value than the method has")
     if not knobs:
         raise UsageError("A and B differ in nothing", got=_text(a))
-    lines = {path: one.line for path, one in sides[0].items()} | {one.path: one.a for one in knobs}
-    return Knobs(base=a, lines=lines, knobs=tuple(knobs))
+    base = {path: one.line for path, one in sides[0].items()}
+    base |= {path: line for one in knobs for path, (line, _) in one.lines.items()}
+    return Knobs(base=a, lines=base, knobs=tuple(knobs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +136,18 @@ class _Stated:
         if not text:
             return _Stated(line="", text=_LEFT_OUT)
         return _Stated(line=f"{self.line.partition(' = ')[0]} = {text}", text=f"{text} (its default)")
+
+
+def _knob(pairs: Mapping[str, tuple[_Stated, _Stated]]) -> Knob:
+    a, b = zip(*pairs.values(), strict=True)
+    return Knob(
+        path=", ".join(pairs),
+        a="; ".join(filter(None, (one.line for one in a))),
+        b="; ".join(filter(None, (one.line for one in b))),
+        a_text=", ".join(one.text for one in a),
+        b_text=", ".join(one.text for one in b),
+        lines={path: (one.line, other.line) for path, (one, other) in pairs.items()},
+    )
 
 
 def _statements(given: Given) -> dict[str, _Stated]:

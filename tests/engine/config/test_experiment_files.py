@@ -8,7 +8,7 @@ import pytest
 from tiny import make_suite
 
 from lobench.core.errors import ConfigError
-from lobench.experiments.file import ExperimentFile, read_experiment
+from lobench.engine.config.experiment.file import ExperimentFile, read_experiment
 
 GOOD = """
 import optax_extras
@@ -89,8 +89,17 @@ mine/train.sigma = 0.1
     assert "nothing reads train.sigma of method 'mine'" in line and "put {gin} into its command" in line
 
 
+def test_knobs_are_beside_what_a_method_binds_and_reach_what_they_call(folder: Path) -> None:
+    knobs = '["adam.b1=0.8", "adam.learning_rate = @slow/cosine(); slow/cosine.peak = 0.1"]'
+    text = f"{ADAM}adam/adam.b2 = 0.9\nadam/Method.knobs = {knobs}"
+    (adam,) = read(folder, text).experiment.methods
+    assert adam.knobs == ("adam.b1 = 0.8", "adam.learning_rate = @slow/cosine(); slow/cosine.peak = 0.1")
+    assert adam.bindings == adam.trainer_bindings == ("adam.b2 = 0.9",)
+
+
 SUITE = 'Experiment.suites = ["tiny"]\n'
 ADAM = SUITE + "adam/Method.optimizer = @adam()\n"
+KNOBS = ADAM + "adam/Method.knobs = "
 
 
 @pytest.mark.parametrize(
@@ -122,6 +131,23 @@ ADAM = SUITE + "adam/Method.optimizer = @adam()\n"
         (ADAM + "adam/Bowl.dim = 3", ["method 'adam' binds Bowl.dim, which must be equal for all methods"]),
         (SUITE + "adam/Method.optimizer = 'adam()'", ["adam/Method.optimizer", "a reference such as @adam()"]),
         (SUITE + "adam/Method.optimizer = @adam(", ["gin syntax error"]),
+        (KNOBS + "'adam.b1 = 0.8'", ["adam/Method.knobs", "a list of texts"]),
+        (KNOBS + "['adam.b1 0.8']", ["x.gin:3: knob 'adam.b1 0.8'", "gin syntax error"]),
+        (KNOBS + "['']", ["x.gin:3: knob ''", "a knob binds values"]),
+        (KNOBS + "['import os']", ["x.gin:3: knob 'import os'", "a knob binds values"]),
+        (KNOBS + "['sgd.learning_rate = 1']", ["knob 'sgd.learning_rate = 1'", "nothing reads sgd.learning_rate"]),
+        (KNOBS + "['Bowl.dim = 3']", ["method 'adam' binds Bowl.dim, which must be equal for all methods"]),
+        (KNOBS + "['adam.b1 = @Real()']", ["knob 'adam.b1 = @Real()'", "a space stands where"]),
+        (KNOBS + "['adam.b1 = 1', 'adam.b2 = 1; adam.b1 = 2']", ["adam.b1 is bound twice", "'adam.b1 = 1' too"]),
+        (
+            SUITE + "c/Method.command = 'python {folder}'\nc/Method.knobs = ['a.b = 1']",
+            ["nothing reads c/Method.knobs"],
+        ),
+        (
+            KNOBS + "['adam.b1 = 1']\nadam/adam.b2 = @Real()\nReal.low = 0.1\nReal.high = 1\n"
+            "adam/Method.search = @random()",
+            ["nothing reads adam/Method.knobs", "got Method.search"],
+        ),
     ],
 )
 def test_bad_input_is_one_clear_line(folder: Path, text: str, parts: list[str]) -> None:

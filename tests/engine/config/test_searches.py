@@ -9,9 +9,9 @@ import pytest
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import Search
 from lobench.core.search.space import Kind, Scale
+from lobench.engine.config.experiment.file import read_experiment
 from lobench.engine.config.space_syntax import search_identity, without_searches
 from lobench.engine.config.syntax import parse_file
-from lobench.experiments.file import read_experiment
 
 FILE = """
 Experiment.suites = ["suite"]

@@ -11,8 +11,8 @@ from tiny import make_run
 
 import lobench as package
 from lobench.core.errors import ConfigError, UsageError
+from lobench.engine.config.experiment.file import read_experiment
 from lobench.engine.config.shipped import find_suite, name_of, shipped_suites
-from lobench.experiments.file import read_experiment
 from lobench.experiments.tune import TuneSettings, tune_text
 
 OWN = ROOT / "suites"

@@ -19,6 +19,8 @@ from typing import Any
 
 from lobench.core.errors import ConfigError, UsageError, suggestion
 from lobench.core.experiment import METHOD_KINDS, Experiment, Method, problem_of
+from lobench.engine.config.experiment.environments import library_at, python_at
+from lobench.engine.config.experiment.reach import Reach, suite_statements
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.space_syntax import (
     RENAMED_KEYS,
@@ -43,10 +45,8 @@ from lobench.engine.config.syntax import (
     parse_file,
     parse_text,
 )
-from lobench.experiments.environments import library_at, python_at
-from lobench.experiments.file_reach import Reach, suite_statements
 
-__all__ = ["ExperimentFile", "is_experiment", "read_experiment"]
+__all__ = ["ExperimentFile", "chosen_methods", "is_experiment", "read_experiment"]
 
 _OF_COMMANDS = ("checkpoints", "num_cpus", "num_gpus")
 _OF_SCRIPTS = ("num_cpus", "num_gpus", "metrics", "paired_seeds", "until_step")  # too
@@ -61,7 +61,7 @@ _OF_CURVES = (
     "last_counts",
 )
 _OF_OPTIMIZERS = ("python",)
-_METHOD_KEYS = (*METHOD_KINDS, "label", *_OF_OPTIMIZERS, *_OF_COMMANDS, *_OF_CURVES, *SEARCH_KEYS)
+_METHOD_KEYS = (*METHOD_KINDS, "label", "knobs", *_OF_OPTIMIZERS, *_OF_COMMANDS, *_OF_CURVES, *SEARCH_KEYS)
 _EXPERIMENT_KEYS = tuple(field.name for field in fields(Experiment) if field.name != "methods")
 _REFERENCES = {
     "optimizer": "a reference such as @adam()",
@@ -133,6 +133,24 @@ def read_experiment(path: Path, gin_params: Sequence[str] = ()) -> ExperimentFil
         experiment=replace(experiment, methods=methods),
         shared=tuple(dict.fromkeys(map(_text, for_all))),
     )
+
+
+def chosen_methods(experiment: Experiment, names: Sequence[str]) -> tuple[Method, ...]:
+    """Returns the methods that are asked for; none: all.
+
+    Raises:
+      UsageError: there is no such method.
+    """
+    known = {method.name: method for method in experiment.methods}
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"there is no method {name!r}",
+                where="--method",
+                expected="one of " + ", ".join(known),
+                next_step=suggestion(name, known),
+            )
+    return tuple(method for method in experiment.methods if not names or method.name in names)
 
 
 def _text(statement: Statement) -> str:
@@ -267,8 +285,10 @@ def _method(name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequenc
     if method.python:
         own += _of_environment(method, own, folder, next(one.where for one in keys if one.parameter == "python"))
     method = replace(method, space=space_of(name, own, bindings))
-    read = [] if method.curves else reach.read_by(method, own)
-    for binding in own:
+    knobs = _knobs(method, keys, is_searched=search is not None)
+    bound = [*own, *(binding for knob in knobs for binding in knob)]
+    read = [] if method.curves else reach.read_by(method, bound)
+    for binding in bound:
         if field := reach.fixed_field(binding, fixed):
             raise ConfigError(
                 f"method {name!r} binds {field}, which must be equal for all methods",
@@ -288,9 +308,42 @@ def _method(name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequenc
     return replace(
         method,
         search=search_of(method, search, keys, own, bindings),
-        bindings=tuple(_bare(name, binding) for binding in read),
+        knobs=tuple("; ".join(_bare(name, binding) for binding in knob) for knob in knobs),
+        bindings=tuple(_bare(name, binding) for binding in read if binding in own),
         trainer_bindings=tuple(_bare(name, binding) for binding in own),
     )
+
+
+def _knobs(method: Method, keys: Sequence[Binding], *, is_searched: bool) -> list[list[Binding]]:
+    """Returns the bindings of each knob, in the method's scope."""
+    where = {one.parameter: one.where for one in keys}.get("knobs", "")
+    if method.knobs and (method.kind not in ("optimizer", "checkpoint") or is_searched):
+        raise ConfigError(
+            f"nothing reads {method.name}/Method.knobs",
+            where=where,
+            got="Method.search" if is_searched else f"Method.{method.kind}",
+            expected="an optimizer or a checkpoint with all its settings",
+        )
+    found, names = list[list[Binding]](), dict[str, str]()
+    for text in method.knobs:
+        place = f"{where}: knob {text!r}"
+        knob = parse_text(text.replace(";", "\n"), place)
+        if not knob or any(isinstance(one, Import) for one in knob):
+            raise ConfigError("a knob binds values, and nothing else", where=place, expected="'adam.b1 = 0.8', say")
+        bound = [replace(one, scope=f"{method.name}/{one.scope}".rstrip("/")) for one in only_bindings(knob)]
+        check_spaces(bound, ())
+        for binding in bound:
+            path = _path(method.name, binding)
+            if path in names:
+                raise ConfigError(
+                    f"{path} is bound twice",
+                    where=place,
+                    got=f"{names[path]!r} too",
+                    next_step="a setting is in one knob",
+                )
+            names[path] = text
+        found.append(bound)
+    return found
 
 
 def _why_unread(method: Method) -> str:

@@ -91,17 +91,21 @@ class Reach:
             values.append(Reference(scoped_selector=method.optimizer.strip("@()"), evaluate=True))
         if not values:
             values = [one.value for one in self._bindings if _is_optimizer(one) and not one.scope]
-        return self._reached(values) | self._of_cases if values else None
+        return self._reached(values, own) | self._of_cases if values else None
 
-    def _reached(self, values: Iterable[object]) -> set[str]:
-        """Returns the last parts of the names that values reach, whatever the scope."""
+    def _reached(self, values: Iterable[object], own: Sequence[Binding] = ()) -> set[str]:
+        """Returns the last parts of the names that values reach, whatever the scope.
+
+        Args:
+          own: Bindings that count besides the experiment's: those of a method's knobs.
+        """
         found: set[str] = set()
         waiting = list(values)
         while waiting:
             for name in _names_in(waiting.pop()):
                 if name not in found:
                     found.add(name)
-                    waiting += [one.value for one in self._bindings if one.name == name]
+                    waiting += [one.value for one in (*self._bindings, *own) if one.name == name]
         return found
 
 

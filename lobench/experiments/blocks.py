@@ -1,0 +1,66 @@
+"""Seed blocks of an experiment, as far as its store has some already."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from lobench.core.case import SeedBlock
+from lobench.core.errors import StoreError
+from lobench.core.experiment import Experiment, SessionBlocks, session_blocks
+from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.engine.store.bundle import has_ledger
+from lobench.engine.store.ledger import Ledger
+
+__all__ = ["blocks_of", "looked_at", "member_blocks"]
+
+
+def blocks_of(experiment: Experiment, store: Path) -> SessionBlocks | None:
+    """Returns how the sessions are cut into seed blocks, as far as the store has some already; None: as cases say.
+
+    Those of a race are the blocks of its rounds, whatever the store has.
+    """
+    if experiment.sessions is None:
+        return None
+    if experiment.race is not None:
+        return SessionBlocks(
+            first_seed=experiment.first_session, widths=(experiment.race.block,) * experiment.race.rounds
+        )
+    return session_blocks(experiment.sessions, _held_blocks(experiment.name, store))
+
+
+def _held_blocks(name: str, store: Path) -> set[SeedBlock]:
+    """Returns the seed blocks of an experiment's members, whichever of its forms they are of."""
+    with looked_at(store, is_written=True) as ledger:
+        if ledger is None:
+            return set()
+        return {block for block in member_blocks(ledger, name) if block.start < FIRST_REPORT_SEED}
+
+
+def member_blocks(ledger: Ledger, name: str) -> set[SeedBlock]:
+    """Returns the seed blocks of all members of an experiment, those of its searches' reports too."""
+    forms = [row.id for row in ledger.experiments() if row.name == name]
+    return {member.evaluation.block for form in forms for member in ledger.memberships(form)}
+
+
+@contextlib.contextmanager
+def looked_at(store: Path, *, is_written: bool = False) -> Iterator[Ledger | None]:
+    """Opens a ledger to look on; None where there is none.
+
+    Args:
+      is_written: Whether it will be opened to write too, and what is wrong be said then: it is None here.
+    Raises:
+      StoreError: it cannot be read.
+    """
+    try:
+        ledger = Ledger.open(store, read_only=True) if has_ledger(store) else None
+    except StoreError:
+        if not is_written:
+            raise
+        ledger = None
+    try:
+        yield ledger
+    finally:
+        if ledger is not None:
+            ledger.close()

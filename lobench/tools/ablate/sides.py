@@ -1,0 +1,129 @@
+"""A and B of an ablation: two subjects that somebody names, or what an experiment's file lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lobench.api.compare import named_subjects, read_given
+from lobench.api.components import plugins_of
+from lobench.core.errors import UsageError
+from lobench.core.experiment import Method
+from lobench.core.subject import Given, Subject
+from lobench.engine.checkpoints.given import given_method
+from lobench.engine.chief.interfaces import WatchProgress
+from lobench.engine.config.experiment.file import ExperimentFile, chosen_methods, read_experiment
+from lobench.engine.config.shipped import find_suite
+
+__all__ = ["Sides", "listed_sides", "named_sides"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """A and B, and what they are evaluated on.
+
+    Attributes:
+      names: Of A and B.
+      given: A and B.
+      read: A, as a store calls it.
+      store: Folder of the evaluations.
+      groups: Paths of the settings of each knob; (): each setting that differs is one.
+      gin_params: Bound over the suites.
+      import_folders: Where modules are searched besides the suites' folders.
+      first_seed: Of all cases; None: each case's own.
+      most_seeds: Of each case; None: not said.
+    """
+
+    names: tuple[str, str]
+    given: tuple[Given, Given]
+    read: Subject
+    store: Path
+    suites: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...] = ()
+    gin_params: tuple[str, ...] = ()
+    import_folders: tuple[str, ...] = ()
+    first_seed: int | None = None
+    most_seeds: int | None = None
+
+
+def named_sides(
+    a: str, b: str, suites: Sequence[str], store: Path | None, gin_params: Sequence[str], progress: WatchProgress
+) -> Sides:
+    """Returns two subjects by their texts, which may be names in the store.
+
+    Raises:
+      LobenchError: there is no suite; one of them is neither checkpoint nor optimizer, or cannot be read.
+    """
+    places = tuple(str(find_suite(suite)) for suite in suites)
+    if not places:
+        raise UsageError("an ablation needs a suite", next_step="--suite quick, say")
+    folder = store or _default_store(Path(places[0]).resolve().stem)
+    (given_a, read), (given_b, _) = named_subjects([a, b], folder, places, progress)
+    return Sides(
+        names=(a, b), given=(given_a, given_b), read=read, store=folder, suites=places, gin_params=tuple(gin_params)
+    )
+
+
+def listed_sides(
+    path: Path, methods: Sequence[str], store: Path | None, gin_params: Sequence[str], progress: WatchProgress
+) -> Sides:
+    """Returns what an experiment lists: two of its methods, or one of them without and with its knobs.
+
+    Args:
+      methods: Names of those that are asked for, A first; (): the one that has knobs, or both of two.
+    Raises:
+      LobenchError: the experiment is wrong; there is no such method, or one that is no optimizer or checkpoint.
+    """
+    if path.suffix != ".gin":
+        raise UsageError("B is missing", got=str(path), expected="A and B, or the file of an experiment")
+    file = read_experiment(path, gin_params)
+    a, b, groups = _asked(file, methods)
+    given_a, given_b = (given_method(method, label=method.title) for method in (a, b))
+    experiment = file.experiment
+    suites = tuple(experiment.suites)
+    return Sides(
+        names=(a.name, b.name),
+        given=(given_a, given_b),
+        read=read_given(given_a, plugins_of(suites, progress)),
+        store=store or _default_store(experiment.name),
+        suites=suites,
+        groups=groups,
+        gin_params=file.shared,
+        import_folders=(str(file.path.parent),),
+        first_seed=None if experiment.num_sessions is None else experiment.first_session,
+        most_seeds=experiment.num_sessions,
+    )
+
+
+def _default_store(name: str) -> Path:
+    return Path(".lobench") / "ablate" / name
+
+
+def _asked(file: ExperimentFile, names: Sequence[str]) -> tuple[Method, Method, tuple[tuple[str, ...], ...]]:
+    """Returns A, B, and the paths of each knob where a method lists them."""
+    chosen_methods(file.experiment, names)  # refuses unknown ones
+    every = file.experiment.methods
+    asked = [file.method(name) for name in names] or [method for method in every if method.knobs] or list(every)
+    are_two = len(asked) == 2 and (bool(names) or not asked[0].knobs)
+    if not are_two and not (len(asked) == 1 and asked[0].knobs):
+        raise UsageError(
+            "an ablation is of two methods, or of one that has knobs",
+            where=str(file.path),
+            got=", ".join(method.name for method in asked),
+            expected="--method A --method B, or a line such as `adam/Method.knobs = ['adam.b1 = 0.8']`",
+        )
+    for method in asked:
+        if method.kind not in ("optimizer", "checkpoint") or method.search is not None:
+            raise UsageError(
+                f"method {method.name!r} is not ablated",
+                where=str(file.path),
+                got="Method.search" if method.search is not None else f"Method.{method.kind}",
+                expected="optimizers and checkpoints with all their settings",
+            )
+    if are_two:
+        return asked[0], asked[1], ()
+    (a,) = asked
+    knobs = [knob.split("; ") for knob in a.knobs]
+    b = replace(a, name=f"{a.name} with its knobs", bindings=(*a.bindings, *(line for knob in knobs for line in knob)))
+    return a, b, tuple(tuple(line.partition(" = ")[0] for line in knob) for knob in knobs)
