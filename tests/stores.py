@@ -88,6 +88,7 @@ def add(
     directions: Mapping[str, str] | None = None,
     added: tuple[str, ...] | None = (),
     cost: StepCost | None = None,
+    suite: str = "s",
 ) -> None:
     """Adds a checkpoint, or an optimizer: by case the final values of each metric, or an outcome without curves."""
     ledger = Ledger.open(store, name="test")
@@ -100,7 +101,12 @@ def add(
         lost = isinstance(finals, Outcome)
         size = 4 if lost else len(next(iter(finals.values())))
         info = case_info(
-            name, size, identity=(identities or {}).get(name, ""), test=test, primary_metric=primary_metric
+            name,
+            size,
+            suite=suite,
+            identity=(identities or {}).get(name, ""),
+            test=test,
+            primary_metric=primary_metric,
         )
         keys.append(info.key)
         key = EvaluationKey(

@@ -1,14 +1,14 @@
-"""Wording of messages: an exception in one line, counts with their nouns."""
+"""Wording of messages: an exception in one line, counts with their nouns, durations."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lobench.core.errors import LobenchError
 
-__all__ = ["cause", "counted", "headline", "one_line_of"]
+__all__ = ["cause", "counted", "duration", "first_of", "headline", "one_line_of"]
 
 
 def one_line(text: str) -> str:
@@ -21,6 +21,19 @@ def one_line(text: str) -> str:
 def counted(count: int, name: str) -> str:
     """Returns `1 method`, `2,000 methods`."""
     return f"{count:,} {name}{'' if count == 1 else 's'}"
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """Returns `a, b`, or `a, b and 3 more` of longer lists."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def duration(seconds: float) -> str:
+    """Returns a duration as people say it: `0.4 s`, `40 s`, `7 min`, `3 h`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s" if seconds >= 9.5 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
 
 
 @contextlib.contextmanager

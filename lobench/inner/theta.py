@@ -11,6 +11,7 @@ import numpy as np
 
 from lobench.core.checkpoint import COUNTER_NAMES, WRAPPER_NAMES
 from lobench.core.errors import ThetaMismatch
+from lobench.core.wording import first_of
 from lobench.inner.optimizer import LearnedOptimizer, Theta
 
 __all__ = ["leaf_paths", "match_theta"]
@@ -193,5 +194,4 @@ def _name(optimizer: LearnedOptimizer) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
-    return ", ".join(name or "all of it" for name in names[:_MOST_SHOWN]) + more
+    return first_of([name or "all of it" for name in names], _MOST_SHOWN)

@@ -15,6 +15,13 @@ from report_store import NASTY, make_baseline, make_store
 from stores import add
 
 from lobench.analysis.comparisons.summary import summary_of
+from lobench.analysis.store.methods import read_methods
+from lobench.core.experiment import SessionMember
+from lobench.core.planner import EvaluationId
+from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.engine.config.origin import Revision
+from lobench.engine.store.experiments import TrialRow
+from lobench.engine.store.ledger import Ledger
 from lobench.report.page.page import write_page
 
 VIEWS = {
@@ -35,6 +42,77 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
         add(store, 0, {"other": losses}, optimizer=f"adam(); adam.learning_rate = {rate}")
     write_page(summary_of(store, [make_baseline(folder)]), folder / "report.html")
     return (folder / "report.html").as_uri()
+
+
+STUDY = """
+sgd/Method.optimizer = @sgd()
+lion/Method.optimizer = @lion()
+adam/Method.optimizer = @adam()
+adam/Method.label = 'Adam, tuned'
+adam/Method.search = @grid()
+"""
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two suites, `images` and `bowls`; Lion, an SGD that diverges on a bowl, and Adam with the best of three rates."""
+    store, rates = tmp_path_factory.mktemp("study") / "store", (0.001, 0.01, 0.1)
+    trained: list[tuple[str, int]] = []
+
+    def train(method: str, trial: int, optimizer: str, image: float, bowl: float, start: int = 0) -> None:
+        values = [(1 + 0.1 * seed) * image for seed in range(4)]
+        images = {"relu": {"train/loss": values}, "tanh": {"train/loss": values[::-1]}}
+        add(store, 0, images, optimizer=optimizer, suite="images", start=start)
+        bowls = {"round": {"train/loss": [bowl, bowl, 1.1 * bowl, 1.2 * bowl]}}
+        add(store, 0, bowls, optimizer=optimizer, suite="bowls", start=start)
+        trained.extend([(method, trial)] * 3)
+
+    train("lion", 0, "lion()", 0.21, 0.5)
+    train("sgd", 0, "sgd(); sgd.learning_rate = 3.0", 1.5, float("nan"))
+    for trial, (rate, image) in enumerate(zip(rates, (1.0, 0.5, 0.2), strict=True)):
+        train("adam", trial, f"adam(); adam.learning_rate = {rate}", image, 1e-3 * image)
+    train("adam", 2, f"adam(); adam.learning_rate = {rates[2]}", 0.2, 2e-4, start=FIRST_REPORT_SEED)
+    ledger = Ledger.open(store)
+    rows = [row.key for row in ledger.evaluations()]
+    experiment = ledger.record_experiment("study", STUDY, revision=Revision(), versions={})
+    members = [
+        SessionMember(
+            method=method,
+            trial=trial,
+            session=key.seed_block.start + seed,
+            evaluation=EvaluationId(key.checkpoint_sha256, f"{key.case_identity}:{key.optimizer_hash}", key.seed_block),
+        )
+        for (method, trial), key in zip(trained, rows, strict=True)
+        for seed in range(4)
+    ]
+    programs = {key.program_version for key in rows}
+    assert ledger.add_memberships(experiment, members, programs=programs) == len(members)
+    for trial, rate in enumerate(rates):
+        values = {"adam.learning_rate": rate}
+        ledger.set_trial(
+            experiment, TrialRow(method="adam", number=trial, parameters=values, state="done", fitness=rate)
+        )
+    ledger.close()
+    add(store, 0, {"relu": {"train/loss": [0.1] * 4}}, optimizer="nadam()", suite="images")
+    write_page(summary_of(store, [], snapshot=read_methods(store, "study")), store / "study.html")
+    return (store / "study.html").as_uri()
+
+
+class Walk:
+    """A visitor who counts clicks, and sees what is on the page without one."""
+
+    def __init__(self, page: Page) -> None:
+        self.page, self.clicks = page, 0
+
+    def click(self, link: Locator) -> None:
+        link.click()
+        self.clicks += 1
+
+
+@pytest.fixture
+def walk(chromium: Browser, study: str) -> Iterator[Walk]:
+    with opened(chromium, study, 1280, "light") as page:
+        yield Walk(page)
 
 
 @pytest.fixture
@@ -269,9 +347,11 @@ def test_a_method_has_one_colour_through_all_charts(page: Page) -> None:
 
 
 def test_where_a_checkpoint_broke_and_how_its_seed_is_repeated(page: Page) -> None:
-    page.get_by_role("link", name="Cases", exact=True).click()
-    page.locator("#cases").get_by_role("link", name="digits/case0").click()
-    page.locator("#case-subjects tr").filter(has_text="seed 3 diverged").get_by_role("link").click()
+    walk = Walk(page)
+    walk.click(page.get_by_role("link", name="Cases", exact=True))
+    walk.click(page.locator("#cases").get_by_role("link", name="digits/case0"))
+    walk.click(page.locator("#case-subjects tr").filter(has_text="seed 3 diverged").get_by_role("link"))
+    assert walk.clicks == 3
     expect(page.locator("#h-evaluation")).to_have_text("outer step 3 on digits/case0")
     row = page.locator("[data-view=evaluation] tbody tr").nth(3)
     assert row.locator("th, td").all_inner_texts()[:3] == ["3", "42", "diverged"]
@@ -284,6 +364,61 @@ def test_where_a_checkpoint_broke_and_how_its_seed_is_repeated(page: Page) -> No
         "--lobench-gin-file bound.gin",
         "lobench results --store again --case digits/case0 --format json",
     ]
+
+
+def test_which_method_is_best_on_images_and_how_sure_that_is(walk: Walk) -> None:
+    figure = walk.page.locator("figure").filter(has_text="Score on train/loss, images")
+    expect(figure).to_contain_text("Adam, tuned is not told apart from lion (level .05 for all together).")
+    other = walk.page.locator("figure").filter(has_text="Score on train/loss, bowls")
+    expect(other).to_contain_text("Adam, tuned is better than each of the others")
+    expect(walk.page.locator("header")).to_contain_text("; 1 optimizer outside this experiment: see --all")
+    assert walk.clicks == 0
+
+
+def test_which_seed_diverged_and_how_it_is_repeated(walk: Walk) -> None:
+    walk.click(walk.page.get_by_role("link", name="Failures", exact=True))
+    entry = walk.page.locator("section[data-view=failures] li")
+    expect(entry).to_contain_text("4 of 4 seeds diverged: seed 0 at inner step 7")
+    walk.click(entry.get_by_role("link", name="sgd, bowls/round:"))
+    expect(walk.page.locator("#h-evaluation")).to_have_text("sgd on bowls/round")
+    repeated = walk.page.get_by_label("the commands that repeat it", exact=True).inner_text()
+    assert "--lobench-optimizer 'sgd(); sgd.learning_rate = 3.0'" in repeated and walk.clicks == 2
+
+
+def test_whether_the_tuned_adam_is_fair(walk: Walk) -> None:
+    walk.click(walk.page.get_by_role("link", name="Searches", exact=True))
+    section = walk.page.locator("section[data-view=searches]")
+    assert section.locator("li").all_inner_texts() == [
+        "Tried: 3 settings of this method, one of each other (sgd, lion).",
+        "Its results on the other views are of 4 fresh seeds a case, which did not choose the setting.",
+        "The best adam.learning_rate, 0.1, is the largest that was tried: the optimum may lie beyond.",
+    ]
+    assert walk.clicks == 1
+
+
+def test_what_it_cost(walk: Walk) -> None:
+    card = walk.page.locator(".card").filter(has_text="Time of all trainings")
+    expect(card).to_contain_text("9.0 s")
+    expect(card).to_contain_text("18 evaluations; 0.0 s more to compile; 3 trials of searches included")
+    assert walk.clicks == 0
+
+
+def test_a_logarithmic_axis_has_places_whatever_it_begins_at(walk: Walk) -> None:
+    """uPlot's own places never ended on an axis that begins just below 0.001, as that of most learning rates."""
+    walk.click(walk.page.get_by_role("link", name="Searches", exact=True))
+    chart = walk.page.locator("figure").filter(has_text="log scale").locator(".plot").first
+    expect(chart.locator("canvas")).to_be_visible()
+    redrawn = f"""async ({{ plot: {{ u }} }}) => {{
+        const [axis, shown] = [u.axes[1], []], values = axis.values;
+        axis.values = (...given) => {{ shown.push(...values(...given)); return values(...given); }};
+        u.redraw(false, true);
+        await {TWO_FRAMES};
+        return shown.filter((text) => text);
+    }}"""
+    assert {"0.001", "0.01", "0.1"} <= set(chart.evaluate(redrawn))
+    for low, high in ((9.6e-4, 0.11), (1e-6, 1e38), (0.31, 0.39), (1e-300, 1e300)):
+        places = chart.evaluate(f"one => one.plot.u.axes[1].splits(one.plot.u, 1, {low}, {high})")
+        assert 3 <= len(places) < 30 and low <= min(places) and max(places) <= high
 
 
 def test_without_scripts_everything_but_what_they_draw_is_there(chromium: Browser, file: str, tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ def test_divergence_failures_and_censoring_are_in_plain_sight(page: Page) -> Non
     assert "1 of 48" in page.words, "diverged seeds of all"
     assert re.search(r"never reached it on \d of 2 cases\.", page.words)
     assert f"digits/{NASTY}: tuned adam has no such case" in page.words
+    assert "tuned adam, velo protocol: on each case the best of 2 settings on 5 seeds; made by" in page.words
 
 
 def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:

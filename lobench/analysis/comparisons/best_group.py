@@ -75,9 +75,13 @@ def _compared(cell: Cell | None, best: Cell | None, metric: str, scales: Scales,
     return compare_cases({"": samples}, alpha=alpha)
 
 
-def bold_means(summary: Summary, subjects: Sequence[int], metric: str) -> Bold:
-    """Returns the places in `subjects` of the best mean score, and of those that a comparison does not find worse."""
-    found_means = [summary.mean_score(subject, metric) for subject in subjects]
+def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: str = "") -> Bold:
+    """Returns the places in `subjects` of the best mean score, and of those that a comparison does not find worse.
+
+    Args:
+      suite: Of means over this suite's cases; "": over all.
+    """
+    found_means = [summary.mean_score(subject, metric, suite) for subject in subjects]
     most = max((one.num_cases for one in found_means), default=0)  # one over fewer is no better for the easy ones
     means = [one.interval.mean if one.num_cases == most else math.nan for one in found_means]
     if all(map(math.isnan, means)):
@@ -85,5 +89,7 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str) -> Bold:
     best = int(np.nanargmax(means))
     others = [index for index, mean in enumerate(means) if index != best and not math.isnan(mean)]
     alpha = _ALPHA / max(1, len(others))
-    compared = {one: summary.comparison(subjects[best], subjects[one], metric, alpha=alpha) for one in others}
+    compared = {
+        one: summary.comparison(subjects[best], subjects[one], metric, alpha=alpha, suite=suite) for one in others
+    }
     return _with_best(best, compared)

@@ -195,9 +195,15 @@ class Summary:
     def baseline(self, case: int) -> BaselineCase | None:
         return self.scales.tuned.get(self.snapshot.cases[case].identity)
 
-    def mean_score(self, subject: int, metric: str) -> MeanScore:
+    def mean_score(self, subject: int, metric: str, suite: str = "") -> MeanScore:
+        """Returns a subject's mean score over the cases of a suite, or over all."""
         found = self._own_mean(subject, metric)
-        return found.over(self.common_cases(metric)) if subject in self.compared else found
+        found = found.over(self.common_cases(metric)) if subject in self.compared else found
+        return found.over(self.cases_of(suite)) if suite else found
+
+    def cases_of(self, suite: str) -> frozenset[str]:
+        """Returns the identities of a suite's cases."""
+        return frozenset(case.identity for case in self.snapshot.cases if case.suite == suite)
 
     def _own_mean(self, subject: int, metric: str) -> MeanScore:
         key = (subject, metric)
@@ -318,12 +324,20 @@ class Summary:
                 found[identity] = paired_values(tuned, cell, name, self.scales).samples
         return AgainstTuned(comparison=compare_cases(found)) if found else AgainstTuned()
 
-    def comparison(self, before: int, after: int, metric: str, *, alpha: float = 0.05) -> PairComparison | None:
-        """Compares two subjects, paired by seed; None where they share no case."""
+    def comparison(
+        self, before: int, after: int, metric: str, *, alpha: float = 0.05, suite: str = ""
+    ) -> PairComparison | None:
+        """Compares two subjects, paired by seed; None where they share no case.
+
+        Args:
+          suite: Compare on this suite's cases; "": on all.
+        """
         sides = [self.snapshot.subjects[place] for place in (before, after)]
         if not sides[0].cells.keys() & sides[1].cells.keys():
             return None
         found = differences(sides[0], sides[1], _asked(metric), self.scales)
+        if suite:
+            found = {case: one for case, one in found.items() if case in self.cases_of(suite)}
         return compare_cases({case: one.samples for case, one in found.items()}, alpha=alpha) if found else None
 
     def improvement(self) -> Interval:

@@ -149,6 +149,10 @@ def of_members(
         methods=tuple(names),
         searched=tuple(searched),
         trials=tuple(row for row in trials if "folder" not in row.parameters),  # a command's session has one
+        num_outside=len(
+            {one.who.sha256 for one in snapshot.subjects if one.who.kind == "optimizer"}
+            - {one.evaluation.sha256 for one in members}
+        ),
     )
 
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from lobench.analysis.store.snapshot import BestTrial
+from lobench.analysis.store.snapshot import BestTrial, Snapshot
 from lobench.analysis.store.subjects import StoredSubject
 from lobench.core.search.search import Trial, best_trial
 from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.core.wording import counted, first_of
 from lobench.engine.store.experiments import TrialRow
 
 __all__ = [
@@ -22,9 +23,11 @@ __all__ = [
     "edges_of",
     "histories_of",
     "num_infeasible",
+    "search_notes",
     "trial_of",
 ]
 
+_MOST_NAMED = 6
 _LOG_FROM = 50.0  # positive values that span more than this factor are shown by their logarithms
 
 
@@ -158,6 +161,25 @@ def edges_of(history: StoppedTrials) -> list[str]:
                 f"the best {axis.path}, {value:.6g}, is the {which} that was tried: the optimum may lie beyond"
             )
     return lines
+
+
+def search_notes(snapshot: Snapshot, history: StoppedTrials) -> list[str]:
+    """Returns what tells whether a search is fair: who had none, of which seeds are its results, an edge."""
+    searching = {trial.method for trial in snapshot.trials if trial.parameters}
+    names = dict(zip(snapshot.methods, snapshot.labels, strict=False))
+    lines = []
+    if others := [label for method, label in names.items() if method not in searching]:
+        shown = first_of(others, _MOST_NAMED)
+        lines.append(f"tried: {counted(len(history.numbers), 'setting')} of this method, one of each other ({shown})")
+    for method, search in zip(snapshot.methods, snapshot.searched, strict=False):
+        if method == history.method and search is not None:
+            cells = snapshot.subjects[snapshot.methods.index(method)].cells.values()
+            seeds = sorted({len(cell.seeds) for cell in cells if cell.seeds})
+            many = " to ".join(str(count) for count in dict.fromkeys((seeds[0], seeds[-1]))) if seeds else "no"
+            fresh = f"its results on the other views are of {many} fresh seeds a case, which did not choose the setting"
+            flatter = "its results on the other views are of the seeds that chose the setting, which flatter"
+            lines.append(fresh if search.is_fresh else flatter)
+    return [*lines, *edges_of(history)]
 
 
 def _history(method: str, label: str, rows: Sequence[TrialRow]) -> StoppedTrials:

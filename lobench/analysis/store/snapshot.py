@@ -60,6 +60,7 @@ class Snapshot:
       searched: Of each subject the search that chose it, if any; () likewise.
       trials: Of the experiment's searches, by method and number.
       race: Of the experiment's methods, as they are in its file; None where they do not race.
+      num_outside: Optimizers in the store that are no method and no trial of the experiment.
     """
 
     store: Path
@@ -75,6 +76,7 @@ class Snapshot:
     searched: tuple[BestTrial | None, ...] = ()
     trials: tuple[TrialRow, ...] = ()
     race: StoredRace | None = None
+    num_outside: int = 0
 
     @classmethod
     def of(

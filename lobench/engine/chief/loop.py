@@ -14,7 +14,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError, SuiteError
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Given, Subject, Variant
-from lobench.core.wording import counted
+from lobench.core.wording import counted, first_of
 from lobench.engine.checkpoints.intake import Intake, skipped_line
 from lobench.engine.checkpoints.source import NoSource
 from lobench.engine.checkpoints.spool import Spool
@@ -234,10 +234,7 @@ class Chief:
         """Says what the end waits for, and returns for how many seconds at most."""
         seconds = _COMMAND_GRACE_SECONDS if self._commands else _GRACE_SECONDS
         running = [*sorted(self._commands), *self._dispatch.running]
-        named = ", ".join(running[:_MOST_NAMED]) + f" and {len(running) - _MOST_NAMED} more" * (
-            len(running) > _MOST_NAMED
-        )
-        waits = f"{named} may end within {seconds:g} s" if running else "nothing runs"
+        waits = f"{first_of(running, _MOST_NAMED)} may end within {seconds:g} s" if running else "nothing runs"
         self._progress.log(f"stopping: {waits}; press Ctrl-C again to stop at once")
         return seconds
 

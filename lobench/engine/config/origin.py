@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.core.wording import cause
+from lobench.core.wording import cause, first_of
 
 __all__ = ["LARGEST_PATCH", "ORIGIN", "Revision", "git_state", "revision_of"]
 
@@ -124,8 +124,7 @@ def _untracked(top: str) -> str:
     names = [name for name in listed.split("\0") if name and not _OWN.intersection(Path(name).parts)]
     if not names:
         return ""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"not tracked, and in no patch: {', '.join(map(repr, names[:_NAMED]))}{more}"
+    return f"not tracked, and in no patch: {first_of([repr(name) for name in names], _NAMED)}"
 
 
 def _run_git(folder: str, *arguments: str) -> str:

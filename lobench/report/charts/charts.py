@@ -10,7 +10,7 @@ import numpy as np
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.stats.profiles import ratio_profile, score_profile, time_ratios
 from lobench.analysis.store.methods import hyperparameters
-from lobench.analysis.store.search_history import histories_of
+from lobench.analysis.store.search_history import histories_of, search_notes
 from lobench.core.errors import LobenchError, StoreError
 from lobench.core.wording import counted
 from lobench.plugins import Registered, load_plugins
@@ -61,7 +61,8 @@ def _all(summary: Summary) -> list[Section]:
     labels = dict(zip(summary.snapshot.methods, summary.snapshot.labels, strict=False))
     declared = load_plugins().declarations("lobench_report_sections")
     added = [section for name, one in declared.items() for section in _of_plugin(name, one, summary)]
-    searches = [search_section(history) for history in histories_of(summary.snapshot.trials, labels)]
+    histories = histories_of(summary.snapshot.trials, labels)
+    searches = [search_section(history, search_notes(summary.snapshot, history)) for history in histories]
     return [*sections, *(one for one in searches if one is not None), *added]
 
 

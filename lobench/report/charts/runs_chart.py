@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lobench.analysis.comparisons.best_group import bold_means
 from lobench.analysis.store.groups import are_by_step, run_names
-from lobench.core.wording import counted
+from lobench.core.wording import counted, first_of
 from lobench.drawing.wide import evenly
 from lobench.report.charts.sections import Figure, Section
 from lobench.report.charts.styles import method_styles
@@ -22,6 +23,8 @@ __all__ = ["along_runs", "side_by_side"]
 _MAX_POINTS = 400
 _MOST_DOTS = 60
 _MOST_ROWS = 40
+_MOST_NAMED = 4
+_MOST_COMPARED = 16  # with the best: each is a test on every case, which the table makes too
 
 
 def along_runs(summary: Summary) -> Section | None:
@@ -114,26 +117,34 @@ def _lacking(summary: Summary, metric: str, places: Iterable[int]) -> str:
 def side_by_side(summary: Summary) -> Section | None:
     """Returns the mean score of each method, the best one on top; None where there are no two methods.
 
-    Of a run its first and its last checkpoint stand for it.
+    Of several suites there is a figure for each, too. Of a run its first and its last checkpoint stand for it.
     """
     snapshot = summary.snapshot
     if not snapshot.groups.shows_methods:
         return None
-    figures = [figure for metric in summary.metrics if (figure := _ranked(summary, metric)) is not None]
+    suites = sorted({case.suite for case in snapshot.cases})
+    figures = [
+        figure
+        for suite in ("", *(suites if len(suites) > 1 else ()))
+        for metric in summary.metrics
+        if (figure := _ranked(summary, metric, suite)) is not None
+    ]
     note = f"Mean over cases and seeds, 95% interval (stratified t); {summary.scale_label}."
     if not figures:
         return None
     return Section(id="scores", title="Side by side", note=note, kind="wide", figures=tuple(figures))
 
 
-def _ranked(summary: Summary, metric: str) -> Figure | None:
-    snapshot, label = summary.snapshot, summary.metric_label(metric)
+def _ranked(summary: Summary, metric: str, suite: str) -> Figure | None:
+    snapshot = summary.snapshot
+    label = summary.metric_label(metric) + (f", {suite}" if suite else "")
     places = snapshot.groups.ends(summary.shown)
-    scored = [place for place in places if _is_scored(summary, place, metric)]
-    if not scored:
+    means = {place: summary.mean_score(place, metric, suite).interval for place in places}
+    every = sorted((place for place in places if not math.isnan(means[place].mean)), key=lambda one: means[one].mean)
+    if not every:
         return None
-    scored = sorted(scored, key=lambda place: summary.mean_score(place, metric).interval.mean)[-_MOST_ROWS:]
-    found = [summary.mean_score(place, metric).interval for place in scored]
+    scored = every[-_MOST_ROWS:]
+    found = [means[place] for place in scored]
     rows = [float(row) for row in range(len(scored))]
     names = tuple(snapshot.labels[place] for place in scored)
     styles = method_styles(summary)
@@ -145,9 +156,9 @@ def _ranked(summary: Summary, metric: str) -> Figure | None:
         Series(label="", x=[one.mean], y=[row], style=styles[place].split()[0], dots=True, line=False)
         for place, row, one in zip(scored, rows, found, strict=True)
     ]
-    notes = [_lacking_methods(summary, metric, places)]
-    if len(scored) < (known := sum(_is_scored(summary, place, metric) for place in places)):
-        notes.append(f"The best {len(scored)} of {known} are drawn; the table has all.")
+    notes = [_best(summary, metric, suite, scored), "" if suite else _lacking_methods(summary, metric, places)]
+    if len(scored) < len(every):
+        notes.append(f"The best {len(scored)} of {len(every)} are drawn; the table has all.")
     return Figure(
         title=f"Score on {label}",
         chart=Chart(
@@ -161,6 +172,25 @@ def _ranked(summary: Summary, metric: str) -> Figure | None:
         ),
         note=" ".join(filter(None, notes)),
     )
+
+
+def _best(summary: Summary, metric: str, suite: str, scored: Sequence[int]) -> str:
+    """Returns how sure it is that the last of the methods is the best one; "" where nothing says so.
+
+    The best trial of a search is in it on fresh seeds alone: those that chose it flatter.
+    """
+    labels = summary.snapshot.labels
+    fair = [place for place in scored if (own := summary.snapshot.search(place)) is None or own.is_fresh]
+    if not 2 <= len(fair) <= _MOST_COMPARED:
+        return ""
+    group = {fair[index] for index in bold_means(summary, fair, metric, suite).places}
+    if scored[-1] not in group:
+        return ""
+    others = [labels[place] for place in reversed(fair[:-1]) if place in group]
+    apart = f"is not told apart from {first_of(others, _MOST_NAMED)}"
+    rest = labels[fair[0]] if len(fair) == 2 else "each of the others"
+    verdict = apart if others else f"is better than {rest}"
+    return f"{labels[scored[-1]]} {verdict} (level .05 for all together)."
 
 
 def _lacking_methods(summary: Summary, metric: str, places: Sequence[int]) -> str:

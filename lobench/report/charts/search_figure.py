@@ -16,8 +16,12 @@ _TRIED, _BEST_SO_FAR, _BEST = "a trial", "the best up to then", "the best trial"
 _GOOD, _OTHER = "the best quarter", "another trial"
 
 
-def search_section(history: StoppedTrials) -> Section | None:
-    """Returns the charts of a search; None where no trial of it has a fitness yet."""
+def search_section(history: StoppedTrials, lines: Sequence[str] = ()) -> Section | None:
+    """Returns the charts of a search; None where no trial of it has a fitness yet.
+
+    Args:
+      lines: What is said of it in a list.
+    """
     best = history.best[-1] if history.best else None
     if best is None:
         return None
@@ -40,6 +44,7 @@ def search_section(history: StoppedTrials) -> Section | None:
         kind="small",
         figures=tuple(found),
         view="searches",
+        lines=tuple(line[:1].upper() + line[1:] + "." for line in lines),
     )
 
 

@@ -156,9 +156,9 @@ class Chart:
         bottom = self.height - _BOTTOM
         places = [f"{x_axis.at(x):.1f}" for x in self.rules]
         parts = [Markup(f'<line class="axis" x1="{x}" x2="{x}" y1="{_TOP}" y2="{bottom}"/>') for x in places]
+        notes = [(x_axis.at(one.x), y_axis.at(one.y), escape(one.text)) for one in self.notes]
         return parts + [
-            Markup(f'<text x="{x_axis.at(one.x):.1f}" y="{y_axis.at(one.y):.1f}" class="mid">{escape(one.text)}</text>')
-            for one in self.notes
+            Markup(f'<text x="{x:.1f}" y="{y:.1f}" class="mid noted">{note}</text>') for x, y, note in notes
         ]
 
     def data(self) -> dict[str, object]:

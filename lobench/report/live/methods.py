@@ -17,12 +17,11 @@ from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.case import CaseInfo
 from lobench.core.planner import Left
 from lobench.core.subject import Subject
-from lobench.core.wording import one_line
+from lobench.core.wording import duration, one_line
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.live.checkpoint_lines import BEST, beside_best
 from lobench.report.live.progress import Colour, LiveProgress, PlainProgress, is_coloured, is_terminal, writable
-from lobench.report.live.running import duration
 from lobench.report.tables.verdict import score_text
 
 __all__ = ["Methods", "PlainMethods", "make_method_progress"]

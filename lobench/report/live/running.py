@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from lobench.core.case import CaseInfo
 from lobench.core.planner import Left
 from lobench.core.subject import Subject
-from lobench.core.wording import counted
+from lobench.core.wording import counted, duration
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.tables.text import subject_name
 
-__all__ = ["Running", "duration"]
+__all__ = ["Running"]
 
 _WORTH_SECONDS = 0.5  # of compiling, below which nobody wants to know
 _MOST_NAMES = 3
@@ -125,10 +125,3 @@ class Running:
         shown += [f"{len(rows) - _MOST_NAMES} more"] if len(rows) > _MOST_NAMES else []
         running = f", {len(rows)} running: {', '.join(shown)}" if rows else ""
         return f"{counted(self.num_done, 'evaluation')} done{running}"
-
-
-def duration(seconds: float) -> str:
-    """Returns a duration as people say it: `0.4 s`, `40 s`, `7 min`, `3 h`."""
-    if seconds < 100:
-        return f"{seconds:.0f} s" if seconds >= 9.5 else f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,8 @@ def render_page(
         "cases_note": _cases_note(summary, comparison, has_costs=bool(costs)),
         **_case_table(summary, cases, costs),
         **_methods(summary, spec),
-        "failures": _warnings(snapshot),
+        "failures": _warnings(snapshot, has_links=figure is None),
+        "is_one": len(snapshot.subjects) < 2,
         "command": f"lobench results --store {shlex.quote(str(snapshot.store))} --format json",
         **_provenance(summary),
     }
@@ -261,25 +262,31 @@ def _value(value: float) -> str:
     return f"{value:.6g}" if math.isfinite(value) else ""
 
 
-def _warnings(snapshot: Snapshot) -> list[str]:
-    lines = []
+def _warnings(snapshot: Snapshot, *, has_links: bool) -> list[_Cell]:
+    """Returns what went wrong, line by line; `value` is what leads to the evaluation."""
+    lines, keys = list[_Cell](), subject_keys(snapshot)
     for place, case in itertools.product(range(len(snapshot.subjects)), range(len(snapshot.cases))):
         cell = snapshot.cell(place, case)
         if cell is None or not (cell.diverged_at or cell.failures):
             continue
         diverged = [f"seed {seed} at inner step {step}" for seed, step in cell.diverged_at.items()]
-        where = f"{snapshot.labels[place]}, {snapshot.name(case)}"
+        texts = [f"{outcome}: {message}" for outcome, message in cell.failures]
         if diverged:
-            of_all = f"{len(diverged)} of {counted(len(cell.seeds), 'seed')} diverged"
-            lines.append(f"{where}: {of_all}: {', '.join(diverged)}")
-        lines += [f"{where}: {outcome}: {message}" for outcome, message in cell.failures]
+            texts.insert(0, f"{len(diverged)} of {counted(len(cell.seeds), 'seed')} diverged: {', '.join(diverged)}")
+        where = f"{snapshot.labels[place]}, {snapshot.name(case)}"
+        link = _link("evaluation", keys[place], snapshot.name(case)) if has_links else ""
+        lines += [_Cell(value=f"{where}:", link=link, text=text) for text in texts]
     if several := describe_programs({row.program for row in snapshot.rows}):
-        lines.insert(0, several)
+        lines.insert(0, _Cell(text=several))
     skipped = sum(int(str(detail.get("count", 1))) for kind, detail in snapshot.events if kind == "skipped")
     if skipped:
-        lines.append(f"skipped: {counted(skipped, 'checkpoint')}, as --checkpoints says: newer ones waited")
+        count = counted(skipped, "checkpoint")
+        lines.append(_Cell(text=f"skipped: {count}, as --checkpoints says: newer ones waited"))
     more = len(lines) - _MAX_FAILURES
-    return [*lines[:_MAX_FAILURES], *([f"and {more} more: see the table below"] if more > 0 else [])]
+    return [
+        *lines[:_MAX_FAILURES],
+        *([_Cell(text=f"and {more} more: see the list of evaluations")] if more > 0 else []),
+    ]
 
 
 def _json(value: Any) -> Markup:
@@ -308,14 +315,20 @@ def _provenance(summary: Summary) -> dict[str, Any]:
     if optimizers := sorted({one.optimizer for _, one in found if one.optimizer}):
         pairs.append(("learned optimizers", "; ".join(optimizers)))
     if baseline is not None:
-        made = baseline.provenance
+        made, cases = baseline.provenance, summary.scales.tuned.values()
+        settings, seeds = _range(len(one.grid) for one in cases), _range(len(one.seeds) for one in cases)
         pairs.append(
             (
                 "baseline",
-                f"{baseline.label}, {baseline.protocol} protocol, made by "
-                f"`{baseline.refresh}` on {made.get('device', '?')}, "
+                f"{baseline.label}, {baseline.protocol} protocol: on each case the best of {settings} settings "
+                f"on {seeds} seeds; made by `{baseline.refresh}` on {made.get('device', '?')}, "
                 f"git revision {str(made.get('git_revision', '?'))[:12]}",
             )
         )
     bindings = {f"{case.suite}/{case.name}": one.bindings for case, one in found}
     return {"provenance": pairs, "bindings": sorted(bindings.items())}
+
+
+def _range(counts: Iterable[int]) -> str:
+    """Returns `15`, or `11 to 15` where they differ."""
+    return " to ".join(map(str, dict.fromkeys((min(known), max(known))))) if (known := sorted(counts)) else "0"

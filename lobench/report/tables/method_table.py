@@ -97,7 +97,10 @@ def method_panels(found: Tabulated) -> list[dict[str, Any]]:
     return [
         {
             "title": panel.heading or "mean score",
-            "columns": [_heading(column.label, column.group) for column in found.columns],
+            "columns": [
+                _heading(column.label, column.group)
+                for column in found.columns[: max((len(line.entries) for line in panel.lines), default=None)]
+            ],
             "lines": [
                 {
                     "label": _heading(line.heading.label, line.heading.group),

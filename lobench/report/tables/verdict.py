@@ -20,7 +20,7 @@ from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.errors import StoreError
 from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
-from lobench.core.wording import counted, one_line
+from lobench.core.wording import counted, duration, one_line
 from lobench.report.charts.svg import number
 from lobench.report.tables.text import interval_cell, p_cell, subjects_in_words
 
@@ -69,7 +69,8 @@ def subtitle(snapshot: Snapshot) -> str:
     counts = ((len(snapshot.cases), "case"), (len(snapshot.rows), "evaluation"))
     subjects = subjects_in_words(subject.who for subject in snapshot.subjects)
     shown = ", ".join([subjects, *(counted(count, name) for count, name in counts)])
-    return f"{shown}; last result {when}; store {snapshot.store}"
+    outside = f"; {counted(snapshot.num_outside, 'optimizer')} outside this experiment: see --all"
+    return f"{shown}; last result {when}; store {snapshot.store}{outside * (snapshot.num_outside > 0)}"
 
 
 def verdict_text(summary: Summary) -> str:
@@ -121,7 +122,7 @@ def cards(summary: Summary, comparison: PairComparison | None) -> list[Card]:
     gates = [detail for kind, detail in summary.snapshot.events if kind == "gate"]
     if gates:
         found.append(_gate_card(gates[-1]))
-    return [*found, *_warning_cards(summary)]
+    return [*found, *_cost_card(summary.snapshot), *_warning_cards(summary)]
 
 
 def pair_card(label: str, comparison: PairComparison) -> Card:
@@ -191,6 +192,18 @@ def _gate_card(event: Mapping[str, Any]) -> Card:
         + ("" if event.get("score_version", 1) == SCORE_VERSION else "; of an older score: not comparable"),
         kind={"PASS": "good", "REGRESSED": "bad"}.get(event["verdict"], ""),
     )
+
+
+def _cost_card(snapshot: Snapshot) -> list[Card]:
+    """Returns what all evaluations took, trials of searches included; nothing where nobody measured it."""
+    curves = [found for _, found in snapshot.rows_with_curves() if found is not None]
+    trained = math.fsum(one.wall_seconds for one in curves)
+    if trained == 0:
+        return []
+    compiled = math.fsum(one.compile_seconds for one in curves)
+    trials = f"; {counted(len(snapshot.trials), 'trial')} of searches included" if snapshot.trials else ""
+    note = f"{counted(len(snapshot.rows), 'evaluation')}; {duration(compiled)} more to compile{trials}"
+    return [Card(label="Time of all trainings", value=duration(trained), note=note)]
 
 
 def _warning_cards(summary: Summary) -> list[Card]:

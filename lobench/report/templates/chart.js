@@ -37,12 +37,26 @@ const lobench = (() => {
     if (log) {
       const room = Math.max(Math.sqrt(high / low), 1.05);
       [low, high] = [Math.max(Math.min(low, bottom), low / room), Math.min(Math.max(high, top), high * room)];
-      return low === high ? [low / 2, high * 2] : [low / 1.04, high * 1.04];
+      const pad = Math.max(1.04, (high / low) ** 0.03);
+      return low === high ? [low / 2, high * 2] : [low / pad, high * pad];
     }
     const room = (high - low) / 2 || Math.abs(high) / 2 || 0.5;
     [low, high] = [Math.max(Math.min(low, bottom), low - room), Math.min(Math.max(high, top), high + room)];
     const pad = 0.04 * (high - low) || room;
     return [low - pad, high + pad];
+  };
+
+  // Places of the lines of a logarithmic axis. uPlot's own never end if the axis begins just below a power of ten, or
+  // is far from 1.
+  const logSplits = (low, high) => {
+    if (!(low > 0 && high > low)) return [];
+    const last = Math.floor(Math.log10(high)), count = last - Math.floor(Math.log10(low)) + 1, every = count > 4 ? Math.ceil(count / 7) : 1;
+    const first = every * Math.floor(Math.log10(low) / every), digits = count > 4 ? [1] : [1, 2, 3, 4, 5, 6, 7, 8, 9];
+    const inside = Array.from({ length: Math.floor((last - first) / every) + 1 }, (_, index) => first + every * index)
+      .flatMap((power) => digits.map((digit) => Number(`${digit}e${power}`))).filter((value) => value >= low && value <= high);
+    if (inside.length > 2) return inside;
+    const ten = 10 ** Math.floor(Math.log10((high - low) / 2)), parts = (high - low) / ten, step = ten * (parts > 10 ? 5 : parts > 5 ? 2 : 1), start = Math.ceil(low / step);
+    return Array.from({ length: Math.floor(high / step) - start + 1 }, (_, index) => Number(((start + index) * step).toPrecision(12)));
   };
 
   // Points that stand alone may share an x: they are told apart by less than a pixel.
@@ -169,11 +183,14 @@ const lobench = (() => {
     const { holder, spec } = plot, { data, series, bands, owners } = columnsOf(plot.lines, plot.log), width = Math.max(holder.clientWidth, 160);
     plot.u?.destroy();
     const text = { stroke: css("--quiet"), font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 18, ticks: { show: false } };
-    const named = (names) => ({ splits: () => names.map((_, index) => index), values: () => names.map((name) => name.length > 28 ? `${name.slice(0, 27)}…` : name) });
+    // A long name keeps its end too, in which the settings of one optimizer differ.
+    const short = (name, most) => name.length > most ? `${name.slice(0, most >> 1)}…${name.slice(name.length - (most >> 1) + 1)}` : name;
+    const named = (names, most) => ({ splits: () => names.map((_, index) => index), values: () => names.map((name) => short(name, most)) });
     const plain = { values: (_, values) => values.map((value) => value === null ? "" : number(value)) };
     // Of a logarithmic axis 1, 2 and 5 have names, and all have where these are too few.
     const isPlain = (value) => value !== null && ["1", "2", "5"].includes(Number(value.toExponential(3).split("e")[0]).toString());
-    const decades = { filter: (_, values) => values.filter(isPlain).length < 2 ? values : values.map((value) => isPlain(value) ? value : null) };
+    // uPlot leaves an axis out for which it finds no increment, though its places do not depend on one.
+    const decades = { incrs: (u, axis, low, high) => [Math.max(5, high - low)], splits: (_, axis, low, high) => logSplits(low, high), filter: (_, values) => values.filter(isPlain).length < 2 ? values : values.map((value) => isPlain(value) ? value : null) };
     const whole = data[0].every(Number.isInteger) ? { incrs: [1, 10, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8].flatMap((ten) => [ten, 2 * ten, 5 * ten]) } : {};
     const room = spec.yNames ? Math.min(0.42 * width, 12 + 7 * Math.max(...spec.yNames.map((name) => Math.min(name.length, 28)))) : 52;
     const pad = plot.lines.some((line) => line.dots || line.alone) && !spec.logX ? 0.02 : 0;
@@ -185,8 +202,8 @@ const lobench = (() => {
       cursor: { drag: { x: true, y: false, dist: 5 }, focus: { prox: -1 }, points: { size: 7 } }, focus: { alpha: 0.2 },
       scales: { x: { time: false, distr: spec.logX ? 3 : 1, range: xRange }, y: { distr: plot.log ? 3 : 1, range: yRange } },
       axes: [
-        { ...text, label: spec.x, grid: { show: false }, size: 26, ...whole, ...(spec.xNames ? named(spec.xNames) : plain), ...(spec.logX ? decades : {}) },
-        { ...text, ...(spec.yNames ? {} : { label: spec.y + (plot.log ? ", log" : "") }), grid: { stroke: css("--rule"), width: 1 }, size: room, ...(spec.yNames ? named(spec.yNames) : plain), ...(plot.log ? decades : {}) },
+        { ...text, label: spec.x, grid: { show: false }, size: 26, ...whole, ...(spec.xNames ? named(spec.xNames, 28) : plain), ...(spec.logX ? decades : {}) },
+        { ...text, ...(spec.yNames ? {} : { label: spec.y + (plot.log ? ", log" : "") }), grid: { stroke: css("--rule"), width: 1 }, size: room, ...(spec.yNames ? named(spec.yNames, Math.floor((room - 12) / 7)) : plain), ...(plot.log ? decades : {}) },
       ],
       hooks: {
         setCursor: [() => showTip(plot)], draw: [() => drawMarks(plot)],
