@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from lobench.core.case import CaseInfo
 from lobench.core.errors import StoreError
-from lobench.core.planner import EvaluationId
+from lobench.core.history import EvaluationId
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject
