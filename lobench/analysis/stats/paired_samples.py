@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-__all__ = ["DIVERGED", "EQUAL", "FLOAT_STEP", "Estimate", "Samples", "pooled", "rounding_step"]
+__all__ = ["DIVERGED", "EQUAL", "FLOAT_STEP", "Estimate", "Samples", "pooled", "pooled_mean", "rounding_step"]
 
 DIVERGED = -math.inf  # worse than any value
 
@@ -147,6 +147,12 @@ def pooled(parts: Sequence[Estimate]) -> tuple[float, float]:
     # Shares of the variance, not the parts themselves: their squares would underflow for small losses.
     shares = [(part.variance / variance, part.degrees) for part in parts if part.variance > 0]
     return variance, 1 / math.fsum(share**2 / degrees for share, degrees in shares)
+
+
+def pooled_mean(parts: Sequence[Estimate]) -> tuple[float, float]:
+    """Returns the variance of the mean of independent means, and Satterthwaite's degrees of freedom."""
+    square = len(parts) ** 2
+    return pooled([Estimate(mean=p.mean, variance=p.variance / square, degrees=p.degrees) for p in parts])
 
 
 def rounding_step(a: Sequence[float], b: Sequence[float], *, is_paired: bool) -> float:
