@@ -104,7 +104,7 @@ def paired_block(
     theirs = np.asarray(list(kept.values()), np.float64).reshape(len(kept), len(finals))
     ours = np.asarray(list(finals.values()), np.float64)
     is_finite = np.isfinite(theirs).all(axis=1) & bool(np.isfinite(ours).all())
-    theirs, places = theirs[is_finite], [place for place, known in zip(kept, is_finite, strict=True) if known]
+    theirs, places = theirs[is_finite], [place for place, known in zip(kept, is_finite.tolist(), strict=True) if known]
     if not places:
         return (), None
     values_of_both = np.concatenate([np.broadcast_to(ours, theirs.shape), theirs], axis=1)
