@@ -103,7 +103,7 @@ def paired_block(
                 kept[place] = [values[seed] for seed in finals]
     theirs = np.asarray(list(kept.values()), np.float64).reshape(len(kept), len(finals))
     ours = np.asarray(list(finals.values()), np.float64)
-    is_finite = np.isfinite(theirs).all(axis=1) & bool(np.isfinite(ours).all())
+    is_finite = np.asarray(np.isfinite(theirs).all(axis=1) & np.isfinite(ours).all())
     theirs, places = theirs[is_finite], [place for place, known in zip(kept, is_finite.tolist(), strict=True) if known]
     if not places:
         return (), None

@@ -85,8 +85,11 @@ class EvaluationRow:
     def curves(self) -> Curves | None:
         if self.payload is None:
             return self.at_hand
-        with intact_rows(self.where):
+        try:
             return curves_of(self.payload)
+        except Exception:
+            with intact_rows(self.where):
+                raise
 
 
 class LedgerReader:
