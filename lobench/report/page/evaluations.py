@@ -101,7 +101,7 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
         "seeds": seeds,
         "steps": steps[kept].tolist(),
         "metrics": [place for place, _ in own],
-        "curves": [[short(row[kept].tolist()) for row in rows] for _, rows in own],
+        "curves": [[short(row[kept]) for row in rows] for _, rows in own],
         "diverged": cell.diverged_at,
     }
 
