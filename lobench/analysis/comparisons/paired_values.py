@@ -89,7 +89,8 @@ def paired_block(
     """
     name = metric or a.case.primary_metric
     scale, finals, starts = scales.scale(a.case, name), a.final.get(name, {}), scales.starts_of(a, name)
-    is_fresh, unknown, kept = _is_fresh(a), [seed for seed in finals if seed not in starts], dict[int, list[float]]()
+    unknown, kept = [seed for seed in finals if seed not in starts], dict[int, list[float]]()
+    may_be_fresh, is_fresh = min(finals, default=-1) >= FIRST_REPORT_SEED, _is_fresh(a)
     if finals and scale.is_usable and a.draws == LOBENCH_SEEDS and not a.diverged_at:
         for place, cell in others.items():
             values = cell.final.get(name, {})
@@ -97,8 +98,8 @@ def paired_block(
                 values.keys() == finals.keys()
                 and cell.draws == LOBENCH_SEEDS
                 and not cell.diverged_at
-                and _is_fresh(cell) == is_fresh
-                and not any(seed in cell.untrained.get(name, {}) for seed in unknown)
+                and (not may_be_fresh or _is_fresh(cell) == is_fresh)
+                and not (unknown and any(seed in cell.untrained.get(name, {}) for seed in unknown))
             ):
                 kept[place] = [values[seed] for seed in finals]
     theirs = np.asarray(list(kept.values()), np.float64).reshape(len(kept), len(finals))
