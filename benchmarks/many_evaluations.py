@@ -2,10 +2,10 @@
 
 Usage: python benchmarks/many_evaluations.py [EVALUATIONS]
 
-The store is written here: the checkpoints of a run and methods that stand alone (fewer of both for fewer evaluations),
-on 20 cases, 4 seeds, 41 points a curve, train and test. What is imported is a tidy csv of as many evaluations: 10
-cases, 5 seeds, 41 points, one metric. The best of five for each command: wall time, processor time, which says nearly the same
-on a machine that others use, and its ratio to `lobench --help`; starting Python is included.
+The store is written here: the checkpoints of a run and methods that stand alone (fewer of both for fewer
+evaluations), on 20 cases, 4 seeds, 41 points a curve, train and test. What is imported is a tidy csv of as many
+evaluations: 10 cases, 5 seeds, 41 points, one metric. The best of five for each command: wall time, processor time,
+which says nearly the same on a machine that others use, and its ratio to `lobench --help`; starting Python is included.
 """
 
 from __future__ import annotations
