@@ -24,21 +24,10 @@ from harness import answer_help
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-import numpy as np
-import report_store
+from many_evaluations import NUM_CASES, make_store
 from playwright.sync_api import Page, sync_playwright
 from stores import add
 
-from lobench.core.case import SeedBlock
-from lobench.core.program import PROGRAM_VERSION
-from lobench.core.result import EvaluationKey, Outcome
-from lobench.core.subject import Subject
-from lobench.engine.store.ledger import Ledger
-
-__all__ = ["make_store"]
-
-_CASES = 20
-_RUN = 0.6  # of the subjects: the checkpoints of a run, beside methods that stand alone
 _PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 _NEW = "() => document.querySelector('header').textContent.includes('{:,} evaluations')"
 _FILTER = """words => {
@@ -50,35 +39,8 @@ _FILTER = """words => {
 }"""
 
 
-def make_store(folder: Path, evaluations: int) -> Path:
-    """Writes a store of checkpoints and methods, as many as give so many evaluations."""
-    report_store.STEPS = tuple(range(0, 1001, 25))
-    subjects = evaluations // _CASES
-    checkpoints = round(_RUN * subjects)
-    store = report_store.make_store(folder, num_checkpoints=checkpoints, num_cases=_CASES)
-    names, draw = [*(f"case{index}" for index in range(_CASES - 1)), report_store.NASTY], np.random.default_rng(1)
-    ledger = Ledger.open(store)
-    with ledger.transaction():
-        for method in range(subjects - checkpoints):
-            subject = Subject.of_optimizer(f"adam(); adam.learning_rate = {10 ** (-4 + method / 50):.6g}")
-            position = ledger.record_sighting(subject)
-            ledger.set_admission(position, "admitted")
-            for case in map(report_store.case_info, names):
-                key = EvaluationKey(
-                    checkpoint_sha256=subject.sha256,
-                    optimizer_hash=f"{method}",
-                    case_identity=case.identity,
-                    seed_block=SeedBlock(start=0, size=report_store.SEEDS),
-                    program_version=PROGRAM_VERSION,
-                )
-                curves = report_store.curves(float(draw.uniform(0.1, 1.0)), draw)
-                ledger.record_evaluation(key, case, Outcome.PASSED, curves=curves)
-    ledger.close()
-    return store
-
-
 def main() -> None:
-    evaluations = int(sys.argv[1]) // _CASES * _CASES if len(sys.argv) > 1 else 10_000
+    evaluations = int(sys.argv[1]) // NUM_CASES * NUM_CASES if len(sys.argv) > 1 else 10_000
     with contextlib.ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory())
         playwright = stack.enter_context(sync_playwright())

@@ -90,6 +90,7 @@ SMALLEST: dict[str, str | Elsewhere] = {
     "benchmarks/race_rates.py": "benchmarks/race_rates.py --races 2 --methods 2",
     "benchmarks/race_spend.py": "benchmarks/race_spend.py --races 2 --methods 2",
     "benchmarks/race_replay.py": "benchmarks/race_replay.py --orders 2",
+    "benchmarks/many_evaluations.py": "benchmarks/many_evaluations.py 60",
     "benchmarks/report_speed.py": "benchmarks/report_speed.py 25",
     "benchmarks/results_speed.py": "benchmarks/results_speed.py 25",
     "benchmarks/roofline.py": "benchmarks/roofline.py",

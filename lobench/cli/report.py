@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,6 +92,7 @@ def report(
     numbers: Numbers,
 ) -> None:
     """Write a report of a store: a web page in one file, its verdict as text, a LaTeX table, or a paper's figures."""
+    gc.disable()  # what was read lives until the process ends: looking for garbage in it took a third of the time
     from lobench.analysis.comparisons.summary import Summary, summary_of
     from lobench.analysis.store.methods import narrowed, read_methods
     from lobench.analysis.tables.table import read_table

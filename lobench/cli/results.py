@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import click
@@ -74,6 +75,7 @@ def results(
     patch: int | None,
 ) -> None:
     """Show or export the evaluations of a store; a watch may be writing to it."""
+    gc.disable()  # what was read lives until the process ends: looking for garbage in it took a third of the time
     from lobench.cli.results_output import by_method_text, export, history_text, table_text, written
     from lobench.core.errors import UsageError
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import gc
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -64,7 +63,6 @@ def history_text(store: Path, kind: str) -> str:
     from lobench.analysis.comparisons.history import experiment_history, find_stores, history
     from lobench.report.tables.history import experiments_table, history_table
 
-    gc.disable()
     stores = find_stores(store)
     experiments, runs = experiment_history(stores), history(stores)
     if kind == "table":
@@ -121,8 +119,6 @@ def written(output: Path | None) -> Iterator[None]:
 
 
 def _rows(store: Path, pattern: str) -> list[EvaluationRow]:
-    # Ten thousand rows live until the process ends: looking for garbage among them costs a third of the time.
-    gc.disable()
     with Ledger.open(store, read_only=True) as ledger:
         rows = list(ledger.evaluations())
     if pattern == "*":

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from lobench.core.case import OPTIMIZER_FIELDS, CaseInfo, SeedBlock
-from lobench.core.planner import EvaluationId
+from lobench.core.history import EvaluationId
 from lobench.core.search.space import Parameter, Value
 
 __all__ = [

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import rankdata
 
 from lobench.analysis.stats.mean_ranks import mean_ranks
 
@@ -40,3 +41,21 @@ def test_the_interval_holds_the_true_mean_rank_about_as_often_as_it_says() -> No
         sides = [{f"c{i}": dict(enumerate(draw.normal(size=4))) for i in range(16)} for _ in range(3)]
         held += [one.lower <= 2 <= one.upper for one in mean_ranks(sides)[0]]
     assert 0.88 <= np.mean(held) <= 1.0
+
+
+@pytest.mark.parametrize("num_seeds", [1, 4, 5, 9])
+def test_draws_that_are_the_same_are_ranked_once_and_count_as_often_as_they_fall(num_seeds: int) -> None:
+    draw = np.random.default_rng(1)
+    cases = [f"c{number}" for number in range(3)]
+    values = draw.integers(0, 4, (6, len(cases), num_seeds)) / 4  # with ties
+    sides = [{case: dict(enumerate(row.tolist())) for case, row in zip(cases, side, strict=True)} for side in values]
+    found, _ = mean_ranks(sides)
+    draw, ranks = np.random.default_rng(0), []
+    for place in range(len(cases)):
+        chosen = draw.integers(0, num_seeds, (2000, num_seeds))
+        ranks.append(rankdata(-values[:, place][:, chosen].mean(-1), axis=0))
+    drawn = draw.integers(0, len(cases), (2000, len(cases)))
+    means = np.stack(ranks)[drawn, :, np.arange(2000)[:, None]].mean(1)
+    assert [(one.lower, one.upper) for one in found] == list(
+        zip(*np.percentile(means, [2.5, 97.5], axis=0), strict=True)
+    )

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from lobench.analysis.comparisons.paired_values import paired_values, values_of
+from lobench.analysis.comparisons.paired_values import paired_block, paired_values, values_of
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.stats.comparison import Effect, PairComparison, compare_cases
-from lobench.analysis.stats.location import Method
+from lobench.analysis.stats.comparison import Effect, compare_cases, counts_of, mean_difference, mean_effect
+from lobench.analysis.stats.location import Location, Method, locate
+from lobench.analysis.stats.paired_samples import Samples
+from lobench.analysis.stats.proportions import Counts
 from lobench.analysis.store.subjects import Cell
 from lobench.core.metric import Direction
 from lobench.core.result import mean_of
@@ -53,26 +55,29 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
     if alone:
         return Bold(places=frozenset(index for index, mean in enumerate(means) if mean == means[best]))
     others = [index for index, mean in enumerate(means) if index != best and not math.isnan(mean)]
-    alpha = _ALPHA / max(1, len(others))
-    return _with_best(best, {index: _compared(cells[index], cells[best], metric, scales, alpha) for index in others})
+    alpha, first = _ALPHA / max(1, len(others)), cells[best]
+    theirs = {index: cell for index in others if (cell := cells[index]) is not None}
+    if first is None:
+        return Bold(places=frozenset({best}))
+    places, block = paired_block(first, theirs, metric, scales)
+    worse = dict(zip(places, block.are_worse(alpha).tolist(), strict=True)) if block is not None else {}
+    tests: set[Method] = {"paired"} if worse else set()
+    for index in theirs.keys() - worse.keys():
+        effect = compare_cases({"": _samples(first, theirs[index], metric, scales)}, alpha=alpha).cases[0]
+        worse[index] = effect.verdict is Effect.WORSE
+        tests |= {effect.paired.method} if effect.paired.num_seeds else set()
+    return _with_best(best, worse, tests)
 
 
-def _with_best(best: int, others: Mapping[int, PairComparison | None]) -> Bold:
-    found = {index: one for index, one in others.items() if one is not None}
-    return Bold(
-        places=frozenset({best, *(index for index, one in found.items() if one.verdict is not Effect.WORSE)}),
-        tests=frozenset(
-            effect.paired.method for one in found.values() for effect in one.cases if effect.paired.num_seeds
-        ),
-    )
+def _with_best(best: int, worse: Mapping[int, bool], tests: Collection[Method]) -> Bold:
+    places = frozenset({best, *(index for index, is_worse in worse.items() if not is_worse)})
+    return Bold(places=places, tests=frozenset(tests))
 
 
-def _compared(cell: Cell | None, best: Cell | None, metric: str, scales: Scales, alpha: float) -> PairComparison:
+def _samples(best: Cell, cell: Cell, metric: str, scales: Scales) -> Samples:
     found = paired_values(best, cell, metric, scales)
-    samples = found.samples
-    if best is not None and cell is not None and not found.scale.is_usable:  # it has values, if no scores
-        samples = values_of(best, cell, metric, found.scale.direction)
-    return compare_cases({"": samples}, alpha=alpha)
+    # Without a scale it has values, if no scores.
+    return found.samples if found.scale.is_usable else values_of(best, cell, metric, found.scale.direction)
 
 
 def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: str = "") -> Bold:
@@ -87,9 +92,52 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
     if all(map(math.isnan, means)):
         return Bold()
     best = int(np.nanargmax(means))
-    others = [index for index, mean in enumerate(means) if index != best and not math.isnan(mean)]
-    alpha = _ALPHA / max(1, len(others))
-    compared = {
-        one: summary.comparison(subjects[best], subjects[one], metric, alpha=alpha, suite=suite) for one in others
-    }
-    return _with_best(best, compared)
+    others = {index: subjects[index] for index, mean in enumerate(means) if index != best and not math.isnan(mean)}
+    verdicts = _mean_verdicts(summary, subjects[best], others, metric, suite, _ALPHA / max(1, len(others)))
+    tests = {test for _, own in verdicts.values() for test in own}
+    return _with_best(best, {index: found is Effect.WORSE for index, (found, _) in verdicts.items()}, tests)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The common cases of two subjects, as their comparison has them."""
+
+    located: list[Location] = field(default_factory=list)
+    counts: list[Counts] = field(default_factory=list)
+    tests: set[Method] = field(default_factory=set)
+
+
+def _mean_verdicts(
+    summary: Summary, best: int, others: Mapping[int, int], metric: str, suite: str, alpha: float
+) -> dict[int, tuple[Effect, Collection[Method]]]:
+    """Returns the verdict of `Summary.comparison` with the best, and by which tests; nothing where there is none.
+
+    Args:
+      others: Subjects, by any number.
+    """
+    subjects, asked = summary.snapshot.subjects, None if metric == "primary" else metric
+    parts = {index: _Parts() for index in others}
+    for identity, mine in subjects[best].cells.items():
+        if suite and mine.case.suite != suite:
+            continue
+        cells = {index: cell for index, at in others.items() if (cell := subjects[at].cells.get(identity)) is not None}
+        places, block = paired_block(mine, cells, asked, summary.scales)
+        if block is not None:
+            none_diverged = Counts(0, block.num_seeds, 0, block.num_seeds)
+            for index, estimate in zip(places, block.estimates(), strict=True):
+                parts[index].located.extend([Location(method="paired", estimate=estimate)] if estimate else [])
+                parts[index].counts.extend([none_diverged] if block.num_seeds > 1 else [])
+                parts[index].tests.add("paired")
+        for index in cells.keys() - places:
+            samples = paired_values(mine, cells[index], asked, summary.scales).samples
+            found = mean_difference(samples, 1 - alpha)
+            parts[index].located.extend([] if math.isnan(found.p_converged) else [locate(samples)])
+            parts[index].counts.extend([counts_of(samples)] if samples.has_scale and len(samples) > 1 else [])
+            parts[index].tests.update([found.method] if found.num_seeds else [])
+    verdicts: dict[int, tuple[Effect, Collection[Method]]] = {}
+    for index, own in parts.items():
+        if own.tests:
+            verdicts[index] = mean_effect(own.located, own.counts, alpha).verdict, own.tests
+        elif whole := summary.comparison(best, others[index], metric, alpha=alpha, suite=suite):
+            verdicts[index] = whole.verdict, ()
+    return verdicts

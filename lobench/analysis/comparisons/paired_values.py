@@ -8,22 +8,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import ScaleKind, ScoreScale, scores
 from lobench.analysis.stats.comparison import mean_difference
+from lobench.analysis.stats.pair_block import PairBlock, rounding_steps
 from lobench.analysis.stats.paired_samples import DIVERGED, FLOAT_STEP, Samples, rounding_step
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, are_common
 from lobench.core.metric import Direction
 from lobench.core.trials import FIRST_REPORT_SEED
 
-__all__ = ["PairedValues", "paired_values", "samples_of", "scored", "values_of", "without_scale"]
+__all__ = ["PairedValues", "paired_block", "paired_values", "samples_of", "scored", "values_of", "without_scale"]
 
 # Finals whose largest is at most so many times the smallest are compared as they are: a logarithm would say the same
 # to three digits, and p-values that were published are of the values.
 _NARROW = 2.0
 
 Finals = Mapping[int, float]  # by seed; NaN where it diverged
+FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +77,63 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     return PairedValues(samples=_in_units(samples, scale), scale=scale, is_of_finals=True, note=note)
 
 
+def paired_block(
+    a: Cell, others: Mapping[int, Cell], metric: str | None, scales: Scales
+) -> tuple[tuple[int, ...], PairBlock | None]:
+    """Returns the others of whom arrays say what `paired_values` of A and of them says, and their pairs in this order.
+
+    They have scores of the same seeds as A, and no seed of either diverged. The rest is `paired_values`' alone.
+
+    Args:
+      others: By any number; on the same case.
+    """
+    name = metric or a.case.primary_metric
+    scale, finals, starts = scales.scale(a.case, name), a.final.get(name, {}), scales.starts_of(a, name)
+    unknown, kept = [seed for seed in finals if seed not in starts], dict[int, list[float]]()
+    may_be_fresh, is_fresh = min(finals, default=-1) >= FIRST_REPORT_SEED, _is_fresh(a)
+    if finals and scale.is_usable and a.draws == LOBENCH_SEEDS and not a.diverged_at:
+        for place, cell in others.items():
+            values = cell.final.get(name, {})
+            if (
+                values.keys() == finals.keys()
+                and cell.draws == LOBENCH_SEEDS
+                and not cell.diverged_at
+                and (not may_be_fresh or _is_fresh(cell) == is_fresh)
+                and not (unknown and any(seed in cell.untrained.get(name, {}) for seed in unknown))
+            ):
+                kept[place] = [values[seed] for seed in finals]
+    theirs = np.asarray(list(kept.values()), np.float64).reshape(len(kept), len(finals))
+    ours = np.asarray(list(finals.values()), np.float64)
+    is_finite = np.asarray(np.isfinite(theirs).all(axis=1) & np.isfinite(ours).all())
+    theirs, places = theirs[is_finite], [place for place, known in zip(kept, is_finite.tolist(), strict=True) if known]
+    if not places:
+        return (), None
+    values_of_both = np.concatenate([np.broadcast_to(ours, theirs.shape), theirs], axis=1)
+    both = scores(np.stack([ours, *theirs]), scale, starts=[starts.get(seed, math.nan) for seed in finals])
+    block = PairBlock.of(
+        both[0],
+        both[1:],
+        step=_in_unit_of_each(rounding_steps(ours, theirs), values_of_both, scale),
+        precision=_precision_of_each(values_of_both, scale),
+    )
+    return tuple(places), block
+
+
+def _in_unit_of_each(steps: FloatArray, values: FloatArray, scale: ScoreScale) -> FloatArray:
+    """Returns `_in_unit` of each pair; values are float64[num_pairs, 2 num_seeds], and finite."""
+    if scale.kind is ScaleKind.LINEAR or not steps.any():
+        return steps / abs(scale.unit)
+    lowest = np.where(steps > 0, steps, np.inf)[:, None]  # without a step it is 0
+    parts = steps[:, None] / np.maximum(values - (scale.minimum or 0.0), lowest)
+    return np.asarray(np.sqrt(np.mean(parts**2, axis=1)) / scale.unit)
+
+
+def _precision_of_each(values: FloatArray, scale: ScoreScale) -> FloatArray:
+    """Returns `_precision` of each pair."""
+    largest = np.abs(values).max(axis=1)
+    return FLOAT_STEP * (np.ones(len(values)) if scale.kind is ScaleKind.LOG else largest) / abs(scale.unit)
+
+
 def samples_of(a: Finals, b: Finals, of_a: Cell, of_b: Cell) -> Samples:
     """Returns values of two cells, NaN of what diverged: pairs where their seeds are the same draws."""
     is_paired = are_common(of_a.draws, of_b.draws) and _is_fresh(of_a) == _is_fresh(of_b)
@@ -104,8 +164,7 @@ def _are_one(a: Cell, b: Cell) -> bool:
 
 def _is_fresh(cell: Cell) -> bool:
     """Says whether the seeds are those that a search is reported on, which nobody without a search has."""
-    seeds = [seed for finals in cell.final.values() for seed in finals]
-    return bool(seeds) and min(seeds) >= FIRST_REPORT_SEED
+    return min((min(finals) for finals in cell.final.values() if finals), default=-1) >= FIRST_REPORT_SEED
 
 
 def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale, *, is_paired: bool = True) -> Samples:

@@ -155,9 +155,9 @@ class Scales:
         if key not in self._starts:
             found: dict[int, float] = {}
             for cell in (one for one in self.among.get(key[0], ()) if one.draws == LOBENCH_SEEDS):
-                for seed, value in cell.untrained.get(metric, {}).items():
-                    if math.isfinite(value):
-                        found.setdefault(seed, value)
+                begun = cell.untrained.get(metric, {})
+                if not begun.keys() <= found.keys():
+                    found |= {s: v for s, v in begun.items() if s not in found and math.isfinite(v)}
             self._starts[key] = found
         return self._starts[key]
 
@@ -247,7 +247,10 @@ class Scales:
             for one in own
             if (values := one.cell.final.get(metric, {}))
         ]
-        starts = {(-1, seed): at for one in own for seed, at in self.starts_of(one.cell, metric).items()}
+        common, starts = self.starts(case, metric), dict[tuple[int, int], float]()
+        for one in own:
+            if not starts or not one.cell.untrained.get(metric, {}).keys() <= common.keys():  # else it adds nothing
+                starts |= {(-1, seed): at for seed, at in self.starts_of(one.cell, metric).items()}
         if not starts:  # of seeds of nobody: what is not lobench's is scored from their mean
             begun = [one.cell.untrained.get(metric, {}) for one in own]
             begun = begun if any(begun) else [one.cell.starts(metric) for one in own]  # nobody evaluated step 0

@@ -162,15 +162,18 @@ class ScoreScale:
         zero = float(begins.mean()) if len(begins) else math.nan
         floor = _floor(zero, minimum)
         units, ends, lowest = [], [], []
+        begun = {seed: starts.get(seed, zero + low) - low for seed in set[K]().union(*finals)}
+        logs = {seed: _log(start if start > 0 else zero, floor) for seed, start in begun.items()}
         for values in finals:
-            seeds = [seed for seed, value in values.items() if math.isfinite(value)]
-            kept = [values[seed] - low for seed in seeds]
+            known = values
+            if not all(map(math.isfinite, values.values())):
+                known = {seed: value for seed, value in values.items() if math.isfinite(value)}
+            kept = [value - low for value in known.values()]
             lowest += kept
-            if seeds and 2 * len(seeds) >= len(values):
+            if kept and 2 * len(kept) >= len(values):
                 # Of a few numbers each, of thousands of subjects: lists, not arrays.
-                own = [start if (start := starts.get(seed, zero + low) - low) > 0 else zero for seed in seeds]
-                units.append(math.fsum(_log(u, floor) - _log(v, floor) for u, v in zip(own, kept, strict=True)))
-                units[-1] /= len(seeds)
+                gains = [logs[seed] - _log(value, floor) for seed, value in zip(known, kept, strict=True)]
+                units.append(math.fsum(gains) / len(kept))
                 ends.append(math.fsum(kept) / len(kept))
         found = _kind(metric, zero, begins, np.asarray(lowest), declared, direction)
         end = (max if direction is Direction.MAX else min)(ends, default=math.nan)

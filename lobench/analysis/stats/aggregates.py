@@ -116,8 +116,11 @@ def probability_of_improvement_interval(ours: Cells, theirs: Cells, *, num_resam
 
 def _wins(x: FloatArray, y: FloatArray) -> FloatArray:
     """Returns P(x > y) + P(x = y)/2 over the pairs of seeds; x and y are float64[..., seeds]. NaN stays NaN."""
-    left, right = x[..., :, None], y[..., None, :]
-    share = ((left > right) + 0.5 * (left == right)).mean(axis=(-2, -1))
+    # Resamples last: there are thousands of them, and a few seeds.
+    left, right = (np.ascontiguousarray(np.moveaxis(side, -1, 0)) for side in (x, y))
+    left, right = left[:, None], right[None]
+    more, same = ((one(left, right)).sum(axis=(0, 1)) for one in (np.greater, np.equal))
+    share = (more + 0.5 * same) / (x.shape[-1] * y.shape[-1])
     known = np.isfinite(x).all(axis=-1) & np.isfinite(y).all(axis=-1)
     return np.asarray(np.where(known, share, np.nan))
 

@@ -6,6 +6,7 @@ import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,7 @@ __all__ = [
     "CaseEffect",
     "Effect",
     "MeanDifference",
+    "MeanEffect",
     "PairComparison",
     "compare_cases",
     "comparison_words",
@@ -25,6 +27,7 @@ __all__ = [
     "effect_words",
     "holm",
     "mean_difference",
+    "mean_effect",
 ]
 
 
@@ -119,6 +122,16 @@ class PairComparison:
         """Seeds that diverged, summed over the cases."""
         cases = [one.paired for one in self.cases]
         return Counts(*(sum(getattr(one, name) for one in cases) for name in _COUNTS))
+
+
+class MeanEffect(NamedTuple):
+    """The overall part of a comparison; the mean is None where no case can be tested."""
+
+    mean: Location | None
+    p_value: float
+    p_converged: float
+    p_diverged: float
+    verdict: Effect
 
 
 _COUNTS = ("diverged_a", "num_a", "diverged_b", "num_b")
@@ -240,22 +253,34 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
     )
     usable = [locate(samples[case]) for case, paired in found.items() if not math.isnan(paired.p_converged)]
     counts = [counts_of(one) for one in samples.values() if one.has_scale and len(one) > 1]
-    p_diverged = _p_diverged(counts)
-    mean = mean_location(usable) if usable else None
-    p_converged = mean.p_value() if mean else math.nan
-    level = alpha if math.isnan(p_diverged) else alpha / 2
-    p_value = _either(p_converged, p_diverged)
-    fewer = sum(one.b for one in counts) < sum(one.a for one in counts)
+    overall = mean_effect(usable, counts, alpha)
+    level = alpha if math.isnan(overall.p_diverged) else alpha / 2
     return PairComparison(
         cases=cases,
-        overall=_interval(mean, level) if mean else Interval(),
-        p_value=p_value,
-        p_converged=p_converged,
-        p_diverged=p_diverged,
-        verdict=_verdict(mean.estimate.mean if mean else 0.0, p_converged, p_diverged, fewer, p_value, alpha),
+        overall=_interval(overall.mean, level) if overall.mean else Interval(),
+        p_value=overall.p_value,
+        p_converged=overall.p_converged,
+        p_diverged=overall.p_diverged,
+        verdict=overall.verdict,
         alpha=alpha,
         num_undecidable=len(found) - len(usable),
     )
+
+
+def mean_effect(located: Sequence[Location], counts: Sequence[Counts], alpha: float) -> MeanEffect:
+    """Returns the mean over cases, and its verdict.
+
+    Args:
+      located: Of the cases that can be tested.
+      counts: Of diverged seeds, of all cases with two seeds or more and a scale.
+    """
+    p_diverged = _p_diverged(counts)
+    mean = mean_location(located) if located else None
+    p_converged = mean.p_value() if mean else math.nan
+    p_value = _either(p_converged, p_diverged)
+    fewer = sum(one.b for one in counts) < sum(one.a for one in counts)
+    verdict = _verdict(mean.estimate.mean if mean else 0.0, p_converged, p_diverged, fewer, p_value, alpha)
+    return MeanEffect(mean, p_value, p_converged, p_diverged, verdict)
 
 
 def _interval(mean: Location, level: float) -> Interval:

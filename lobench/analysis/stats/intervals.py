@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, cast
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.stats.paired_samples import Estimate, pooled
+from lobench.analysis.stats.paired_samples import Estimate, pooled_mean
 from lobench.analysis.stats.proportions import least_share, most_share
 from lobench.analysis.stats.t_distribution import t_isf
 from lobench.core.result import mean_of
@@ -21,6 +21,7 @@ __all__ = [
     "is_trial",
     "metric_bounds",
     "metric_mean",
+    "metric_means",
     "stratified_t",
     "stratified_t_mean",
 ]
@@ -71,10 +72,18 @@ def stratified_t_mean(cells: Sequence[Sequence[float]], confidence: float = 0.95
     if any(len(cell) < 2 for cell in cells) or not math.isfinite(mean_of(means)):
         return Interval(mean=mean_of(means))
     found = [
-        Estimate(mean=mean, variance=float(np.var(cell, ddof=1)) / len(cell), degrees=len(cell) - 1)
-        for mean, cell in zip(means, cells, strict=True)
+        Estimate(mean=mean, variance=variance / len(cell), degrees=len(cell) - 1)
+        for mean, variance, cell in zip(means, _variances(cells), cells, strict=True)
     ]
     return stratified_t(found, confidence)
+
+
+def _variances(cells: Sequence[Sequence[float]]) -> list[float]:
+    """Returns the sample variance of each case's seeds, in one go where all have as many."""
+    if len({len(cell) for cell in cells}) > 1:
+        return [float(np.var(cell, ddof=1)) for cell in cells]
+    found: list[float] = np.var(np.asarray(cells, np.float64), axis=1, ddof=1).tolist()
+    return found
 
 
 def stratified_t(means: Sequence[Estimate], confidence: float = 0.95) -> Interval:
@@ -87,7 +96,7 @@ def stratified_t(means: Sequence[Estimate], confidence: float = 0.95) -> Interva
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}, not strictly between 0 and 1")
     mean = mean_of([one.mean for one in means])
-    variance, degrees = pooled([replace(one, variance=one.variance / len(means) ** 2) for one in means])
+    variance, degrees = pooled_mean(means)
     if math.isnan(variance):
         return Interval(mean=mean)
     if variance == 0:
@@ -117,15 +126,27 @@ def metric_mean(metric: str, values: Sequence[float]) -> Interval:
     Args:
       values: One at least.
     """
-    with np.errstate(invalid="ignore", over="ignore"):
-        lower, upper, methods = metric_bounds(metric, np.asarray(values, np.float64)[:, None])
-    return Interval(
-        mean=mean_of(values),
-        lower=float(lower[0]),
-        upper=float(upper[0]),
-        degrees=len(values) - 1,
-        method=cast(IntervalMethod, str(methods[0])),
-    )
+    return metric_means(metric, [values])[0]
+
+
+def metric_means(metric: str, rows: Sequence[Sequence[float]]) -> list[Interval]:
+    """Returns `metric_mean` of each row of a column, as arrays: a table has thousands.
+
+    Args:
+      rows: The seeds of each, one at least; as many as there are.
+    """
+    by_size: dict[int, list[int]] = {}
+    for place, row in enumerate(rows):
+        by_size.setdefault(len(row), []).append(place)
+    found = [Interval()] * len(rows)
+    for size, places in by_size.items():
+        with np.errstate(invalid="ignore", over="ignore"):
+            values = np.asarray([rows[place] for place in places], np.float64)[:, :, None]
+            numbers = (one.ravel().tolist() for one in metric_bounds(metric, values))
+        for place, lower, upper, method in zip(places, *numbers, strict=True):
+            mean = mean_of(rows[place])
+            found[place] = Interval(mean=mean, lower=lower, upper=upper, degrees=size - 1, method=method)
+    return found
 
 
 def metric_bounds(

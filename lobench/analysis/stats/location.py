@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from lobench.analysis.stats.paired_samples import Estimate, Samples, pooled
+from lobench.analysis.stats.paired_samples import Estimate, Samples, pooled_mean
 from lobench.analysis.stats.permutation import Permutation
 from lobench.analysis.stats.proportions import two_sided
 from lobench.analysis.stats.t_distribution import t_isf, t_sf
@@ -114,7 +114,7 @@ def mean_location(parts: Sequence[Location]) -> Location:
     if len(parts) == 1:
         return parts[0]
     known = [part.estimate for part in parts]
-    variance, degrees = pooled([replace(one, variance=one.variance / len(known) ** 2) for one in known])
+    variance, degrees = pooled_mean(known)
     mean = math.fsum(one.mean for one in known) / len(known)
     return Location(
         method=parts[0].method,

@@ -13,6 +13,7 @@ from lobench.analysis.stats.intervals import Interval
 __all__ = ["mean_ranks"]
 
 _NUM_RESAMPLES = 2000
+_FEW_SEEDS = 5  # of which many draws are the same
 
 Scores = Mapping[str, Mapping[int, float]]
 
@@ -32,10 +33,15 @@ def mean_ranks(sides: Sequence[Scores]) -> tuple[list[Interval], int]:
     if not cases:
         return [Interval() for _ in sides], 0
     draw = np.random.default_rng(0)  # the same scores give the same intervals
-    means = np.asarray([[np.mean(list(side[case].values())) for side in sides] for case in cases])
-    resampled = np.stack([_ranks(_seed_means([side[case] for side in sides], draw)) for case in cases], axis=1)
+    means = np.asarray([_means([list(side[case].values()) for side in sides]) for case in cases])
+    resampled = [_resampled_ranks([side[case] for side in sides], draw) for case in cases]
     drawn = draw.integers(0, len(cases), (_NUM_RESAMPLES, len(cases)))
-    chosen = np.take_along_axis(resampled, drawn[:, :, None], axis=1).mean(1)
+    chosen, of_case = np.zeros((_NUM_RESAMPLES, len(sides))), np.empty((_NUM_RESAMPLES, len(sides)))
+    for place, (ranks, rows) in enumerate(resampled):  # sums of halves are exact, in whatever order
+        np.take(ranks, rows, axis=0, out=of_case, mode="clip")
+        of_case *= np.count_nonzero(drawn == place, axis=1)[:, None]
+        chosen += of_case
+    chosen /= len(cases)
     tail = 50 * (1 - 0.95)
     lower, upper = np.percentile(chosen, [tail, 100 - tail], axis=0)
     found = zip(_ranks(means).mean(0).tolist(), lower.tolist(), upper.tolist(), strict=True)
@@ -47,7 +53,7 @@ def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
     scipy.stats has such a function, and takes longer to import than a run's table takes.
     """
-    order = np.argsort(-values, axis=-1, kind="stable")
+    order = np.argsort(-values, axis=-1)
     ordered = np.take_along_axis(values, order, axis=-1)
     places = np.arange(values.shape[-1])
     differs = ordered[..., 1:] != ordered[..., :-1]
@@ -60,18 +66,36 @@ def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return found
 
 
+def _means(rows: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+    if len({len(row) for row in rows}) == 1:
+        return np.asarray(np.asarray(rows, np.float64).mean(axis=1))
+    return np.asarray([np.mean(row) for row in rows])
+
+
 def _is_known(scores: Mapping[int, float] | None) -> bool:
     return bool(scores) and all(map(math.isfinite, (scores or {}).values()))
 
 
-def _seed_means(scores: Sequence[Mapping[int, float]], draw: np.random.Generator) -> NDArray[np.float64]:
-    """Returns float64[num_resamples, num_sides]: the means of one case's resampled seeds."""
-    are_common = all(side.keys() == scores[0].keys() for side in scores)
-    places: NDArray[np.int64] | None = None
-    columns = []
-    for side in scores:
-        values = np.asarray([side[seed] for seed in sorted(side)], np.float64)
-        if places is None or not are_common:
-            places = draw.integers(0, len(values), (_NUM_RESAMPLES, len(values)))
-        columns.append(values[places].mean(1))
-    return np.stack(columns, axis=1)
+def _resampled_ranks(
+    scores: Sequence[Mapping[int, float]], draw: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    """Returns the ranks by the means of one case's resampled seeds, once for each different draw.
+
+    Returns:
+      ranks: float64[num_draws, num_sides].
+      rows: int[num_resamples], which draw each resample is: of four common seeds there are 256.
+    """
+    columns = [np.asarray([side[seed] for seed in sorted(side)], np.float64) for side in scores]
+    if all(side.keys() == scores[0].keys() for side in scores):
+        num_seeds = len(columns[0])
+        places = draw.integers(0, num_seeds, (_NUM_RESAMPLES, num_seeds))
+        rows = np.arange(_NUM_RESAMPLES)
+        if num_seeds <= _FEW_SEEDS:
+            numbers = places @ num_seeds ** np.arange(num_seeds)
+            _, kept, rows = np.unique(numbers, return_index=True, return_inverse=True)
+            places = places[kept]
+        means = np.take(np.stack(columns), places, axis=1).mean(-1)
+        return _ranks(np.ascontiguousarray(means.T)), rows
+    drawn = [draw.integers(0, len(values), (_NUM_RESAMPLES, len(values))) for values in columns]
+    means = [values[places].mean(1) for values, places in zip(columns, drawn, strict=True)]
+    return _ranks(np.stack(means, axis=1)), np.arange(_NUM_RESAMPLES)

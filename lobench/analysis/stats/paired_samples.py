@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-__all__ = ["DIVERGED", "FLOAT_STEP", "Estimate", "Samples", "pooled", "rounding_step"]
+__all__ = ["DIVERGED", "EQUAL", "FLOAT_STEP", "Estimate", "Samples", "pooled", "pooled_mean", "rounding_step"]
 
 DIVERGED = -math.inf  # worse than any value
 
 # Stored values are float32: no mean of them is known better than their last bit, and what differs by less is equal.
 FLOAT_STEP = 2.0**-23
-_EQUAL = 4 * FLOAT_STEP
+EQUAL = 4 * FLOAT_STEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class Samples:
     def has_spread(self) -> bool:
         """Whether the converged seeds differ by more than a float32's rounding, at all."""
         spreads = [self._differences()] if self.is_paired else [self.a, self.b]
-        least = max(_EQUAL * _size((*self.a, *self.b)), 4 * self.precision)
+        least = max(EQUAL * _size((*self.a, *self.b)), 4 * self.precision)
         return any(max(values) - min(values) > least for values in spreads)
 
     @property
@@ -115,7 +115,7 @@ class Samples:
         """Whether all converged seeds of both sides have one value, so that nothing shows in what steps it moves."""
         kept = self.converged()
         values = (*kept.a, *(value - self.raised for value in kept.b))
-        least = max(_EQUAL * _size(values), 4 * self.precision)
+        least = max(EQUAL * _size(values), 4 * self.precision)
         return len(values) > 0 and not self.may_vary and max(values) - min(values) <= least
 
     def _differences(self) -> list[float]:
@@ -149,6 +149,12 @@ def pooled(parts: Sequence[Estimate]) -> tuple[float, float]:
     return variance, 1 / math.fsum(share**2 / degrees for share, degrees in shares)
 
 
+def pooled_mean(parts: Sequence[Estimate]) -> tuple[float, float]:
+    """Returns the variance of the mean of independent means, and Satterthwaite's degrees of freedom."""
+    square = len(parts) ** 2
+    return pooled([Estimate(mean=p.mean, variance=p.variance / square, degrees=p.degrees) for p in parts])
+
+
 def rounding_step(a: Sequence[float], b: Sequence[float], *, is_paired: bool) -> float:
     """Returns q, the smallest gap between distinct values of which some repeat at different seeds; 0 where none do.
 
@@ -172,12 +178,12 @@ def _size(values: Sequence[float]) -> float:
 def _repeat(values: Sequence[float], size: float = 0.0) -> bool:
     """Returns whether two are equal but for a float32's rounding of numbers of that size, or of their own."""
     pairs = itertools.pairwise(sorted(values))
-    return any(high - low <= _EQUAL * max(size, abs(low), abs(high)) for low, high in pairs)
+    return any(high - low <= EQUAL * max(size, abs(low), abs(high)) for low, high in pairs)
 
 
 def _smallest_gap(values: Sequence[float]) -> float:
     pairs = itertools.pairwise(sorted(values))
-    return min((high - low for low, high in pairs if high - low > _EQUAL * max(abs(low), abs(high))), default=0.0)
+    return min((high - low for low, high in pairs if high - low > EQUAL * max(abs(low), abs(high))), default=0.0)
 
 
 def _of_sample(values: Sequence[float], floor: float) -> Estimate:

@@ -79,10 +79,13 @@ def _fraction(a: float, b: float, x: float) -> float:
     c, d = 1.0, 1.0 / _not_zero(1 - (a + b) * x / (a + 1))
     found = d
     for m in range(1, 100_000):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        start = a + 2 * m
+        even = m * (b - m) * x / ((start - 1) * start)
+        odd = -(a + m) * (a + b + m) * x / (start * (start + 1))
         for term in (even, odd):
-            d, c = 1.0 / _not_zero(1 + term * d), _not_zero(1 + term / c)
+            low, high = 1 + term * d, 1 + term / c
+            d = 1.0 / (low if abs(low) > _TINY else _TINY)  # a page asks a million times: no call
+            c = high if abs(high) > _TINY else _TINY
             found *= d * c
         if abs(d * c - 1) < 1e-16:
             break

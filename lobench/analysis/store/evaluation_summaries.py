@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lobench.core.case import CaseInfo
 from lobench.core.metric import Direction, direction_of, is_of_batch
-from lobench.core.result import count_exploded
+from lobench.core.result import Curves, count_exploded
 from lobench.core.step_cost import StepCost
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import EvaluationRow
@@ -54,37 +55,70 @@ class EvaluationSummary:
     cost: StepCost | None = None
 
 
-def evaluation_summaries(rows: Sequence[EvaluationRow]) -> list[EvaluationSummary]:
-    """Returns a line for each evaluation and sighting, in the order of the rows."""
+class _Head(NamedTuple):
+    """What a line needs of a payload's header."""
+
+    metrics: Sequence[tuple[str, Sequence[int]]]  # names and shapes, in the order of the values
+    directions: Mapping[str, Direction]
+    diverged_at: Sequence[int]
+    wall_seconds: float
+    cost: StepCost | None
+
+    @classmethod
+    def of(cls, curves: Curves) -> _Head:
+        shapes = [(name, view.shape or ()) for name, view in curves.metrics.items()]
+        return cls(shapes, curves.directions, curves.diverged_at, curves.wall_seconds, curves.cost)
+
+    @classmethod
+    def read(cls, header: Mapping[str, Any]) -> _Head:
+        directions = {name: Direction(value) for name, value in header.get("directions", {}).items()}
+        cost = StepCost.read(cost) if (cost := header.get("cost")) is not None else None
+        shapes = [(name, tuple(shape)) for name, shape in header["metrics"]]
+        return cls(shapes, directions, header["diverged_at"], header["wall_seconds"], cost)
+
+
+class _Member(NamedTuple):
+    place: int
+    head: _Head
+    body: memoryview
+
+
+def evaluation_summaries(
+    rows: Sequence[EvaluationRow], curves: Iterable[Curves | None] | None = None
+) -> list[EvaluationSummary]:
+    """Returns a line for each evaluation and sighting, in the order of the rows.
+
+    Args:
+      curves: Of each row, where somebody has read them; None: headers are read here, which is less.
+    """
     found: list[_Numbers] = [{}] * len(rows)
-    groups: dict[tuple[str, str, str], list[tuple[int, dict[str, Any], memoryview]]] = {}
-    for place, row in enumerate(rows):
+    groups: dict[tuple[str, str, str], list[_Member]] = {}
+    for place, (row, own) in enumerate(zip(rows, curves or itertools.repeat(None), strict=False)):
         if row.payload is not None:
-            header, start = row.header()
-            shape = (str(header["metrics"]), row.case.primary_metric, str(header.get("directions", {})))
-            groups.setdefault(shape, []).append((place, header, memoryview(row.payload)[start:]))
+            head = _Head.of(own) if own is not None else _Head.read(row.header()[0])
+            start = _PREFIX.size + _PREFIX.unpack_from(row.payload)[1]
+            shape = (str(head.metrics), row.case.primary_metric, str(head.directions))
+            groups.setdefault(shape, []).append(_Member(place, head, memoryview(row.payload)[start:]))
     for members in groups.values():
-        _measure(members, [rows[place].case for place, _, _ in members], found)
+        _measure(members, [rows[one.place].case for one in members], found)
     pairs = zip(rows, found, strict=True)
     return [
         EvaluationSummary(row=row, subject=subject, **numbers) for row, numbers in pairs for subject in row.sightings
     ]
 
 
-def _measure(
-    members: Sequence[tuple[int, dict[str, Any], memoryview]], cases: Sequence[CaseInfo], found: list[_Numbers]
-) -> None:
+def _measure(members: Sequence[_Member], cases: Sequence[CaseInfo], found: list[_Numbers]) -> None:
     """Fills in the numbers of evaluations whose metrics have the same names and shapes."""
-    length = 4 * sum(math.prod(shape) for _, shape in members[0][1]["metrics"])  # a film may follow, as long as it is
-    values = np.frombuffer(b"".join(body[:length] for _, _, body in members), "<f4").reshape(len(members), -1)
+    metrics = members[0].head.metrics
+    length = 4 * sum(math.prod(shape) for _, shape in metrics)  # a film may follow, as long as it is
+    values = np.frombuffer(b"".join(one.body[:length] for one in members), "<f4").reshape(len(members), -1)
     finals: dict[str, list[float]] = {}
     primary = cases[0].primary_metric
-    declared = {name: Direction(value) for name, value in members[0][1].get("directions", {}).items()}
-    direction = direction_of(primary, declared)
+    direction = direction_of(primary, members[0].head.directions)
     best, curves = [math.nan] * len(members), np.full((len(members), NUM_SPARKS), np.nan)
     exploded = [0] * len(members)
     offset = 0
-    for name, shape in members[0][1]["metrics"]:
+    for name, shape in metrics:
         size = math.prod(shape)
         block = values[:, offset : offset + size].reshape(len(members), *shape).astype(np.float64)
         offset += size
@@ -99,8 +133,8 @@ def _measure(
             ends_of = zip(block[:, :, 0].tolist(), block[:, :, -1].tolist(), strict=True)
             exploded = [count_exploded(case, *both) for case, both in zip(cases, ends_of, strict=True)]
     names = list(finals)
-    for index, ((place, header, _), ends) in enumerate(zip(members, zip(*finals.values(), strict=True), strict=True)):
-        num_diverged = sum(step >= 0 for step in header["diverged_at"])
+    for index, ((place, head, _), ends) in enumerate(zip(members, zip(*finals.values(), strict=True), strict=True)):
+        num_diverged = sum(step >= 0 for step in head.diverged_at)
         final = dict.fromkeys(names, math.nan) if num_diverged else dict(zip(names, ends, strict=True))
         found[place] = {
             "direction": direction,
@@ -109,8 +143,8 @@ def _measure(
             "curve": curves[index],
             "diverged": num_diverged,
             "exploded": exploded[index],
-            "wall_seconds": header["wall_seconds"],
-            "cost": StepCost.read(cost) if (cost := header.get("cost")) is not None else None,
+            "wall_seconds": head.wall_seconds,
+            "cost": head.cost,
         }
 
 

@@ -307,6 +307,9 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: set[str]) -> St
 
 def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:
     """Returns what made the results that count: of a seed that was evaluated twice the later one."""
+    programs = frozenset(row.program for row in rows if row.has_curves)
+    if len(programs) < 2:
+        return programs
     counting: dict[tuple[str, int], Program] = {}
     for row in rows:
         if row.has_curves:
@@ -328,8 +331,8 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
             continue
         # Of a seed that was evaluated twice the later one counts.
         sources.update({seed: (curves, place) for place, seed in enumerate(curves.seeds)})
-        for seed in curves.seeds:
-            lost.pop(seed, None)
+        for seed in lost.keys() & curves.seeds:
+            del lost[seed]
     final: dict[str, dict[int, float]] = {}
     untrained: dict[str, dict[int, float]] = {}
     directions: dict[str, Direction] = {}
@@ -337,14 +340,15 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
     draws = {curves.provenance.imported.get("draws", LOBENCH_SEEDS) for curves in blocks.values()}
     for curves in blocks.values():
         directions |= curves.directions
-        counting = [(place, seed) for place, seed in enumerate(curves.seeds) if sources[seed][0] is curves]
+        counting = [place for place, seed in enumerate(curves.seeds) if sources[seed][0] is curves]
+        seeds = [curves.seeds[place] for place in counting]
         for name, view in curves.metrics.items():
             block = np.asarray(view)
             if not is_of_batch(name) and block.size:
-                first, last = block[:, 0].tolist(), block[:, -1].tolist()
+                kept = block if len(seeds) == len(block) else block[counting]
                 if curves.eval_steps[0] == 0:
-                    untrained.setdefault(name, {}).update({seed: first[place] for place, seed in counting})
-                final.setdefault(name, {}).update({seed: last[place] for place, seed in counting})
+                    untrained.setdefault(name, {}).update(zip(seeds, kept[:, 0].tolist(), strict=True))
+                final.setdefault(name, {}).update(zip(seeds, kept[:, -1].tolist(), strict=True))
     return Cell(
         case=rows[-1].case,
         final=final,

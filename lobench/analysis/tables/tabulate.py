@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from lobench.analysis.comparisons.best_group import bold_cells, bold_means
 from lobench.analysis.comparisons.step_costs import SideCost, class_costs
 from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.analysis.scores.mean_scores import mean_score
-from lobench.analysis.stats.intervals import Interval, metric_mean
+from lobench.analysis.stats.intervals import Interval, metric_means
 from lobench.analysis.stats.location import Method
 from lobench.analysis.stats.mean_ranks import mean_ranks
 from lobench.analysis.store.methods import (
@@ -279,7 +279,7 @@ class _Maker:
         return {title: entries for title, entries in found.items() if any(entries)}
 
     def _at_equal_time(self, side: SideCost, metric: str) -> Entry | None:
-        entry = self._entry(side.at_equal_time, metric, is_bold=False)
+        (entry,) = self._entries_of([side.at_equal_time], metric)
         return entry and dataclasses.replace(entry, is_unsteady=side.is_unsteady)
 
     def _steps_to_tuned(self) -> dict[int, dict[int, float]]:
@@ -299,7 +299,7 @@ class _Maker:
         cells = [self._cell(place, case, name) for place, _ in self._methods]
         columns = [cell.finals(name) if cell is not None else {} for cell in cells]
         bold = self._bold(name, cells)
-        entries = [self._entry(column, name, is_bold=index in bold) for index, column in enumerate(columns)]
+        entries = self._entries_of(columns, name, bold)
         return [
             self._with_search(entry, place, lambda searched: self._mean_of(searched, case, name))
             for entry, (place, _) in zip(entries, self._methods, strict=True)
@@ -326,15 +326,19 @@ class _Maker:
             return self._summary.tuned_cell(self._summary.snapshot.cases[case], metric)
         return self._summary.snapshot.cell(place, case)
 
-    def _entry(self, column: Mapping[int, float], metric: str, *, is_bold: bool) -> Entry | None:
-        if not column:
-            return None
-        values = list(column.values())
-        lost = sum(map(math.isnan, values))
-        found = metric_mean(metric, values)
-        if not self._spec.interval.get(metric, True):
-            found = Interval(mean=found.mean, degrees=found.degrees)
-        return Entry(interval=found, num_lost=lost, num_seeds=len(values), is_bold=is_bold)
+    def _entries_of(
+        self, columns: Sequence[Mapping[int, float]], metric: str, bold: Collection[int] = ()
+    ) -> list[Entry | None]:
+        """Returns a cell for each column of seeds; None where there is none."""
+        found: list[Entry | None] = [None] * len(columns)
+        places = [place for place, column in enumerate(columns) if column]
+        rows = [list(columns[place].values()) for place in places]
+        for place, values, interval in zip(places, rows, metric_means(metric, rows), strict=True):
+            if not self._spec.interval.get(metric, True):
+                interval = Interval(mean=interval.mean, degrees=interval.degrees)
+            lost = sum(map(math.isnan, values))
+            found[place] = Entry(interval=interval, num_lost=lost, num_seeds=len(values), is_bold=place in bold)
+        return found
 
     def _bold(self, metric: str, cells: Sequence[Cell | None]) -> frozenset[int]:
         """Returns the columns of the best mean that is printed, and what no test says is worse."""

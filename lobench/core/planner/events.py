@@ -5,11 +5,12 @@ What concerns workers alone is the scheduler's own (`lobench.core.schedule`) and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
-from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.case import CaseInfo
+from lobench.core.history import EvaluationId, History
 from lobench.core.result import Outcome
 from lobench.core.schedule import (
     Capacity,
@@ -61,18 +62,6 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class EvaluationId:
-    """(theta's sha256, `CaseInfo.key`, seed block)."""
-
-    sha256: str
-    case_key: str
-    block: SeedBlock
-
-    def __hash__(self) -> int:
-        return hash((self.sha256, self.case_key, self.block.start))  # asked for ten times a result
-
-
 @dataclass(frozen=True, slots=True)
 class CommandId:
     """A session of a method that is a command. Among evaluations it is the first."""
@@ -85,29 +74,6 @@ class CommandId:
 
     def __gt__(self, other: object) -> bool:
         return isinstance(other, CommandId) and (self.method, self.session) > (other.method, other.session)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """What a restarted chief knows from its ledger.
-
-    Attributes:
-      recorded: Evaluations with an outcome.
-      retried: Those of them that are to be tried again (`--retry-errors`).
-      splits: Evaluations that ran out of memory and were halved.
-      deaths: Workers lost, by evaluation.
-      admissions: Decisions by position; a position that waits is not in it.
-      finished: Positions whose evaluations all have an outcome.
-      durations: Seconds that a seed block took, by case key.
-    """
-
-    recorded: Set[EvaluationId] = frozenset()
-    retried: Set[EvaluationId] = frozenset()
-    splits: Set[EvaluationId] = frozenset()
-    deaths: Mapping[EvaluationId, int] = field(default_factory=dict)
-    admissions: Mapping[int, Literal["admitted", "skipped"]] = field(default_factory=dict)
-    finished: Set[int] = frozenset()
-    durations: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from lobench.core.case import SeedBlock
 from lobench.core.experiment import CommandState, SessionMember
-from lobench.core.planner import EvaluationId
+from lobench.core.history import EvaluationId
 from lobench.engine.config.origin import Revision
 from lobench.engine.store.database import LedgerPart
 from lobench.engine.store.schema import intact_rows, store_errors

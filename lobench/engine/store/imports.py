@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.errors import UsageError
-from lobench.core.program import IMPORTED
+from lobench.core.program import IMPORTED, Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
@@ -16,8 +16,8 @@ from lobench.engine.store.schema import intact_rows, store_errors
 
 __all__ = [
     "Added",
+    "CurveWriter",
     "ImportedFile",
-    "add_curves",
     "forget_file",
     "imported_files",
     "known_cases",
@@ -25,6 +25,8 @@ __all__ = [
     "run_seeds",
     "sight",
 ]
+
+_PROGRAM = IMPORTED.key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +72,14 @@ def known_cases(ledger: Ledger) -> list[tuple[CaseInfo, bool]]:
         rows = ledger.connection.execute(query).fetchall()
         found: dict[CaseInfo, bool] = {}
         for text, program in reversed(rows):  # a case that two versions wrote has two texts
-            found.setdefault(case_of(text), program == IMPORTED.key)
+            found.setdefault(case_of(text), program == _PROGRAM)
     return list(found.items())[::-1]
 
 
 def run_seeds(ledger: Ledger, subject: Subject, case: CaseInfo) -> dict[str, int]:
     """Returns what number each run of an imported subject on a case has, by what its file calls the run."""
     query = "SELECT payload FROM evaluations WHERE checkpoint_sha256 = ? AND case_identity = ? AND program_version = ?"
-    values = (subject.sha256, case.identity, IMPORTED.key)
+    values = (subject.sha256, case.identity, _PROGRAM)
     with intact_rows(ledger.store):
         headers = (read_header(payload)[0] for (payload,) in ledger.connection.execute(query, values))
         return {one["provenance"]["imported"]["run"]: one["seeds"][0] for one in headers}
@@ -91,30 +93,53 @@ def sight(ledger: Ledger, subject: Subject) -> None:
         ledger.connection.execute(finished, (position,))
 
 
-def add_curves(
-    ledger: Ledger, subject: Subject, case: CaseInfo, curves: Curves, added: Added, *, replaces: bool
-) -> EvaluationKey:
-    """Records one seed of an imported subject on a case, once.
+class CurveWriter:
+    """Writes the curves of an import, one seed of a subject on a case each, once.
+
+    It belongs into one transaction, which it finds as it stands: what the store has is read once, not curve by curve.
 
     Args:
-      curves: Of one seed; its provenance says where it is from.
       added: Is counted up.
-      replaces: Whether it takes the place of another one; otherwise that is an error.
-    Raises:
-      UsageError: the store has other values of this subject, case and seed.
     """
-    block = SeedBlock(start=curves.seeds[0], size=1)
-    key = EvaluationKey.of(subject.sha256, replace(case, optimizer_hash=""), block, IMPORTED.key)
-    stored = _stored(ledger, key)
-    if stored is not None and _are_equal(stored, curves):
-        added.known += 1
+
+    def __init__(self, ledger: Ledger, added: Added) -> None:
+        self._ledger, self._added = ledger, added
+        self._program: Program | None = IMPORTED  # registered with the first curve
+        query = "SELECT checkpoint_sha256, case_identity, seed_start FROM evaluations WHERE program_version = ?"
+        with store_errors(ledger.store), intact_rows(ledger.store):
+            self._known = {tuple(row) for row in ledger.connection.execute(query, (_PROGRAM,))}
+
+    def add(self, subject: Subject, case: CaseInfo, curves: Curves, *, replaces: bool) -> EvaluationKey:
+        """Records one seed.
+
+        Args:
+          curves: Of one seed; its provenance says where it is from.
+          replaces: Whether it takes the place of another one; otherwise that is an error.
+        Raises:
+          UsageError: the store has other values of this subject, case and seed.
+        """
+        key = EvaluationKey(
+            checkpoint_sha256=subject.sha256,
+            optimizer_hash="",
+            case_identity=case.identity,
+            seed_block=SeedBlock(start=curves.seeds[0], size=1),
+            program_version=_PROGRAM,
+        )
+        place = (subject.sha256, case.identity, curves.seeds[0])
+        stored = _stored(self._ledger, key) if place in self._known else None
+        if stored is not None and _are_equal(stored, curves):
+            self._added.known += 1
+            return key
+        if stored is not None and not replaces:
+            raise _other_values(subject, case, stored, curves)
+        self._ledger.record_evaluation(
+            *(key, case, Outcome.PASSED), curves=curves, positions=(), replace=replaces, program=self._program
+        )
+        self._known.add(place)
+        self._program = None
+        self._added.replaced += stored is not None
+        self._added.new += stored is None
         return key
-    if stored is not None and not replaces:
-        raise _other_values(subject, case, stored, curves)
-    ledger.record_evaluation(key, case, Outcome.PASSED, curves=curves, positions=(), replace=replaces, program=IMPORTED)
-    added.replaced += stored is not None
-    added.new += stored is None
-    return key
 
 
 def forget_file(ledger: Ledger, file: str) -> int:
@@ -133,7 +158,7 @@ def forget_file(ledger: Ledger, file: str) -> int:
 def _imported(ledger: Ledger) -> Iterator[tuple[int, Curves]]:
     query = "SELECT id FROM evaluations WHERE program_version = ?"
     with intact_rows(ledger.store):
-        for (number,) in ledger.connection.execute(query, (IMPORTED.key,)).fetchall():
+        for (number,) in ledger.connection.execute(query, (_PROGRAM,)).fetchall():
             (payload,) = ledger.connection.execute("SELECT payload FROM evaluations WHERE id = ?", (number,)).fetchone()
             yield number, Curves.from_payload(payload)
 

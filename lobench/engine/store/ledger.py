@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from lobench.core.case import CaseInfo
 from lobench.core.errors import StoreError
-from lobench.core.planner import EvaluationId
+from lobench.core.history import EvaluationId
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject
@@ -260,7 +260,8 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
                 register(self._db, program, expected)
             if experiment or trial or session:
                 label(self._db, identity, experiment=experiment, trial=trial, session=session)
-            self._announce(identity, positions)
+            if positions is None or positions:
+                self._announce(identity, positions)
         return True
 
     def _announce(self, identity: tuple[object, ...], positions: Collection[int] | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import socket
-from importlib import metadata
 from pathlib import Path
 
 from lobench.core.result import Provenance
@@ -20,6 +19,8 @@ _PACKAGES = ("lobench", "jax", "jaxlib", "optax", "numpy")
 @functools.cache
 def versions_here() -> dict[str, str]:
     """Returns the installed versions of what results hang on."""
+    from importlib import metadata  # with a parser of mail, which who reads a store needs not
+
     found = {}
     for package in _PACKAGES:
         try:

@@ -10,11 +10,11 @@ import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.planner import EvaluationId, History
+from lobench.core.history import EvaluationId, History
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, curves_of, read_header
 from lobench.core.subject import Subject, SubjectKey
@@ -22,7 +22,9 @@ from lobench.engine.store.programs import accepted, known_programs, old_programs
 from lobench.engine.store.run_names import RunNames
 from lobench.engine.store.schema import intact_rows, store_errors
 from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_of
-from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
+
+if TYPE_CHECKING:  # events are for sinks; who reads evaluations does without the plugins' manager
+    from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
 
 __all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader", "case_json", "case_of"]
 
@@ -83,8 +85,11 @@ class EvaluationRow:
     def curves(self) -> Curves | None:
         if self.payload is None:
             return self.at_hand
-        with intact_rows(self.where):
+        try:
             return curves_of(self.payload)
+        except Exception:
+            with intact_rows(self.where):
+                raise
 
 
 class LedgerReader:
@@ -181,6 +186,8 @@ class LedgerReader:
 
     def deliveries_after(self, sequence: int, limit: int = 256) -> list[Delivery]:
         """Returns what comes after a place in the ledger's order, at most `limit`."""
+        from lobench.hookspecs import Delivery
+
         with store_errors(self.store), intact_rows(self.store):
             rows = self._db.execute(
                 f"SELECT d.sequence, d.position, d.evaluation, {SUBJECT_COLUMNS} "
@@ -253,6 +260,8 @@ class LedgerReader:
         return _finished(subject, self._db.execute(query, (evaluation,)).fetchone())
 
     def _completion(self, position: int, subject: Subject) -> CheckpointFinished:
+        from lobench.hookspecs import CheckpointFinished
+
         rows = self._db.execute(
             f"SELECT {_EVENT_COLUMNS} FROM completions JOIN evaluations ON id = evaluation WHERE position = ? "
             "ORDER BY case_identity, seed_start",
@@ -338,6 +347,8 @@ def case_of(text: str) -> CaseInfo:
 
 
 def _finished(subject: Subject, row: tuple[Any, ...]) -> EvaluationFinished:
+    from lobench.hookspecs import EvaluationFinished
+
     text, start, size, outcome, message, payload = row
     return EvaluationFinished(
         subject=subject,

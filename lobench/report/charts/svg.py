@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from markupsafe import Markup, escape
+from numpy.typing import ArrayLike
 
 from lobench.drawing.wide import spans_decades
 
@@ -176,9 +177,27 @@ class Chart:
         return found | {name: value for name, value in axes.items() if value} | {"lines": lines}
 
 
-def short(values: Iterable[float]) -> list[float | int | None]:
-    """Returns numbers with the digits that are shown; None for what is not finite."""
-    return [rounded(value) if math.isfinite(value) else None for value in values]
+def short(values: ArrayLike) -> list[float | int | None]:
+    """Returns numbers with the digits that are shown, `rounded` of each; None for what is not finite.
+
+    A page has half a million. Four digits and a power of ten are exact, and so is their quotient; what is near the
+    middle between two roundings, whole, or very large or small goes through text, as `rounded` does.
+    """
+    found = np.asarray(values, np.float64).ravel()
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        places = 3 - np.floor(np.log10(np.abs(found)))
+        is_usual = (places >= 0) & (places <= 22)
+        power = 10.0 ** np.where(is_usual, places, 0)
+        scaled = np.abs(found) * power
+        digits = np.rint(scaled)
+        is_usual &= (digits >= 1000) & (digits <= 9999) & (np.abs(scaled - np.floor(scaled) - 0.5) > 1e-3)
+        quotients = np.copysign(digits / power, found)
+        is_usual &= quotients != np.rint(quotients)
+    numbers: list[float | int | None] = quotients.tolist()
+    for place in np.flatnonzero(~is_usual).tolist():
+        value = float(found[place])
+        numbers[place] = rounded(value) if math.isfinite(value) else None
+    return numbers
 
 
 class _Axis:

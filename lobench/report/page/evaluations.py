@@ -41,7 +41,7 @@ def evaluation_list(snapshot: Snapshot) -> dict[str, Any]:
     cases = {case.identity: place for place, case in enumerate(snapshot.cases)}
     subjects = {(one.who, own): place for place, one in enumerate(snapshot.subjects) for own in one.optimizer_hashes}
     found = []
-    for one in evaluation_summaries(snapshot.rows):
+    for one in evaluation_summaries(rows, [curves for _, curves in snapshot.rows_with_curves()]):
         row, who, has_curves = one.row, one.subject, one.diverged >= 0
         measured = [
             *(_final(one.final, name) for name in finals),
@@ -101,7 +101,7 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
         "seeds": seeds,
         "steps": steps[kept].tolist(),
         "metrics": [place for place, _ in own],
-        "curves": [[short(row[kept].tolist()) for row in rows] for _, rows in own],
+        "curves": [[short(row[kept]) for row in rows] for _, rows in own],
         "diverged": cell.diverged_at,
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,7 +19,7 @@ from lobench.core.case import SeedBlock
 from lobench.core.step_cost import Overhead
 from lobench.core.wording import counted, one_line
 from lobench.report.charts.styles import every_style, method_styles
-from lobench.report.charts.svg import rounded
+from lobench.report.charts.svg import short
 from lobench.report.page.evaluations import evaluation_list, evaluation_record
 from lobench.report.page.pairs import pair_record
 
@@ -85,8 +84,8 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool) -> dict[str, Any]:
         "cells": [number for row in snapshot.subjects for case in snapshot.cases
                   for number in _cell(row.cells.get(case.identity), texts)],
         "texts": texts.known,
-        **{name: _numbers(pace) for name, pace in zip(("seconds", "gradients"), _paces(snapshot), strict=True)},
-        "finals": [_numbers(viewer_index.finals[name]) for name in viewer_index.metrics],
+        **{name: short(pace) for name, pace in zip(("seconds", "gradients"), _paces(snapshot), strict=True)},
+        "finals": [short(viewer_index.finals[name]) for name in viewer_index.metrics],
         "curves": _packed(viewer_index, found),
         "held": {} if served else _held(viewer_index),
         "pairs": {} if served else _pairs(viewer_index),
@@ -151,7 +150,8 @@ def _packed(viewer_index: ViewerIndex, found: dict[CurveKey, Curve]) -> dict[str
     packed = {}
     for (subject, case, metric), (steps, values) in found.items():
         kept = values if np.isfinite(values[1]).any() else values[:1]
-        rows = [_numbers(row) for row in kept]
+        numbers, size = short(kept), len(steps)
+        rows = [numbers[start : start + size] for start in range(0, len(numbers), size)]
         packed[f"{subject},{case},{metrics[metric]}"] = [grids.setdefault(steps, len(grids)), *rows]
     return {"grids": [list(steps) for steps in grids], "of": packed}
 
@@ -243,10 +243,6 @@ def _embedded(viewer_index: ViewerIndex) -> list[CurveKey]:
             break
         found += keys
     return found
-
-
-def _numbers(values: NDArray[np.float64]) -> list[float | int | None]:
-    return [rounded(value) if math.isfinite(value) else None for value in values.ravel().tolist()]
 
 
 def _shown(text: str) -> str:

@@ -29,12 +29,12 @@ from lobench.hookspecs import AlarmRaised, Delivery, ResultSink
 from lobench.plugins import PluginManager
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.alarm.evidence import StoredRun, block_of, read_run
+from lobench.tools.alarm.raised import RAISED, read_raised
 from lobench.tools.alarm.rule import Alarm, AlarmRules, Confirmation, Kind, Stall, TwoStages, detector_of, kinds_of
 from lobench.tools.alarm.text import alarm_line
 
-__all__ = ["Alarmed", "alarm", "raised_alarms"]
+__all__ = ["Alarmed", "alarm"]
 
-_RAISED = Path("alarm", "alarms.json")  # in the store
 _TRAINED, _HELD_OUT = "meta_train", "meta_test"
 
 
@@ -118,7 +118,7 @@ def alarm(
     with contextlib.ExitStack() as stack:
         busy = "another `lobench alarm` follows this run"
         stack.callback(StoreLock(folder / "alarm", "alarm", file="alarm.lock", busy=busy).release)
-        notifier = _Notifier(folder / _RAISED, manager, make_sinks(settings, manager, folder), on_alarm, progress)
+        notifier = _Notifier(folder / RAISED, manager, make_sinks(settings, manager, folder), on_alarm, progress)
         stack.callback(notifier.close)
         follower = _Follower(
             run=run,
@@ -337,7 +337,7 @@ class _Notifier:
     ) -> None:
         self._file, self._manager, self._sinks, self._command = file, manager, sinks, command
         self._progress = progress
-        self._raised, self._reached, self._lines = _read_raised(file)
+        self._raised, self._reached, self._lines = read_raised(file)
         self._deliveries: list[Delivery] = []
 
     def notify_of(self, event: AlarmRaised, run: str) -> None:
@@ -399,28 +399,7 @@ class _Notifier:
         write_whole(self._file, json.dumps(record, indent=1) + "\n")
 
 
-def raised_alarms(store: Path) -> list[str]:
-    """Returns the line of each alarm that was raised along a run that is watched into a store.
-
-    Raises:
-      StoreError: they cannot be read.
-    """
-    return _read_raised(store / _RAISED)[2]
-
-
 def _name(event: object) -> list[Any]:
     """Returns what tells an alarm from others, as JSON has it."""
     assert isinstance(event, AlarmRaised)
     return [event.kind, event.subject.sha256, event.subject.outer_step]
-
-
-def _read_raised(file: Path) -> tuple[list[list[Any]], dict[str, list[list[Any]]], list[str]]:
-    try:
-        found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"told": [], "sinks": {}}
-        raised = list(found["told"])
-        lines = found.get("lines", [f"ALARM {kind}: outer step {step}" for kind, _, step in raised])
-        return raised, {address: list(names) for address, names in found["sinks"].items()}, list(map(str, lines))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(
-            "what was told of alarms cannot be read", where=str(file), got=cause(error), next_step="move it away"
-        ) from error

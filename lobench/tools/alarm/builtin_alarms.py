@@ -26,7 +26,7 @@ def alarms(summary: Summary) -> list[Section]:
       StoreError: what was told cannot be read.
     """
     from lobench.report.charts.sections import Section
-    from lobench.tools.alarm.alarm import raised_alarms
+    from lobench.tools.alarm.raised import raised_alarms
 
     lines = tuple(raised_alarms(summary.snapshot.store))
     note = "Each was confirmed on seeds of its own before it was told."

@@ -6,9 +6,10 @@ import hashlib
 import itertools
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lobench.analysis.store.subjects import place_of
 from lobench.core.case import CaseInfo
@@ -123,6 +124,7 @@ def curves_of(
 
     Args:
       until: The step at which they end; None: the run's last one.
+      provenance: Says nothing but `imported`.
       until_option: What says that, as people write it.
     Raises:
       UsageError: the run lacks the primary metric; it has no value at that step.
@@ -148,11 +150,13 @@ def curves_of(
         steps = steps[steps <= until]
     taken, left_out = {}, []
     for name, curve in metrics.items():
+        if curve.steps is steps:  # of the primary metric, uncut
+            taken[name] = _as_stored(curve.values)
+            continue
         places = np.searchsorted(curve.steps, steps)
         has_all = places.size and places[-1] < len(curve.steps) and bool((curve.steps[places] == steps).all())
         if has_all:
-            with np.errstate(over="ignore"):
-                taken[name] = curve.values[places].astype("<f4")
+            taken[name] = _as_stored(curve.values[places])
         else:
             left_out.append(name)
     odd = ~np.isfinite(taken[case.primary_metric])
@@ -161,7 +165,12 @@ def curves_of(
         metrics={name: memoryview(values.reshape(1, -1).data) for name, values in taken.items()},
         eval_steps=tuple(steps.tolist()),
         diverged_at=(int(steps[odd.argmax()]) if odd.any() else -1,),
-        provenance=replace(provenance, imported={**provenance.imported, "run": run.seed}),
+        provenance=Provenance(imported={**provenance.imported, "run": run.seed}),
         directions={name: directions[name] for name in taken if name in directions},
     )
     return curves, left_out
+
+
+def _as_stored(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        return values.astype("<f4")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import shutil
 from collections import Counter
@@ -21,8 +22,8 @@ from lobench.core.subject import Subject
 from lobench.core.wording import counted
 from lobench.engine.store.imports import (
     Added,
+    CurveWriter,
     ImportedFile,
-    add_curves,
     forget_file,
     imported_files,
     known_cases,
@@ -203,6 +204,9 @@ def import_into(
                 are_draws=bool(collected.draws),
                 known=lambda run: run_seeds(ledger, Subject.of_imported(called[run.method]), cases[run.case][0]),
             )
+        writer = CurveWriter(ledger, written.added)
+        subjects = {name: Subject.of_imported(name) for name in filter(None, called.values())}
+        provenance = functools.cache(lambda *sources: _provenance(sources, collected.draws))
         for run, metrics in spill.curves():
             if not (name := called[run.method]):
                 continue
@@ -213,7 +217,7 @@ def import_into(
                 case,
                 seed=seeds[run],
                 until=ends.get(run.case, until.get(run.method, case.num_inner_steps if is_own else None)),
-                provenance=_provenance(collected.of_runs[run], collected.draws),
+                provenance=provenance(*collected.of_runs[run]),
                 directions=collected.directions,
                 until_option=until_option,
             )
@@ -223,7 +227,7 @@ def import_into(
                     f"those of what lobench trains are of step {case.num_inner_steps}"
                 )
             replaces = settings.replace or session is not None
-            key = add_curves(ledger, Subject.of_imported(name), case, curves, written.added, replaces=replaces)
+            key = writer.add(subjects[name], case, curves, replaces=replaces)
             written.note(name, key, case, curves, others)
         if written.added.new or written.added.replaced:
             for file in files:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -122,27 +124,35 @@ class Spill:
             file.seek(0)
             rows = np.frombuffer(file.read(), _ROW)
             rows = rows[np.lexsort((rows["step"], rows["metric"], rows["run"]))]  # stable: equal ones in order of sight
-            for run in _parts(rows, "run"):
-                name = runs[run[0]["run"]]
-                yield name, {metrics[one[0]["metric"]]: self._curve(name, one) for one in _parts(run, "metric")}
+            if not len(rows):
+                continue
+            edge = (np.diff(rows["run"]) != 0) | (np.diff(rows["metric"]) != 0)
+            is_last = np.append(edge | (np.diff(rows["step"]) != 0), True)
+            if not is_last.all():
+                self._check_twice(rows, is_last)
+                kept = is_last[:-1]
+                rows, edge = rows[is_last], edge[kept]
+            steps, values = rows["step"].copy(), rows["value"].copy()
+            ends = [*(np.flatnonzero(edge) + 1).tolist(), len(rows)]
+            starts = [0, *ends[:-1]]
+            of_curves = zip(rows["run"][starts].tolist(), rows["metric"][starts].tolist(), starts, ends, strict=True)
+            for run, parts in itertools.groupby(of_curves, key=operator.itemgetter(0)):
+                yield (
+                    runs[run],
+                    {metrics[one]: Curve(steps=steps[at:end], values=values[at:end]) for _, one, at, end in parts},
+                )
 
-    def _curve(self, run: CurveRun, rows: NDArray[np.void]) -> Curve:
-        is_last = np.append(rows["step"][1:] != rows["step"][:-1], True)
-        if not is_last.all() and not self._last_counts:
-            first, second = rows[~is_last][0], rows[1:][~is_last[:-1]][0]
-            lines = f", lines {first['line']} and {second['line']}" if first["line"] else ""
-            metric = self.metrics[first["metric"]]
-            raise UsageError(
-                "a point is there twice",
-                where=self._where_of(run) + lines,
-                got=f"{run}, metric {metric!r}, step {first['step']}: {first['value']:g} and {second['value']:g}",
-                next_step="--last-counts (Method.last_counts) takes the last one, as of a training that was resumed; "
-                "--column seed=COLUMN where another column tells them apart",
-            )
-        kept = rows[is_last]
-        return Curve(steps=kept["step"].copy(), values=kept["value"].copy())
-
-
-def _parts(rows: NDArray[np.void], field: str) -> list[NDArray[np.void]]:
-    """Cuts rows that are in order where a field changes."""
-    return np.split(rows, np.flatnonzero(np.diff(rows[field])) + 1)
+    def _check_twice(self, rows: NDArray[np.void], is_last: NDArray[np.bool_]) -> None:
+        """Raises UsageError where a run has a step twice, unless the last value counts."""
+        if self._last_counts:
+            return
+        first, second = rows[:-1][~is_last[:-1]][0], rows[1:][~is_last[:-1]][0]
+        run, metric = self.runs[first["run"]], self.metrics[first["metric"]]
+        lines = f", lines {first['line']} and {second['line']}" if first["line"] else ""
+        raise UsageError(
+            "a point is there twice",
+            where=self._where_of(run) + lines,
+            got=f"{run}, metric {metric!r}, step {first['step']}: {first['value']:g} and {second['value']:g}",
+            next_step="--last-counts (Method.last_counts) takes the last one, as of a training that was resumed; "
+            "--column seed=COLUMN where another column tells them apart",
+        )

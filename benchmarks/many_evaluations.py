@@ -1,0 +1,121 @@
+"""10,000 evaluations, 300 checkpoints and 200 methods: what `results --by method`, `report` and `import` take.
+
+Usage: python benchmarks/many_evaluations.py [EVALUATIONS]
+
+The store is written here: the checkpoints of a run and methods that stand alone (fewer of both for fewer
+evaluations), on 20 cases, 4 seeds, 41 points a curve, train and test. What is imported is a tidy csv of as many
+evaluations: 10 cases, 5 seeds, 41 points, one metric. The best of five for each command: wall time, processor time,
+which says nearly the same on a machine that others use, and its ratio to `lobench --help`; starting Python is included.
+"""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from harness import answer_help
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import numpy as np
+import report_store
+
+from lobench.core.case import SeedBlock
+from lobench.core.program import PROGRAM_VERSION
+from lobench.core.result import EvaluationKey, Outcome
+from lobench.core.subject import Subject
+from lobench.engine.store.ledger import Ledger
+
+__all__ = ["NUM_CASES", "make_store"]
+
+NUM_CASES = 20
+_RUN = 0.6  # of the subjects: the checkpoints of a run, beside methods that stand alone
+_STEPS = range(0, 1001, 25)
+
+
+def make_store(folder: Path, evaluations: int) -> Path:
+    """Writes a store of checkpoints and methods, as many as give so many evaluations."""
+    report_store.STEPS = tuple(_STEPS)
+    subjects = evaluations // NUM_CASES
+    checkpoints = round(_RUN * subjects)
+    store = report_store.make_store(folder, num_checkpoints=checkpoints, num_cases=NUM_CASES)
+    names, draw = [*(f"case{index}" for index in range(NUM_CASES - 1)), report_store.NASTY], np.random.default_rng(1)
+    ledger = Ledger.open(store)
+    with ledger.transaction():
+        for method in range(subjects - checkpoints):
+            subject = Subject.of_optimizer(f"adam(); adam.learning_rate = {10 ** (-4 + method / 50):.6g}")
+            position = ledger.record_sighting(subject)
+            ledger.set_admission(position, "admitted")
+            for case in map(report_store.case_info, names):
+                key = EvaluationKey(
+                    checkpoint_sha256=subject.sha256,
+                    optimizer_hash=f"{method}",
+                    case_identity=case.identity,
+                    seed_block=SeedBlock(start=0, size=report_store.SEEDS),
+                    program_version=PROGRAM_VERSION,
+                )
+                curves = report_store.curves(float(draw.uniform(0.1, 1.0)), draw)
+                ledger.record_evaluation(key, case, Outcome.PASSED, curves=curves)
+    ledger.close()
+    return store
+
+
+def write_csv(path: Path, evaluations: int) -> None:
+    """Writes curves as another program logs them: 10 cases and 5 seeds of each method."""
+    draw, drop = np.random.default_rng(0), np.exp(-np.arange(len(_STEPS)) / len(_STEPS))
+    with path.open("w") as file:
+        file.write("method,case,seed,step,metric,value\n")
+        for number in range(evaluations):
+            name = f"method{number // 50},case{number // 5 % 10},{number % 5}"
+            losses = 2.3 * drop ** draw.uniform(0.5, 2) + 0.01 * draw.standard_normal(len(_STEPS))
+            file.writelines(
+                f"{name},{step},val/loss,{loss:.6f}\n" for step, loss in zip(_STEPS, losses.tolist(), strict=True)
+            )
+
+
+def _best(*arguments: str | Path, made: Path | None = None) -> tuple[float, float]:
+    """Returns the shortest wall time and the shortest processor time of five runs, in seconds.
+
+    Args:
+      made: What a run makes, and the next one must not find.
+    """
+    times = []
+    for _ in range(5):
+        if made is not None:
+            shutil.rmtree(made, ignore_errors=True)
+        start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "lobench.cli", *arguments], check=True, stdout=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+        times.append((time.perf_counter() - start, used))
+    return min(wall for wall, _ in times), min(used for _, used in times)
+
+
+def main() -> None:
+    evaluations = int(sys.argv[1]) // NUM_CASES * NUM_CASES if len(sys.argv) > 1 else 10_000
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        store, table, imported = make_store(folder, evaluations), folder / "curves.csv", folder / "imported"
+        write_csv(table, evaluations)
+        print(f"{evaluations:,} evaluations")
+        print("| command | wall | processor | times `lobench --help` |")
+        print("| --- | --- | --- | --- |")
+        wall, baseline = _best("--help")
+        print(f"| lobench --help | {wall:.2f} s | {baseline:.2f} s | 1.0 |")
+        for shown, arguments, made in (
+            ("results --by method", ("results", "--store", store, "--by", "method"), None),
+            ("report", ("report", "--store", store, "--output", folder / "report.html"), None),
+            ("import", ("import", table, "--store", imported), imported),
+        ):
+            wall, seconds = _best(*arguments, made=made)
+            print(f"| lobench {shown} | {wall:.2f} s | {seconds:.2f} s | {seconds / baseline:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    answer_help(__doc__)
+    main()

@@ -1,0 +1,92 @@
+"""Pairs of one side with each of many others on one case, as arrays: the paired t test of thousands of cells at once.
+
+It says of each pair what `paired_samples`, `location` and `comparison` say of it alone, but for rounding; a test
+compares them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lobench.analysis.stats.paired_samples import EQUAL, FLOAT_STEP, Estimate
+from lobench.analysis.stats.t_distribution import t_isf
+
+__all__ = ["PairBlock", "rounding_steps"]
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairBlock:
+    """What `Samples` is of one pair, of many: the seeds are common, and none diverged.
+
+    Attributes:
+      mean: Of b - a: float64[num_pairs].
+      variance: Of that mean; NaN of a single seed.
+      num_seeds: Of every pair.
+      can_tell: bool[num_pairs]; not where there are fewer than two seeds, or two without spread.
+    """
+
+    mean: FloatArray
+    variance: FloatArray
+    num_seeds: int
+    can_tell: BoolArray
+
+    @classmethod
+    def of(cls, a: FloatArray, b: FloatArray, *, step: FloatArray, precision: FloatArray) -> PairBlock:
+        """Estimates every pair, as `Samples.estimate`.
+
+        Args:
+          a, b: float64[num_seeds] and float64[num_pairs, num_seeds]; finite, higher is better.
+          step, precision: float64[num_pairs], as of `Samples`.
+        """
+        num_seeds, differences = len(a), b - a
+        size = np.maximum(np.abs(a).max(), np.abs(b).max(axis=1))
+        floor = np.maximum(np.maximum(step, precision), FLOAT_STEP * size) ** 2 / 12
+        mean = differences.sum(axis=1) / num_seeds
+        if num_seeds < 2:
+            unknown = np.full(len(b), np.nan)
+            return cls(mean=mean, variance=unknown, num_seeds=num_seeds, can_tell=np.zeros(len(b), bool))
+        variance = np.maximum(differences.var(axis=1, ddof=1), 2 * floor) / num_seeds
+        spread = differences.max(axis=1) - differences.min(axis=1)
+        has_spread = spread > np.maximum(EQUAL * size, 4 * precision)
+        return cls(
+            mean=mean, variance=variance, num_seeds=num_seeds, can_tell=has_spread | (mean == 0) | (num_seeds > 2)
+        )
+
+    def are_worse(self, alpha: float) -> BoolArray:
+        """Returns bool[num_pairs]: whose two-sided p-value is at most `alpha`, B being the worse one."""
+        if self.num_seeds < 2:
+            return self.can_tell
+        least = t_isf(alpha / 2, self.num_seeds - 1)
+        return self.can_tell & (self.mean < 0) & (-self.mean >= least * np.sqrt(self.variance))
+
+    def estimates(self) -> list[Estimate | None]:
+        """Returns each pair's mean and its noise; None where the pair cannot tell."""
+        numbers = zip(self.mean.tolist(), self.variance.tolist(), self.can_tell.tolist(), strict=True)
+        degrees = self.num_seeds - 1
+        return [Estimate(mean=m, variance=v, degrees=degrees) if known else None for m, v, known in numbers]
+
+
+def rounding_steps(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Returns `rounding_step` of every pair: float64[num_pairs].
+
+    Args:
+      a, b: float64[num_seeds] and float64[num_pairs, num_seeds]; finite.
+    """
+    both = np.broadcast_to(a, b.shape)
+    are_one = np.abs(b - both) <= EQUAL * np.maximum(np.abs(both), np.abs(b))
+    values = np.sort(np.concatenate([both, np.where(are_one, np.nan, b)], axis=1), axis=1)  # NaN last
+    gaps, sizes = np.diff(values), np.maximum(np.abs(values[:, :-1]), np.abs(values[:, 1:]))
+    repeat = (gaps <= EQUAL * sizes).any(axis=1)
+    differences = np.sort(np.where(are_one, np.nan, b - both), axis=1)
+    size = np.fmax.reduce(np.abs(values), axis=1)[:, None]
+    sizes_of_both = np.maximum(np.abs(differences[:, :-1]), np.abs(differences[:, 1:]))
+    repeat |= (np.diff(differences) <= EQUAL * np.maximum(size, sizes_of_both)).any(axis=1)
+    distinct = np.where(gaps > EQUAL * sizes, gaps, math.inf).min(axis=1, initial=math.inf)
+    return np.where(repeat & np.isfinite(distinct), distinct, 0.0)
