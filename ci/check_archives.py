@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Compares the archives of a release with the sources that they were built from: names, files, metadata.
 
-Usage: ci/check_archives.py SOURCE ARCHIVES; SOURCE is an export of the repository (`git archive`), ARCHIVES holds sdists and wheels.
-Exits with 1 where something is missing, changed or too much; each problem is a line on standard error.
+Usage: ci/check_archives.py SOURCE ARCHIVES
+SOURCE is an export of the repository (`git archive`), ARCHIVES holds sdists and wheels and nothing else.
+Exits with 1 where something is missing, changed or too much; each problem is a line.
 """
 
 from __future__ import annotations
@@ -16,7 +17,16 @@ from email.message import Message
 from email.parser import BytesParser
 from pathlib import Path
 
-FIELDS = ("Summary", "License-Expression", "License-File", "Author", "Keywords", "Classifier", "Requires-Python", "Requires-Dist")
+FIELDS = (
+    "Summary",
+    "License-Expression",
+    "License-File",
+    "Author",
+    "Keywords",
+    "Classifier",
+    "Requires-Python",
+    "Requires-Dist",
+)
 
 
 def files_below(folder: Path, *names: str) -> dict[str, bytes]:
@@ -29,7 +39,11 @@ def differences(archive: str, got: dict[str, bytes], expected: dict[str, bytes])
     """Yields a line for each file that is not in the archive as it is in the sources."""
     yield from (f"{archive}: {name} is missing" for name in expected if name not in got)
     yield from (f"{archive}: {name} is in no folder of the sources" for name in got if name not in expected)
-    yield from (f"{archive}: {name} is not the file of the sources" for name in got if got[name] != expected.get(name, got[name]))
+    yield from (
+        f"{archive}: {name} is not the file of the sources"
+        for name in got
+        if got[name] != expected.get(name, got[name])
+    )
 
 
 def metadata_problems(archive: str, metadata: Message, version: str) -> Iterator[str]:
@@ -61,10 +75,13 @@ def problems(source: Path, archives: Path) -> Iterator[str]:
         if home == source:
             tracked = {**package, **files_below(source, "suites")}
             package |= {f"lobench/{name}": content for name, content in files_below(source, "suites").items()}
-            tracked |= {name: (source / name).read_bytes() for name in ("CHANGELOG.md", "CITATION.cff", ".gitignore")}
+            tracked |= {name: (source / name).read_bytes() for name in ("CHANGELOG.md", "CITATION.cff")}
         else:
             tracked = files_below(home, ".")
         tracked |= {name: (home / name).read_bytes() for name in ("pyproject.toml", "README.md", "LICENSE")}
+        tracked[".gitignore"] = (
+            source / ".gitignore"
+        ).read_bytes()  # by which a wheel out of the sdist leaves out the same
         with zipfile.ZipFile(wheel) as opened:
             got = {name: opened.read(name) for name in opened.namelist()}
         about = {name.partition("/")[2]: got.pop(name) for name in [*got] if name.startswith(f"{stem}.dist-info/")}
@@ -86,7 +103,11 @@ def problems(source: Path, archives: Path) -> Iterator[str]:
 def main() -> None:
     source, archives = map(Path, sys.argv[1:])
     found = list(problems(source, archives))
-    print(f"{len(list(archives.iterdir()))} archives have the files of the sources and complete metadata" if not found else "\n".join(found))
+    print(
+        f"{len(list(archives.iterdir()))} archives have the files of the sources and complete metadata"
+        if not found
+        else "\n".join(found)
+    )
     sys.exit(bool(found))
 
 

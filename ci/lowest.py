@@ -13,13 +13,16 @@ OF_DEVELOPERS = {"dev", "docs", "test"}  # extras of which nobody but a contribu
 def lowest() -> list[str]:
     """Returns `name==version` of each dependency and of each extra for users; what others are for follows from these.
 
-    Where two of the packages name one dependency, the higher of their lowest versions counts: one environment holds all.
+    Where two packages name one dependency, the higher of their lowest versions counts: one environment holds all.
     """
     found: dict[str, str] = {}
     for file in (ROOT / "pyproject.toml", *sorted(ROOT.glob("plugins/*/pyproject.toml"))):
         project = tomllib.loads(file.read_text())["project"]
         extras = project.get("optional-dependencies", {})
-        lines = [*project["dependencies"], *(line for name in extras if name not in OF_DEVELOPERS for line in extras[name])]
+        lines = [
+            *project["dependencies"],
+            *(line for name in extras if name not in OF_DEVELOPERS for line in extras[name]),
+        ]
         for line in lines:
             if pair := re.match(r"([\w.-]+)(?:\[[^]]*\])?>=([\d.]+)", line):
                 name = pair[1].lower().replace("_", "-")
