@@ -142,7 +142,7 @@ def test_archives_carry_every_file_of_their_packages_and_no_other(exported: Path
         "report/templates/uplot/LICENSE",
         "report/templates/app.js",
         "inner/tasks/data/mnist5k.npz",
-        "suites/quick/baselines/adam-eight_rates.json",
+        "suites/quick/baselines/adafactor-eight_rates.json",
     )
     assert {f"lobench/{name}" for name in shown} <= names
 
