@@ -121,10 +121,13 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+", help="Stores of `lobench evolve`, a meta-training run each.")
     parser.add_argument("--quick", action="store_true", help="A few steps: nothing is measured by them.")
     arguments = parser.parse_args()
-    global PARAMS, SGD_RATES, ADAM_RATES
+    global SUITE, CASES, PARAMS, SGD_RATES, ADAM_RATES
+    folder, runs = arguments.folder, arguments.runs
     if arguments.quick:
         PARAMS, SGD_RATES, ADAM_RATES = ("Case.num_inner_steps = 5", *PARAMS), SGD_RATES[:1], ADAM_RATES[:1]
-    folder, runs = arguments.folder, arguments.runs
+        folder.mkdir(parents=True, exist_ok=True)
+        SUITE, CASES = folder / "one.gin", CASES[:1]
+        SUITE.write_text("import lobench.inner.tasks.image\nrelu32/Case.task = @DigitsMLP()\n")
     adam_leaves = {"one_minus_beta1": math.log(0.1), "one_minus_beta2": math.log(0.001), "log_epsilon": math.log(1e-8)}
     evolved = curves(write_thetas(runs, folder / "evolved"))
     sgd_curves = curves(write_rates("LearnableSGD", SGD_RATES, {}, folder / "sgd"))

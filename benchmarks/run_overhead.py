@@ -27,11 +27,11 @@ tanh32/DigitsMLP.activation = "tanh"
 """
 
 
-def _lobench(folder: Path, *words: str) -> None:
+def _lobench(*words: str) -> None:
     """Runs a command whose modules are compiled once, as anywhere where Python may write beside them."""
     command = [sys.executable, "-m", "lobench.cli", *words, "--workers", "2"]
-    compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
-    subprocess.run(command, stdout=subprocess.DEVNULL, env=os.environ | compiled, check=True)
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}
+    subprocess.run(command, stdout=subprocess.DEVNULL, env=environment, check=True)
 
 
 def _overhead(quick: bool) -> Rounds:
@@ -57,8 +57,8 @@ def _overhead(quick: bool) -> Rounds:
         )
         return interleaved(
             what,
-            lambda: _lobench(root, "run", str(root / "x.gin"), "--store", str(next(stores))),
-            lambda: _lobench(root, *watch, "--store", str(next(stores))),
+            lambda: _lobench("run", str(root / "x.gin"), "--store", str(next(stores))),
+            lambda: _lobench(*watch, "--store", str(next(stores))),
             1 if quick else 7,
         )
 

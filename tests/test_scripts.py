@@ -94,7 +94,7 @@ SMALLEST: dict[str, str | Elsewhere] = {
     "benchmarks/results_speed.py": "benchmarks/results_speed.py 25",
     "benchmarks/roofline.py": "benchmarks/roofline.py",
     "benchmarks/run.py": "benchmarks/run.py --quick --only makespan_simulated",
-    "benchmarks/run_chaos.py": "benchmarks/run_chaos.py --kills 1 --steps 10",
+    "benchmarks/run_chaos.py": "benchmarks/run_chaos.py --kills 1 --steps 10 --search random",
     "benchmarks/run_overhead.py": "benchmarks/run.py --quick --only run_overhead",
     "benchmarks/saved.py": "benchmarks/run.py --quick --only saved_seconds",
     "benchmarks/scaling.py": "benchmarks/scaling.py --workers 10 --hours .01 --per-hour 1000",

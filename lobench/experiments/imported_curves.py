@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from lobench.api.settings import ImportSettings
 from lobench.core.case import CaseInfo
@@ -14,8 +15,10 @@ from lobench.core.planner import EvaluationId
 from lobench.core.program import IMPORTED
 from lobench.engine.store.imports import imported_files
 from lobench.engine.store.ledger import Ledger
-from lobench.tools.curve_import.collected_curves import CollectedCurves, sources_of
-from lobench.tools.curve_import.imports import Imported, import_into, refuse_unfit
+
+if TYPE_CHECKING:  # an experiment without curves waits for no reader of them
+    from lobench.tools.curve_import.collected_curves import CollectedCurves
+    from lobench.tools.curve_import.imports import Imported
 
 __all__ = ["ExperimentCurves", "read_curves"]
 
@@ -47,6 +50,8 @@ def read_curves(methods: Iterable[Method]) -> Iterator[ExperimentCurves]:
                 until_step=(str(method.until_step),) if method.until_step is not None else (),
             )
             try:
+                from lobench.tools.curve_import.collected_curves import CollectedCurves, sources_of
+
                 collected = stack.enter_context(CollectedCurves(sources_of([pattern], ""), settings))
             except LobenchError as error:
                 raise UsageError(f"method {method.name!r}: {error}") from error
@@ -67,6 +72,8 @@ class ExperimentCurves:
           UsageError: they cannot.
         """
         for method, settings, collected, name in self._read:
+            from lobench.tools.curve_import.imports import refuse_unfit
+
             try:
                 refuse_unfit(collected, settings, method=name, own_cases=cases, until_option=_UNTIL)
             except UsageError as error:
@@ -82,6 +89,8 @@ class ExperimentCurves:
         """
         before = {file.file: file.sha256 for file in imported_files(ledger)}
         for method, settings, collected, name in self._read:
+            from lobench.tools.curve_import.imports import import_into
+
             changed = any(before.get(str(one.path), one.sha256) != one.sha256 for one in collected.sources)
             settings = replace(settings, replace=changed)
             found = import_into(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lobench.analysis.comparisons.event_numbers import row_of
 from lobench.analysis.scores.trial_fitness import fitness
@@ -27,9 +28,10 @@ from lobench.engine.chief.commands import CommandRun
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.workers.command import filled
 from lobench.hookspecs import EvaluationFinished
-from lobench.tools.curve_import.growing import SessionCurves, SessionFiles
-from lobench.tools.curve_import.imports import Session, curves_in, import_into
-from lobench.tools.curve_import.spill import Curve
+
+if TYPE_CHECKING:  # an experiment without curves waits for no reader of them
+    from lobench.tools.curve_import.growing import SessionCurves, SessionFiles
+    from lobench.tools.curve_import.spill import Curve
 
 __all__ = ["Growth", "ScriptCurves", "num_reported", "script_members", "script_name"]
 
@@ -124,6 +126,8 @@ class ScriptCurves:
           part: What names them, where they are cut: a part of a training is no member of an experiment.
           until: By case the steps where they are cut.
         """
+        from lobench.tools.curve_import.imports import Session, import_into
+
         name = f"{script_name(run.method)}{part}"
         cut = None if until is None else max(until.values())
         try:
@@ -217,6 +221,8 @@ class ScriptCurves:
         return self._growth.get(run.folder)
 
     def _text(self, run: CommandRun, found: SessionCurves) -> str:
+        from lobench.tools.curve_import.imports import curves_in
+
         made = list(curves_in(self._ledger, found, own_cases=self._own_cases, seed=run.session))
         case, curves = made[-1]
         block = SeedBlock(start=run.session, size=1)
@@ -254,6 +260,8 @@ class ScriptCurves:
         return self._files(run).read(settings, until=until if until is not None else method.until_step)
 
     def _files(self, run: CommandRun) -> SessionFiles:
+        from lobench.tools.curve_import.growing import SessionFiles
+
         values = {name: glob.escape(value) for name, value in run.values.items()}
         return SessionFiles(os.path.normpath(glob.escape(str(run.runs_in)) / Path(filled(run.method.curves, values))))
 

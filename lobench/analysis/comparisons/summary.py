@@ -8,11 +8,11 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lobench.analysis.comparisons.paired_values import PairedValues, paired_values
-from lobench.analysis.comparisons.race import RaceResult, decided
 from lobench.analysis.scores.baseline_file import BaselineCase
 from lobench.analysis.scores.mean_scores import MeanScore, mean_score
 from lobench.analysis.scores.scales import Scales
@@ -27,6 +27,9 @@ from lobench.core.case import HEADLINES, ROLES, CaseInfo
 from lobench.core.errors import LobenchError
 from lobench.core.result import mean_of
 from lobench.core.wording import counted
+
+if TYPE_CHECKING:
+    from lobench.analysis.comparisons.race import RaceResult
 
 __all__ = [
     "AgainstTuned",
@@ -274,9 +277,12 @@ class Summary:
 
         It is played on the baselines that the evaluations name, whatever else a reader scores on: as when it was run.
         """
-        stored = self.snapshot.race
+        if self.snapshot.race is None:
+            return None
+        from lobench.analysis.comparisons.race import decided
+
         with contextlib.suppress(LobenchError):
-            return decided(stored.entrants, stored.rules) if stored is not None else None
+            return decided(self.snapshot.race.entrants, self.snapshot.race.rules)
         return None
 
     def interquartile_mean(self, subject: int, metric: str) -> Interval:

@@ -46,7 +46,7 @@ class TestBruteForce(SearchContract):
 class TestGp(SearchContract):
     factory = _FACTORY
     keywords = {"sampler": "gp", "n_startup_trials": 4}  # noqa: RUF012
-    num_trials = 9
+    num_trials = 6  # each after the fourth fits a process
 
     @pytest.fixture(autouse=True)
     def _torch(self) -> None:
