@@ -23,12 +23,7 @@ user) # who runs it, and where
   ;;
 check) # what a user does first, as that user
   [ "$(id -u)" != 0 ] || { echo "check is for the user, and not for root" >&2; exit 2; }
-  work=$(mktemp -d)
-  cd "$work"
-  lobench doctor
-  lobench new suite first
-  pytest -q -p no:cacheprovider first --lobench-optimizer 'adam(); adam.learning_rate = 0.01' --lobench-store store
-  lobench results --store store
+  "$source/ci/first_run.sh"
   ;;
 *)
   echo "usage: $0 system | install [EXTRAS] | user | check" >&2

@@ -14,14 +14,13 @@ lowest) constraints=$(mktemp) && "$python" ci/lowest.py >"$constraints" ;;
 highest) constraints=/dev/null ;;
 *) echo "DEPENDENCIES is pinned, lowest or highest, and not '$DEPENDENCIES'" >&2; exit 2 ;;
 esac
-# compat: a folder named lobench in the working directory (a store, say) must not hide the package.
 stamp_file=.venv/stamp-$(echo "$root ${setup_extras[*]}" | sha256sum | cut -c1-8)
 stamp=$(cat pyproject.toml plugins/*/pyproject.toml "$constraints" ci/setup.sh | sha256sum | cut -c1-16)
 if [ "$(cat "$stamp_file" 2>/dev/null || true)" != "$stamp" ]; then
   echo "== set-up: .venv with $("$python" --version), about two minutes the first time"
   [ -x .venv/bin/python ] || "$python" -m venv .venv
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint "$constraints" \
-    --config-settings editable_mode=compat --editable . --editable plugins/lobench-tensorboard --editable 'plugins/lobench-flax[test]' "${setup_extras[@]}"
+    --editable . --editable plugins/lobench-tensorboard --editable 'plugins/lobench-flax[test]' "${setup_extras[@]}"
   # What pip would do on one core, and for the packages' own tests too. Some files are templates and no Python.
   .venv/bin/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib >/dev/null 2>&1 || true
   echo "$stamp" > "$stamp_file"

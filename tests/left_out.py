@@ -124,6 +124,18 @@ STORIES = {
     "racing.md": Story(
         left_out={"lobench run race.gin": "--check: a minute; tests/experiments/test_run_races.py runs some"}
     ),
+    "release.md": Story(
+        left_out={
+            ".ci/run": "it runs this",
+            "DEPENDENCIES=": "packages of a registry",
+            "ci/release": "packages of a registry; tests/test_package.py and tests/test_ci.py run its parts",
+            "git checkout": "there is no such tag yet",
+            "diff ../again": "of what ci/release made",
+            "git tag": "a release",
+            "git push": "a release",
+            "twine upload": "a release",
+        }
+    ),
     "scaling.md": Story(left_out={"python benchmarks/scaling.py": "minutes of a simulation"}),
     "shipped-checkpoints.md": Story(
         left_out={

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from lobench.inner.adapters import as_stepper
 __all__ = ["AS_USERS", "cross_entropy", "logits_of", "trained"]
 
 # Long trainings part from the recorded ones by what is rounded otherwise: they are compiled as users compile.
-AS_USERS = {"xla_cpu_use_fusion_emitters": True}
+AS_USERS = {"xla_cpu_use_fusion_emitters": True} if "fusion_emitters" in os.environ.get("XLA_FLAGS", "") else {}
 
 
 def logits_of(params: Any, images: jax.Array) -> jax.Array:

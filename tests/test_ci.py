@@ -108,13 +108,50 @@ def test_the_workflow_calls_ci_run_alone_on_each_python_and_both_ends_of_the_dep
     )
 
 
-def test_the_lowest_versions_are_those_of_pyproject() -> None:
-    printed = subprocess.run(
-        [sys.executable, ROOT / "ci" / "lowest.py"], capture_output=True, text=True, check=True
-    ).stdout
-    text = (ROOT / "pyproject.toml").read_text().partition("dependencies = [")[2].partition("\n]")[0]
-    lowest = re.findall(r'"([\w-]+)(?:\[.*?\])?>=([\d.]+)', text)
-    assert printed.split() == [f"{name}=={version}" for name, version in lowest] and len(lowest) >= 15
+def test_the_lowest_versions_are_those_of_lobench_and_of_each_plugin(tmp_path: Path) -> None:
+    """Extras for contributors have none; of two packages' versions the higher one counts."""
+    command = [sys.executable, ROOT / "ci" / "lowest.py"]
+    lowest = dict(line.split("==") for line in subprocess.check_output(command, text=True).split())
+    for file in (ROOT / "pyproject.toml", *ROOT.glob("plugins/*/pyproject.toml")):
+        text = file.read_text().partition("\ndependencies = [")[2].partition("\n]")[0]
+        for name, version in re.findall(r'"([\w-]+)(?:\[.*?\])?>=([\d.]+)', text):
+            assert name == "lobench" or lowest[name.lower().replace("_", "-")] >= version, name
+    assert {"jax", "starlette", "torch", "ray"} < {*lowest} and not {"lobench", "mypy", "flax"} & {*lowest}
+
+    shutil.copytree(ROOT / "ci", tmp_path / "ci")
+    for folder, needs in {
+        ".": '"a>=1.10", "b[x]>=2,<3"',
+        "plugins/p": '"lobench>=1", "a>=1.9", "setuptools<82"',
+    }.items():
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        extras = '[project.optional-dependencies]\nview = ["V_w>=4"]\ndev = ["d>=1"]\n'
+        (tmp_path / folder / "pyproject.toml").write_text(f"[project]\ndependencies = [{needs}]\n{extras}")
+    printed = subprocess.check_output([sys.executable, tmp_path / "ci" / "lowest.py"], text=True)
+    assert printed.split() == ["a==1.10", "b==2", "v-w==4"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("", "no folder for the archives"),
+        ("out newest", "'newest' is no environment"),
+        ("ci", "ci is not empty"),
+        ("out none", "the commit is built, and these changes are in none: M ci/release"),
+    ],
+)
+def test_a_release_is_made_of_a_commit_into_an_empty_folder(tmp_path: Path, words: str, problem: str) -> None:
+    shutil.copytree(ROOT / "ci", tmp_path / "ci", ignore=shutil.ignore_patterns("__pycache__"))
+    commit = "git init -q . && git add -A && git -c user.name=a -c user.email=a@b commit -qm a"
+    subprocess.run(commit, shell=True, cwd=tmp_path, check=True)
+    with (tmp_path / "ci" / "release").open("a") as file:
+        file.write("# changed\n")
+    done = subprocess.run(f"ci/release {words}", shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (
+        (done.returncode, done.stdout) == (2, "")
+        and problem in done.stderr
+        and "usage: ci/release FOLDER" in done.stderr
+    )
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_hooks_before_a_commit_are_the_linters_of_ci() -> None:

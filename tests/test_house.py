@@ -85,7 +85,7 @@ def test_suites_of_a_checkout_are_compiled_as_a_watch_compiles_them(asked: str, 
     )
     own = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     done = subprocess.run([sys.executable, "-c", code, asked], cwd=ROOT, env=own, capture_output=True, text=True)
-    assert ("fusion_emitters=false" in done.stdout.splitlines()[-1]) is is_of_tests, done.stdout + done.stderr
+    assert ("codegen_split_count=1" in done.stdout.splitlines()[-1]) is is_of_tests, done.stdout + done.stderr
 
 
 def test_a_public_class_name_has_one_meaning() -> None:

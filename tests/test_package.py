@@ -1,7 +1,8 @@
-"""The wheel: what is tracked in lobench/ and suites/ is in it, and its suites have names away from a checkout."""
+"""What is released: equal bytes, the files that are tracked and no others, suites with names away from a checkout."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -10,13 +11,41 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 from reference import ROOT
 
+import lobench
 from lobench.engine.config.bound import bind_case
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
 
-BUILT_FROM = ("lobench", "suites", "setup.py", "MANIFEST.in", "pyproject.toml", "README.md", "LICENSE")
+BUILT_FROM = (
+    "lobench",
+    "suites",
+    "plugins",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    ".gitignore",
+)
+
+# As `python -m build --no-isolation` does it: the wheel is made of what the sdist holds.
+BUILD = """
+import os, sys, tarfile, tempfile
+from hatchling.build import build_sdist, build_wheel
+archives, *homes = sys.argv[1:]
+os.umask(int(os.environ["BUILD_UMASK"], 8))
+for home in homes:
+    os.chdir(home)
+    sdist = build_sdist(archives)
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(os.path.join(archives, sdist)) as archive:
+        archive.extractall(folder, filter="data")
+        os.chdir(os.path.join(folder, sdist.removesuffix(".tar.gz")))
+        build_wheel(archives)
+        os.chdir(archives)
+"""
 
 ASK = """
 import sys
@@ -33,25 +62,51 @@ print(Path(lobench.__file__).parent, found, bind_case(spec, Layers(), build=Fals
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as site-packages would be: the wheel, unpacked."""
-    setuptools = pytest.importorskip("setuptools")
-    if int(setuptools.__version__.split(".")[0]) < 77:
-        pytest.skip("the wheel needs setuptools >= 77")
-    folder = tmp_path_factory.mktemp("package")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources as `git archive` gives them."""
+    folder = tmp_path_factory.mktemp("exported")
     for name in tracked(*BUILT_FROM):
-        (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / name, folder / "source" / name)
-    junk = folder / "source" / "suites" / "quick" / "__pycache__" / "x.pyc"
-    junk.parent.mkdir()
-    junk.write_bytes(b"")
-    build = "from setuptools import build_meta; build_meta.build_wheel('../wheel')"
-    done = subprocess.run([sys.executable, "-c", build], cwd=folder / "source", capture_output=True, text=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, folder / name)
+    return folder
+
+
+def archives_of(source: Path, folder: Path, umask: str) -> Path:
+    pytest.importorskip("hatchling")
+    folder.mkdir()
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000", "BUILD_UMASK": umask}
+    homes = [source, *sorted(source.glob("plugins/*"))]
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, folder, *homes], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
-    (wheel,) = (folder / "wheel").glob("*.whl")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def archives(exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sdists and wheels of a checkout in which suites have run."""
+    folder = tmp_path_factory.mktemp("archives")
+    shutil.copytree(exported, folder / "source")
+    for junk in (
+        "suites/quick/__pycache__/x.pyc",
+        "suites/quick/lobench_results/x.sqlite",
+        "suites/demo/.lobench/x",
+        "build/x.py",
+    ):
+        (folder / "source" / junk).parent.mkdir(parents=True)
+        (folder / "source" / junk).write_bytes(b"")
+    return archives_of(folder / "source", folder / "made", umask="022")
+
+
+@pytest.fixture(scope="module")
+def installed(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as site-packages would be: the wheel, unpacked."""
+    folder = tmp_path_factory.mktemp("site-packages")
+    (wheel,) = archives.glob("lobench-*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder / "site-packages")
-    return folder / "site-packages"
+        archive.extractall(folder)
+    return folder
 
 
 def tracked(*names: str) -> list[str]:
@@ -71,12 +126,78 @@ def run_away(installed: Path, folder: Path, *arguments: str) -> subprocess.Compl
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_the_wheel_carries_every_file_of_the_package_and_of_the_suites_and_no_other(installed: Path) -> None:
-    expected = set(tracked("lobench")) | {f"lobench/{name}" for name in tracked("suites")}
-    found = {path.relative_to(installed).as_posix() for path in (installed / "lobench").rglob("*") if path.is_file()}
-    assert found == expected
-    (license_file,) = installed.glob("*.dist-info/licenses/LICENSE")
-    assert "Apache License" in license_file.read_text()
+def check(source: Path, archives: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, ROOT / "ci" / "check_archives.py", source, archives]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_archives_carry_every_file_of_their_packages_and_no_other(exported: Path, archives: Path) -> None:
+    done = check(exported, archives)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert done.stdout == "20 archives have the files of the sources and complete metadata\n"
+    with zipfile.ZipFile(next(archives.glob("lobench-*.whl"))) as wheel:
+        names = {*wheel.namelist()}
+    shown = (
+        "py.typed",
+        "report/templates/uplot/LICENSE",
+        "report/templates/app.js",
+        "inner/tasks/data/mnist5k.npz",
+        "suites/quick/baselines/adafactor-eight_rates.json",
+    )
+    assert {f"lobench/{name}" for name in shown} <= names
+
+
+def test_two_builds_have_equal_bytes(exported: Path, archives: Path, tmp_path: Path) -> None:
+    """Another folder, other times, another umask, files that nobody else may read."""
+    shutil.copytree(exported, tmp_path / "other" / "source", copy_function=shutil.copy)
+    for path in sorted((tmp_path / "other" / "source").rglob("*"), reverse=True):
+        os.utime(path, (10**9, 10**9))
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    again = archives_of(tmp_path / "other" / "source", tmp_path / "made", umask="077")
+    first, second = (
+        {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+        for folder in (archives, again)
+    )
+    assert first == second and len(first) == 20
+
+
+def test_what_an_archive_lacks_or_has_too_much_is_named(exported: Path, archives: Path, tmp_path: Path) -> None:
+    shutil.copytree(archives, tmp_path / "broken")
+    (wheel,) = (tmp_path / "broken").glob("lobench_ray-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    del files["lobench_ray/slot.py"]
+    files["lobench_ray/clock.py"] += b"#"
+    files["lobench_ray/junk.py"] = b""
+    about = f"{wheel.name.partition('-py3')[0]}.dist-info"
+    files[f"{about}/METADATA"] = (
+        files[f"{about}/METADATA"].replace(b"\nSummary", b"\nNoSummary").replace(b"\nVersion: ", b"\nVersion: 9.")
+    )
+    files[f"{about}/licenses/LICENSE"] = b"all rights reserved"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    (tmp_path / "broken" / "other.whl").write_bytes(b"")
+    (sdist,) = (tmp_path / "broken").glob("lobench_wandb-*.tar.gz")
+    sdist.unlink()
+    done = check(exported, tmp_path / "broken")
+    own = wheel.name
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == [
+        f"{own}: lobench_ray/slot.py is missing",
+        f"{own}: lobench_ray/junk.py is in no folder of the sources",
+        f"{own}: lobench_ray/clock.py is not the file of the sources",
+        f"{own}: its metadata have no Summary",
+        f"{own}: version 9.{lobench.__version__}; expected {lobench.__version__}, as in pyproject.toml of lobench",
+        f"{own}: licenses/LICENSE is not the license of the repository",
+        f"{own.partition('-py3')[0]}.tar.gz: its metadata are not those of the wheel",
+        f"{sdist.name} is missing",
+        "other.whl belongs to no package",
+    ]
+
+
+def test_whoever_cites_lobench_cites_this_version() -> None:
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == lobench.__version__
 
 
 def test_an_installed_suite_has_a_name_and_its_cases_the_identities_of_the_checkouts(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,11 @@ def test_a_case_that_hangs_is_ended_at_its_deadline(tmp_path: Path) -> None:
     assert outcomes(tmp_path / "store") == {"a": "passed", "b": "passed", "bad": "timeout"}
 
 
+@pytest.mark.xfail(
+    not metadata.version("jaxlib").startswith("0.10."),
+    reason="XLA of jaxlib 0.11 divides by zero where it compiles arrays of terabytes: the case is poisoned",
+    strict=True,
+)
 def test_out_of_memory_is_tried_once_more_with_half_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XLA_FLAGS", raising=False)  # the kernels that users have ask for all of that memory
     suite = make_suite(tmp_path, extra=extra_case("Hungry"))

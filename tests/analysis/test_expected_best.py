@@ -40,7 +40,7 @@ def test_the_interval_is_the_studentized_bootstraps() -> None:
     most, least = np.quantile([(one - mean) / its for one, its in resampled], [0.975, 0.025])
     found = expected_best(values)[k - 1]
     assert (found.lower, found.mean, found.upper) == pytest.approx((mean - most * error, mean, mean - least * error))
-    assert expected_best(values) == expected_best(values[::-1])
+    assert repr(expected_best(values)) == repr(expected_best(values[::-1])), "some bounds are NaN"
     assert math.isnan(expected_best(values)[int(30 * SHARE_WITH_INTERVAL)].lower), "beyond a fifth of the trials"
 
 

@@ -82,6 +82,7 @@ def test_who_may_not_write_beside_a_database_reads_it_with_its_log() -> None:
     code = """
 import os
 import sys
+import urllib.parse  # Python 3.13 imports it at `as_uri`, maybe from where that user may not read
 from pathlib import Path
 from lobench.extend import open_to_read
 os.seteuid(65534)
