@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from commands import lobench
-from curve_scripts import NUMPY, SCRIPTS, SEARCH
+from curve_scripts import NUMPY, SEARCH
 from tiny import KILLED_CHIEF, PATIENCE, content, make_suite, results
 
 from lobench.engine.store.experiments import Membership, TrialRow
@@ -67,14 +67,9 @@ def no_process_has(text: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_a_search_over_scripts_that_is_killed_three_times_is_that_of_an_undisturbed_run(
-    tmp_path: Path, library: str
-) -> None:
-    if library == "torch":
-        pytest.importorskip("torch", reason="torch is not installed: pip install torch")
-    gin = SEARCH.replace("num_sessions = 2", "num_sessions = 1") if library == "torch" else SEARCH
-    script(tmp_path, SCRIPTS[library], gin)
+def test_a_search_over_scripts_that_is_killed_three_times_is_that_of_an_undisturbed_run(tmp_path: Path) -> None:
+    """A script in torch does the same on two nodes: plugins/lobench-ray/tests/test_searches.py."""
+    script(tmp_path, NUMPY, SEARCH)
     run(tmp_path, store="undisturbed")
     for commit, after in (("9", "0"), ("20", "1"), ("30", "0")):
         words = ["run", "x.gin", "--workers", "2", "--store", "killed"]
