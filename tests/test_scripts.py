@@ -1,6 +1,6 @@
 """Every benchmark, example and script of the checkout runs, at its smallest size.
 
-What takes more than five seconds is in tests/long.txt, by its whole name, parameter and all.
+`./ci/test --all` runs them.
 """
 
 from __future__ import annotations
