@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from lobench.analysis.comparisons.paired_values import paired_block, paired_values, values_of
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.stats.comparison import Effect, compare_cases, counts_of, mean_difference, mean_effect
-from lobench.analysis.stats.location import Location, Method, locate
+from lobench.analysis.stats.comparison import Effect, MeanParts, compare_cases, mean_difference
+from lobench.analysis.stats.location import Location, Method
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.proportions import Counts
 from lobench.analysis.store.subjects import Cell
@@ -98,15 +98,6 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
     return _with_best(best, {index: found is Effect.WORSE for index, (found, _) in verdicts.items()}, tests)
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """The common cases of two subjects, as their comparison has them."""
-
-    located: list[Location] = field(default_factory=list)
-    counts: list[Counts] = field(default_factory=list)
-    tests: set[Method] = field(default_factory=set)
-
-
 def _mean_verdicts(
     summary: Summary, best: int, others: Mapping[int, int], metric: str, suite: str, alpha: float
 ) -> dict[int, tuple[Effect, Collection[Method]]]:
@@ -116,9 +107,10 @@ def _mean_verdicts(
       others: Subjects, by any number.
     """
     subjects, asked = summary.snapshot.subjects, None if metric == "primary" else metric
-    parts = {index: _Parts() for index in others}
+    parts, tests = {index: MeanParts() for index in others}, {index: set[Method]() for index in others}
+    cases = summary.cases_of(suite) if suite else subjects[best].cells.keys()
     for identity, mine in subjects[best].cells.items():
-        if suite and mine.case.suite != suite:
+        if identity not in cases:
             continue
         cells = {index: cell for index, at in others.items() if (cell := subjects[at].cells.get(identity)) is not None}
         places, block = paired_block(mine, cells, asked, summary.scales)
@@ -127,17 +119,16 @@ def _mean_verdicts(
             for index, estimate in zip(places, block.estimates(), strict=True):
                 parts[index].located.extend([Location(method="paired", estimate=estimate)] if estimate else [])
                 parts[index].counts.extend([none_diverged] if block.num_seeds > 1 else [])
-                parts[index].tests.add("paired")
+                tests[index].add("paired")
         for index in cells.keys() - places:
             samples = paired_values(mine, cells[index], asked, summary.scales).samples
             found = mean_difference(samples, 1 - alpha)
-            parts[index].located.extend([] if math.isnan(found.p_converged) else [locate(samples)])
-            parts[index].counts.extend([counts_of(samples)] if samples.has_scale and len(samples) > 1 else [])
-            parts[index].tests.update([found.method] if found.num_seeds else [])
+            parts[index].add(samples, found)
+            tests[index].update([found.method] if found.num_seeds else [])
     verdicts: dict[int, tuple[Effect, Collection[Method]]] = {}
     for index, own in parts.items():
-        if own.tests:
-            verdicts[index] = mean_effect(own.located, own.counts, alpha).verdict, own.tests
+        if tests[index]:
+            verdicts[index] = own.effect(alpha).verdict, tests[index]
         elif whole := summary.comparison(best, others[index], metric, alpha=alpha, suite=suite):
             verdicts[index] = whole.verdict, ()
     return verdicts

@@ -337,7 +337,8 @@ class Summary:
             return None
         found = differences(sides[0], sides[1], _asked(metric), self.scales)
         if suite:
-            found = {case: one for case, one in found.items() if case in self.cases_of(suite)}
+            cases = self.cases_of(suite)
+            found = {case: one for case, one in found.items() if case in cases}
         return compare_cases({case: one.samples for case, one in found.items()}, alpha=alpha) if found else None
 
     def improvement(self) -> Interval:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ __all__ = [
     "Effect",
     "MeanDifference",
     "MeanEffect",
+    "MeanParts",
     "PairComparison",
     "compare_cases",
     "comparison_words",
@@ -27,7 +28,6 @@ __all__ = [
     "effect_words",
     "holm",
     "mean_difference",
-    "mean_effect",
 ]
 
 
@@ -251,9 +251,10 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
         CaseEffect(case=case, paired=paired, p_holm=p_holm, verdict=_case_verdict(paired, p_holm, alpha))
         for (case, paired), p_holm in zip(found.items(), adjusted, strict=True)
     )
-    usable = [locate(samples[case]) for case, paired in found.items() if not math.isnan(paired.p_converged)]
-    counts = [counts_of(one) for one in samples.values() if one.has_scale and len(one) > 1]
-    overall = mean_effect(usable, counts, alpha)
+    parts = MeanParts()
+    for case, paired in found.items():
+        parts.add(samples[case], paired)
+    overall = parts.effect(alpha)
     level = alpha if math.isnan(overall.p_diverged) else alpha / 2
     return PairComparison(
         cases=cases,
@@ -263,24 +264,38 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
         p_diverged=overall.p_diverged,
         verdict=overall.verdict,
         alpha=alpha,
-        num_undecidable=len(found) - len(usable),
+        num_undecidable=len(found) - len(parts.located),
     )
 
 
-def mean_effect(located: Sequence[Location], counts: Sequence[Counts], alpha: float) -> MeanEffect:
-    """Returns the mean over cases, and its verdict.
+@dataclass(frozen=True, slots=True)
+class MeanParts:
+    """What a mean over cases is made of, case by case.
 
-    Args:
+    Attributes:
       located: Of the cases that can be tested.
       counts: Of diverged seeds, of all cases with two seeds or more and a scale.
     """
-    p_diverged = _p_diverged(counts)
-    mean = mean_location(located) if located else None
-    p_converged = mean.p_value() if mean else math.nan
-    p_value = _either(p_converged, p_diverged)
-    fewer = sum(one.b for one in counts) < sum(one.a for one in counts)
-    verdict = _verdict(mean.estimate.mean if mean else 0.0, p_converged, p_diverged, fewer, p_value, alpha)
-    return MeanEffect(mean, p_value, p_converged, p_diverged, verdict)
+
+    located: list[Location] = field(default_factory=list)
+    counts: list[Counts] = field(default_factory=list)
+
+    def add(self, samples: Samples, paired: MeanDifference) -> None:
+        """Takes a case."""
+        if not math.isnan(paired.p_converged):
+            self.located.append(locate(samples))
+        if samples.has_scale and len(samples) > 1:
+            self.counts.append(counts_of(samples))
+
+    def effect(self, alpha: float) -> MeanEffect:
+        """Returns the mean over the cases, and its verdict."""
+        p_diverged = _p_diverged(self.counts)
+        mean = mean_location(self.located) if self.located else None
+        p_converged = mean.p_value() if mean else math.nan
+        p_value = _either(p_converged, p_diverged)
+        fewer = sum(one.b for one in self.counts) < sum(one.a for one in self.counts)
+        verdict = _verdict(mean.estimate.mean if mean else 0.0, p_converged, p_diverged, fewer, p_value, alpha)
+        return MeanEffect(mean, p_value, p_converged, p_diverged, verdict)
 
 
 def _interval(mean: Location, level: float) -> Interval:
