@@ -12,6 +12,7 @@ from lobench.core.case import CaseSpec
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.subject import Given, GivenCheckpoint, Subject
+from lobench.core.wording import first_of
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.config.bound import insists_on_optimizer
 from lobench.engine.config.layers import Layers
@@ -155,8 +156,7 @@ def cases_without_subject(config: pytest.Config, items: Sequence[pytest.Item]) -
     names = list(dict.fromkeys(lacking))
     if not names:
         return ""
-    shown = ", ".join(names[:_MOST_SHOWN]) + f" and {len(names) - _MOST_SHOWN} more" * (len(names) > _MOST_SHOWN)
-    return f"nothing to evaluate {shown} with; {_GIVE_ONE}"
+    return f"nothing to evaluate {first_of(names, _MOST_SHOWN)} with; {_GIVE_ONE}"
 
 
 def _evaluated(item: pytest.Item) -> CaseSpec | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from lobench.core.json_numbers import finite_or_none
-from lobench.core.wording import counted, one_line
+from lobench.core.wording import counted, first_of, one_line
 from lobench.hookspecs import AlarmRaised
 from lobench.tools.alarm.rule import Alarm, AlarmRules
 
@@ -58,7 +58,7 @@ def alarm_line(event: AlarmRaised, alarm: Alarm, rules: AlarmRules, location: st
         line = f"from outer step {before} to {step} the score gains {event.value:.3g} per 1,000 steps"
         return one_line(f"ALARM stall: {line}, at most {event.bound:.3g}; {rules.least_gain:g} was asked for")
     names = [f"{case.suite}/{case.name}" for case in event.cases]
-    some = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    some = first_of(names, _NAMED)
     what = "is worse than" if event.kind == "regress" else "is worse out of distribution than in it, against"
     size = "more seeds diverge" if math.isnan(event.value) else f"by {event.value:.3f}, at least {event.bound:.3f}"
     line = f"ALARM {event.kind}: outer step {step} {what} {before} ({size}, on {rules.seeds} fresh seeds)"

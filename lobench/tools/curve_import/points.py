@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.metric import Direction
+from lobench.core.wording import first_of
 
 __all__ = ["CurveRequest", "CurveRun", "LoggedRun", "Points", "metric_name", "named_run", "named_runs", "step_numbers"]
 
@@ -243,8 +244,7 @@ def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], asked: C
     on = f" on {case!r}" if case else ""
     raise UsageError(
         f"{len(members)} runs are called {method!r}{on}, and differ in more than a seed",
-        got=", ".join(shown[:_MOST_SHOWN])
-        + (f" and {len(shown) - _MOST_SHOWN} more" if len(shown) > _MOST_SHOWN else ""),
+        got=first_of(shown, _MOST_SHOWN),
         next_step=f"--case-from {first} where these are problems, --method-from {first} where they are methods, "
         f"--seed-from {first} where they only tell seeds apart",
     )
