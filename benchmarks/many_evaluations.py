@@ -10,15 +10,11 @@ which says nearly the same on a machine that others use, and its ratio to `loben
 
 from __future__ import annotations
 
-import resource
-import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from harness import answer_help
+from harness import answer_help, best_of_five
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -78,24 +74,6 @@ def write_csv(path: Path, evaluations: int) -> None:
             )
 
 
-def _best(*arguments: str | Path, made: Path | None = None) -> tuple[float, float]:
-    """Returns the shortest wall time and the shortest processor time of five runs, in seconds.
-
-    Args:
-      made: What a run makes, and the next one must not find.
-    """
-    times = []
-    for _ in range(5):
-        if made is not None:
-            shutil.rmtree(made, ignore_errors=True)
-        start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "lobench.cli", *arguments], check=True, stdout=subprocess.DEVNULL)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        used = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-        times.append((time.perf_counter() - start, used))
-    return min(wall for wall, _ in times), min(used for _, used in times)
-
-
 def main() -> None:
     evaluations = int(sys.argv[1]) // NUM_CASES * NUM_CASES if len(sys.argv) > 1 else 10_000
     with tempfile.TemporaryDirectory() as name:
@@ -105,14 +83,14 @@ def main() -> None:
         print(f"{evaluations:,} evaluations")
         print("| command | wall | processor | times `lobench --help` |")
         print("| --- | --- | --- | --- |")
-        wall, baseline = _best("--help")
+        wall, baseline = best_of_five("--help")
         print(f"| lobench --help | {wall:.2f} s | {baseline:.2f} s | 1.0 |")
         for shown, arguments, made in (
             ("results --by method", ("results", "--store", store, "--by", "method"), None),
             ("report", ("report", "--store", store, "--output", folder / "report.html"), None),
             ("import", ("import", table, "--store", imported), imported),
         ):
-            wall, seconds = _best(*arguments, made=made)
+            wall, seconds = best_of_five(*arguments, made=made)
             print(f"| lobench {shown} | {wall:.2f} s | {seconds:.2f} s | {seconds / baseline:.0f} |", flush=True)
 
 

@@ -6,16 +6,13 @@ time, and processor time, which says the same on a machine that others use; and 
 
 from __future__ import annotations
 
-import resource
-import subprocess
 import sys
 import tempfile
-import time
 from array import array
 from pathlib import Path
 from random import Random
 
-from harness import answer_help
+from harness import answer_help, best_of_five
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
@@ -91,7 +88,7 @@ def main(num_evaluations: int) -> None:
         print(f"{num_evaluations} evaluations with curves, {size:.0f} MiB")
         print("| command | wall | processor | times `lobench --help` |")
         print("| --- | --- | --- | --- |")
-        wall, baseline = _best("--help")
+        wall, baseline = best_of_five("--help")
         print(f"| lobench --help | {wall:.2f} s | {baseline:.2f} s | 1.0 |")
         arguments = ("results", "--store", str(store))
         for options in (
@@ -102,21 +99,9 @@ def main(num_evaluations: int) -> None:
             ("--format", "json", "--curves"),
             ("--format", "csv"),
         ):
-            wall, seconds = _best(*arguments, *options)
+            wall, seconds = best_of_five(*arguments, *options)
             name = " ".join(("lobench results", *options))
             print(f"| {name} | {wall:.2f} s | {seconds:.2f} s | {seconds / baseline:.1f} |", flush=True)
-
-
-def _best(*arguments: str) -> tuple[float, float]:
-    """Returns the shortest wall time and the shortest processor time of five runs, in seconds."""
-    times = []
-    for _ in range(5):
-        start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "lobench.cli", *arguments], check=True, stdout=subprocess.DEVNULL)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        used = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-        times.append((time.perf_counter() - start, used))
-    return min(wall for wall, _ in times), min(used for _, used in times)
 
 
 if __name__ == "__main__":
