@@ -15,7 +15,10 @@ from lobench.inner.adapters import as_stepper
 __all__ = ["AS_USERS", "cross_entropy", "logits_of", "trained"]
 
 # Long trainings part from the recorded ones by what is rounded otherwise: they are compiled as users compile.
-AS_USERS = {"xla_cpu_use_fusion_emitters": True} if "fusion_emitters" in os.environ.get("XLA_FLAGS", "") else {}
+_FLAGS = os.environ.get("XLA_FLAGS", "")
+AS_USERS: dict[str, bool | int] = {"xla_cpu_use_fusion_emitters": True} if "fusion_emitters" in _FLAGS else {}
+if "optimization_level" in _FLAGS:
+    AS_USERS["xla_backend_optimization_level"] = 1
 
 
 def logits_of(params: Any, images: jax.Array) -> jax.Array:

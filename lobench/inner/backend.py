@@ -107,13 +107,15 @@ def foreign_maker() -> str:
 def compiler_options() -> dict[str, Any]:
     """Returns the options of XLA that the inner program is compiled with.
 
-    On a CPU LLVM's first level: a step is a hundred short kernels, which higher ones unroll until they no longer stay
-    in the instruction cache together. It compiles in two thirds of the time, too.
+    On a CPU LLVM's first level, unless XLA_FLAGS name another: a step is a hundred short kernels, which higher ones
+    unroll until they no longer stay in the instruction cache together. It compiles in two thirds of the time, too.
     """
     if jax.default_backend() != "cpu":
         return {}
     # The backend has its limit already: here it parts programs in jax's cache from those that were made without it.
-    return {"xla_backend_optimization_level": 1} | (_COMMON_TARGET if _has_common_target else {})
+    level = "xla_backend_optimization_level"
+    own = {} if level in os.environ.get("XLA_FLAGS", "") else {level: 1}
+    return own | (_COMMON_TARGET if _has_common_target else {})
 
 
 @contextlib.contextmanager
