@@ -1,4 +1,4 @@
-"""Pictures of a store: the viewer in its states, TensorBoard, and a watch's terminal as text.
+"""Pictures of a store: the viewer in its states, figures, TensorBoard, and a watch's terminal as text.
 
 python docs/generate/pictures.py WORK IMAGES      # WORK as docs/pictures.sh has filled it
 """
@@ -33,6 +33,7 @@ STATES = {  # what the window shows, by the name of its picture; the last two in
     "compare": "#/compare/{best}/{first}",
     "evaluation": "#/evaluation/{best}/{case}",
 }
+FIGURES = ("outer", "scores", "profiles", "curves")
 _ALL_LOOKS = ("overview", "curves", "case")
 
 
@@ -64,11 +65,15 @@ def free_port() -> int:
 
 
 def save(page: Page, path: Path) -> None:
-    """Takes what the window shows, in fewer colours where the file would be too large.
+    """Takes what the window shows."""
+    save_image(Image.open(io.BytesIO(page.screenshot())).convert("RGB"), path)
+
+
+def save_image(shown: Image.Image, path: Path) -> None:
+    """Writes a picture, in fewer colours where the file would be too large.
 
     By maximum coverage: the median cut gives a page of text its greys, and a line's own colour to its neighbour.
     """
-    shown = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     for colours in (None, 256):
         fewer = shown.quantize(colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE) if colours else shown
         fewer.save(path, optimize=True)
@@ -104,6 +109,14 @@ def picture_viewer(browser: Browser, address: str, images: Path) -> None:
                 page.locator("canvas:visible, .found .card:visible").first.wait_for()
                 page.mouse.move(0, 0)
                 save(page, images / f"view-{state}-{look}.png")
+
+
+def picture_figures(work: Path, images: Path) -> None:
+    """Draws what `--figure` names, as far as the store has it."""
+    for figure in FIGURES:
+        command = ["lobench", "report", "--store", "store", "--figure", figure, "--format", "png"]
+        subprocess.run([*command, "--output", "figures"], cwd=work, check=True, stdout=subprocess.DEVNULL)
+        save_image(Image.open(work / "figures" / f"{figure}.png").convert("RGB"), images / f"figure-{figure}.png")
 
 
 def picture_tensorboard(browser: Browser, address: str, images: Path) -> None:
@@ -150,6 +163,7 @@ def main() -> None:
     work, images = Path(sys.argv[1]), Path(sys.argv[2])
     images.mkdir(parents=True, exist_ok=True)
     picture_terminal(work / "terminal", images)
+    picture_figures(work, images)
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])

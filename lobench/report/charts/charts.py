@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from lobench.analysis.comparisons.summary import Summary
+from lobench.analysis.stats.bands import bands
 from lobench.analysis.stats.profiles import ratio_profile, score_profile, time_ratios
 from lobench.analysis.store.methods import hyperparameters
 from lobench.analysis.store.search_history import histories_of, search_notes
@@ -167,8 +168,9 @@ def _cases(summary: Summary) -> Section:
     return Section(
         id="curves",
         title="Inner training",
-        note=f"Seed means of {', '.join(who[:-1])}{' and ' * (len(who) > 1)}{who[-1]}{against}{dashes}. A cross marks "
-        f"where a seed diverged: a mean has no value from there on.{_left_out(summary, drawn)}",
+        note=f"Seed means of {', '.join(who[:-1])}{' and ' * (len(who) > 1)}{who[-1]}{against}{dashes}. Bands are "
+        "95% intervals over seeds. A cross marks where a seed diverged: a mean has no value from there on."
+        f"{_left_out(summary, drawn)}",
         kind="small",
         figures=figures,
         view="cases",
@@ -193,8 +195,8 @@ def _case(summary: Summary, case: int, drawn: Sequence[tuple[int, str, str]]) ->
         for name, kind in ((metric, style), (test, f"{style} dashed")):
             if name in cell.final:
                 split = name.partition("/")[0]
-                y = cell.curve(name).tolist()
-                series.append(Series(label=f"{label}, {split}", x=cell.steps.tolist(), y=y, style=kind))
+                x, (y, lower, upper) = cell.steps.tolist(), bands(cell.curves_of_seeds(name), name, None)[:3].tolist()
+                series.append(Series(label=f"{label}, {split}", x=x, y=y, lower=lower, upper=upper, style=kind))
     if not series:
         return None
     baseline = summary.baseline(case)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["write_figures"]
 
 _COLOURS = {f"s{place}": colour for place, colour in enumerate(LIGHT, 1)}
+_LINES = {"dashed": "--", "dotted": ":"}
 _FONT_SIZE = 8  # points, of every text
 _SIZED = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
 _INCHES = 3.3  # a column of most papers
@@ -125,7 +126,7 @@ def _draw(axes: Axes, chart: Chart | HeatMap) -> None:
         name, *kinds = one.style.split()
         style: dict[str, Any] = {
             "color": _COLOURS[name],
-            "linestyle": ("--" if "dashed" in kinds else "-") if one.line else "none",
+            "linestyle": next((_LINES[kind] for kind in kinds if kind in _LINES), "-") if one.line else "none",
             "label": plain(one.label) or "_nobody",
             "linewidth": 0.6 if "faint" in kinds else 1.2,
             "alpha": 0.5 if "faint" in kinds else 1.0,
