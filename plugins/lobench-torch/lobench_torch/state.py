@@ -266,17 +266,23 @@ def _load(
             owners[owner].param_groups[keys[0]].pop(keys[1], None)
         elif kind == "self" and len(keys) == 1:
             vars(owners[owner]).pop(keys[0], None)
+    opened: dict[Path, tuple[Any, Any, list[Any], Any]] = {}
     for (owner, kind, *keys), leaf in leaves.items():
         one = owners[owner]
         node: Any = {"state": one.state, "group": one.param_groups, "self": vars(one)}[kind]
         if kind == "state":
             keys[0] = parameters.get(keys[0], keys[0])
-        for key in keys[:-1]:
+        for depth, key in enumerate(keys[:-1], 1):
+            if isinstance(whole := node[key], tuple):
+                node[key] = list(whole)
+                opened[owner, kind, *keys[:depth]] = node, key, node[key], type(whole)
             node = node[key]
         if isinstance(node, list) and keys[-1] == len(node):
             node.append(leaf)
         else:
             node[keys[-1]] = leaf
+    for node, key, parts, kind in reversed(opened.values()):
+        node[key] = kind(*parts) if hasattr(kind, "_fields") else kind(parts)
 
 
 def _owners(optimizer: Any, name: str = "") -> dict[str, Any]:

@@ -104,11 +104,13 @@ def curves(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
         text += "".join(f"{name}/{line}\n" for line in json.loads(done.stdout)["bindings"])
         text += "".join(f"{name}/{ours}.{key} = {value!r}\n" for key, value in settings.items())
         text += f"their_{name}/Method.optimizer = @torch_optimizer()\n"
-        where = {"checkpoint_path": files[0]} if name in FILES else {f"hf_key{_suffix(p, name)}": p for p in _parts(name)}
+        folders = {f"hf_key{'_' * (name == 'velo')}{part if name == 'velo' else ''}": part for part in _parts(name)}
+        where = {"checkpoint_path": files[0]} if name in FILES else folders
         for key, value in {"optimizer": theirs, "transposed": True, **their_settings, **where}.items():
             text += f"their_{name}/torch_optimizer.{key} = {value!r}\n"
     (folder / "pylo_and_ours.gin").write_text(text)
-    done = subprocess.run([LOBENCH, "run", "pylo_and_ours.gin", "--workers", "1"], cwd=folder, capture_output=True, text=True)
+    command = [LOBENCH, "run", "pylo_and_ours.gin", "--workers", "1"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     found = lobench.open_results(folder / ".lobench/pylo_and_ours").curves("train/loss")
     return {each.subject.name: each.values for each in found}
@@ -116,10 +118,6 @@ def curves(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
 
 def _parts(name: str) -> list[str]:
     return ["rnn", "mlp"] if name == "velo" else ["meta"]
-
-
-def _suffix(part: str, name: str) -> str:
-    return f"_{part}" if name == "velo" else ""
 
 
 def _config(name: str) -> dict[str, Any]:
