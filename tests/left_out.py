@@ -177,6 +177,7 @@ STORIES = {
             "lobench run versions.gin": VERSIONS,
             "lobench compare main pr": VERSIONS,
             "curves first differ": VERSIONS,
+            "theirs/Method.optimizer": "plugins/lobench-torch/tests/test_pylo.py",
         }
     ),
     "view.md": Story(left_out={"ssh ": "another machine"}),

@@ -107,3 +107,21 @@ class Failing(torch.optim.SGD):
         if Failing.count > 5:
             raise RuntimeError("out of luck")
         super().step()
+
+
+class Polyak(torch.optim.Optimizer):
+    """Steps by the loss, and begins to count in its groups and in a pair at the first step."""
+
+    def __init__(self, params: Any, best: float = 0.0) -> None:
+        super().__init__(params, {"best": best})
+        self.pair = (torch.zeros(1), torch.zeros(2))
+
+    @torch.no_grad()
+    def step(self, loss: Any) -> None:
+        params = [param for group in self.param_groups for param in group["params"]]
+        norm = torch.stack([param.grad.norm() for param in params]).norm()
+        self.pair = (self.pair[0] + loss, self.pair[1] + 1)
+        for group in self.param_groups:
+            group["steps"] = group.get("steps", 0) + 1
+            for param in group["params"]:
+                param.add_(param.grad, alpha=-float((loss - group["best"]) / (norm**2 * (1 + group["steps"]))))

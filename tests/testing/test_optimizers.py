@@ -13,6 +13,7 @@ from lobench.inner import optimizers
 from lobench.inner.optimizer import LearnedOptimizer
 from lobench.testing.optimizers import OptimizerContract
 
+SMALL = {"MuLO": {"hidden_size": 4}, "VeLO": {"lstm_hidden_size": 16, "param_inits": 8}}  # they compile faster
 WITHOUT_THETA = ["adafactor", "adam", "adamw", "lion", "momentum", "nadamw", "nesterov", "rmsprop"]
 WITHOUT_THETA += ["adam_g", "agem", "psi_sgd", "schedule_free_adamw", "sgd", "sgd_g"]
 
@@ -21,7 +22,7 @@ class Shipped(OptimizerContract):
     name: str
 
     def optimizer(self) -> Any:
-        return getattr(optimizers, self.name)()
+        return getattr(optimizers, self.name)(**SMALL.get(self.name, {}))
 
 
 WITHOUT_THETA += optimizers.weighters.__all__

@@ -19,6 +19,8 @@ from safetensors.numpy import save_file
 from lobench import CheckpointError, evaluate
 from lobench.core.errors import PickleRefused
 from lobench.engine.checkpoints.torch_file import TorchReader
+from lobench.inner.optimizers import VeLO
+from lobench.inner.theta import match_theta
 
 PYLO = ROOT / "tests/data/reference/pylo"
 META, CELO2 = dict(np.load(PYLO / "metamlp_theta0.npz")), dict(np.load(PYLO / "celo2_theta0.npz"))
@@ -80,12 +82,56 @@ def test_what_it_writes_trains_and_says_so_to_programs(tmp_path: Path) -> None:
     assert not result.diverged.any()
 
 
+def velo_leaves(networks: int = 3, hidden: int = 5) -> dict[str, np.ndarray]:
+    """Returns what VeLORNN.state_dict() and VeLOMLP.state_dict() hold, of other sizes."""
+    shapes = dict.fromkeys(("mix_layer1", "mix_layer2", "final_mix_layer"), (hidden, 30))
+    shapes |= {"lstm.linear": (4 * hidden, 2 * hidden), "rnn_to_controls": (networks, hidden), "step_size": (1, hidden)}
+    leaves: dict[str, tuple[int, ...]] = {}
+    for name, shape in shapes.items():
+        leaves |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    leaves |= {f"lstm_init_state.{index}": (1, hidden) for index in range(2)}
+    for name, shape in {"input{}": (4, 30), "hidden{}.0": (4, 4), "output{}": (3, 4)}.items():
+        leaves |= {name.format("_weights"): shape, name.format("_weights_"): (networks, *shape)}
+        leaves |= {name.format("_bias"): shape[:1], name.format("_bias_"): (networks, *shape[:1])}
+    random = np.random.default_rng(0)
+    return {name: random.standard_normal(shape).astype(np.float32) for name, shape in leaves.items()}
+
+
+def test_velo_is_put_together_of_its_two_parts(tmp_path: Path) -> None:
+    leaves = velo_leaves()
+    is_mlp = {name: name.startswith(("input_", "hidden_", "output_")) for name in leaves}
+    for part in (False, True):
+        np.savez(tmp_path / f"{'rnn' if part else 'mlp'}.npz", **{k: v for k, v in leaves.items() if is_mlp[k] != part})
+    done = lobench("convert", "rnn.npz", "mlp.npz", "--output", "velo.npz", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    who = "'velo.npz; Case.learned_optimizer = @VeLO(); VeLO.lstm_hidden_size = 5; VeLO.param_inits = 3; VeLO.ff_hidden"
+    assert who in done.stdout
+    theta = dict(np.load(tmp_path / "velo.npz"))
+    first = np.concatenate([theta[f"ff_mod_stack/~/w0__{index}"] for index in range(14)], axis=1)
+    np.testing.assert_array_equal(first, leaves["input_weights_"].swapaxes(1, 2))
+    np.testing.assert_array_equal(theta["rnn_params/linear_1/w"], leaves["mix_layer2.weight"].T)
+    match_theta(theta, VeLO(5, 3), where="velo.npz")
+    twice = lobench("convert", "rnn.npz", "rnn.npz", "--output", "no.npz", cwd=tmp_path)
+    assert twice.returncode == 2 and "two files have a weight of one name" in twice.stderr
+
+
+def test_what_pylo_keeps_in_a_class_is_in_the_checkpoint(tmp_path: Path) -> None:
+    np.savez(tmp_path / "meta.npz", **META)
+    done = lobench("convert", "meta.npz", "--optimizer", "AdafacMLPLOpt", "--output", "a.npz", cwd=tmp_path)
+    assert "AdafacMLPLOpt.hidden_size = 32; AdafacMLPLOpt.step_mult = 0.01" in done.stdout
+    np.testing.assert_allclose(np.load(tmp_path / "a.npz")["rms_decays"], [0.01079706])
+
+
 @pytest.mark.parametrize(
     ("leaves", "options", "output"),
     [
         ({"a": META["network.input.bias"]}, (), "these are no published weights that lobench knows; got without"),
-        ({**META, "extra": np.zeros(3)}, (), "got with extra; expected MetaMLP, CELO2MLP"),
-        (META, ("--optimizer", "Celo2"), "MetaMLP is not what Celo2 trains with; expected ELO or AdafacMLPLOpt"),
+        ({**META, "extra": np.zeros(3)}, (), "got with extra; expected MetaMLP, CELO2MLP, VeLORNN and VeLOMLP"),
+        (
+            META,
+            ("--optimizer", "Celo2"),
+            "MetaMLP is not what Celo2 trains with; expected ELO or AdafacMLPLOpt or MuLO",
+        ),
         (META, ("--output", "out.pt"), "--output; got out.pt; expected a file that ends in .npz"),
     ],
     ids=["foreign", "one too many", "another optimizer", "another suffix"],

@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import os
 import re
+from pathlib import Path
 from urllib.parse import unquote
 
 from etils import epath
 
 from lobench.core.errors import CheckpointError
-from lobench.core.wording import headline
+from lobench.core.wording import first_of, headline
+from lobench.engine.environment import environment_with
 
 __all__ = ["path_of"]
 
 _HUB = "hf://"
 _IN_HUB = re.compile(r"hf://(?P<repository>[^/@]+/[^/@]+)(@(?P<revision>[^/@]+))?/(?P<file>[^@]+)")
+_WANDB = "wandb-artifact://"
+_IN_WANDB = re.compile(r"wandb-artifact://(?P<artifact>([^/:]+/){2}[^/:]+):(?P<version>[^/:]+)(/(?P<file>[^:]+))?")
+_QUIET = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
 
 
 def path_of(place: str) -> epath.Path:
     """Returns where a checkpoint can be read.
 
     A file of the Hugging Face hub, `hf://OWNER/NAME@REVISION/FILE`, is fetched into huggingface_hub's cache, or found
-    there. A process asks for one once: what the name means does not change while it runs.
+    there. So is a file of an artifact of W&B, `wandb-artifact://ENTITY/PROJECT/NAME:VERSION/FILE`, by wandb. A process
+    asks for one once: what the name means does not change while it runs.
 
     Args:
-      place: A path, or a URL. Without a revision it is `main`; a slash in one is written `%2F`.
+      place: A path, or a URL. Without a revision it is `main`; a slash in one is written `%2F`. Without a file it is
+        the artifact's only one.
     Raises:
-      CheckpointError: such a name lacks a part, huggingface_hub is not installed, or the file cannot be had.
+      CheckpointError: such a name lacks a part, the library is not installed, or the file cannot be had.
     """
+    if place.startswith(_WANDB):
+        return _from_wandb(place)
     return _from_hub(place) if place.startswith(_HUB) else epath.Path(place)
 
 
@@ -46,3 +57,43 @@ def _from_hub(place: str) -> epath.Path:
         return epath.Path(hf_hub_download(found["repository"], found["file"], revision=revision))
     except Exception as error:
         raise CheckpointError("not to be had from the hub", where=place, got=headline(error)) from error
+
+
+@functools.cache
+def _from_wandb(place: str) -> epath.Path:
+    found = _IN_WANDB.fullmatch(place)
+    if found is None or ".." in place.split("/"):
+        expected = "wandb-artifact://ENTITY/PROJECT/NAME:VERSION/FILE"
+        raise CheckpointError("no file of an artifact of W&B", got=place, expected=expected)
+    with environment_with(_QUIET, as_defaults=True):
+        try:
+            wandb = importlib.import_module("wandb")
+        except ImportError as error:
+            how = "pip install wandb"
+            raise CheckpointError("wandb is not installed", where=place, got=str(error), next_step=how) from error
+        kind = "files" if found["file"] else "only_files"
+        home = Path(wandb.env.get_cache_dir(), "lobench", kind, *found["artifact"].split("/"), found["version"])
+        is_offline = os.environ.get("WANDB_MODE", "") in ("offline", "dryrun")
+        if is_offline or re.fullmatch(r"v\d+", found["version"]):  # such a version never changes
+            kept = [home / found["file"]] if found["file"] else list(home.rglob("*"))
+            kept = [path for path in kept if path.is_file()]
+            if kept:
+                return epath.Path(kept[0])
+        if is_offline:
+            how = "ask for it once without WANDB_MODE=offline"
+            raise CheckpointError("not in wandb's cache", where=place, got="WANDB_MODE=offline", next_step=how)
+        try:
+            artifact = wandb.Api().artifact(f"{found['artifact']}:{found['version']}")
+            names = sorted(artifact.manifest.entries)
+            if (found["file"] or names[0]) not in names or not (found["file"] or len(names) == 1):
+                raise CheckpointError(
+                    "no such file in the artifact" if found["file"] else "the artifact has several files",
+                    where=place,
+                    got=found["file"] or first_of(names, 4),
+                    expected=f"one of {first_of(names, 8)}",
+                )
+            return epath.Path(artifact.get_entry(found["file"] or names[0]).download(str(home)))
+        except CheckpointError:
+            raise
+        except Exception as error:
+            raise CheckpointError("not to be had from W&B", where=place, got=headline(error)) from error

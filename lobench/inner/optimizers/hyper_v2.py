@@ -27,7 +27,7 @@ from lobench.inner.optimizers.tensor_lstm import (
     spread,
 )
 
-__all__ = ["HyperV2"]
+__all__ = ["HyperV2", "VeLO"]
 
 _DECAYS = np.asarray([0.9, 0.99, 0.999], np.float32)
 _RMS = np.asarray([0.999], np.float32)
@@ -39,8 +39,6 @@ _BUGGED_HORIZON = 10  # of the loss features with the original's slip: all of it
 @configurable
 class HyperV2(LearnedOptimizer):
     """The architecture of VeLO.
-
-    VeLO's own size is `lstm_hidden_size = 512`, `param_inits = 256`, `use_bugged_loss_features = False`.
 
     Args:
       lstm_hidden_size: Width of the LSTM that each tensor has a state of.
@@ -142,6 +140,29 @@ class HyperV2(LearnedOptimizer):
         rows = state["rows"] if self._has_bugged_state else (h, c)
         rows = jax.tree.map(lambda leaf: leaf * (1 - self._rnn_state_decay), rows)
         return {"step": step + 1, "losses": losses, "rows": rows}, controls, rates
+
+
+@configurable
+class VeLO(HyperV2):
+    """VeLO: HyperV2 in the size that was meta-trained and published, without the slips.
+
+    Args:
+      lstm_hidden_size, param_inits, ff_hidden_size, ff_hidden_layers, exp_mult, step_mult: As of HyperV2.
+    Source: Metz et al. 2022 (arXiv 2211.09760).
+    """
+
+    def __init__(
+        self,
+        lstm_hidden_size: int = 512,
+        param_inits: int = 256,
+        ff_hidden_size: int = 4,
+        ff_hidden_layers: int = 2,
+        exp_mult: float = 0.001,
+        step_mult: float = 0.001,
+    ) -> None:
+        super().__init__(
+            lstm_hidden_size, param_inits, ff_hidden_size, ff_hidden_layers, exp_mult, step_mult, False, False
+        )
 
 
 _LAYERS = ("linear", "linear_1", "linear_2")

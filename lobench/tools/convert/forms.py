@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,18 +17,24 @@ class WeightsForm:
     """What a package writes.
 
     Attributes:
-      name: The class whose state dict it is.
+      name: The classes whose state dicts it is.
       optimizers: Of lobench's, those that train with it; the first where none is said.
-      leaves: Theirs -> ours.
-      transposed: Whether matrices are [outputs, inputs], as torch's layers have them.
-      zeros: Leaves of an optimizer that the form does not hold, and that are 0: name -> shape.
+      leaves: Theirs -> ours; several of ours are one of theirs, cut along the inputs.
+      transposed: Whether weights are [..., outputs, inputs], as torch's layers have them.
+      unread: Names whose values mean nothing.
+      constants: Leaves that the form lacks, because the package has them in the code of its class: by optimizer.
+      sizes: Settings of lobench's optimizers that are sizes of weights: name -> (theirs, axis).
+      settings: Other settings, where the class of the package has another value than lobench's: by optimizer.
     """
 
     name: str
     optimizers: tuple[str, ...]
-    leaves: Mapping[str, str]
+    leaves: Mapping[str, str | tuple[str, ...]]
     transposed: bool = False
-    zeros: Mapping[str, Mapping[str, tuple[int, ...]]]
+    unread: tuple[str, ...] = ()
+    constants: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
+    sizes: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,28 +45,73 @@ class Converted:
       form: The form that they were found in. optimizer: Lobench's class that trains with them.
       theta: float32, by path.
       matched: Their name, our path, shape; "" for a leaf that the form does not hold.
+      bindings: Settings of the optimizer, as gin has them: "ELO.hidden_size = 32".
     """
 
     form: str
     optimizer: str
     theta: Mapping[str, np.ndarray]
     matched: tuple[tuple[str, str, tuple[int, ...]], ...]
+    bindings: tuple[str, ...]
 
 
 _LAYERS = {"network.input": 0, "network.linear_0": 1, "network.output": 2}
 _CELO2 = [*(f"w0.{index}" for index in range(14)), "b0", "dense_w.0", "dense_w.1", "dense_b.0", "dense_b.1"]
+# Meta-trained shifts of the decays, which PyLO has as defaults of AdafacLO and MuLO, and not in a file.
+_SHIFTS = {
+    "momentum_decays": (0.15216392, 0.14245212, 0.06812963),
+    "rms_decays": (0.01079706,),
+    "adafactor_decays": (0.18621896, -0.10864615, -0.06185547),
+}
+_RECURRENT = {
+    "mix_layer1": "linear",
+    "mix_layer2": "linear_1",
+    "final_mix_layer": "linear_2",
+    "lstm.linear": "rnn/linear",
+    "rnn_to_controls": "rnn_to_controls",
+    "step_size": "step_size",
+}
+_STACK = "ff_mod_stack/~"
 FORMS = (
     WeightsForm(
         name="MetaMLP",
-        optimizers=("ELO", "AdafacMLPLOpt"),
+        optimizers=("ELO", "AdafacMLPLOpt", "MuLO"),
         leaves={
             **{f"{layer}.weight": f"nn/~/w{index}" for layer, index in _LAYERS.items()},
             **{f"{layer}.bias": f"nn/~/b{index}" for layer, index in _LAYERS.items()},
         },
         transposed=True,
-        zeros={"AdafacMLPLOpt": {"momentum_decays": (3,), "rms_decays": (1,), "adafactor_decays": (3,)}},
+        constants={"AdafacMLPLOpt": _SHIFTS, "MuLO": _SHIFTS},
+        sizes={"hidden_size": ("network.input.weight", 0)},
+        settings={"AdafacMLPLOpt": {"step_mult": 0.01}},
     ),
-    WeightsForm(name="CELO2MLP", optimizers=("Celo2", "EloCelo2"), leaves={name: name for name in _CELO2}, zeros={}),
+    WeightsForm(name="CELO2MLP", optimizers=("Celo2", "EloCelo2"), leaves={name: name for name in _CELO2}),
+    WeightsForm(
+        name="VeLORNN and VeLOMLP",
+        optimizers=("VeLO",),
+        leaves={
+            **{f"{theirs}.weight": f"rnn_params/{ours}/w" for theirs, ours in _RECURRENT.items()},
+            **{f"{theirs}.bias": f"rnn_params/{ours}/b" for theirs, ours in _RECURRENT.items()},
+            **{f"lstm_init_state.{index}": f"lstm_init_state/{part}" for index, part in enumerate(("hidden", "cell"))},
+            "input_weights_": tuple(f"{_STACK}/w0__{index}" for index in range(14)),
+            "input_bias_": f"{_STACK}/b0",
+            "hidden_weights_.0": f"{_STACK}/w1",
+            "hidden_bias_.0": f"{_STACK}/b1",
+            "output_weights_": f"{_STACK}/w2",
+            "output_bias_": f"{_STACK}/b2",
+        },
+        transposed=True,
+        # The network that was mixed last, of whatever tensor that was.
+        unread=(
+            *("input_weights", "hidden_weights.0", "output_weights"),
+            *("input_bias", "hidden_bias.0", "output_bias"),
+        ),
+        sizes={
+            "lstm_hidden_size": ("rnn_to_controls.weight", 1),
+            "param_inits": ("input_weights_", 0),
+            "ff_hidden_size": ("input_weights_", 1),
+        },
+    ),
 )
 
 
@@ -74,7 +125,7 @@ def convert_leaves(leaves: Mapping[str, np.ndarray], optimizer: str | None, wher
     """
     form = max(FORMS, key=lambda each: len(each.leaves.keys() & leaves.keys()))
     missing = sorted(form.leaves.keys() - leaves.keys())
-    left_over = sorted(leaves.keys() - form.leaves.keys())
+    left_over = sorted(leaves.keys() - form.leaves.keys() - set(form.unread))
     if missing or left_over:
         known = ", ".join(each.name for each in FORMS)
         got = "; ".join(
@@ -91,14 +142,25 @@ def convert_leaves(leaves: Mapping[str, np.ndarray], optimizer: str | None, wher
     matched = []
     for theirs, ours in form.leaves.items():
         leaf = np.asarray(leaves[theirs], np.float32)
-        theta[ours] = _as_ours(leaf, form)
-        matched.append((theirs, ours, theta[ours].shape))
-    for ours, shape in form.zeros.get(chosen, {}).items():
-        theta[ours] = np.zeros(shape, np.float32)
-        matched.append(("", ours, shape))
-    return Converted(form=form.name, optimizer=chosen, theta=theta, matched=tuple(matched))
+        if form.transposed and "weight" in theirs:
+            leaf = np.swapaxes(leaf, -1, -2)
+        parts = {ours: leaf} if isinstance(ours, str) else _cut(leaf, ours, where)
+        theta |= {path: np.ascontiguousarray(part) for path, part in parts.items()}
+        matched += [(theirs, path, part.shape) for path, part in parts.items()]
+    for path, values in form.constants.get(chosen, {}).items():
+        theta[path] = np.asarray(values, np.float32)
+        matched.append(("", path, theta[path].shape))
+    settings: dict[str, float] = {name: leaves[theirs].shape[axis] for name, (theirs, axis) in form.sizes.items()}
+    settings |= form.settings.get(chosen, {})
+    bindings = tuple(f"{chosen}.{name} = {value}" for name, value in settings.items())
+    return Converted(form=form.name, optimizer=chosen, theta=theta, matched=tuple(matched), bindings=bindings)
 
 
-def _as_ours(leaf: np.ndarray, form: WeightsForm) -> np.ndarray:
-    turn: Callable[[np.ndarray], np.ndarray] = np.transpose if form.transposed and leaf.ndim == 2 else np.asarray
-    return np.ascontiguousarray(turn(leaf))
+def _cut(leaf: np.ndarray, names: Sequence[str], where: str) -> dict[str, np.ndarray]:
+    """Returns a first layer's weights by block of features."""
+    from lobench.inner.optimizers.celo import BLOCKS
+
+    if leaf.ndim != 3 or leaf.shape[1] != sum(BLOCKS):
+        raise UsageError("no first layers of VeLO", where=where, got=str(leaf.shape), expected="[networks, 30, width]")
+    parts = np.split(leaf, np.cumsum(BLOCKS)[:-1], axis=1)
+    return dict(zip(names, parts, strict=True))

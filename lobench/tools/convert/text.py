@@ -31,6 +31,7 @@ class ConvertRecord(TypedDict):
     optimizer: str
     output: str
     num_params: int
+    bindings: list[str]
     leaves: list[LeafRecord]
 
 
@@ -50,13 +51,21 @@ def write_theta(path: Path, found: Converted) -> None:
 def convert_record(found: Converted, output: Path) -> ConvertRecord:
     leaves = [LeafRecord(theirs=theirs or None, ours=ours, shape=list(shape)) for theirs, ours, shape in found.matched]
     size = sum(leaf.size for leaf in found.theta.values())
-    return ConvertRecord(form=found.form, optimizer=found.optimizer, output=str(output), num_params=size, leaves=leaves)
+    return ConvertRecord(
+        form=found.form,
+        optimizer=found.optimizer,
+        output=str(output),
+        num_params=size,
+        bindings=list(found.bindings),
+        leaves=leaves,
+    )
 
 
 def convert_text(found: Converted, output: Path) -> str:
     rows = [("theirs", "ours", "shape")]
-    rows += [(theirs or "(zeros)", ours, str(list(shape))) for theirs, ours, shape in found.matched]
+    rows += [(theirs or "(of its class)", ours, str(list(shape))) for theirs, ours, shape in found.matched]
     size = sum(leaf.size for leaf in found.theta.values())
     line = f"{found.form}, {size:,} parameters, all of them matched: {output}"
-    again = f"next: lobench compare adam '{output}; Case.learned_optimizer = @{found.optimizer}()' --suite quick"
+    bindings = "; ".join((f"Case.learned_optimizer = @{found.optimizer}()", *found.bindings))
+    again = f"next: lobench compare adam '{output}; {bindings}' --suite quick"
     return "\n".join((text_table(rows), line, again))

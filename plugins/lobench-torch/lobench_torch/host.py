@@ -172,6 +172,7 @@ class _Instance:
     parameters: dict[str, torch.Tensor]
     names: dict[int, str]
     start: Mapping[Any, Any]  # what it remembers when it is made
+    takes_loss: bool  # whether its `step` has an argument of that name
     loaded: Loaded | None = None
 
 
@@ -235,7 +236,7 @@ class Host:
             group.update(scheduled)
         self._set(instance, params, grads)
         if not self._made.takes_closure:
-            self._run(instance, seed, None)
+            self._run(instance, seed, loss)
             return self._finished(settings, instance)
         token, paused = next(self._tokens), _Paused()
         self._paused[token] = paused
@@ -251,7 +252,7 @@ class Host:
 
         def work() -> None:
             try:
-                self._run(instance, seed, closure)
+                self._run(instance, seed, loss, closure)
                 paused.asked.put(self._finished(settings, instance))
             except BaseException as error:  # noqa: BLE001  (it is raised where the step was asked for)
                 paused.asked.put(error)
@@ -283,11 +284,13 @@ class Host:
             del self._paused[token]
         return found
 
-    def _run(self, instance: _Instance, seed: int, closure: Callable[[], torch.Tensor] | None) -> None:
+    def _run(
+        self, instance: _Instance, seed: int, loss: Array, closure: Callable[[], torch.Tensor] | None = None
+    ) -> None:
         torch.default_generator.manual_seed(seed)
-        optimizer = instance.optimizer
+        given = {"loss": torch.tensor(float(loss))} if instance.takes_loss else {}
         try:
-            optimizer.step() if closure is None else optimizer.step(closure)
+            instance.optimizer.step(*(() if closure is None else (closure,)), **given)
         except RefusedOptimizer:
             raise
         except Exception as error:
@@ -336,7 +339,7 @@ class Host:
         names = {id(tensor): name for name, tensor in parameters.items()}
         start = snapshot(optimizer, names, self._scheduled)
         start = {path: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for path, leaf in start.items()}
-        return _Instance(optimizer, parameters, names, start)
+        return _Instance(optimizer, parameters, names, start, "loss" in _signature(optimizer.step))
 
     def _probe(self, settings: Settings) -> StateLayout:
         """Takes the first steps down a bowl."""
@@ -352,8 +355,7 @@ class Host:
 
         seen = [instance.start]
         for step in range(_PROBED):
-            closure()
-            self._run(instance, step, closure if self._made.takes_closure else None)
+            self._run(instance, step, closure(), closure if self._made.takes_closure else None)
             seen.append(snapshot(instance.optimizer, instance.names, self._scheduled))
         longest = max(int(group.get("history_size", 0)) for group in instance.optimizer.param_groups)
         return StateLayout(self._made.name, seen, longest)

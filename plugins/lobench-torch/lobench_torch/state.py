@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -122,6 +122,10 @@ class StateLayout:
                 leaves[path] = {_DICT: {}, _LIST: [], _NONE: None}[code]
         return leaves
 
+    def paths(self) -> Iterable[Path]:
+        """Returns where the leaves are that may be there."""
+        return self._places
+
     def is_empty(self, state: np.ndarray) -> bool:
         return not state[self._codes_at :].any()
 
@@ -224,7 +228,7 @@ class Loaded:
         self._layout, self._optimizer, self._given, self._start = layout, optimizer, given, start
         self._names = {id(tensor): name for name, tensor in parameters.items()}
         self._bytes = np.array(state)
-        _load(optimizer, layout.unpacked(self._bytes), parameters)
+        _load(optimizer, layout.unpacked(self._bytes), parameters, layout.paths())
         self._leaves = list(_walk(optimizer, self._names, given).values())
         nodes = [leaf for _, _, leaf in self._leaves if isinstance(leaf, dict | list)]
         nodes += [node for one in _owners(optimizer).values() for node in (one.state, vars(one), *one.param_groups)]
@@ -250,22 +254,35 @@ class Loaded:
         )
 
 
-def _load(optimizer: Any, leaves: Mapping[Path, Any], parameters: Mapping[str, torch.Tensor]) -> None:
-    """Puts leaves where they were found."""
+def _load(
+    optimizer: Any, leaves: Mapping[Path, Any], parameters: Mapping[str, torch.Tensor], known: Iterable[Path]
+) -> None:
+    """Puts leaves where they were found; of the others that are known, none stays."""
     owners = _owners(optimizer)
     for one in owners.values():
         one.state.clear()
+    for owner, kind, *keys in set(known) - leaves.keys():
+        if kind == "group" and len(keys) == 2:
+            owners[owner].param_groups[keys[0]].pop(keys[1], None)
+        elif kind == "self" and len(keys) == 1:
+            vars(owners[owner]).pop(keys[0], None)
+    opened: dict[Path, tuple[Any, Any, list[Any], Any]] = {}
     for (owner, kind, *keys), leaf in leaves.items():
         one = owners[owner]
         node: Any = {"state": one.state, "group": one.param_groups, "self": vars(one)}[kind]
         if kind == "state":
             keys[0] = parameters.get(keys[0], keys[0])
-        for key in keys[:-1]:
+        for depth, key in enumerate(keys[:-1], 1):
+            if isinstance(whole := node[key], tuple):
+                node[key] = list(whole)
+                opened[owner, kind, *keys[:depth]] = node, key, node[key], type(whole)
             node = node[key]
         if isinstance(node, list) and keys[-1] == len(node):
             node.append(leaf)
         else:
             node[keys[-1]] = leaf
+    for node, key, parts, kind in reversed(opened.values()):
+        node[key] = kind(*parts) if hasattr(kind, "_fields") else kind(parts)
 
 
 def _owners(optimizer: Any, name: str = "") -> dict[str, Any]:

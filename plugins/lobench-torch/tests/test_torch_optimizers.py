@@ -21,7 +21,7 @@ import torch
 import torch_library
 from lobench_torch import transformation
 from lobench_torch.optimizers import torch_optimizer
-from torch_library import Averaged
+from torch_library import Averaged, Polyak
 
 import lobench
 from lobench import ConfigError
@@ -86,8 +86,8 @@ def by_hand(make: Callable[[Any], Any], seed: int, steps: int = STEPS) -> tuple[
         return torch.tensor(float(value))
 
     for _ in range(steps):
-        closure()
-        optimizer.step(closure)
+        value = closure()
+        optimizer.step(value if isinstance(optimizer, Polyak) else closure)
     return {name: tensor.detach().numpy() for name, tensor in tensors.items()}, optimizer
 
 
@@ -103,6 +103,7 @@ OWN: dict[str, tuple[str, dict[str, Any]]] = {
     "LBFGS": ("torch.optim.LBFGS", {"lr": 0.5, "max_iter": 3, "history_size": 4}),
     "Signs": ("torch_library:Signs", {"lr": 0.01}),
     "Sharp": ("torch_library:Sharp", {"lr": 0.1}),
+    "Polyak": ("torch_library:Polyak", {"best": 0.01}),
 }
 
 

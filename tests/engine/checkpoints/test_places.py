@@ -1,10 +1,14 @@
-"""Checkpoints in the Hugging Face hub: a server that answers as it does, and the library that people have."""
+"""Checkpoints in the Hugging Face hub and in W&B: servers that answer as they do, and the libraries people have."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import http.server
 import importlib.util
+import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -47,9 +51,78 @@ class Hub(http.server.BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def hub() -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+class Weights(http.server.BaseHTTPRequestHandler):
+    """W&B with one artifact, me/learned/celo2:v0, of some files."""
+
+    files = ("theta/celo2.npz",)
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        operation = re.search(r"query\s+(\w+)", asked["query"])
+        viewer = {"id": "1", "entity": "me", "username": "me", "email": "", "flags": "{}", "teams": {"edges": []}}
+        found: dict[str, object] = {"viewer": viewer}
+        if operation is not None and operation[1] == "ArtifactMembershipByName":
+            is_known = [asked["variables"][key] for key in ("entity", "project", "name")] == [
+                "me",
+                "learned",
+                "celo2:v0",
+            ]
+            found = {"project": {"artifactCollectionMembership": self.membership() if is_known else None}}
+        elif operation is not None and operation[1] == "FetchArtifactManifest":
+            url = f"http://{self.headers['Host']}/manifest.json"
+            found = {"artifact": {"currentManifest": {"file": {"directUrl": url}}}}
+        self.answer(json.dumps({"data": found}).encode())
+
+    def do_GET(self) -> None:
+        content = CELO2.read_bytes()
+        if self.path == "/manifest.json":
+            digest = base64.b64encode(hashlib.md5(content).digest()).decode()
+            entries = {name: {"digest": digest, "size": len(content)} for name in type(self).files}
+            policy = {"storagePolicy": "wandb-storage-policy-v1", "storagePolicyConfig": {"storageLayout": "V2"}}
+            content = json.dumps({"version": 1, **policy, "contents": entries}).encode()
+        self.answer(content)
+
+    def membership(self) -> dict[str, object]:
+        project = {"id": "p", "name": "learned", "internalId": "p", "entity": {"id": "e", "name": "me"}}
+        named = {"__typename": "ArtifactSequence", "id": "c", "name": "celo2", "project": project}
+        day = "2026-01-01T00:00:00Z"
+        artifact = {
+            "__typename": "Artifact",
+            "id": "a",
+            "artifactSequence": named,
+            "versionIndex": 0,
+            "artifactType": {"id": "t", "name": "model"},
+            "metadata": "{}",
+            "state": "COMMITTED",
+            "digest": "d",
+            "commitHash": "h",
+            "createdAt": day,
+            **dict.fromkeys(("size", "fileCount", "ttlDurationSeconds"), 1),
+            **dict.fromkeys(("description", "updatedAt", "historyStep")),
+            "ttlIsInherited": True,
+            "aliases": [],
+            "tags": [],
+        }
+        held = {"artifactCollection": named, "artifact": artifact}
+        return {"id": "m", "createdAt": day, "versionIndex": 0, "aliases": [], **held}
+
+    def answer(self, content: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class TwoWeights(Weights):
+    files = ("theta/celo2.npz", "notes.npz")
+
+
+@pytest.fixture(params=[Hub])
+def hub(request: pytest.FixtureRequest) -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), request.param) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -120,3 +193,67 @@ def test_without_the_library_one_line_says_how_to_get_it(tmp_path: Path, monkeyp
     (line,) = done.stderr.splitlines()
     assert "huggingface_hub is not installed" in line
     assert line.endswith("pip install 'lobench[hub]'")
+
+
+needs_wandb = pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="pip install wandb")
+of_wandb = pytest.mark.parametrize("hub", [Weights], indirect=True)
+ARTIFACT = "wandb-artifact://me/learned/celo2:v0"
+
+
+def logged_in(folder: Path, **environment: str) -> dict[str, str]:
+    """Returns the variables of somebody who has an account, and whatever wandb keeps in a folder."""
+    folders = {name: str(folder / "wandb") for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")}
+    return {"WANDB_API_KEY": "a" * 40, "HOME": str(folder), **folders, **environment}
+
+
+@needs_wandb
+@of_wandb
+def test_an_artifact_is_read_and_then_without_a_network(hub: str, tmp_path: Path) -> None:
+    urls, places = (hub, "http://127.0.0.1:9"), {"celo2.npz": f"{ARTIFACT}/theta/celo2.npz", "only.npz": ARTIFACT}
+    for url in urls:
+        for output, place in places.items():
+            known = logged_in(tmp_path, WANDB_BASE_URL=url)
+            done = run("convert", place, "--output", output, cwd=tmp_path, **known)
+            assert done.returncode == 0, done
+    expected = np.load(CELO2)
+    for name in places:
+        found = np.load(tmp_path / name)
+        assert {leaf: found[leaf].tobytes() for leaf in found} == {leaf: expected[leaf].tobytes() for leaf in expected}
+
+
+@needs_wandb
+@pytest.mark.parametrize(
+    ("hub", "place", "environment", "expected"),
+    [
+        (Weights, "wandb-artifact://me/learned/none:v0", {}, "not to be had from W&B; got CommError: artifact membe"),
+        (Weights, f"{ARTIFACT}/none.npz", {}, "no such file in the artifact; got none.npz; expected one of theta/celo"),
+        (TwoWeights, ARTIFACT, {}, "the artifact has several files; got notes.npz, theta/celo2.npz; expected one of"),
+        (Weights, ARTIFACT, {"WANDB_MODE": "offline"}, "not in wandb's cache; got WANDB_MODE=offline"),
+        (Weights, ARTIFACT, {"WANDB_API_KEY": ""}, "not to be had from W&B; got UsageError: No API key configured"),
+    ],
+    ids=["no artifact", "no file", "which file", "offline", "nobody is logged in"],
+    indirect=["hub"],
+)
+def test_what_w_and_b_lacks_is_one_line(
+    hub: str, place: str, environment: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    known = logged_in(tmp_path, WANDB_BASE_URL=hub, **environment)
+    done = run("convert", place, "--output", "x.npz", cwd=tmp_path, **known)
+    assert done.returncode == 2, done
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"lobench: {place}: ") and expected in line
+    assert not (tmp_path / "x.npz").exists()
+
+
+@pytest.mark.parametrize("name", ["", "me/learned", "me/learned/celo2", "celo2:v0", "me/learned/celo2:v0/../x.npz"])
+def test_half_a_name_is_no_artifact(name: str) -> None:
+    with pytest.raises(CheckpointError, match=r"no file of an artifact of W&B; got .*; expected wandb-artifact://"):
+        path_of(f"wandb-artifact://{name}")
+
+
+def test_without_wandb_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)  # as where it is not installed
+    done = lobench("convert", "wandb-artifact://me/learned/other:v0", "--output", "x.npz", cwd=tmp_path)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "wandb is not installed" in line and line.endswith("pip install wandb")

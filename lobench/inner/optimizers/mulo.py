@@ -1,0 +1,78 @@
+"""MuLO: AdafacMLPLOpt in the maximal update parameterization, whose steps fit networks of any width."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jax
+import optax
+
+from lobench.core.errors import ConfigError
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import InnerOptimizer, PyTree, Theta
+from lobench.inner.optimizers.adafac_mlp_lopt import AdafacMLPLOpt
+from lobench.inner.theta import leaf_paths
+
+__all__ = ["MuLO"]
+
+
+@configurable
+class MuLO(AdafacMLPLOpt):
+    """AdafacMLPLOpt whose steps of a matrix between hidden layers shrink as the network grows wider.
+
+    A step of a matrix [..., inputs, outputs] between hidden layers is multiplied by `base_width / inputs`; steps of
+    input and output layers, biases and norms stay. Initial parameters, and a factor on the output layer, are the
+    task's.
+
+    Args:
+      hidden: A pattern of `re`: matrices whose path has it lie between hidden layers, so that both of their sizes grow
+        with the width: "w[12]". "": none does.
+      base_width: Inputs of such a matrix whose step stays as it is.
+      step_mult, exp_mult, hidden_size: As of AdafacMLPLOpt.
+    Raises:
+      ConfigError: no matrix has the pattern.
+    Source: Therien et al. 2024 (arXiv 2406.00153).
+    """
+
+    def __init__(
+        self,
+        hidden: str = "",
+        base_width: int = 128,
+        step_mult: float = 0.01,
+        exp_mult: float = 0.001,
+        hidden_size: int = 32,
+    ) -> None:
+        super().__init__(step_mult, exp_mult, hidden_size)
+        try:
+            self._hidden = re.compile(hidden) if hidden else None
+        except re.error as error:
+            raise ConfigError("MuLO.hidden is no pattern", got=f"{hidden!r}: {error}", expected="of re") from None
+        if base_width < 1:
+            raise ConfigError("MuLO.base_width", got=str(base_width), expected="a number of inputs, 1 or more")
+        self._base_width = base_width
+
+    def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
+        optimizer = super().opt_fn(theta, num_steps)
+
+        def update(grads: PyTree, state: PyTree, params: PyTree = None, **extra: Any) -> tuple[PyTree, PyTree]:
+            updates, state = optimizer.update(grads, state, params)
+            factors = jax.tree.unflatten(jax.tree.structure(updates), self._factors(params))
+            return jax.tree.map(lambda leaf, factor: leaf * factor, updates, factors), state
+
+        return optax.GradientTransformationExtraArgs(optimizer.init, update)
+
+    def _factors(self, params: PyTree) -> list[float]:
+        """Returns what each leaf's step is multiplied by."""
+        shapes = {path: leaf.shape for path, leaf in leaf_paths(params).items()}
+        if self._hidden is None:
+            return [1.0] * len(shapes)
+        named = {path for path, shape in shapes.items() if len(shape) > 1 and self._hidden.search(path)}
+        if not named:
+            matrices = ", ".join(path for path, shape in shapes.items() if len(shape) > 1)
+            raise ConfigError(
+                "MuLO.hidden names no matrix",
+                got=repr(self._hidden.pattern),
+                expected=f"a pattern that one of these has: {matrices}",
+            )
+        return [self._base_width / shape[-2] if path in named else 1.0 for path, shape in shapes.items()]
