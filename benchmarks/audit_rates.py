@@ -5,14 +5,18 @@ Usage:
   python benchmarks/audit_rates.py tampered [--count 200]
   python benchmarks/audit_rates.py isa [--count 100] [--runs FOLDER]
   python benchmarks/audit_rates.py size [--count 10000]
+  python benchmarks/audit_rates.py site [--count 50]
 
-`honest`: each bundle is of a run of its own, of two optimizers on two cases in four blocks: every 20 runs in another
-process, the first of them with two workers beside it, the order of the subjects changed. Each is audited in full.
-`tampered`: copies of a store of two checkpoints, each changed in one of the ways of `tests/tampered.py` by somebody who
-makes a new root; all are audited in full, and the draws of 5% are compared with the hypergeometric rate. `isa`: as
-`honest`, made with `XLA_FLAGS=--xla_cpu_max_isa=SSE4_2` (and AVX), which know no fused multiply-add, and audited
-without it, four of the eight evaluations each. `size`: a store of so many evaluations, made of values of a log-normal
-law, as a bundle: seconds and bytes, beside gzip of its curves.
+`honest`: each bundle is of a run of its own, of two subjects on two cases in four blocks: every 20 runs in another
+process, the first of them with two workers beside it, the order of the subjects changed. Half of the processes evaluate
+checkpoints, half optimizers without theta. Each is audited in full, in one warm process. `tampered`: copies of a store
+of two checkpoints, each changed in one of the ways of `tests/tampered.py` by somebody who makes a new root; all are
+audited in full. Then as many bundles of 80 evaluations, 8 of them with a changed value, are audited by a draw of 5%,
+and the share that is caught is held against the hypergeometric rate. `isa`: as `honest`, made with
+`XLA_FLAGS=--xla_cpu_max_isa=SSE4_2` (and AVX), which know no fused multiply-add, and audited without it, four of the
+eight evaluations each. `size`: a store of so many evaluations, made of values of a log-normal law, as a bundle: seconds
+and bytes, beside gzip of its curves. `site`: so many bundles of four methods on five cases as a site, and Chromium that
+opens its first page and the page of a bundle.
 """
 
 from __future__ import annotations
@@ -22,7 +26,6 @@ import collections
 import dataclasses
 import gzip
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 _GIN = """
 import lobench.inner.tasks.digits
-Case.num_inner_steps = 60
+Case.num_inner_steps = 30
 Case.num_seeds = 4
 Case.seed_block = 2
 Case.eval_every = 10
@@ -45,25 +48,30 @@ a/Case.task = @DigitsMLP()
 a/DigitsMLP.hidden_sizes = (8,)
 b/Case.task = @DigitsMLP()
 b/DigitsMLP.hidden_sizes = (16, 16)
-b/Case.num_inner_steps = 40
+b/Case.num_inner_steps = 20
 """
 _AT_ONCE = 20  # runs of a process
 
 
 def make_runs(folder: Path, first: int, count: int) -> None:
     """Makes stores of runs in this process, or with workers beside it: what `--make` does."""
+    from tiny import make_run
+
     from lobench.api.evaluate import evaluate_into
 
     for number in range(first, first + count):
-        rng = np.random.default_rng(number)
-        rates = 10 ** rng.uniform(-3.5, -0.5, 2)
-        subjects = [f"adam(); adam.learning_rate = {rates[0]:.4g}", f"sgd(); sgd.learning_rate = {rates[1]:.4g}"]
+        logs = np.random.default_rng(number).uniform(-3.5, -0.5, 2)
+        if number // _AT_ONCE % 2:
+            names = zip(("adam", "sgd"), 10**logs, strict=True)
+            subjects = [f"{name}(); {name}.learning_rate = {rate:.4g}" for name, rate in names]
+        else:
+            run = make_run(folder / f"run{number}", *(logs * np.log(10)))
+            subjects = [str(run / f"theta_{n}.npz") for n in (1, 2)]
         if number % 2:
             subjects.reverse()
         is_pool = number % _AT_ONCE == 0
         executor = {"executor": "local", "workers": 2} if is_pool else {"executor": "inline"}
         evaluate_into(folder / f"store{number}", subjects, folder / "digits_small", **executor)
-        print(number, flush=True)
 
 
 def _made(folder: Path, count: int, flags: list[str]) -> None:
@@ -80,27 +88,39 @@ def _made(folder: Path, count: int, flags: list[str]) -> None:
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode:
             sys.exit(done.stderr)
+        print(f"{min(first + _AT_ONCE, count)} runs made {limit}", flush=True)
 
 
-def _evaluate_here(suite: Path) -> None:
-    """Has audits evaluate in this process, as their children do, so that equal programs are compiled once for all."""
+def _bits(curves: Any) -> bytes:
+    return b"".join(np.asarray(values).tobytes() for _, values in sorted(curves.metrics.items()))
+
+
+def _evaluate_here(suite: Path) -> set[bytes]:
+    """Has audits evaluate in this process, as their children do, so that equal programs are compiled once for all.
+
+    Returns:
+      The bits of all that is evaluated, unperturbed: a second opinion on what is identical.
+    """
     from lobench.core.case import CaseSpec
     from lobench.engine.config.layers import Layers
     from lobench.evaluation.programs import Programs
     from lobench.evaluation.runner import BlockRunner
     from lobench.tools.audit import reevaluation
 
-    programs, runners = Programs(), dict[Layers, BlockRunner]()
+    programs, runners, evaluated = Programs(), dict[Layers, BlockRunner](), set[bytes]()
 
     class Here(reevaluation.IsolatedRunner):
-        def run(self, layers: Layers, spec: CaseSpec, *what: Any, **how: Any) -> Any:
+        def run(self, layers: Layers, spec: CaseSpec, test: str, theta: Any, block: Any, **how: Any) -> Any:
             # Equal files, extracted elsewhere each time.
             spec = dataclasses.replace(spec, path=str(suite / Path(spec.path).name), root=str(suite.parent))
-            return runners.setdefault(layers, BlockRunner(layers, programs)).repeat(
-                spec, *what, **{"together": "", "perturbation": 0} | how
-            )
+            runner = runners.setdefault(layers, BlockRunner(layers, programs))
+            curves = runner.repeat(spec, test, theta, block, **{"together": "", "perturbation": 0} | how)
+            if not how.get("perturbation"):
+                evaluated.add(_bits(curves))
+            return curves
 
     reevaluation.IsolatedRunner = Here  # type: ignore[misc]
+    return evaluated
 
 
 def runs(count: int, flags: list[str], made: Path | None, sample: str) -> None:
@@ -112,15 +132,19 @@ def runs(count: int, flags: list[str], made: Path | None, sample: str) -> None:
     accused, wrong, p_values = 0, 0, []
     with tempfile.TemporaryDirectory() as name:
         folder = made or Path(name)
-        _evaluate_here((folder / "digits_small").resolve())
+        evaluated = _evaluate_here((folder / "digits_small").resolve())
         if made is None or not made.is_dir():
             _made(folder, count, flags)
         for number in range(count):
+            evaluated.clear()
             bundle = published(folder / f"store{number}", folder / f"{number}.lobench", folder / "digits_small")
             found = audit(bundle, sample=sample, beacon=f"beacon {number}")
             verdicts.update(found.counts)
             accused += not found.is_passed
-            wrong += any(one.verdict == "identical" and one.why for one in found.checked)
+            alike = [_bits(one.row.curves) in evaluated for one in found.checked]
+            wrong += sum(
+                one.verdict == "identical" for one, is_alike in zip(found.checked, alike, strict=True) if not is_alike
+            )
             if found.test is not None:
                 p_values.append(found.test.p_value)
             if not found.is_passed:
@@ -128,7 +152,9 @@ def runs(count: int, flags: list[str], made: Path | None, sample: str) -> None:
             if number % 10 == 9:
                 print(f"{number + 1} bundles: {accused} accused; {dict(verdicts)}", flush=True)
     tested = f"; {len(p_values)} tested, p <= .05 in {sum(p <= 0.05 for p in p_values)}" if p_values else ""
-    print(f"{count} honest bundles: {accused} accused; evaluations {dict(verdicts)}{tested}")
+    print(
+        f"{count} honest bundles: {accused} accused; evaluations {dict(verdicts)}, {wrong} identical by mistake{tested}"
+    )
 
 
 def tampered_bundles(count: int) -> None:
@@ -136,35 +162,52 @@ def tampered_bundles(count: int) -> None:
     from tiny import GIN, make_run, make_suite, watch
 
     from lobench.tools.audit.audit import audit
-    from lobench.tools.audit.draw import drawn, escapes
 
     named: collections.Counter[str] = collections.Counter()
     total: collections.Counter[str] = collections.Counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         suite = make_suite(folder, GIN.replace("Case.num_seeds = 2", "Case.num_seeds = 4\nCase.seed_block = 2"))
-        watch(make_run(folder, -3.0, -2.0), suite, "--once", "--checkpoints", "all", "--store", str(folder / "store"))
-        assert audit(published(folder / "store", folder / "honest.lobench", suite)).is_passed
+        _evaluate_here(suite)
+        for store, rates in (("store", (-3.0, -2.0)), ("many", np.linspace(-4, -1, 20).tolist())):
+            run = make_run(folder / store, *rates)
+            done = watch(run, suite, "--once", "--checkpoints", "all", "--store", str(folder / store))
+            assert not done.returncode, done.stderr
+            assert audit(published(folder / store, folder / "honest.lobench", suite)).is_passed
         for number in range(count):
             kind = list(TAMPERINGS)[number % len(TAMPERINGS)]
-            place = folder / f"tampered{number}"
-            place.mkdir()
-            found = audit(tampered(kind, folder / "store", suite, place, np.random.default_rng(number)))
+            with tempfile.TemporaryDirectory(dir=folder) as place:
+                found = audit(tampered(kind, folder / "store", suite, Path(place), np.random.default_rng(number)))
             kinds = {one.kind for one in found.contradictions} | ({"differs"} if found.counts["differs"] else set())
             total[kind] += 1
             named[kind] += not found.is_passed and bool(kinds & set(TAMPERINGS[kind]))
-            shutil.rmtree(place)
-    for kind in total:
-        print(f"{kind}: {named[kind]} of {total[kind]} named")
-    print(f"{count} tampered bundles: {sum(named.values())} named")
-    num_all, num_drawn = 1000, 50
-    for one in escapes(num_drawn, num_all):
-        false = set(np.random.default_rng(0).choice(num_all, one.num_false, replace=False).tolist())
-        draws = (drawn(num_drawn, num_all, root="root", beacon=f"beacon {n}") for n in range(4000))
-        rate = float(np.mean([not false & set(draw) for draw in draws]))
-        error = (one.chance * (1 - one.chance) / 4000) ** 0.5
-        law = f"hypergeometric {one.chance:.4f} +- {error:.4f}"
-        print(f"5% of {num_all}, {one.share:.0%} false: escaped {rate:.4f}, {law}")
+        for kind in total:
+            print(f"{kind}: {named[kind]} of {total[kind]} named", flush=True)
+        print(f"{count} tampered bundles: {sum(named.values())} named", flush=True)
+        _sampled(count, folder / "many", suite, folder)
+
+
+def _sampled(count: int, store: Path, suite: Path, folder: Path) -> None:
+    """Audits bundles by a draw, each with other values changed, and compares how many are caught with the law."""
+    from tampered import tampered
+
+    from lobench.analysis.stats.proportions import escape_chance
+    from lobench.tools.audit.audit import audit
+
+    num_false, caught = 8, 0
+    for number in range(count):
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            bundle = tampered("final", store, suite, Path(place), np.random.default_rng(number), count=num_false)
+            found = audit(bundle, sample="5%", beacon=f"beacon {number}")
+        assert not found.contradictions
+        caught += not found.is_passed
+    num_all, num_drawn = found.num_evaluations, len(found.checked)
+    rate = 1 - escape_chance(num_all, num_false, num_drawn)
+    error = (rate * (1 - rate) / count) ** 0.5
+    print(
+        f"{num_drawn} of {num_all} drawn, {num_false} false: caught {caught / count:.3f} of {count}, "
+        f"hypergeometric {rate:.3f} +- {error:.3f}"
+    )
 
 
 def size(count: int) -> None:
@@ -216,7 +259,7 @@ def main() -> None:
         make_runs(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["honest", "tampered", "isa", "size"])
+    parser.add_argument("what", choices=["honest", "tampered", "isa", "size", "site"])
     parser.add_argument("--count", type=int)
     parser.add_argument("--runs", type=Path, help="Folder of the runs, made if it is not there.")
     options = parser.parse_args()
