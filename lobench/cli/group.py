@@ -95,7 +95,8 @@ def own_commands() -> dict[str, tuple[str, str]]:
 
 @functools.cache
 def _tools() -> list[ModuleType]:
-    folders = sorted(file.parent.name for file in Path(__file__).parents[1].glob("tools/*/__init__.py"))
+    place = Path(__file__).parents[1] / "tools"
+    folders = sorted(one.name for one in os.scandir(place) if os.path.exists(f"{one.path}/__init__.py"))
     return [importlib.import_module(f"lobench.tools.{name}") for name in folders]
 
 

@@ -12,7 +12,6 @@ import dataclasses
 import errno
 import io
 import itertools
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -170,6 +169,8 @@ def json_text(name: str, record: Record | Sequence[Record]) -> str:
 
     `lobench results` and `lobench compare` print a list; each record of it then says its schema.
     """
+    import json  # for those who print one: it is two of the seventy milliseconds of `lobench --help`
+
     head = {"schema": name if "/" in name else f"lobench/{name}/1"}
     whole: Any = [head | _fields(each) for each in record] if isinstance(record, Sequence) else head | _fields(record)
     try:

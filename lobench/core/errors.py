@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 __all__ = [
@@ -86,5 +85,7 @@ class PluginError(LobenchError):
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Returns the next step where a name is nearly right, `did you mean 'x'?`; "" where nothing is near."""
+    import difflib  # a millisecond of each start, for those who mistyped
+
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean {close[0]!r}?" if close else ""

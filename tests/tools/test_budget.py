@@ -63,3 +63,32 @@ def test_a_store_without_a_search_says_so(folder: Path, tmp_path: Path) -> None:
     lobench("run", "y.gin", "--store", "store", "--workers", "1", "--executor", "inline", cwd=tmp_path)
     done = lobench("budget", "store", cwd=tmp_path)
     assert done.returncode == 2 and "no search has a trial with a fitness; a search is a method with" in done.stderr
+
+
+DEPENDENT = """
+Experiment.suites = ["tiny"]
+drawn/Method.optimizer = @sgd()
+drawn/Method.search = @random()
+drawn/Method.num_trials = 20
+drawn/sgd.learning_rate = @rate/Real()
+spread/Method.optimizer = @sgd()
+spread/Method.search = @grid()
+spread/sgd.learning_rate = @points/Real()
+points/Real.low = 0.001
+points/Real.high = 0.1
+points/Real.num_values = 20
+rate/Real.low = 0.001
+rate/Real.high = 0.1
+rate/Real.scale = "log"
+"""
+
+
+def test_a_search_whose_trials_hang_on_each_other_has_intervals_up_to_a_tenth(folder: Path) -> None:
+    (folder / "dependent.gin").write_text(DEPENDENT)
+    done = lobench("run", "dependent.gin", "--store", "other", "--workers", "1", "--executor", "inline", cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(lobench("budget", "other", "--format", "json", cwd=folder).stdout)["searches"]
+    with_interval = {one["method"]: sum(each["lower"] is not None for each in one["expected_best"]) for one in found}
+    trials = {one["method"]: one["num_trials"] for one in found}
+    assert with_interval == {"drawn": trials["drawn"] // 5, "spread": trials["spread"] // 10}
+    assert trials == {"drawn": 20, "spread": 20}

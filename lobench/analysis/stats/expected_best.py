@@ -3,8 +3,9 @@
 Dodge et al., "Show Your Work" (EMNLP 2019), in the unbiased form: the mean over all subsets of k trials of the best of
 them, which is a U-statistic. Its interval is the studentized bootstrap's (Efron and Tibshirani 1993, section 12.5) with
 the jackknife's standard error: the mean is skewed, and a t quantile on both sides holds the truth less often. It covers
-in 92 to 99 of 100 searches for k up to a fifth of the trials (docs/searches.md has the table). Beyond that the best
-of k depends on one or two trials, no resample has better ones, and there is no interval.
+in 92 to 99 of 100 searches for k up to a fifth of the trials (docs/searches.md has the table), or up to a tenth where a
+trial hangs on those before it. Beyond that the best of k depends on one or two trials, no resample has better ones, and
+there is no interval.
 """
 
 from __future__ import annotations
@@ -19,24 +20,27 @@ from lobench.analysis.stats.intervals import Interval
 
 __all__ = ["SHARE_WITH_INTERVAL", "expected_best"]
 
-SHARE_WITH_INTERVAL = 0.2
+SHARE_WITH_INTERVAL = 0.2  # of independent trials
+_SHARE_OF_DEPENDENT = 0.1
 _LEAST = 5  # trials that an interval needs
 
 
-def expected_best(values: Sequence[float], *, alpha: float = 0.05) -> list[Interval]:
+def expected_best(values: Sequence[float], *, are_independent: bool = True, alpha: float = 0.05) -> list[Interval]:
     """Returns the expected best value after 1, 2, ... and all of the trials.
 
     The same values give the same intervals: the resamples are drawn with a fixed seed.
 
     Args:
       values: One a trial, higher is better; NaN of one that failed, which is as bad as the worst that did not.
+      are_independent: Whether no trial was chosen by what others gave, as a random search's are.
     """
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return [Interval()] * len(values)
     ordered = np.sort([min(known) if math.isnan(value) else value for value in values])[::-1]
     count = len(ordered)
-    with_interval = max(1, math.floor(SHARE_WITH_INTERVAL * count)) if count >= _LEAST else 0
+    share = SHARE_WITH_INTERVAL if are_independent else _SHARE_OF_DEPENDENT
+    with_interval = max(1, math.floor(share * count)) if count >= _LEAST else 0
     # Places of an ordered sample, so that the resamples are ordered too.
     num_resamples = max(99, min(999, 60_000 // count))
     places = np.sort(np.random.default_rng(0).integers(0, count, (num_resamples, count)), axis=1)

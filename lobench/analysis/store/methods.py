@@ -20,7 +20,7 @@ from lobench.core.errors import ConfigError, UsageError, suggestion
 from lobench.core.result import mean_of
 from lobench.core.wording import counted
 from lobench.engine.config.space_syntax import race_of
-from lobench.engine.config.syntax import Binding, parse_text
+from lobench.engine.config.syntax import Binding, Reference, last_name, parse_text
 from lobench.engine.store.experiments import ExperimentRow, Membership, TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
@@ -96,7 +96,7 @@ def of_members(
       trials: Of its searches: the best of each is its method, on the seeds that chose nothing where it has some.
     """
     rows = {_key(row): row for row in snapshot.rows}
-    bindings_of = _bindings_of_methods(config)
+    bindings_of, strategies = _bindings_of_methods(config), _strategies(config)
     groups: dict[tuple[str, int | str], dict[int, list[_Part]]] = {}
     held = [
         (one, rows.get((one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block, one.program)))
@@ -127,7 +127,9 @@ def of_members(
         make = functools.partial(_method, is_command=_is_training(bindings))
         subject, search = chosen_by_search(sessions, make) if method in best else (make(sessions), None)
         if search is not None:
-            search = dataclasses.replace(search, num_infeasible=num_infeasible(trials, method))
+            search = dataclasses.replace(
+                search, num_infeasible=num_infeasible(trials, method), strategy=strategies.get(method, "")
+            )
         mark = " (imported)" if subject.who.is_imported else ""
         subjects.append(subject.named(name.replace(method, label, 1) + mark))
         names.append(name)
@@ -230,9 +232,18 @@ def _bindings_of_methods(config: str) -> dict[str, dict[str, str]]:
     """Returns what `Method.*` binds, by method, in the order of the experiment's file."""
     found: dict[str, dict[str, str]] = {}
     for one in _bindings(config):
-        if one.selector.rsplit(".", 1)[-1] == "Method":
+        if last_name(one.selector) == "Method":
             found.setdefault(one.scope, {})[one.parameter] = str(one.value)
     return found
+
+
+def _strategies(config: str) -> dict[str, str]:
+    """Returns the name of each search's strategy, by method: `random` of `Method.search = @random()`."""
+    return {
+        one.scope: last_name(one.value.scoped_selector.rsplit("/", 1)[-1])
+        for one in _bindings(config)
+        if (last_name(one.selector), one.parameter) == ("Method", "search") and isinstance(one.value, Reference)
+    }
 
 
 def _method(sessions: Mapping[int, Sequence[_Part]], *, is_command: bool) -> StoredSubject:

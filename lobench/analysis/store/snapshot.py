@@ -36,10 +36,12 @@ class BestTrial:
     Attributes:
       is_fresh: Whether the method itself has other seeds, which chose nothing.
       num_infeasible: How many trials there are where none of them is feasible: the subject is the first, and no best.
+      strategy: Name of what proposed the trials: `random`.
     """
 
     subject: StoredSubject
     is_fresh: bool
+    strategy: str = ""
     num_infeasible: int = 0
 
 

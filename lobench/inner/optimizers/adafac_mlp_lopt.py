@@ -19,6 +19,7 @@ from lobench.inner.optimizers.features import (
     restored,
     step_embedding,
     weighted_sum,
+    with_bias,
 )
 
 __all__ = ["NARROW", "AdafacFeatured", "AdafacMLPLOpt", "adafac_features", "shifted_decays"]
@@ -143,10 +144,10 @@ class AdafacMLPLOpt(AdafacFeatured):
         return direction * jnp.exp(magnitude * self._exp_mult) * self._step_mult
 
 
-def _outputs(network: dict[str, jax.Array], first: list[jax.Array], bias: jax.Array) -> list[jax.Array]:
+def _outputs(network: dict[str, jax.Array], first: Any, bias: jax.Array) -> Any:
     """Returns the network's outputs of one tensor, given the first layer's sums; what is not used is not computed."""
-    hidden = [jax.nn.relu(value + bias[unit]) for unit, value in enumerate(first)]
-    hidden = [jax.nn.relu(value) for value in dense(hidden, network["w1"], network["b1"])]
+    hidden = jax.tree.map(jax.nn.relu, with_bias(first, bias))
+    hidden = jax.tree.map(jax.nn.relu, dense(hidden, network["w1"], network["b1"]))
     return dense(hidden, network["w2"], network["b2"])
 
 

@@ -13,7 +13,7 @@ from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
 from lobench.inner.optimizers.factored import FactoredMoments
-from lobench.inner.optimizers.features import decayed, dense, laid_out, restored, weighted_sum
+from lobench.inner.optimizers.features import decayed, dense, laid_out, restored, weighted_sum, with_bias
 from lobench.inner.optimizers.tensor_lstm import (
     initial_rows,
     linear,
@@ -156,8 +156,8 @@ def block_features(
     ]
 
 
-def _network(theta: dict[str, jax.Array], first: list[jax.Array]) -> list[jax.Array]:
+def _network(theta: dict[str, jax.Array], first: Any) -> Any:
     """Returns direction and magnitude of one tensor's step, given the first layer's sums."""
-    hidden = [jax.nn.relu(value + theta["b0"][0, unit]) for unit, value in enumerate(first)]
-    hidden = [jax.nn.relu(value) for value in dense(hidden, theta["w1"][0], theta["b1"][0])]
+    hidden = jax.tree.map(jax.nn.relu, with_bias(first, theta["b0"][0]))
+    hidden = jax.tree.map(jax.nn.relu, dense(hidden, theta["w1"][0], theta["b1"][0]))
     return dense(hidden, theta["w2"][0, :, :2], theta["b2"][0, :2])

@@ -43,12 +43,12 @@ class Factored:
     Attributes:
       scales: By tensor, two factors broadcastable to float32[num_decays, ...] whose product scales a gradient.
       full: By tensor, the moment float32[num_decays, ...] where the tensor's rank is below 2, else None.
-      sums: By tensor and output of the network, arrays to add, broadcastable to the tensor.
+      sums: By tensor, arrays to add to a layer's sums, float32[width, ...] and broadcastable to the tensor.
     """
 
     scales: list[tuple[jax.Array, jax.Array]]
     full: list[jax.Array | None]
-    sums: list[list[list[jax.Array]]]
+    sums: list[list[jax.Array]]
 
 
 def factored_axes(shape: Sequence[int]) -> tuple[int, int] | None:
@@ -138,7 +138,7 @@ class FactoredMoments:
         ratio = state / jnp.concatenate(divisors, axis=1) + offsets
         return jax.lax.rsqrt(jnp.maximum(ratio, 1e-9))
 
-    def _sums(self, state: jax.Array, weights: jax.Array) -> list[list[list[jax.Array]]]:
+    def _sums(self, state: jax.Array, weights: jax.Array) -> list[list[jax.Array]]:
         num_decays, width = state.shape[0], weights.shape[-1]
         split = weights.reshape(*weights.shape[:-2], 2, 2, num_decays, width)  # (plain, rsqrt), (row, column)
         uses = jnp.asarray([segment.uses for segment in self._segments])
@@ -152,16 +152,14 @@ class FactoredMoments:
         squares = channels * channels
         means = jnp.stack([squares[:, s.start : s.start + s.size].mean(axis=1) for s in self._segments])
         scaled = per_segment * jax.lax.rsqrt(_NORM_EPSILON + means)[:, None]
-        by_tensor: list[list[list[jax.Array]]] = [[[] for _ in range(width)] for _ in self._shapes]
         if len(self._segments) == 1:
             # As long as the tensor: sums join the loop over it.
-            rows = [self._cut(channels[channel][None], self._segments[0])[0] for channel in range(2 * num_decays)]
-            return [[[row * scaled[0, unit, c] for c, row in enumerate(rows)] for unit in range(width)]]
+            rows = [self._cut(channels[channel][None], self._segments[0]) for channel in range(2 * num_decays)]
+            return [[row * scaled[0, :, c].reshape(-1, *[1] * (row.ndim - 1)) for c, row in enumerate(rows)]]
         # One matrix product with the weights of every segment, of which each takes its part: unlike a sum, a product is
         # not computed anew for each element of the tensor inside the loop over it.
         product = scaled.reshape(-1, 2 * num_decays) @ channels
+        by_tensor: list[list[jax.Array]] = [[] for _ in self._shapes]
         for index, segment in enumerate(self._segments):
-            part = self._cut(product[index * width : (index + 1) * width], segment)
-            for unit in range(width):
-                by_tensor[segment.tensor][unit].append(part[unit])
+            by_tensor[segment.tensor].append(self._cut(product[index * width : (index + 1) * width], segment))
         return by_tensor

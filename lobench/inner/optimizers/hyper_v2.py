@@ -13,7 +13,7 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
 from lobench.inner.optimizers.celo import BLOCKS, NARROW, block_features, require_horizon
 from lobench.inner.optimizers.factored import FactoredMoments
-from lobench.inner.optimizers.features import decayed, dense, laid_out, restored, weighted_sum
+from lobench.inner.optimizers.features import decayed, dense, laid_out, restored, weighted_sum, with_bias
 from lobench.inner.optimizers.tensor_lstm import (
     clipped_log,
     initial_rows,
@@ -172,21 +172,22 @@ class _Networks:
         inputs, width = sum(BLOCKS), self._widths[0]
         return rows[:, : inputs * width].reshape(-1, inputs, width)
 
-    def apply(self, row: jax.Array, features: list[jax.Array], sums: list[list[jax.Array]]) -> list[jax.Array]:
+    def apply(self, row: jax.Array, features: list[jax.Array], sums: list[jax.Array]) -> Any:
         """Returns direction and magnitude of one tensor's step."""
-        inputs, start, hidden = sum(BLOCKS), 0, list[jax.Array]()
+        hidden: Any = None
+        inputs, start = sum(BLOCKS), 0
         for layer, width in enumerate(self._widths):
             weights = row[start : start + inputs * width].reshape(inputs, width)
             bias = row[start + inputs * width : start + (inputs + 1) * width]
             start, inputs = start + (inputs + 1) * width, width
             if layer == 0:
                 wide = jnp.concatenate([weights[: NARROW.start], weights[NARROW.stop :]])
-                values = [value + bias[unit] for unit, value in enumerate(weighted_sum(features, wide, sums))]
+                values = with_bias(weighted_sum(features, wide, sums), bias)
             elif layer < len(self._widths) - 1:
                 values = dense(hidden, weights, bias)
             else:
                 return dense(hidden, weights[:, :2], bias[:2])
-            hidden = [jax.nn.relu(value) for value in values]
+            hidden = jax.tree.map(jax.nn.relu, values)
         raise AssertionError("the last layer returns")
 
 

@@ -83,12 +83,13 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
         place = snapshot.methods.index(history.method) if history.method in snapshot.methods else None
         search = snapshot.search(place) if place is not None else None
         is_fresh = search is not None and search.is_fresh
+        are_independent = search is not None and search.strategy == "random"
         found.append(
             SearchBudget(
                 method=history.label,
                 num_failed=history.num_failed,
                 parameters=tuple(axis.path for axis in history.parameters),
-                expected_best=tuple(expected_best(history.fitness.values)),
+                expected_best=tuple(expected_best(history.fitness.values, are_independent=are_independent)),
                 fresh=summary.mean_score(place, "primary").interval if is_fresh and place is not None else Interval(),
                 edges=tuple(edges_of(history)),
             )

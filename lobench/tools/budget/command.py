@@ -27,7 +27,8 @@ def budget(store: Path, experiment: str | None, kind: str) -> None:
 
     A search with more trials finds better settings: the best of 60 trials of one method and the best of 5 of another
     show mainly how long each was tuned. Here each search is shown after the same numbers of trials. The expected best
-    of k is the mean over all subsets of k trials; it has an interval for k up to a fifth of the trials.
+    of k is the mean over all subsets of k trials. A random search has an interval for k up to a fifth of its trials;
+    any other search up to a tenth, since its trials depend on each other.
     """
     from lobench.tools.budget.budget import budgets_of
     from lobench.tools.budget.text import budget_record, budget_text
