@@ -47,7 +47,7 @@ def differences(archive: str, got: dict[str, bytes], expected: dict[str, bytes])
 
 
 def metadata_problems(archive: str, metadata: Message, version: str) -> Iterator[str]:
-    """Yields a line for each field that an index shows and that is empty, and for another version."""
+    """Yields a line for each of `FIELDS` that is empty, and for another version. An address is none of them."""
     yield from (f"{archive}: its metadata have no {field}" for field in FIELDS if not metadata[field])
     if metadata["Version"] != version:
         yield f"{archive}: version {metadata['Version']}; expected {version}, as in pyproject.toml of lobench"

@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,25 +34,28 @@ def _database(store: Path) -> Iterator[sqlite3.Connection]:
         yield db
 
 
-def _change_values(store: Path, rng: np.random.Generator, *, is_final: bool, factor: float = 0.0) -> None:
+def _change_values(
+    store: Path, rng: np.random.Generator, *, is_final: bool, factor: float = 0.0, count: int = 1
+) -> None:
     with _database(store) as db:
         rows = db.execute("SELECT id, payload FROM evaluations WHERE payload IS NOT NULL ORDER BY id").fetchall()
-        number, payload = rows[rng.integers(len(rows))]
-        curves = Curves.from_payload(payload)
-        name = "train/loss"
-        values = np.array(curves.metrics[name])
-        column = values.shape[1] - 1 if is_final else int(rng.integers(1, values.shape[1] - 1))
-        values[rng.integers(len(values)), column] *= np.float32(factor or 1 + 10.0 ** -rng.integers(1, 7))
-        changed = dataclasses.replace(curves, metrics={**curves.metrics, name: memoryview(values)})
-        db.execute("UPDATE evaluations SET payload = ? WHERE id = ?", (changed.to_payload(), number))
+        for place in rng.choice(len(rows), count, replace=False):
+            number, payload = rows[place]
+            curves = Curves.from_payload(payload)
+            name = "train/loss"
+            values = np.array(curves.metrics[name])
+            column = values.shape[1] - 1 if is_final else int(rng.integers(1, values.shape[1] - 1))
+            values[rng.integers(len(values)), column] *= np.float32(factor or 1 + 10.0 ** -rng.integers(1, 7))
+            changed = dataclasses.replace(curves, metrics={**curves.metrics, name: memoryview(values)})
+            db.execute("UPDATE evaluations SET payload = ? WHERE id = ?", (changed.to_payload(), number))
 
 
 def curve(store: Path, rng: np.random.Generator) -> None:
     _change_values(store, rng, is_final=False)
 
 
-def final(store: Path, rng: np.random.Generator, factor: float = 0.0) -> None:
-    _change_values(store, rng, is_final=True, factor=factor)
+def final(store: Path, rng: np.random.Generator, factor: float = 0.0, count: int = 1) -> None:
+    _change_values(store, rng, is_final=True, factor=factor, count=count)
 
 
 def seeds_dropped(store: Path, rng: np.random.Generator) -> None:
@@ -136,7 +140,7 @@ TAMPERINGS: dict[str, tuple[str, ...]] = {  # and how an audit may name them: a 
 }
 
 
-def tampered(name: str, store: Path, suite: Path, folder: Path, rng: np.random.Generator, **options: float) -> Path:
+def tampered(name: str, store: Path, suite: Path, folder: Path, rng: np.random.Generator, **options: Any) -> Path:
     """Returns a bundle of a copy of a store that somebody has tampered with."""
     change: Callable[..., None] = globals()[name]
     shutil.copytree(store, folder / "store")

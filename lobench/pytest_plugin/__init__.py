@@ -137,7 +137,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     if case_of(item) is not None:
         from lobench.pytest_plugin.evaluate import attach_evaluations
+        from lobench.pytest_plugin.planned import attach_plan
 
+        attach_plan(item, report)
         attach_evaluations(item, call, report)
     return report
 

@@ -19,6 +19,8 @@ from lobench.pytest_plugin.item_result import CURRENT_JOB, ItemResult
 from lobench.report.tables.text import text_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lobench.core.subject import Subject, SubjectKey
     from lobench.engine.store.ledger import Ledger
 
@@ -35,6 +37,7 @@ class SessionRecorder:
         self._sessions = _ExperimentSessions(config)
         self._ledger: Ledger | None = None
         self._positions: dict[Subject, int] = {}
+        self._plan: Mapping[str, Any] | None = None  # of the session's cases
         self._programs: set[str] = set()
         self._problem = ""
         self._problems: list[str] = []  # by the ledger, when it was opened
@@ -49,6 +52,7 @@ class SessionRecorder:
             register_conftests(self._config, manager)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._plan = self._plan or getattr(report, "lobench_plan", None)
         records: list[bytes] = getattr(report, "lobench", [])
         if not records or hasattr(self._config, "workerinput") or CURRENT_JOB in self._config.stash:
             return  # an xdist worker's report comes to the controller; a watch's worker sends its own
@@ -91,14 +95,19 @@ class SessionRecorder:
             self._problem = str(error)
 
     def _record(self, finished: ItemResult, subject: Subject | None) -> None:
+        from lobench.engine.store.plans import suite_plan
         from lobench.pytest_plugin.options import subject_of
 
+        is_own = subject is None
         subject = subject or subject_of(self._config).subject
         if self._ledger is None:
             self._ledger = self._open(finished.case.suite)
         if subject not in self._positions:
             self._positions[subject] = self._ledger.record_sighting(subject)
             self._ledger.set_admission(self._positions[subject], "admitted")
+        if self._plan is not None:
+            plan = self._plan if is_own else suite_plan([finished.case], self._plan["files"])
+            self._ledger.record_plan(subject, plan)
         curves = Curves.from_payload(finished.payload) if finished.payload else None
         program = _program_of(finished)
         self._programs.add(program.key)

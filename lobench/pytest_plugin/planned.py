@@ -1,0 +1,55 @@
+"""The plan of a session: what its cases are before the first of them is trained, as a watch writes it into its ledger.
+
+It travels on the first report of each process, which ends before anything was trained there: under xdist the process
+that writes the ledger has no items.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lobench.core.case import CaseInfo, CaseSpec
+from lobench.engine.config.suite_files import SuiteFiles
+from lobench.engine.store.plans import suite_plan
+from lobench.experiments.pytest_items import EXPERIMENT
+from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.item_result import CURRENT_JOB
+from lobench.pytest_plugin.items import case_info, variant_of
+from lobench.pytest_plugin.options import layers_of
+from lobench.pytest_plugin.reuse import known_info
+
+__all__ = ["attach_plan"]
+
+_IS_SENT: pytest.StashKey[bool] = pytest.StashKey()
+
+
+def attach_plan(item: pytest.Item, report: pytest.TestReport) -> None:
+    """Puts the plan of the session on the first report of this process.
+
+    A watch's worker has its chief's plan. An experiment's is written by `lobench run`: its items are sessions of
+    methods, and one of them may be selected alone.
+    """
+    config = item.config
+    if config.stash.get(_IS_SENT, False) or CURRENT_JOB in config.stash or EXPERIMENT in config.stash:
+        return
+    config.stash[_IS_SENT] = True
+    cases, specs = list[CaseInfo](), dict[CaseSpec, None]()
+    for one in item.session.items:
+        spec = case_of(one)
+        if spec is not None:
+            # What cannot be bound has no identity, and no result; its own report says why.
+            with contextlib.suppress(Exception):
+                cases.append(known_info(one, variant_of(one)) or case_info(one, variant_of(one)))
+                specs[spec] = None
+    report.lobench_plan = suite_plan(cases, _digests(specs, layers_of(config).gin_files))  # type: ignore[attr-defined]
+
+
+def _digests(specs: Iterable[CaseSpec], gin_files: tuple[str, ...]) -> Mapping[str, Any]:
+    """Returns the hashes of the suites' files, by their names from each suite's folder on."""
+    folders = dict.fromkeys(str(Path(spec.path).parent) for spec in specs)
+    return {name: digest for folder in folders for name, digest in SuiteFiles([folder], gin_files).digests().items()}

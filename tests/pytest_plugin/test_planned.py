@@ -1,0 +1,36 @@
+"""A session writes what it is going to evaluate before its first result, as a watch does."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+from tampered import published
+from tiny import GIN, make_run, make_suite
+
+from lobench.engine.store.ledger import Ledger
+from lobench.tools.audit.audit import audit
+
+
+def test_a_session_writes_its_plan_first_and_a_dropped_seed_contradicts_it(tmp_path: Path) -> None:
+    gin = GIN.replace("Case.num_seeds = 2", "Case.num_seeds = 4\nCase.seed_block = 2")
+    suite, run, store = make_suite(tmp_path, gin), make_run(tmp_path, -3.0), tmp_path / "store"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tiny", f"--lobench-store={store}"]
+    command += [f"--lobench-checkpoint={run / 'theta_1.npz'}", "-n", "1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    with Ledger.open(store, read_only=True) as ledger:
+        (own,) = ledger.planned()
+        rows = list(ledger.evaluations())
+    assert [(one.name, len(one.blocks)) for one in own.cases] == [("tiny/a", 2), ("tiny/b", 2)]
+    assert sorted(own.files) == ["tiny/test_tiny.py", "tiny/tiny.gin", "tiny/tiny_tasks.py"]
+    assert len(rows) == 4 and own.problem == ""
+    assert own.at <= min(row.recorded_at for row in rows)
+    honest = audit(published(store, tmp_path / "honest.lobench", suite), sample="0")
+    assert honest.is_passed and not any("plan" in note for note in honest.notes), honest
+    with sqlite3.connect(store / "ledger.sqlite") as database:
+        database.execute("DELETE FROM evaluations WHERE id = (SELECT MIN(id) FROM evaluations)")
+    found = audit(published(store, tmp_path / "dropped.lobench", suite), sample="0")
+    assert [one.kind for one in found.contradictions] == ["absent"], found.contradictions
