@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from lobench.inner.training.input_checks import refuse_missing_inputs
 from lobench.inner.training.perturbed import PerturbedProgram
 from lobench.inner.training.train import TrainingProgram
 
-__all__ = ["BlockRunner", "claim_for", "wrong_threads"]
+__all__ = ["BlockRunner", "claim_for", "late_flags", "wrong_threads"]
 
 _FLAGS = ("XLA_FLAGS", "JAX_PLATFORMS", "NPROC")  # jax reads them when it makes its backend
 _MOST_OWN = 8  # different bindings that checkpoints carry, of which compiled programs are kept
@@ -64,6 +65,14 @@ def claim_for(spec: CaseSpec, layers: Layers) -> bool:
     return num_cpus is None or claim_backend(num_cpus)
 
 
+@contextlib.contextmanager
+def late_flags(found: set[str]) -> Iterator[None]:
+    """Adds the flags of jax's backend that somebody sets meanwhile: where the backend is made they change nothing."""
+    before = {name: os.environ.get(name) for name in _FLAGS}
+    yield
+    found |= {name for name in _FLAGS if os.environ.get(name) != before[name]}
+
+
 class BlockRunner:
     """Evaluates seed blocks of cases.
 
@@ -71,14 +80,22 @@ class BlockRunner:
       layers: gin text around the cases.
       programs: Shared with other runners of this process.
       states: Where trainings are saved as they go; None: nowhere.
+      late: Flags that modules of the suite have set after jax's backend was made, of who binds cases too; told with
+        each case.
     """
 
-    def __init__(self, layers: Layers, programs: Programs | None = None, states: States | None = None) -> None:
+    def __init__(
+        self,
+        layers: Layers,
+        programs: Programs | None = None,
+        states: States | None = None,
+        late: set[str] | None = None,
+    ) -> None:
         self._layers, self._states = layers, states
         self._bound: dict[tuple[CaseSpec, str, str], BoundCase] = {}
         self._shared = programs or Programs()
         self._programs: dict[tuple[str, int, type[TrainingProgram]], Warm] = {}
-        self._late: set[str] = set()  # flags that came after jax's backend
+        self._late = set[str]() if late is None else late
 
     def bind(self, spec: CaseSpec, test: str, own_bindings: str = "") -> BoundCase:
         """Returns the case with its task and optimizer, built once.
@@ -91,8 +108,8 @@ class BlockRunner:
         key = (spec, test, own_bindings)
         if key not in self._bound:
             claim_for(spec, self._layers)  # what the case imports may make arrays
-            flags = {name: os.environ.get(name) for name in _FLAGS}
-            bound = bind_case(spec, dataclasses.replace(self._layers, own_bindings=own_bindings), test=test)
+            with late_flags(self._late):
+                bound = bind_case(spec, dataclasses.replace(self._layers, own_bindings=own_bindings), test=test)
             bound.require_optimizer()
             refuse_missing_inputs(bound.case, f"{spec.path}: case {spec.name!r}")
             if own_bindings and bound.info.identity != self.bind(spec, test).info.identity:
@@ -101,7 +118,6 @@ class BlockRunner:
                     where=f"{spec.path}: case {spec.name!r}",
                     got=", ".join(own_bindings.splitlines()),
                 )
-            self._late |= {name for name in _FLAGS if os.environ.get(name) != flags[name]}
             if self._late:
                 line = f"a module of the suite sets {', '.join(sorted(self._late))}, but jax's backend is made"
                 bound = dataclasses.replace(bound, problems=(*bound.problems, line))

@@ -44,6 +44,7 @@ class Runners:
 
 _RUNNERS: pytest.StashKey[OrderedDict[Variant, Runners]] = pytest.StashKey()
 _SHARED: pytest.StashKey[tuple[Programs, IsolatedRunner]] = pytest.StashKey()
+_LATE: pytest.StashKey[set[str]] = pytest.StashKey()  # flags that came after jax's backend
 
 
 def variant_of(item: pytest.Item) -> Variant:
@@ -72,7 +73,8 @@ def runners_of(config: pytest.Config, variant: Variant) -> Runners:
         known, (programs, apart) = config.stash[_RUNNERS], config.stash[_SHARED]
         if variant not in known:
             layers = _layers_of(config, variant)
-            here = BlockRunner(layers, programs, config.stash.get(STATES, None))
+            late = config.stash.setdefault(_LATE, set())
+            here = BlockRunner(layers, programs, config.stash.get(STATES, None), late)
             known[variant] = Runners(layers, here, JobRunner(here), apart)
         known.move_to_end(variant)
         if len(known) > _MOST_VARIANTS:
@@ -120,8 +122,11 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
     runners = known.get(variant) if known is not None else None
     bound = runners.here.bound(spec, test_name(item)) if runners is not None else None
     if bound is None:
+        from lobench.evaluation.runner import late_flags
+
         _claim(item.config, spec)
-        bound = binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item), build=False)
+        with late_flags(item.config.stash.setdefault(_LATE, set())):
+            bound = binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item), build=False)
         bound.require_optimizer()
     return replace(bound.info, node_id=item.nodeid)
 
