@@ -13,13 +13,13 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
 from lobench.inner.optimizers.factored import FactoredMoments
 from lobench.inner.optimizers.features import (
+    Units,
     decayed,
-    dense,
     laid_out,
+    outputs_of,
     restored,
     step_embedding,
     weighted_sum,
-    with_bias,
 )
 
 __all__ = ["NARROW", "AdafacFeatured", "AdafacMLPLOpt", "adafac_features", "shifted_decays"]
@@ -51,9 +51,7 @@ class AdafacFeatured(LearnedOptimizer):
     def __init__(self, *, hidden_size: int) -> None:
         self._hidden_size = hidden_size
 
-    def subtracted(
-        self, outputs: list[jax.Array], grad: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array
-    ) -> jax.Array:
+    def subtracted(self, outputs: Units, grad: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
         """Returns what is subtracted from one tensor.
 
         Args:
@@ -113,7 +111,8 @@ class AdafacFeatured(LearnedOptimizer):
                 r = decayed(state["rms"][index], grad * grad, rms_decays)
                 features = adafac_features(grad, p, m, r, factored.scales[index], factored.full[index])
                 first = weighted_sum(features, wide, factored.sums[index])
-                step = self.subtracted(_outputs(network, first, bias), grad, p, m, r)
+                outputs = outputs_of(first, bias, *((network[f"w{n}"], network[f"b{n}"]) for n in (1, 2)))
+                step = self.subtracted(outputs, grad, p, m, r)
                 updates.append(restored(-step, jnp.shape(leaf)))
                 momenta.append(m)
                 squares.append(r)
@@ -137,18 +136,9 @@ class AdafacMLPLOpt(AdafacFeatured):
         super().__init__(hidden_size=hidden_size)
         self._step_mult, self._exp_mult = step_mult, exp_mult
 
-    def subtracted(
-        self, outputs: list[jax.Array], grad: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array
-    ) -> jax.Array:
+    def subtracted(self, outputs: Units, grad: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
         direction, magnitude = outputs
         return direction * jnp.exp(magnitude * self._exp_mult) * self._step_mult
-
-
-def _outputs(network: dict[str, jax.Array], first: Any, bias: jax.Array) -> Any:
-    """Returns the network's outputs of one tensor, given the first layer's sums; what is not used is not computed."""
-    hidden = jax.tree.map(jax.nn.relu, with_bias(first, bias))
-    hidden = jax.tree.map(jax.nn.relu, dense(hidden, network["w1"], network["b1"]))
-    return dense(hidden, network["w2"], network["b2"])
 
 
 def adafac_features(

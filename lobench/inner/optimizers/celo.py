@@ -13,7 +13,7 @@ from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
 from lobench.inner.optimizers.factored import FactoredMoments
-from lobench.inner.optimizers.features import decayed, dense, laid_out, restored, weighted_sum, with_bias
+from lobench.inner.optimizers.features import decayed, laid_out, outputs_of, restored, weighted_sum
 from lobench.inner.optimizers.tensor_lstm import (
     initial_rows,
     linear,
@@ -68,6 +68,7 @@ class Celo(LearnedOptimizer):
         network = theta["ff_mod_stack"]["~"]
         weights = jnp.concatenate([network[f"w0__{index}"][0] for index in range(len(BLOCKS))])
         wide = jnp.concatenate([weights[: NARROW.start], weights[NARROW.stop :]])
+        layers = [(network["w1"][0], network["b1"][0]), (network["w2"][0, :, :2], network["b2"][0, :2])]
 
         def init(params: PyTree) -> dict[str, Any]:
             leaves = [laid_out(leaf) for leaf in jax.tree.leaves(params)]
@@ -92,7 +93,7 @@ class Celo(LearnedOptimizer):
                 r = decayed(state["rms"][index], grad * grad, jnp.asarray(_RMS))
                 features = block_features(grad, param, m, r, factored.scales[index], factored.full[index])
                 first = weighted_sum(features, wide, factored.sums[index])
-                direction, magnitude = _network(network, first)
+                direction, magnitude = outputs_of(first, network["b0"][0], *layers)
                 scale = jnp.sqrt(jnp.mean(param * param) + 1e-9)
                 step = direction * scale * jnp.exp(0.001 * magnitude) * 0.001 * rates[index]
                 updates.append(restored(-step, jnp.shape(p)))
@@ -154,10 +155,3 @@ def block_features(
         grad[None] * r_scale,
         m * scale[0] * scale[1] if full is None else m * jax.lax.rsqrt(full),
     ]
-
-
-def _network(theta: dict[str, jax.Array], first: Any) -> Any:
-    """Returns direction and magnitude of one tensor's step, given the first layer's sums."""
-    hidden = jax.tree.map(jax.nn.relu, with_bias(first, theta["b0"][0]))
-    hidden = jax.tree.map(jax.nn.relu, dense(hidden, theta["w1"][0], theta["b1"][0]))
-    return dense(hidden, theta["w2"][0, :, :2], theta["b2"][0, :2])

@@ -19,23 +19,23 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 
 __all__ = [
+    "Units",
     "decayed",
-    "dense",
     "laid_out",
+    "outputs_of",
     "restored",
     "rms_norm",
     "step_embedding",
     "tanh_scales",
     "weighted_sum",
-    "with_bias",
 ]
 
 tanh_scales = np.asarray([1, 3, 10, 30, 100, 300, 1e3, 3e3, 1e4, 3e4, 1e5], np.float32)
 
 
-_Units = list[jax.Array] | jax.Array  # of a layer: arrays [...], or one array [width, ...] of a wide one
+Units = list[jax.Array] | jax.Array  # of a layer: arrays [...], or one array [width, ...] of a wide one
 
-_NARROW = 8
+_NARROW = 8  # units of a layer that stays sums
 _SMALL = 1 << 14  # numbers of a tensor that stays in the nearest cache
 _VECTOR = 16  # numbers that a processor adds at once; loops over a shorter last axis go one by one
 
@@ -103,7 +103,7 @@ def rms_norm(feature: jax.Array, axes: Sequence[int] | None = None) -> jax.Array
     return feature * jax.lax.rsqrt(1e-5 + jnp.mean(feature * feature, axis=axes, keepdims=True))
 
 
-def weighted_sum(features: Sequence[jax.Array], weights: jax.Array, others: Sequence[jax.Array]) -> _Units:
+def weighted_sum(features: Sequence[jax.Array], weights: jax.Array, others: Sequence[jax.Array]) -> Units:
     """First layer of the network: sum over features of `rms_norm`ed feature times weight, output by output.
 
     Args:
@@ -145,21 +145,33 @@ def _mean_square(feature: jax.Array) -> jax.Array:
     return jnp.mean(flat * flat, axis=1)
 
 
-def dense(inputs: _Units, weights: jax.Array, bias: jax.Array) -> _Units:
-    """A dense layer: of arrays as scalar arithmetic over them, which XLA fuses into one pass."""
+def outputs_of(first: Units, bias: jax.Array, *layers: tuple[jax.Array, jax.Array]) -> Units:
+    """Returns a network's outputs of one tensor; what is not used of them is not computed.
+
+    Args:
+      first: The first layer's sums, as `weighted_sum` gives them.
+      bias: float32[width], of the first layer.
+      layers: Weights float32[inputs, width] and bias of the others.
+    """
+    values = _with_bias(first, bias)
+    for weights, other_bias in layers:
+        values = _with_bias(_products(jax.tree.map(jax.nn.relu, values), weights), other_bias)
+    return values
+
+
+def _products(inputs: Units, weights: jax.Array) -> Units:
     if isinstance(inputs, jax.Array):
-        return with_bias(jnp.tensordot(weights.T, inputs, 1), bias)
+        return jnp.tensordot(weights.T, inputs, 1)
     outputs = []
-    for unit in range(weights.shape[1]):
+    for unit in range(weights.shape[1]):  # scalar arithmetic over arrays, which XLA fuses into one pass
         total = inputs[0] * weights[0, unit]
         for index in range(1, len(inputs)):
             total = total + inputs[index] * weights[index, unit]
         outputs.append(total)
-    return with_bias(outputs, bias)
+    return outputs
 
 
-def with_bias(values: _Units, bias: jax.Array) -> _Units:
-    """Returns a layer's sums with a bias[width] added."""
+def _with_bias(values: Units, bias: jax.Array) -> Units:
     if isinstance(values, jax.Array):
         return values + bias.reshape(-1, *[1] * (values.ndim - 1))
     return [value + bias[unit] for unit, value in enumerate(values)]

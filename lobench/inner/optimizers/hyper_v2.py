@@ -13,7 +13,7 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
 from lobench.inner.optimizers.celo import BLOCKS, NARROW, block_features, require_horizon
 from lobench.inner.optimizers.factored import FactoredMoments
-from lobench.inner.optimizers.features import decayed, dense, laid_out, restored, weighted_sum, with_bias
+from lobench.inner.optimizers.features import Units, decayed, laid_out, outputs_of, restored, weighted_sum
 from lobench.inner.optimizers.tensor_lstm import (
     clipped_log,
     initial_rows,
@@ -160,9 +160,8 @@ class VeLO(HyperV2):
         exp_mult: float = 0.001,
         step_mult: float = 0.001,
     ) -> None:
-        super().__init__(
-            lstm_hidden_size, param_inits, ff_hidden_size, ff_hidden_layers, exp_mult, step_mult, False, False
-        )
+        sizes = lstm_hidden_size, param_inits, ff_hidden_size, ff_hidden_layers
+        super().__init__(*sizes, exp_mult, step_mult, use_bugged_loss_features=False, use_bugged_next_lstm_state=False)
 
 
 _LAYERS = ("linear", "linear_1", "linear_2")
@@ -193,23 +192,16 @@ class _Networks:
         inputs, width = sum(BLOCKS), self._widths[0]
         return rows[:, : inputs * width].reshape(-1, inputs, width)
 
-    def apply(self, row: jax.Array, features: list[jax.Array], sums: list[jax.Array]) -> Any:
+    def apply(self, row: jax.Array, features: list[jax.Array], sums: list[jax.Array]) -> Units:
         """Returns direction and magnitude of one tensor's step."""
-        hidden: Any = None
-        inputs, start = sum(BLOCKS), 0
-        for layer, width in enumerate(self._widths):
+        inputs, start, layers = sum(BLOCKS), 0, []
+        for width in self._widths:
             weights = row[start : start + inputs * width].reshape(inputs, width)
-            bias = row[start + inputs * width : start + (inputs + 1) * width]
+            layers.append((weights, row[start + inputs * width : start + (inputs + 1) * width]))
             start, inputs = start + (inputs + 1) * width, width
-            if layer == 0:
-                wide = jnp.concatenate([weights[: NARROW.start], weights[NARROW.stop :]])
-                values = with_bias(weighted_sum(features, wide, sums), bias)
-            elif layer < len(self._widths) - 1:
-                values = dense(hidden, weights, bias)
-            else:
-                return dense(hidden, weights[:, :2], bias[:2])
-            hidden = jax.tree.map(jax.nn.relu, values)
-        raise AssertionError("the last layer returns")
+        (first, bias), *hidden, (last, last_bias) = layers
+        wide = jnp.concatenate([first[: NARROW.start], first[NARROW.stop :]])
+        return outputs_of(weighted_sum(features, wide, sums), bias, *hidden, (last[:, :2], last_bias[:2]))
 
 
 def _tensor_inputs(p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizers.adafac_mlp_lopt import AdafacFeatured
-from lobench.inner.optimizers.features import laid_out
+from lobench.inner.optimizers.features import Units, laid_out
 
 __all__ = ["MLPNomLOpt"]
 
@@ -70,9 +70,7 @@ class MLPNomLOpt(AdafacFeatured):
     def laid_out(self, leaf: jax.Array) -> jax.Array:
         return laid_out(leaf).astype(jnp.float32)
 
-    def subtracted(
-        self, outputs: list[jax.Array], grad: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array
-    ) -> jax.Array:
+    def subtracted(self, outputs: Units, grad: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
         direction, magnitude, nominal, decay = outputs
         if self._shares_magnitude:
             magnitude = jnp.mean(magnitude)
