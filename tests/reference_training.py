@@ -16,9 +16,8 @@ __all__ = ["AS_USERS", "cross_entropy", "logits_of", "trained"]
 
 # Long trainings part from the recorded ones by what is rounded otherwise: they are compiled as users compile.
 _FLAGS = os.environ.get("XLA_FLAGS", "")
-AS_USERS: dict[str, bool | int] = {"xla_cpu_use_fusion_emitters": True} if "fusion_emitters" in _FLAGS else {}
-if "optimization_level" in _FLAGS:
-    AS_USERS["xla_backend_optimization_level"] = 1
+_USERS: dict[str, bool | int] = {"xla_cpu_use_fusion_emitters": True, "xla_backend_optimization_level": 1}
+AS_USERS = {name: value for name, value in _USERS.items() if name in _FLAGS}
 
 
 def logits_of(params: Any, images: jax.Array) -> jax.Array:

@@ -140,9 +140,9 @@ def test_equals_and_those_that_go_on() -> None:
     assert ExploitExplore(share=0.5).select(three, 1, 0).explore is False, "one of three copies, the last"
     assert (truncation("1"), truncation("")) == (Truncation(count=1), Truncation(share=0.2))
     assert exploit_explore("0.5") == ExploitExplore(share=0.5)
-    for wrong in ("1.0", "0", "1.5"):
+    for make, wrong in ((exploit_explore, "1.0"), (truncation, "0"), (truncation, "1.5")):
         with pytest.raises(UsageError, match="strategy"):
-            exploit_explore(wrong) if wrong == "1.0" else truncation(wrong)
+            make(wrong)
 
 
 def test_core_seconds_of_what_has_ended() -> None:

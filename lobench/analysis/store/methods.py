@@ -96,7 +96,7 @@ def of_members(
       trials: Of its searches: the best of each is its method, on the seeds that chose nothing where it has some.
     """
     rows = {_key(row): row for row in snapshot.rows}
-    bindings_of, strategies = _bindings_of_methods(config), _strategies(config)
+    bindings_of = _bindings_of_methods(config)
     groups: dict[tuple[str, int | str], dict[int, list[_Part]]] = {}
     held = [
         (one, rows.get((one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block, one.program)))
@@ -128,7 +128,7 @@ def of_members(
         subject, search = chosen_by_search(sessions, make) if method in best else (make(sessions), None)
         if search is not None:
             search = dataclasses.replace(
-                search, num_infeasible=num_infeasible(trials, method), strategy=strategies.get(method, "")
+                search, num_infeasible=num_infeasible(trials, method), strategy=bindings["search"]
             )
         mark = " (imported)" if subject.who.is_imported else ""
         subjects.append(subject.named(name.replace(method, label, 1) + mark))
@@ -229,21 +229,14 @@ def _key(row: EvaluationRow) -> tuple[object, ...]:
 
 
 def _bindings_of_methods(config: str) -> dict[str, dict[str, str]]:
-    """Returns what `Method.*` binds, by method, in the order of the experiment's file."""
+    """Returns what `Method.*` binds, by method, in the order of the experiment's file; `random` of `@random()`."""
     found: dict[str, dict[str, str]] = {}
     for one in _bindings(config):
         if last_name(one.selector) == "Method":
-            found.setdefault(one.scope, {})[one.parameter] = str(one.value)
+            value = one.value
+            named = last_name(value.scoped_selector.rsplit("/", 1)[-1]) if isinstance(value, Reference) else str(value)
+            found.setdefault(one.scope, {})[one.parameter] = named
     return found
-
-
-def _strategies(config: str) -> dict[str, str]:
-    """Returns the name of each search's strategy, by method: `random` of `Method.search = @random()`."""
-    return {
-        one.scope: last_name(one.value.scoped_selector.rsplit("/", 1)[-1])
-        for one in _bindings(config)
-        if (last_name(one.selector), one.parameter) == ("Method", "search") and isinstance(one.value, Reference)
-    }
 
 
 def _method(sessions: Mapping[int, Sequence[_Part]], *, is_command: bool) -> StoredSubject:

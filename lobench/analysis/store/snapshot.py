@@ -41,8 +41,8 @@ class BestTrial:
 
     subject: StoredSubject
     is_fresh: bool
-    strategy: str = ""
     num_infeasible: int = 0
+    strategy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,14 +85,15 @@ def _from_wandb(place: str) -> epath.Path:
         try:
             artifact = wandb.Api().artifact(f"{found['artifact']}:{found['version']}")
             names = sorted(artifact.manifest.entries)
-            if (found["file"] or names[0]) not in names or not (found["file"] or len(names) == 1):
+            file = found["file"] or (names[0] if len(names) == 1 else "")
+            if file not in names:
                 raise CheckpointError(
                     "no such file in the artifact" if found["file"] else "the artifact has several files",
                     where=place,
                     got=found["file"] or first_of(names, 4),
                     expected=f"one of {first_of(names, 8)}",
                 )
-            return epath.Path(artifact.get_entry(found["file"] or names[0]).download(str(home)))
+            return epath.Path(artifact.get_entry(file).download(str(home)))
         except CheckpointError:
             raise
         except Exception as error:

@@ -103,8 +103,12 @@ FORMS = (
         transposed=True,
         # The network that was mixed last, of whatever tensor that was.
         unread=(
-            *("input_weights", "hidden_weights.0", "output_weights"),
-            *("input_bias", "hidden_bias.0", "output_bias"),
+            "input_weights",
+            "input_bias",
+            "hidden_weights.0",
+            "hidden_bias.0",
+            "output_weights",
+            "output_bias",
         ),
         sizes={
             "lstm_hidden_size": ("rnn_to_controls.weight", 1),

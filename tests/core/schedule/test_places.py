@@ -21,14 +21,14 @@ def _after(free: Free, size: Size) -> Iterator[Free]:
     cores, devices = free[0] - size.num_cpus, free[1]
     if cores < 0:
         return
-    if size.num_gpus < 1:
-        for place, left in enumerate(devices) if size.num_gpus else ():
+    if not size.num_gpus:
+        yield cores, devices
+    elif size.num_gpus < 1:
+        for place, left in enumerate(devices):
             if left >= size.num_gpus:
                 yield cores, tuple(sorted((*devices[:place], left - size.num_gpus, *devices[place + 1 :])))
-        if not size.num_gpus:
-            yield cores, devices
-    elif (empty := [place for place, left in enumerate(devices) if left == 1.0])[: int(size.num_gpus)]:
-        taken = empty[: int(size.num_gpus)]
+    else:
+        taken = [place for place, left in enumerate(devices) if left == 1.0][: int(size.num_gpus)]
         if len(taken) == size.num_gpus:
             yield cores, tuple(sorted(0.0 if place in taken else left for place, left in enumerate(devices)))
 
