@@ -64,13 +64,16 @@ _LONG = frozenset(
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    if not _LONG.isdisjoint((item.nodeid, item.nodeid.partition("[")[0])):
+    test = item.nodeid.partition("[")[0]
+    if not _LONG.isdisjoint((item.nodeid, test, test.rpartition("::")[0])):
         item.add_marker("long")
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     if config.option.markexpr == "not long":
-        terminalreporter.write_line(f"{len(_LONG)} tests, some of them with several parameters, are left for --all")
+        terminalreporter.write_line(
+            f"{len(_LONG)} tests and classes of tests, some with several parameters, are left for --all"
+        )
 
 
 def _is_of_tests(config: pytest.Config) -> bool:

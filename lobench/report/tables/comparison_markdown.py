@@ -20,7 +20,7 @@ from lobench.report.tables.comparison import (
     steps_text,
 )
 from lobench.report.tables.table import sparkline
-from lobench.report.tables.text import fenced, interval_cell, markdown_line, text_table
+from lobench.report.tables.text import fenced, interval_cell, markdown_line, markdown_table, text_table
 
 __all__ = ["MOST_LETTERS", "comparison_markdown"]
 
@@ -61,7 +61,7 @@ def _pair(found: MethodComparison, steps: Sequence[CaseSteps], most_cases: int, 
     header, *rows = case_rows(found, found.primary)
     overall = ["**mean over cases**", "", "", interval_cell(found.primary.comparison.overall, "+.3f")]
     overall += [""] * (len(header) - len(overall))
-    yield _table([header, *([overall] if rows else []), *rows[:most_cases]])
+    yield markdown_table([header, *([overall] if rows else []), *rows[:most_cases]])
     if len(rows) > most_cases:
         yield f"{counted(len(rows) - most_cases, 'more case')} in `--format table`."
     yield "; ".join(markdown_line(line) for line in (counts, *comparison_notes(found)))
@@ -71,17 +71,6 @@ def _pair(found: MethodComparison, steps: Sequence[CaseSteps], most_cases: int, 
     if folded:
         inner = fenced("\n\n".join(folded))
         yield f"<details><summary>Curves of {markdown_line(found.primary.metric)}</summary>\n\n{inner}\n\n</details>"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    header, *rest = rows
-    lines = [header, ["---"] * len(header), *rest]
-    return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
-
-
-def _cell(text: str) -> str:
-    bold = text.startswith("**")
-    return f"**{markdown_line(text.strip('*'))}**" if bold else text if text == "---" else markdown_line(text)
 
 
 def _curves(found: MethodComparison, most: int) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "fenced",
     "interval_cell",
     "markdown_line",
+    "markdown_table",
     "overhead_cell",
     "p_cell",
     "step_cell",
@@ -70,6 +71,17 @@ def step_cell(found: StepSeconds) -> str:
 def markdown_line(text: str) -> str:
     """Returns text that Markdown shows as it is, on one line: nobody is mentioned, and no issue is linked."""
     return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", one_line(text)).replace("@", "&#64;")
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """Returns rows as a table of Markdown, the first one as its header; a cell in `**` stays bold."""
+
+    def cell(text: str) -> str:
+        bold = text.startswith("**")
+        return f"**{markdown_line(text.strip('*'))}**" if bold else markdown_line(text)
+
+    header, *rest = [[cell(one) for one in row] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *rest])
 
 
 def fenced(text: str, language: str = "text") -> str:

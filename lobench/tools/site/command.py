@@ -22,16 +22,20 @@ Exit codes: 0, 2 usage, a bundle whose audit failed, or none at all."""
 @click.argument("bundles", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="BUNDLE...")
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Folder of the pages.")
 @click.option("--title", default="Results", show_default=True, help="Title of the first page.")
-@format_option("text", "json", prints={"site": "lobench.tools.site.site:SiteRecord"})
+@format_option("text", "json", "markdown", prints={"site": "lobench.tools.site.site:SiteRecord"})
 def site(bundles: tuple[Path, ...], output: Path, title: str, kind: str) -> None:
     """Make static pages of bundles: who is better on which suite, and what shows it.
 
     Methods stand in groups: the first one has the best mean score and all that no comparison tells apart from it, the
     next one the same of the rest. Each number leads to its curves, its bindings, the command that repeats it, and what
     an audit said of it. The audit of results.lobench is results.lobench.audit.json, which `lobench audit --format json`
-    prints. A bundle whose audit failed is refused; which ones nobody has audited, the pages say.
+    prints. A bundle whose audit failed is refused; which ones nobody has audited, the pages say. --format markdown
+    prints the tables of the first page, for a page of your own.
     """
-    from lobench.tools.site.site import make_site, site_text
+    from lobench.tools.site.site import make_site, site_markdown, site_text
 
     record = make_site(bundles, output, title=title)
-    emit("site", record) if kind == "json" else click.echo(site_text(record))
+    if kind == "json":
+        emit("site", record)
+    else:
+        click.echo(site_markdown(record) if kind == "markdown" else site_text(record))

@@ -17,11 +17,12 @@ from lobench.engine.whole_file import write_whole
 from lobench.report.charts.svg import STYLES, Series, inner_chart, is_wide
 from lobench.report.page.page import write_page
 from lobench.report.page.templates import rendered
+from lobench.report.tables.text import interval_cell
 
 if TYPE_CHECKING:
     from lobench.tools.site.site import Board, PublishedBundle
 
-__all__ = ["write_board", "write_bundle_pages"]
+__all__ = ["final_cell", "write_board", "write_bundle_pages"]
 
 _FOLDER = Path(__file__).parent
 _MOST_CURVES = len(STYLES)
@@ -52,13 +53,16 @@ def write_board(
                         "group": line.group,
                         "starts_group": place > 0 and line.group != board.lines[place - 1].group,
                         "label": line.label,
-                        "score": line.score,
+                        "score": interval_cell(line.score),
                         "attributes": _attributes(choices, {"machine": line.machines}),
                         "machines": ", ".join(line.machines),
                         "bundles": [{"id": one.id, "audit": one.audit_text} for one in line.bundles],
                         "cells": [
-                            (text, _anchor(line.bundles[0], line.key, case) if line.bundles and text else "")
-                            for text, case in zip(line.cells, board.cases, strict=True)
+                            (
+                                final_cell(value),
+                                "" if value is None or not line.bundles else _anchor(line.bundles[0], line.key, case),
+                            )
+                            for value, case in zip(line.finals, board.cases, strict=True)
                         ],
                     }
                     for place, line in enumerate(board.lines)
@@ -72,6 +76,11 @@ def write_board(
         "conflicts": conflicts,
     }
     write_whole(output, rendered("board.html", folder=_FOLDER, title=title, **context))
+
+
+def final_cell(value: float | None) -> str:
+    """Returns a final value with four digits, and `-` where there is none."""
+    return "-" if value is None else f"{value:.4g}"
 
 
 def _attributes(choices: dict[str, list[str]], values: dict[str, Sequence[str]]) -> Markup:

@@ -6,13 +6,14 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from lobench.analysis.comparisons.best_group import bold_means
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.scores.scales import Scales
+from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.store.methods import read_methods
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.core.case import CaseInfo
@@ -22,17 +23,39 @@ from lobench.core.subject import SubjectKey
 from lobench.core.wording import cause, counted
 from lobench.engine.store.bundle import ResultBundle, has_ledger
 from lobench.engine.store.merge import merge_stores
-from lobench.tools.site.pages import write_board, write_bundle_pages
+from lobench.report.tables.text import interval_cell, markdown_line, markdown_table
+from lobench.tools.site.pages import final_cell, write_board, write_bundle_pages
 
-__all__ = ["Board", "BoardLine", "PublishedBundle", "SiteRecord", "make_site", "site_text"]
+__all__ = ["Board", "BoardLine", "PublishedBundle", "SiteRecord", "make_site", "site_markdown", "site_text"]
+
+
+class MethodRecord(TypedDict):
+    """A method of a table: its mean score with the 95% interval, and of each of the table's cases the final value."""
+
+    group: int
+    label: str
+    mean_score: float
+    lower: float
+    upper: float
+    finals: Annotated[list[float | None], "Means over seeds; null: it has none."]
+
+
+class BoardRecord(TypedDict):
+    """A table of the first page."""
+
+    suite: str
+    budget: str
+    scale: str
+    cases: list[str]
+    methods: list[MethodRecord]
 
 
 class SiteRecord(TypedDict):
-    """`lobench site`: which bundles the pages are of."""
+    """`lobench site`: which bundles the pages are of, and what the tables of the first one say."""
 
     output: str
     bundles: dict[str, str]
-    suites: list[str]
+    boards: list[BoardRecord]
     not_audited: list[str]
     conflicts: list[str]
 
@@ -78,16 +101,16 @@ class BoardLine:
 
     Attributes:
       group: 1: the best, and who is not told apart from it.
-      score: Mean score with its interval, as text.
-      cells: Final value by case, as text; "" where it has none.
+      score: Mean score.
+      finals: Mean of the primary metric at the end by case; None: it has none.
       bundles: Those that have it.
     """
 
     group: int
     label: str
     key: SubjectKey
-    score: str
-    cells: tuple[str, ...]
+    score: Interval
+    finals: tuple[float | None, ...]
     bundles: tuple[PublishedBundle, ...]
     machines: tuple[str, ...]
 
@@ -106,7 +129,26 @@ class Board:
     cases: tuple[CaseInfo, ...]
     lines: tuple[BoardLine, ...]
     scale: str
-    notes: tuple[str, ...] = field(default=())
+
+    def record(self) -> BoardRecord:
+        """Returns what JSON output has of it."""
+        return BoardRecord(
+            suite=self.suite,
+            budget=self.budget,
+            scale=self.scale,
+            cases=[case.name for case in self.cases],
+            methods=[
+                MethodRecord(
+                    group=line.group,
+                    label=line.label,
+                    mean_score=line.score.mean,
+                    lower=line.score.lower,
+                    upper=line.score.upper,
+                    finals=list(line.finals),
+                )
+                for line in self.lines
+            ],
+        )
 
 
 def make_site(bundles: Sequence[Path], output: Path, *, title: str = "Results") -> SiteRecord:
@@ -132,7 +174,7 @@ def make_site(bundles: Sequence[Path], output: Path, *, title: str = "Results") 
     return SiteRecord(
         output=str(output),
         bundles={str(one.path): one.id for one in entries},
-        suites=sorted({board.suite for board in boards}),
+        boards=[board.record() for board in boards],
         not_audited=[str(one.path) for one in entries if one.audit is None],
         conflicts=conflicts,
     )
@@ -140,11 +182,25 @@ def make_site(bundles: Sequence[Path], output: Path, *, title: str = "Results") 
 
 def site_text(record: SiteRecord) -> str:
     """Returns what was written, in lines."""
-    of = f"{counted(len(record['bundles']), 'bundle')} on {counted(len(record['suites']), 'suite')}"
+    suites = {board["suite"] for board in record["boards"]}
+    of = f"{counted(len(record['bundles']), 'bundle')} on {counted(len(suites), 'suite')}"
     lines = [f"{record['output']}/index.html: {of}"]
     lines += [f"not audited: {path}" for path in record["not_audited"]]
     lines += [f"conflict, the first one is shown: {line}" for line in record["conflicts"]]
     return "\n".join(lines)
+
+
+def site_markdown(record: SiteRecord) -> str:
+    """Returns the tables of the first page as Markdown."""
+    parts = []
+    for board in record["boards"]:
+        rows = [["group", "method", "mean score [95%]", *board["cases"]]]
+        for one in board["methods"]:
+            score = interval_cell(Interval(mean=one["mean_score"], lower=one["lower"], upper=one["upper"]))
+            rows.append([str(one["group"]), one["label"], score, *map(final_cell, one["finals"])])
+        about = f"{board['suite']}, {board['budget']}. Scores: {board['scale']}."
+        parts.append(f"{markdown_line(about)}\n\n{markdown_table(rows)}\n")
+    return "\n".join(parts)
 
 
 def _read(path: Path) -> PublishedBundle:
@@ -244,8 +300,6 @@ def _mean(summary: Summary, place: int) -> float:
 
 
 def _line(summary: Summary, entries: Sequence[PublishedBundle], place: int, group: int) -> BoardLine:
-    from lobench.report.tables.text import interval_cell
-
     subject = summary.snapshot.subjects[place]
     cells = [summary.snapshot.cell(place, case) for case in range(len(summary.snapshot.cases))]
     machines = {
@@ -255,16 +309,16 @@ def _line(summary: Summary, entries: Sequence[PublishedBundle], place: int, grou
         for curves, _ in cell.sources.values()
         if curves.cost is not None
     }
-    texts = []
+    finals = []
     for case, cell in zip(summary.snapshot.cases, cells, strict=True):
         values = list(cell.final.get(case.primary_metric, {}).values()) if cell is not None else []
-        texts.append(f"{mean_of(values):.4g}" if values else "")
+        finals.append(mean_of(values) if values else None)
     return BoardLine(
         group=group,
         label=summary.snapshot.labels[place],
         key=subject.who.key,
-        score=interval_cell(summary.mean_score(place, "primary").interval),
-        cells=tuple(texts),
+        score=summary.mean_score(place, "primary").interval,
+        finals=tuple(finals),
         bundles=tuple(one for one in entries if one.place_of(subject.who.key) is not None),
         machines=tuple(sorted(machines)),
     )
