@@ -2,8 +2,8 @@
 
 python benchmarks/step_seconds.py [--quick]
 
-Three processes, one after another, evaluate cases of suites/quick with `Case.time_gradient`, four seeds in a program,
-on one thread. Two busy processes for each core are the load of the third. `~` is the mark that a user sees. The last
+Three processes, one after another, evaluate cases of suites/quick with `Case.time_gradient`, five blocks of four seeds,
+a block in a program, on one thread. Five, since where memory lies can make all steps of an evaluation slower by a third. Two busy processes for each core are the load of the third. `~` is the mark that a user sees. The last
 two columns are the seconds over those of a bare gradient step, as the first and the second run have them.
 """
 
@@ -25,6 +25,7 @@ from lobench.engine.workers.child_python import cache_environment
 __all__ = ["main"]
 
 STEPS = {"relu32": 10_000, "tanh64x2": 4_000, "conv": 400, "arithmetic": 400}
+BLOCKS = 5
 OPTIMIZERS = ("sgd()", "adam()", "schedule_free_adamw()")
 
 
@@ -50,9 +51,12 @@ def measured(*, quick: bool) -> dict[str, dict[str, Any]]:
             every = steps // 20
             bound = (f"Case.optimizer = @{optimizer}", f"Case.num_inner_steps = {steps}", f"Case.eval_every = {every}")
             runner = BlockRunner(Layers(gin_params=(*bound, "Case.time_gradient = True")), programs)
-            curves = runner.run(spec, "", ThetaLeaves(leaves=None, where=optimizer), SeedBlock(start=0, size=4))
-            assert curves.cost is not None
-            overhead = Overhead.of([curves.cost])
+            theta, costs = ThetaLeaves(leaves=None, where=optimizer), []
+            for block in range(1 if quick else BLOCKS):
+                curves = runner.run(spec, "", theta, SeedBlock(start=4 * block, size=4))
+                assert curves.cost is not None
+                costs.append(curves.cost)
+            overhead = Overhead.of(costs)
             found[f"{spec.name}, {optimizer}"] = {
                 "seconds": overhead.step.median,
                 "mark": "~" * overhead.step.is_unsteady,
