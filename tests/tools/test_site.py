@@ -126,3 +126,13 @@ def test_its_tables_are_printed_as_markdown(bundles: list[Path], tmp_path: Path)
     record = json.loads(lobench("site", *bundles[1:], "--output", tmp_path / "site", "--format", "json").stdout)
     (board,) = record["boards"]
     assert [f"{value:.4g}" for value in board["methods"][0]["finals"]] == rows[2][3:]
+
+
+def test_a_theta_of_two_names_is_one_method(tmp_path: Path) -> None:
+    bundles = []
+    for number, name in enumerate(["run/theta_7.npz", "best.npz"]):
+        add(tmp_path / f"store{number}", 7, {"a": {"train/loss": [1.0, 1.1]}}, sha256="7" * 64, uri=name)
+        bundles.append(tmp_path / f"{number}.lobench")
+        assert lobench("publish", tmp_path / f"store{number}", "--output", bundles[-1]).returncode == 0
+    done = lobench("site", *bundles, "--output", tmp_path / "site", "--format", "json")
+    assert [len(board["methods"]) for board in json.loads(done.stdout)["boards"]] == [1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -210,7 +210,7 @@ def _read(path: Path) -> PublishedBundle:
     if not snapshot.rows:
         raise StoreError("the bundle holds no evaluation", where=str(path))
     groups = snapshot.groups
-    shown = sorted({*groups.alone, *(run[-1] for run in groups.runs)})
+    shown = _each_once(snapshot, {*groups.alone, *(run[-1] for run in groups.runs)})
     return PublishedBundle(
         path=path,
         id=bundle.root[:12],
@@ -219,8 +219,13 @@ def _read(path: Path) -> PublishedBundle:
         about=json.loads(bundle.read("about.json")),
         card=bundle.read("card.md").decode(errors="replace"),
         snapshot=snapshot,
-        shown=tuple(shown),
+        shown=shown,
     )
+
+
+def _each_once(snapshot: Snapshot, places: Iterable[int]) -> tuple[int, ...]:
+    """Returns the places without those of one theta, or text, under several names: the name that came last stays."""
+    return tuple({snapshot.subjects[place].who.key: place for place in sorted(places)}.values())
 
 
 def _audit_of(path: Path, root: str) -> Mapping[str, Any] | None:
@@ -272,7 +277,7 @@ def _board(
     identities = {case.identity for case in cases}
     rows = [row for row in merged.rows if row.case.identity in identities]
     part = Snapshot.of(merged.store, rows)
-    places = [place for place, subject in enumerate(part.subjects) if subject.who.key in keys]
+    places = _each_once(part, (place for place, subject in enumerate(part.subjects) if subject.who.key in keys))
     summary = Summary(part, Scales.of(part.subjects, None), compared=places)
     lines = [
         _line(summary, entries, place, group)
