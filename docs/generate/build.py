@@ -18,6 +18,7 @@ from map_pages import map_page
 from mkdocs.structure.files import File, Files
 from name_pages import extend_page, lobench_page, testing_page
 from notebook_pages import notebook_files
+from result_pages import result_files
 
 ROOT = Path(__file__).parents[2]
 OUTSIDE = {
@@ -42,6 +43,7 @@ def on_files(files: Files, config: Any) -> Files:
     """Adds the pages that nobody writes."""
     made: dict[str, str | bytes] = {f"reference/{name}.md": page() for name, page in _PAGES.items()}
     made |= notebook_files()
+    made |= result_files()
     made |= {f"reference/{name}.md": text for name, text in gin_pages().items()}
     made |= {page: (ROOT / file).read_text() for file, page in OUTSIDE.items()}
     made["decisions/index.md"] = decisions_page()

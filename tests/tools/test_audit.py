@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
 import platform
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from tiny import GIN, make_run, make_suite, watch, watch_command
 
 from lobench.core.errors import StoreError, UsageError
 from lobench.engine.store.bundle import ResultBundle
+from lobench.engine.store.ledger import Ledger
 from lobench.tools.audit.audit import Audit
 from lobench.tools.audit.audit import audit as audit_here
 from lobench.tools.audit.draw import drawn, escapes
@@ -154,3 +157,17 @@ def test_another_instruction_set_is_consistent_and_a_changed_result_of_it_differ
     rng = np.random.default_rng(4)
     changed = audit(tampered("final", store, suite, tmp_path / "tampered", rng, factor=1.001))
     assert changed.counts["differs"] == 1
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_second_name_is_a_note_and_the_name_of_another_is_named(
+    world: tuple[Path, Path], tmp_path: Path, is_new: bool
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(world[0], store)
+    with Ledger.open(store, name="test") as ledger:
+        first, second = ledger.sightings().values()
+        ledger.record_sighting(dataclasses.replace(first, label="Ours" if is_new else second.label))
+    found = audit(published(store, tmp_path / "named.lobench", world[1]), sample="0")
+    assert [one.kind for one in found.contradictions] == ([] if is_new else ["label"])
+    assert any("'Ours' was planned as 'theta" in note for note in found.notes) == is_new, found.notes

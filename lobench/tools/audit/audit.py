@@ -23,7 +23,7 @@ from lobench.engine.store.bundle import ResultBundle, make_ledger
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.signature import signer
 from lobench.plugins import load_plugins
-from lobench.tools.audit.contradictions import Contradiction, contradictions
+from lobench.tools.audit.contradictions import Contradiction, contradictions, renamed
 from lobench.tools.audit.draw import Escape, drawn, escapes, num_drawn
 from lobench.tools.audit.reevaluation import OtherCase, RepeatableCase, Repeats, Suites, bindings_of
 
@@ -175,6 +175,9 @@ def _notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
     if not planned:
         yield "the ledger has no plan: nothing says what else was to be evaluated"
         return
+    for text, is_second_name in renamed(planned, ledger.sightings().values()):
+        if is_second_name:
+            yield f"a second name: {text}"
     first: dict[tuple[str, str, str], float] = {}
     for one in planned:
         for case in one.cases:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -16,7 +16,7 @@ from lobench.engine.store.bundle import ResultBundle
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import PlannedSubject, absent, changed_files
 
-__all__ = ["Contradiction", "ContradictionKind", "contradictions"]
+__all__ = ["Contradiction", "ContradictionKind", "contradictions", "renamed"]
 
 ContradictionKind: TypeAlias = Literal["root", "signature", "plan", "absent", "label", "theta", "suite", "result"]
 
@@ -80,17 +80,30 @@ def _of_plans(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) 
 def _of_labels(
     planned: Sequence[PlannedSubject], sightings: Sequence[Subject], ledger: Ledger
 ) -> Iterator[Contradiction]:
-    labels: dict[tuple[str, str], set[str]] = {}
-    for one in planned:
-        labels.setdefault((one.sha256, one.variant), set()).add(one.label)
     for who in sightings:
         if who.is_optimizer and optimizer_sha256(who.uri) != who.sha256:
             yield Contradiction("label", f"the optimizer {who.uri!r} has another hash than the ledger says")
-        before = labels.get(who.key)
-        if before and who.label not in before:
-            yield Contradiction("label", f"{who.label!r} was planned as {' and '.join(map(repr, sorted(before)))}")
+    for text, is_second_name in renamed(planned, sightings):
+        if not is_second_name:
+            yield Contradiction("label", text)
     for form in ledger.experiments():
         yield from _of_members(form.config, ledger, form.id)
+
+
+def renamed(planned: Sequence[PlannedSubject], sightings: Iterable[Subject]) -> Iterator[tuple[str, bool]]:
+    """Yields what each label is called that no plan has, and whether it is a second name.
+
+    An experiment that finds all its results in the store of a comparison gives second names, and plans nothing. A label
+    that was planned for something else is none.
+    """
+    labels: dict[tuple[str, str], set[str]] = {}
+    for one in planned:
+        labels.setdefault((one.sha256, one.variant), set()).add(one.label)
+    for key, name in sorted({(who.key, who.label) for who in sightings}):
+        before = labels.get(key)
+        if before and name not in before:
+            others = {label for other, own in labels.items() if other != key for label in own}
+            yield f"{name!r} was planned as {' and '.join(map(repr, sorted(before)))}", name not in others
 
 
 def _of_members(config: str, ledger: Ledger, experiment: int) -> Iterator[Contradiction]:

@@ -29,7 +29,7 @@ from lobench.tools.site.pages import final_cell, write_board, write_bundle_pages
 __all__ = ["Board", "BoardLine", "PublishedBundle", "SiteRecord", "make_site", "site_markdown", "site_text"]
 
 
-class MethodRecord(TypedDict):
+class BoardLineRecord(TypedDict):
     """A method of a table: its mean score with the 95% interval, and of each of the table's cases the final value."""
 
     group: int
@@ -47,7 +47,7 @@ class BoardRecord(TypedDict):
     budget: str
     scale: str
     cases: list[str]
-    methods: list[MethodRecord]
+    methods: list[BoardLineRecord]
 
 
 class SiteRecord(TypedDict):
@@ -138,7 +138,7 @@ class Board:
             scale=self.scale,
             cases=[case.name for case in self.cases],
             methods=[
-                MethodRecord(
+                BoardLineRecord(
                     group=line.group,
                     label=line.label,
                     mean_score=line.score.mean,
