@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lobench.report.charts.svg import rounded, short
+from lobench.report.charts.svg import Series, inner_chart, rounded, short
 
 ANY = st.one_of(st.floats(), st.floats(-1e4, 1e4), st.integers(-(10**8), 10**8).map(lambda value: value / 1000))
 
@@ -32,3 +32,12 @@ def test_many_numbers_have_the_digits_of_each() -> None:
 @pytest.mark.parametrize(("value", "text"), [(0.123456, 0.1235), (123456.0, 123456), (1234567.0, 1235000.0), (2.0, 2)])
 def test_a_number_has_four_digits_and_a_whole_one_all(value: float, text: float) -> None:
     assert short([value]) == [text] and type(short([value])[0]) is type(text)
+
+
+def test_a_band_has_a_gap_where_a_bound_is_missing() -> None:
+    mean, half = np.asarray([3.0, 2.0, math.nan, 2.0, 1.0, math.nan, 1.0]), 0.1
+    series = Series(
+        label="a", x=list(range(7)), y=mean.tolist(), lower=(mean - half).tolist(), upper=(mean + half).tolist()
+    )
+    drawn = str(inner_chart("case", "loss", [series], log_y=False).svg())
+    assert drawn.count('class="band ') == 2 and drawn.count('class="whisker ') == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -259,22 +260,28 @@ def _draw(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
 
 
 def _band(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
+    """Returns a polygon for each stretch without a gap; a whisker where that is one point."""
     assert series.lower is not None and series.upper is not None
-    rows = [
-        (x_axis.at(x), y_axis.at(low), y_axis.at(high))
-        for x, low, high in zip(series.x, series.lower, series.upper, strict=True)
-        if math.isfinite(low) and math.isfinite(high) and y_axis.shows(low)
-    ]
-    if not rows:
-        return []
-    corners = [(x, high) for x, _, high in rows] + [(x, low) for x, low, _ in reversed(rows)]
-    if len(rows) == 1:
-        x, low, high = rows[0]
-        return [
-            Markup(f'<line class="whisker {series.style}" x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}"/>')
-        ]
-    text = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
-    return [Markup(f'<polygon class="band {series.style}" points="{text}"/>')]
+    bounds = list(zip(series.x, series.lower, series.upper, strict=True))
+    parts = []
+    for is_shown, stretch in itertools.groupby(bounds, lambda one: _has_band(one, y_axis)):
+        if not is_shown:
+            continue
+        rows = [(x_axis.at(x), y_axis.at(low), y_axis.at(high)) for x, low, high in stretch]
+        if len(rows) == 1:
+            ((x, low, high),) = rows
+            place = f'x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}"'
+            parts.append(Markup(f'<line class="whisker {series.style}" {place}/>'))
+            continue
+        corners = [(x, high) for x, _, high in rows] + [(x, low) for x, low, _ in reversed(rows)]
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
+        parts.append(Markup(f'<polygon class="band {series.style}" points="{points}"/>'))
+    return parts
+
+
+def _has_band(point: tuple[float, float, float], y_axis: _Axis) -> bool:
+    _, low, high = point
+    return math.isfinite(low) and math.isfinite(high) and y_axis.shows(low)
 
 
 def _path(points: Sequence[tuple[float, float] | None], steps: bool) -> str:
