@@ -55,6 +55,7 @@ class SiteRecord(TypedDict):
 
     output: str
     bundles: dict[str, str]
+    suites: list[str]
     boards: list[BoardRecord]
     not_audited: list[str]
     conflicts: list[str]
@@ -174,6 +175,7 @@ def make_site(bundles: Sequence[Path], output: Path, *, title: str = "Results") 
     return SiteRecord(
         output=str(output),
         bundles={str(one.path): one.id for one in entries},
+        suites=sorted({board.suite for board in boards}),
         boards=[board.record() for board in boards],
         not_audited=[str(one.path) for one in entries if one.audit is None],
         conflicts=conflicts,
@@ -182,8 +184,7 @@ def make_site(bundles: Sequence[Path], output: Path, *, title: str = "Results") 
 
 def site_text(record: SiteRecord) -> str:
     """Returns what was written, in lines."""
-    suites = {board["suite"] for board in record["boards"]}
-    of = f"{counted(len(record['bundles']), 'bundle')} on {counted(len(suites), 'suite')}"
+    of = f"{counted(len(record['bundles']), 'bundle')} on {counted(len(record['suites']), 'suite')}"
     lines = [f"{record['output']}/index.html: {of}"]
     lines += [f"not audited: {path}" for path in record["not_audited"]]
     lines += [f"conflict, the first one is shown: {line}" for line in record["conflicts"]]
