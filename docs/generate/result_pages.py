@@ -1,4 +1,4 @@
-"""Pages of the bundles in docs/results/, as `lobench site` makes them, and its tables on docs/shipped-checkpoints.md.
+"""Pages of the bundles in docs/results/, as `lobench site` makes them, and its tables on pages of docs/.
 
 python docs/generate/result_pages.py    # writes the tables between their marks
 """
@@ -11,11 +11,11 @@ from pathlib import Path
 
 from lobench.tools.site.site import SiteRecord, make_site, site_markdown
 
-__all__ = ["result_files", "with_tables"]
+__all__ = ["PAGES", "result_files", "with_tables"]
 
 _DOCS = Path(__file__).parents[1]
-_PAGE = _DOCS / "shipped-checkpoints.md"
-_TABLE = re.compile(r"(<!-- table (\w+), by lobench site -->\n).*?(<!-- end -->)", re.DOTALL)
+PAGES = (_DOCS / "shipped-checkpoints.md", _DOCS / "suites.md")
+_TABLE = re.compile(r"(<!-- table (\w+) of (\w+), by lobench site -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def result_files() -> dict[str, str | bytes]:
@@ -30,15 +30,21 @@ def result_files() -> dict[str, str | bytes]:
 
 def with_tables(page: str) -> str:
     """Returns a page with the tables of today's bundles between its marks."""
-    with tempfile.TemporaryDirectory() as name:
-        record = _make(Path(name))
-    tables = {board["suite"]: site_markdown({**record, "boards": [board]}) for board in record["boards"]}
-    return _TABLE.sub(lambda found: f"{found[1]}\n{tables[found[2]]}\n{found[3]}", page)
+    tables: dict[tuple[str, str], str] = {}
+    for name in {found[3] for found in _TABLE.finditer(page)}:
+        with tempfile.TemporaryDirectory() as folder:
+            record = _make(Path(folder), name)
+        for board in record["boards"]:
+            tables[board["suite"], name] = site_markdown({**record, "boards": [board]})
+    return _TABLE.sub(lambda found: f"{found[1]}\n{tables[found[2], found[3]]}\n{found[4]}", page)
 
 
-def _make(folder: Path) -> SiteRecord:
-    return make_site(sorted((_DOCS / "results").glob("*.lobench")), folder, title="Results of the documentation")
+def _make(folder: Path, name: str = "") -> SiteRecord:
+    """Writes the pages of the bundles whose names begin so."""
+    bundles = sorted((_DOCS / "results").glob(f"{name}*.lobench"))
+    return make_site(bundles, folder, title="Results of the documentation")
 
 
 if __name__ == "__main__":
-    _PAGE.write_text(with_tables(_PAGE.read_text()))
+    for path in PAGES:
+        path.write_text(with_tables(path.read_text()))
