@@ -41,7 +41,7 @@ for home in homes:
     os.chdir(home)
     sdist = build_sdist(archives)
     with tempfile.TemporaryDirectory() as folder, tarfile.open(os.path.join(archives, sdist)) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # from 3.11.4 on
         os.chdir(os.path.join(folder, sdist.removesuffix(".tar.gz")))
         build_wheel(archives)
         os.chdir(archives)
