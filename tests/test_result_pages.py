@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 
 import pytest
 from reference import ROOT
+
+from lobench.engine.store.bundle import ResultBundle
 
 
 def test_the_tables_are_those_of_the_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,8 +23,10 @@ def test_the_tables_are_those_of_the_bundles(monkeypatch: pytest.MonkeyPatch) ->
     sys.modules.pop("result_pages")
 
 
-def test_a_bundle_contradicts_nothing_and_was_audited() -> None:
+def test_a_bundle_was_audited_and_names_no_folder_of_a_machine() -> None:
     bundles = sorted((ROOT / "docs" / "results").glob("*.lobench"))
     assert bundles
     for bundle in bundles:
         assert bundle.with_name(f"{bundle.name}.audit.json").is_file(), bundle
+        about = json.loads(ResultBundle(bundle).read("about.json"))
+        assert not [place for place in (*about["suites"], *about["thetas"].values()) if Path(place).is_absolute()]
