@@ -99,11 +99,11 @@ def renamed(planned: Sequence[PlannedSubject], sightings: Iterable[Subject]) -> 
     labels: dict[tuple[str, str], set[str]] = {}
     for one in planned:
         labels.setdefault((one.sha256, one.variant), set()).add(one.label)
+    every = {one.label for one in planned}
     for key, name in sorted({(who.key, who.label) for who in sightings}):
         before = labels.get(key)
         if before and name not in before:
-            others = {label for other, own in labels.items() if other != key for label in own}
-            yield f"{name!r} was planned as {' and '.join(map(repr, sorted(before)))}", name not in others
+            yield f"{name!r} was planned as {' and '.join(map(repr, sorted(before)))}", name not in every
 
 
 def _of_members(config: str, ledger: Ledger, experiment: int) -> Iterator[Contradiction]:
