@@ -12,6 +12,7 @@ import optax
 import pytest
 
 from lobench.core.case import Case, SeedBlock
+from lobench.core.errors import ConfigError
 from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
 from lobench.inner.training.train import TrainingProgram
 
@@ -235,3 +236,14 @@ def test_a_dataset_that_is_a_callable_is_an_iterator_too_where_the_task_wants_on
     curves = program.run({}, SeedBlock(start=0, size=2))
     assert curves is not None
     assert curves.metrics["batch/loss"].tolist() == [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]] * 2
+
+
+class Bowl:
+    def init(self, key: Any) -> Any: ...
+    def loss(self, params: Any, key: Any, data: Any) -> Any: ...
+
+
+@pytest.mark.parametrize("candidate", [Bowl, Bowl()])
+def test_what_is_no_task_is_told_by_name_with_what_a_task_of_ones_own_is(candidate: Any) -> None:
+    with pytest.raises(ConfigError, match=r"got Bowl; .*`@Name\(\)`.* is a subclass of lobench\.Task"):
+        as_task(candidate)

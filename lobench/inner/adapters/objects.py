@@ -123,9 +123,9 @@ def as_task(candidate: Any) -> Task | TaskFamily:
         return _ForeignTask(candidate)
     raise ConfigError(
         "Case.task is no task",
-        got=type(candidate).__name__,
+        got=candidate.__name__ if isinstance(candidate, type) else type(candidate).__name__,
         expected="a Task or TaskFamily",
-        next_step="does gin bind `@Name` where `@Name()` is meant?",
+        next_step="does gin bind `@Name` where `@Name()` is meant? Your own task is a subclass of lobench.Task",
     )
 
 

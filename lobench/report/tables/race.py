@@ -118,10 +118,14 @@ def _lines(found: RaceResult, alpha: float, margin: float) -> list[str]:
     else:
         line = f"{counted(left, 'method')} are in {after}, and nothing shows which is best; {leader} leads"
         line += ": more --seeds tell them apart, or --margin ends it where they are close"
-    return [
+    lines = [
         line,
         f"{done:,} inner steps of {whole:,} for all methods on all seeds: {whole / done:.1f}x fewer",
         f"scores against the method that threw one out, or against the leader, with bounds that hold at all looks at "
         f"once; that anybody is thrown out for one that is no better has a chance of {alpha:g} at most",
-        *found.scale.splitlines(),
     ]
+    if any(standing is not None and any(standing.diverged) for standing in found.standings):
+        lines.append(
+            "scores are of the seeds on which both converged; diverged: seeds of a method alone : of the other alone"
+        )
+    return [*lines, *found.scale.splitlines()]
