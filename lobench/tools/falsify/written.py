@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 from lobench.engine.whole_file import write_whole
@@ -13,7 +14,7 @@ __all__ = ["write_case"]
 _TEST = '''"""{theta} loses here to {against}.
 
 It is {gap:.3f} behind on the score, p = {p_value:.2g}. The test fails where a checkpoint is behind by more
-than {margin:g}: pytest {file} --lobench-checkpoint PATH
+than {margin:g}: pytest {file} --lobench-checkpoint PATH, and the checkpoint's bindings with --lobench-gin-param
 """
 
 from pathlib import Path
@@ -50,7 +51,7 @@ def write_case(found: Falsified, folder: Path) -> tuple[Path, ...]:
         gap=test.gap,
         margin=found.rules.margin,
         p_value=test.p_value,
-        file=files[2],
+        file=shlex.quote(str(files[2])),
         name=name,
         scope=re.sub(r"\W+", "_", scope),
     )
