@@ -56,13 +56,14 @@ def _option(field: Field[Any]) -> Callable[[C], C]:
     setting: Option = field.metadata["option"]
     words: dict[str, Any] = {"help": setting.help, "metavar": setting.metavar, "required": setting.required}
     kind = str(field.type)
-    default = None if field.default is MISSING else field.default
+    if field.default is not MISSING:  # a required option must not have one: click takes an explicit None for a value
+        words["default"] = field.default
     if kind == "bool":
         words["is_flag"] = True
     elif kind.startswith("tuple["):
-        words |= {"multiple": True, "default": field.default if field.default is not MISSING else ()}
+        words["multiple"] = True
     else:
-        words |= {"default": default, "show_default": default not in (None, ""), "type": _type(kind, setting)}
+        words |= {"show_default": words.get("default") not in (None, ""), "type": _type(kind, setting)}
     flags = setting.flag.split() or [f"--{field.name.replace('_', '-')}"]
     return click.option(*flags, field.name, **words)
 

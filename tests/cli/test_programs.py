@@ -195,6 +195,7 @@ def test_nothing_but_the_document_is_on_standard_output_whoever_prints(tmp_path:
         (["results", "--stor", "x"], "No such option '--stor'", "lobench results"),
         (["resluts"], "No such command 'resluts'; did you mean 'results'?", "lobench"),
         (["watch", "here"], "Missing option '--suite'.", "lobench watch"),
+        (["tune", "here"], "Missing option '--optimizer'.", "lobench tune"),
         (["new", "suite", "class"], "this cannot be the name", ""),
     ],
 )
