@@ -146,6 +146,8 @@ def find_given(text: str, store: Path | None) -> Given:
             )
         return given
     if store is None and not is_store(text.partition("@")[0] or "no store"):
+        if "(" in text.partition(";")[0]:
+            given_subject(text)  # raises what its gin text lacks
         raise UsageError(
             "neither a checkpoint nor an optimizer",
             got=repr(text),
