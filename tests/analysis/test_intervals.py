@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lobench.analysis.stats.intervals import is_trial, metric_mean
+from lobench.analysis.stats.intervals import is_trial, metric_bounds, metric_mean
 from lobench.extend import stratified_t_mean
 
 A, B = [1.0, 2.5, 0.5, 4.0], [7.0, 7.5, 9.0, 6.0, 6.5, 8.0]
@@ -149,3 +149,23 @@ def test_the_interval_of_a_loss_above_0_is_above_0_and_holds_the_mean(values: li
     found = metric_mean("test/loss", values)
     assert 0 < found.lower <= found.mean * (1 + 1e-12) and found.mean <= found.upper * (1 + 1e-12)
     assert found.method == "log-t" and metric_mean("test/loss", [-1.0, *values]).method == "t"
+
+
+def test_bounds_are_by_what_the_values_of_a_point_are_whatever_stands_beside_it() -> None:
+    """A column of students, of a loss with a zero, of a share beyond 1, of trials."""
+    plain = np.array([-1.0, 2.0, 3.0, 4.0])
+    expected = stats.t.interval(0.95, 3, plain.mean(), plain.std(ddof=1) / 2)
+    positive, share, trials = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.1, 0.2, 0.3, 0.4]), np.array([1.0, 1, 0, 1])
+    for metric, points, methods in (
+        ("train/return", (plain, positive), ["t", "t"]),
+        ("train/loss", (plain, positive, positive - 1), ["t", "log-t", "t"]),
+        ("test/accuracy", (plain, share, trials, positive), ["t", "logit-t", "logit-t", "t"]),
+        ("test/success", (plain, share, trials, 1 - trials), ["t", "logit-t", "exact", "exact"]),
+    ):
+        lower, upper, found = metric_bounds(metric, np.stack(points, 1))
+        assert found.tolist() == methods
+        np.testing.assert_allclose((lower[0], upper[0]), expected)
+        for place, point in enumerate(points):
+            alone = metric_bounds(metric, point[:, None])
+            assert (lower[place], upper[place], found[place]) == tuple(one[0] for one in alone)
+        assert (lower < upper).all()

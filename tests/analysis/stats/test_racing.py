@@ -84,3 +84,40 @@ def test_the_best_of_equals_stays_in_most_races_though_each_seed_is_looked_at(nu
         part = values[..., :end]
         thrown |= losers(PairSums.of(part[:, :, None], part[:, None]), level)[0][:, 0]
     assert thrown.mean() <= 0.05
+
+
+def lost(by_a: int, by_b: int, num_seeds: int) -> PairSums:
+    """One case on which each of two methods diverges on so many seeds of its own."""
+    a, b = np.zeros((2, 1, num_seeds))
+    a[0, :by_a], b[0, by_a : by_a + by_b] = -np.inf, -np.inf
+    return PairSums.of(a, b)
+
+
+@pytest.mark.parametrize(("by_a", "by_b", "evidence"), [(0, 3, 2.5), (1, 2, 0.5), (0, 4, 4.375)])
+def test_the_evidence_of_divergence_is_that_of_the_beta_binomial_by_hand(by_a: int, by_b: int, evidence: float) -> None:
+    """With Jeffreys's prior: C(2 n, n) / 2^n of n that all fall on one side, Beta(5/2, 3/2) / pi * 8 of two and one."""
+    assert math.isclose(float(lost(by_a, by_b, 5).log_evidence_of_divergence()), math.log(evidence))
+    assert math.isclose(float(lost(by_a, by_b, by_a + by_b).log_evidence_of_divergence()), math.log(evidence))
+    assert lost(by_b, by_a, 5).log_evidence_of_divergence() == -math.inf
+
+
+def test_as_many_divergences_on_both_sides_or_two_seeds_are_no_evidence() -> None:
+    assert lost(2, 2, 5).log_evidence_of_divergence() == lost(0, 2, 2).log_evidence_of_divergence() == -math.inf
+
+
+def test_the_sums_are_of_the_cases_of_a_seed_on_which_both_converge() -> None:
+    a = np.array([[1.0, 2.0, -np.inf, -np.inf, np.nan], [3.0, np.nan, 7.0, -np.inf, np.nan]])
+    b = np.array([[0.5, 0.0, 1.0, -np.inf, 1.0], [0.5, 1.0, 4.0, -np.inf, 1.0]])
+    found = PairSums.of(a, b, np.array([0.6, 1.2]))
+    assert (found.seeds, found.converged, found.lost_by_a, found.lost_by_b) == (4, 3, 1, 0)
+    assert math.isclose(found.total, 1.5 + 2 + 3)
+    rounding = (0.06 + 0.24) / 4 + 0.06 + 0.24  # of a seed: the mean of a sixth of the squares, over its cases
+    assert math.isclose(found.squares, 1.5**2 + 2**2 + 3**2 + rounding)
+
+
+def test_who_is_out_of_the_race_throws_nobody_out() -> None:
+    values = np.repeat(np.array([2.0, 1.0, 0.0]), 16).reshape(3, 1, 16)
+    values += np.random.default_rng(0).normal(0, 0.01, values.shape)
+    racing = np.array([False, True, True])
+    out, beats = losers(pairs(values), log_threshold(3, 0.05), racing)
+    assert out.tolist() == [False, False, True] and beats.sum() == 1 and beats[1, 2]
