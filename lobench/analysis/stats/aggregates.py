@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.stats.intervals import Interval
+from lobench.analysis.stats.intervals import Interval, percentile_bounds
 
 __all__ = [
     "bootstrap_interval",
@@ -82,8 +82,7 @@ def bootstrap_interval(
         n = len(cell)
         spread = cell.mean() + (cell - cell.mean()) * math.sqrt(n / (n - 1)) if inflate else cell
         resampled.append(spread[draw.integers(0, n, (num_resamples, n))])
-    tail = 50 * (1 - confidence)
-    lower, upper = np.percentile(statistic(resampled), [tail, 100 - tail])
+    lower, upper = percentile_bounds(statistic(resampled), confidence)
     return float(lower), float(upper)
 
 
