@@ -110,8 +110,8 @@ class Cell:
 
     def finals(self, metric: str) -> dict[int, float]:
         """Returns the final value of each seed that has the metric; NaN where it diverged, whatever the metric."""
-        found = self.final.get(metric, {})
-        return {seed: math.nan if seed in self.diverged_at else value for seed, value in sorted(found.items())}
+        found = dict(sorted(self.final.get(metric, {}).items()))
+        return found | dict.fromkeys(found.keys() & self.diverged_at.keys(), math.nan) if self.diverged_at else found
 
     def starts(self, metric: str) -> dict[int, float]:
         """Returns the first value of each seed, at whatever step its curve begins."""
