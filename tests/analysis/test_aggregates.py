@@ -72,15 +72,26 @@ def test_intervals_hold_their_estimates_and_repeat() -> None:
     assert repr(iqm_interval(RAGGED, num_resamples=500)) == repr(iqm_interval(RAGGED, num_resamples=500))
 
 
+def test_the_interval_of_an_improvement_is_that_of_resampled_seeds() -> None:
+    draw, shares = np.random.default_rng(0), []
+    resampled = [np.asarray(cell)[draw.integers(0, len(cell), (500, len(cell)))] for cell in [*RAGGED, *OTHERS]]
+    for x, y in zip(resampled[:6], resampled[6:], strict=True):
+        left, right = x[:, :, None], y[:, None]
+        shares.append(((left > right) + 0.5 * (left == right)).mean(axis=(1, 2)))
+    found = probability_of_improvement_interval(RAGGED, OTHERS, num_resamples=500)
+    assert [found.lower, found.upper] == np.percentile(np.mean(shares, axis=0), [2.5, 97.5]).tolist()
+    assert math.isnan(probability_of_improvement_interval([[1.0], *RAGGED], [[1.0, 2.0], *OTHERS]).lower)
+
+
 def test_deviations_are_inflated_for_few_seeds() -> None:
     cells = [[0.0, 1.0]] * 20
 
     def mean(resampled: list[np.ndarray]) -> np.ndarray:
         return np.concatenate(resampled, axis=1).mean(axis=1)
 
-    plain = bootstrap_interval(cells, mean, inflate=False)
-    wide = bootstrap_interval(cells, mean)
-    assert (wide[1] - wide[0]) / (plain[1] - plain[0]) == pytest.approx(math.sqrt(2), rel=0.05)
+    plain = 2 * 1.96 * 0.5 / math.sqrt(40)  # of values that are 0 or 1, resampled as they are
+    lower, upper = bootstrap_interval(cells, mean)
+    assert (upper - lower) / plain == pytest.approx(math.sqrt(2), rel=0.05)
 
 
 def test_what_cannot_be_resampled_has_no_interval_and_nothing_vanishes() -> None:

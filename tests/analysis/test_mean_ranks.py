@@ -43,7 +43,7 @@ def test_the_interval_holds_the_true_mean_rank_about_as_often_as_it_says() -> No
     assert 0.88 <= np.mean(held) <= 1.0
 
 
-@pytest.mark.parametrize("num_seeds", [1, 4, 5, 9])
+@pytest.mark.parametrize("num_seeds", [1, 4, 5, 6, 9])
 def test_draws_that_are_the_same_are_ranked_once_and_count_as_often_as_they_fall(num_seeds: int) -> None:
     draw = np.random.default_rng(1)
     cases = [f"c{number}" for number in range(3)]

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 from commands import Done, lobench
+from hypothesis import given
+from hypothesis import strategies as st
 from report_store import NASTY, make_baseline, make_store
+from stores import case_info
 
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.scores.baseline_file import Baseline, BaselineError
-from lobench.analysis.scores.scales import Scales
-from lobench.analysis.store.subjects import StoredSubject, subjects_of
+from lobench.analysis.scores.scales import Scales, seed_scores
+from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject, subjects_of
 from lobench.engine.store.ledger import Ledger
 
 
@@ -100,3 +103,32 @@ def test_a_stale_baseline_is_an_error_where_it_was_named_and_else_a_note(tmp_pat
     found = run(tmp_path, *command)
     assert "1 tuned adam on 1 of 3 cases" in found.stdout
     assert "without a baseline: digits/case0: the baseline tuned adam is stale" in found.stdout
+
+
+NAME = "train/loss"
+VALUES = st.floats(2.0**-20, 8.0, width=32)
+
+
+@st.composite
+def cells(draw: st.DrawFn) -> Cell:
+    """A cell of few seeds: some diverged, some without a start, some that are not lobench's."""
+    seeds = draw(st.lists(st.integers(0, 5), max_size=4, unique=True))
+    diverged = draw(st.sets(st.sampled_from(seeds), max_size=2)) if seeds else set()
+    begun = draw(st.lists(st.sampled_from(seeds), unique=True)) if seeds else []
+    return Cell(
+        case=case_info("a"),
+        final={NAME: {seed: math.nan if seed in diverged else draw(VALUES) for seed in seeds}} if seeds else {},
+        untrained={NAME: {seed: draw(VALUES | st.just(math.nan)) for seed in begun}} if begun else {},
+        diverged_at=dict.fromkeys(diverged, 3),
+        draws=draw(st.sampled_from([LOBENCH_SEEDS, LOBENCH_SEEDS, "", "other"])),
+    )
+
+
+@given(st.lists(cells(), min_size=1, max_size=6))
+def test_the_scores_of_all_cells_at_once_are_those_of_each_alone(among: list[Cell]) -> None:
+    case = among[0].case
+    scales = Scales(among={case.identity: among}, cases={case.identity: case})
+    scale = scales.scale(case, NAME)
+    for cell in among:
+        alone = seed_scores(cell.final.get(NAME, {}), scales.starts_of(cell, NAME), cell.diverged_at, scale)
+        assert repr(scales.scores(cell, None)) == repr(alone)  # NaN is NaN

@@ -210,6 +210,16 @@ def test_without_a_baseline_one_is_the_best_of_the_compared() -> None:
     assert not ScoreScale.among("train/loss", finals=[good], starts={}).is_usable
 
 
+@given(st.lists(st.lists(st.floats(2.0**-20, 8.0, width=32), min_size=1, max_size=4), min_size=1, max_size=5))
+def test_among_the_compared_the_unit_is_the_best_mean_of_logarithms(finals: list[list[float]]) -> None:
+    starts = {0: 2.0, 1: 4.0, 2: 1.0}
+    scale = ScoreScale.among("train/loss", finals=[dict(enumerate(values)) for values in finals], starts=starts)
+    begins = [*starts.values(), np.mean([*starts.values()])]  # who has no start has the mean
+    gains = [np.mean([math.log(begins[seed] / value) for seed, value in enumerate(values)]) for values in finals]
+    best = max(gains)
+    assert (scale.log_unit == pytest.approx(best, abs=1e-12)) if best > 1e-9 else not scale.log_unit > 1e-9
+
+
 def test_numbers_of_two_rules_are_not_compared() -> None:
     check_score_versions({"a": 2, "b": 2})
     with pytest.raises(LobenchError, match="score_version 1"):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lobench.report.charts.svg import Series, inner_chart, rounded, short
+from lobench.report.charts.svg import Series, inner_chart, rounded, short, short_rows
 
 ANY = st.one_of(st.floats(), st.floats(-1e4, 1e4), st.integers(-(10**8), 10**8).map(lambda value: value / 1000))
 
@@ -26,6 +26,8 @@ def test_many_numbers_have_the_digits_of_each() -> None:
     values = draw.normal(size=20_000) * 10.0 ** draw.integers(-12, 12, 20_000)
     values = np.concatenate([values, np.round(values, 4), values.astype(np.float32)])
     assert short(values.reshape(3, -1)) == [rounded(value) for value in values.tolist()]
+    blocks = [values[:12].reshape(3, 4), values[12:14].reshape(1, 2)]
+    assert short_rows(blocks) == [[short(row) for row in block] for block in blocks] and short_rows([]) == []
     assert short([]) == [] and short([math.nan, math.inf]) == [None, None]
 
 

@@ -162,7 +162,7 @@ class Summary:
         self.snapshot, self.scales = snapshot, scales
         self.compared = frozenset(() if snapshot.groups.runs else range(len(snapshot.subjects)))
         self.compared = self.compared if compared is None else frozenset(compared)
-        self._means: dict[tuple[int, str], MeanScore] = {}
+        self._means: dict[tuple[int, str], MeanScore] = {}  # by the `id` of a subject, and the metric
         self._common: dict[str, frozenset[str]] = {}
         self.shown = snapshot.shown if snapshot.subjects else 0
         # Of the run that it is of, where it is of one: an optimizer beside the run is no first checkpoint of it.
@@ -172,6 +172,12 @@ class Summary:
         # Train and test side by side; a case whose primary metric is another one has that as its train column.
         has_test = "test/loss" in labels and primary != {"test/loss"}
         self.metrics = ("primary", *(("test/loss",) if has_test else ()))
+
+    def of_part(self, part: Snapshot) -> Summary:
+        """Returns the summary of some of its subjects, by whatever names: their scores are computed once for both."""
+        found = Summary(part, self.scales)
+        found._means = self._means
+        return found
 
     @property
     def baseline_label(self) -> str:
@@ -206,10 +212,11 @@ class Summary:
         return frozenset(case.identity for case in self.snapshot.cases if case.suite == suite)
 
     def _own_mean(self, subject: int, metric: str) -> MeanScore:
-        key = (subject, metric)
+        own = self.snapshot.subjects[subject]
+        key = (id(own), metric)
         if key not in self._means:
             cases = [case.identity for case in self.snapshot.cases]
-            self._means[key] = mean_score(self.snapshot.subjects[subject], _asked(metric), self.scales, cases)
+            self._means[key] = mean_score(own, _asked(metric), self.scales, cases)
         return self._means[key]
 
     def own_scores(self, subject: int, metric: str) -> Mapping[str, Mapping[int, float]]:

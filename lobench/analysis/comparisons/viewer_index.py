@@ -39,7 +39,9 @@ class ViewerIndex:
         known = {name for subject in self.snapshot.subjects for name in subject.metrics()}
         first = dict.fromkeys(case.primary_metric for case in self.snapshot.cases)
         self.metrics = tuple(dict.fromkeys([*(name for name in first if name in known), *sorted(known)]))
-        self.directions = {name: _direction(self.snapshot, name) for name in self.metrics}
+        cells = [cell for subject in self.snapshot.subjects for cell in subject.cells.values()]
+        declared = {name: way for cell in cells for name, way in cell.directions.items()}
+        self.directions = {name: direction_of(name, declared) for name in self.metrics}
         self.finals = {name: _finals(self.snapshot, name, self.directions[name]) for name in self.metrics}
         self.runs = self.snapshot.groups.runs
         self.best = tuple(_best(summary, run) for run in self.runs)
@@ -78,16 +80,6 @@ def _ever_finer(count: int) -> Iterator[int]:
     while width >= 1:
         yield from range(0, count, width)
         width //= 2
-
-
-def _direction(snapshot: Snapshot, metric: str) -> Direction | None:
-    declared = {
-        name: way
-        for subject in snapshot.subjects
-        for cell in subject.cells.values()
-        for name, way in cell.directions.items()
-    }
-    return direction_of(metric, declared)
 
 
 def _finals(snapshot: Snapshot, metric: str, direction: Direction | None) -> NDArray[np.float64]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lobench.analysis.scores.baseline_file import (
     Baseline,
@@ -47,9 +51,11 @@ class Scales:
     baseline: Baseline | None = None
     problems: tuple[BaselineError, ...] = ()
     cases: Mapping[str, CaseInfo]
+    _declared: dict[str, dict[str, Direction]] = field(default_factory=dict, repr=False, compare=False)
     _known: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
     _made: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
     _starts: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict, repr=False, compare=False)
+    _ends: dict[tuple[str, str], NDArray[np.float64]] = field(default_factory=dict, repr=False, compare=False)
     _scored: dict[tuple[str, str], dict[int, dict[int, float]]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -118,16 +124,23 @@ class Scales:
         cells = [cell for cell in self.among.get(identity, ()) if cell.final.get(metric)]
         if not cells:
             return {}
-        common, finals, began, diverged = self.starts(cells[0].case, metric), list[float](), list[float](), list[bool]()
+        common, began, diverged = self.starts(cells[0].case, metric), list[float](), list[bool]()
         for cell in cells:
-            own = cell.untrained.get(metric, {}) if cell.draws == LOBENCH_SEEDS else {}
-            known = common if cell.draws == LOBENCH_SEEDS else {}
-            values = cell.final[metric]
-            finals += values.values()
-            began += [known.get(seed, own.get(seed, math.nan)) for seed in values]
-            diverged += [seed in cell.diverged_at for seed in values]
-        found = iter(scores(finals, self.scale(cells[0].case, metric), starts=began, diverged=diverged).tolist())
-        return {id(cell): {seed: next(found) for seed in cell.final[metric]} for cell in cells}
+            # A seed of lobench's that is not in common has no finite start in any cell.
+            seeds, known = cell.final[metric], common if cell.draws == LOBENCH_SEEDS else {}
+            began += map(known.get, seeds, itertools.repeat(math.nan))
+            diverged += map(cell.diverged_at.__contains__, seeds)
+        scale = self.scale(cells[0].case, metric)
+        found = iter(scores(self._finals(identity, metric), scale, starts=began, diverged=diverged).tolist())
+        return {id(cell): dict(zip(cell.final[metric], found, strict=False)) for cell in cells}
+
+    def _finals(self, identity: str, metric: str) -> NDArray[np.float64]:
+        """Returns what all seeds of all cells of a case ended at, cell after cell: float64[num_seeds]."""
+        key = (identity, metric)
+        if key not in self._ends:
+            values = (cell.final.get(metric, {}).values() for cell in self.among.get(identity, ()))
+            self._ends[key] = np.fromiter(itertools.chain.from_iterable(values), np.float64)
+        return self._ends[key]
 
     def seed_scores(
         self,
@@ -208,13 +221,19 @@ class Scales:
 
     def direction(self, case: CaseInfo, metric: str) -> Direction | None:
         """Returns which way a metric is better on a case, as anyone who was read declares it; None: nobody does."""
-        return _direction(self.among.get(self._identity(case), ()), metric)
+        return self._direction(self._identity(case), metric)
 
     def undeclared(self, metric: str | None = None) -> list[str]:
         """Returns the primary metrics, or the one that is asked for, of which nobody declares the direction."""
-        asked = ((cells, metric or cells[0].case.primary_metric) for cells in self.among.values())
-        known = ((cells, name) for cells, name in asked if any(name in cell.final for cell in cells))
-        return sorted({name for cells, name in known if _direction(cells, name) is None})
+        asked = ((identity, metric or cells[0].case.primary_metric) for identity, cells in self.among.items())
+        unknown = ((identity, name) for identity, name in asked if self._direction(identity, name) is None)
+        return sorted({name for identity, name in unknown if any(name in cell.final for cell in self.among[identity])})
+
+    def _direction(self, identity: str, metric: str) -> Direction | None:
+        if identity not in self._declared:
+            cells = self.among.get(identity, ())
+            self._declared[identity] = {name: at for cell in cells for name, at in cell.directions.items()}
+        return direction_of(metric, self._declared[identity])
 
     def _identity(self, case: CaseInfo) -> str:
         """Other seeds, or another budget, make another identity of a case: one that nobody has is known by its name."""
@@ -224,8 +243,7 @@ class Scales:
         return names.get((case.suite, case.name), "")
 
     def _is_signed(self, identity: str, metric: str, scale: ScoreScale) -> bool:
-        cells = self.among.get(identity, ())
-        return is_signed([value for cell in cells for value in cell.final.get(metric, {}).values()], scale)
+        return is_signed(self._finals(identity, metric), scale)
 
     def _frozen(self, identity: str, case: CaseInfo, metric: str) -> ScoreScale:
         """Returns the scale as the baseline freezes it, or as those who were read make it."""
@@ -236,25 +254,25 @@ class Scales:
 
     def _make(self, identity: str, case: CaseInfo, metric: str) -> ScoreScale:
         tuned, cells = self.tuned.get(identity), self.among.get(identity, ())
-        direction = _direction(cells, metric)
+        direction = self._direction(identity, metric)
         if tuned is not None and metric in tuned.tuned:
             return tuned.score_scale(metric, case, direction)
         is_primary = metric == case.primary_metric
-        # Seeds that are not the same draws are other seeds, whatever their numbers.
-        own = [_Own(cell, place if cell.draws != LOBENCH_SEEDS else -1) for place, cell in enumerate(cells)]
-        finals = [
-            {(one.place, seed): math.nan if seed in one.cell.diverged_at else value for seed, value in values.items()}
-            for one in own
-            if (values := one.cell.final.get(metric, {}))
-        ]
-        common, starts = self.starts(case, metric), dict[tuple[int, int], float]()
-        for one in own:
-            if not starts or not one.cell.untrained.get(metric, {}).keys() <= common.keys():  # else it adds nothing
-                starts |= {(-1, seed): at for seed, at in self.starts_of(one.cell, metric).items()}
+        # Seeds that are not the same draws are other seeds, whatever their numbers: those have a place beside it.
+        finals, common, starts = list[Mapping[Any, float]](), self.starts(case, metric), dict[Any, float]()
+        for place, cell in enumerate(cells):
+            values = cell.final.get(metric, {})
+            if cell.diverged_at:
+                values = {seed: math.nan if seed in cell.diverged_at else value for seed, value in values.items()}
+            is_ours = cell.draws == LOBENCH_SEEDS
+            if values:
+                finals.append(values if is_ours else {(place, seed): value for seed, value in values.items()})
+            if is_ours and (not starts or not cell.untrained.get(metric, {}).keys() <= common.keys()):
+                starts |= self.starts_of(cell, metric)  # others add nothing
         if not starts:  # of seeds of nobody: what is not lobench's is scored from their mean
-            begun = [one.cell.untrained.get(metric, {}) for one in own]
-            begun = begun if any(begun) else [one.cell.starts(metric) for one in own]  # nobody evaluated step 0
-            starts = {(-2 - place, seed): at for place, side in enumerate(begun) for seed, at in side.items()}
+            begun = [cell.untrained.get(metric, {}) for cell in cells]
+            begun = begun if any(begun) else [cell.starts(metric) for cell in cells]  # nobody evaluated step 0
+            starts = {(-1 - place, seed): at for place, side in enumerate(begun) for seed, at in side.items()}
         return ScoreScale.among(
             metric,
             direction,
@@ -312,13 +330,6 @@ class Scales:
         return [f"{text}: {', '.join(sorted(members))}" for text, members in found.items()]
 
 
-class _Own(NamedTuple):
-    """A cell with its place among others, -1 where its seeds are lobench's."""
-
-    cell: Cell
-    place: int
-
-
 def seed_scores(
     finals: Mapping[int, float], starts: Mapping[int, float], diverged: Collection[int], scale: ScoreScale
 ) -> dict[int, float]:
@@ -349,11 +360,6 @@ def _of_all(what: str, problems: Sequence[BaselineError]) -> str:
     some = ", ".join(cases[:_NAMED]) + (f" and {len(cases) - _NAMED} more" if len(cases) > _NAMED else "")
     more = f" and likewise for {counted(len(steps) - _NAMED, 'more suite')}" if len(steps) > _NAMED else ""
     return f"{what} ({counted(len(cases), 'case')}: {some}); run {', '.join(steps[:_NAMED])}{more}"
-
-
-def _direction(cells: Sequence[Cell], metric: str) -> Direction | None:
-    declared = {name: direction for cell in cells for name, direction in cell.directions.items()}
-    return direction_of(metric, declared)
 
 
 def _case(loaded: Sequence[Baseline], info: CaseInfo) -> BaselineCase | BaselineError | None:

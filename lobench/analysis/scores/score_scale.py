@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -171,10 +173,11 @@ class ScoreScale:
             kept = [value - low for value in known.values()]
             lowest += kept
             if kept and 2 * len(kept) >= len(values):
-                # Of a few numbers each, of thousands of subjects: lists, not arrays.
-                gains = [logs[seed] - _log(value, floor) for seed, value in zip(known, kept, strict=True)]
-                units.append(math.fsum(gains) / len(kept))
+                # Of a few numbers each, of thousands of subjects: neither an array nor a call of ours for each.
                 ends.append(math.fsum(kept) / len(kept))
+                if floor > 0:
+                    ended = map(math.log, map(max, kept, itertools.repeat(floor)))
+                    units.append(math.fsum(map(operator.sub, map(logs.__getitem__, known), ended)) / len(kept))
         found = _kind(metric, zero, begins, np.asarray(lowest), declared, direction)
         end = (max if direction is Direction.MAX else min)(ends, default=math.nan)
         return cls(

@@ -6,6 +6,7 @@ scores: raw losses of different tasks have no common mean.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.stats.intervals import Interval
+from lobench.analysis.stats.intervals import Interval, percentile_bounds
 
 __all__ = [
     "bootstrap_interval",
@@ -49,7 +50,7 @@ def probability_of_improvement(ours: Cells, theirs: Cells) -> float:
     for cells in (ours, theirs):
         _pooled(cells)
     pairs = zip(ours, theirs, strict=True)
-    shares = [float(_wins(np.asarray(x, np.float64), np.asarray(y, np.float64))) for x, y in pairs]
+    shares = [float(_wins(x, y).mean()) for x, y in pairs]
     return math.fsum(shares) / len(shares)
 
 
@@ -60,7 +61,6 @@ def bootstrap_interval(
     confidence: float = 0.95,
     num_resamples: int = 2000,
     seed: int = 0,
-    inflate: bool = True,
 ) -> tuple[float, float]:
     """Returns a percentile bootstrap interval, seeds resampled within each case.
 
@@ -70,7 +70,6 @@ def bootstrap_interval(
     Args:
       cells: Scores by case; at least two seeds in each, else there is no interval (NaN).
       statistic: From resampled cells, each float64[num_resamples, num_seeds], to float64[num_resamples].
-      inflate: Off for statistics that count wins, which deviations do not enter.
       seed: Of the resampling: the same cells give the same interval.
     """
     values = [np.asarray(cell, np.float64) for cell in cells]
@@ -80,10 +79,9 @@ def bootstrap_interval(
     resampled = []
     for cell in values:
         n = len(cell)
-        spread = cell.mean() + (cell - cell.mean()) * math.sqrt(n / (n - 1)) if inflate else cell
+        spread = cell.mean() + (cell - cell.mean()) * math.sqrt(n / (n - 1))
         resampled.append(spread[draw.integers(0, n, (num_resamples, n))])
-    tail = 50 * (1 - confidence)
-    lower, upper = np.percentile(statistic(resampled), [tail, 100 - tail])
+    lower, upper = percentile_bounds(statistic(resampled), confidence)
     return float(lower), float(upper)
 
 
@@ -102,27 +100,37 @@ def probability_of_improvement_interval(ours: Cells, theirs: Cells, *, num_resam
 
     A percentile of probabilities stays in [0, 1].
     """
-    mean = probability_of_improvement(ours, theirs)
-    count = len(ours)
+    mean, both = probability_of_improvement(ours, theirs), [*ours, *theirs]
+    if any(len(cell) < 2 or not all(map(math.isfinite, cell)) for cell in both):
+        return Interval(mean=mean, method="bootstrap")
+    drawn, shares = _times_drawn(tuple(map(len, both)), num_resamples), []
+    for x, y, of_x, of_y in zip(ours, theirs, drawn[: len(ours)], drawn[len(ours) :], strict=True):
+        wins = _wins(x, y)
+        shares.append(((of_x @ wins) * of_y).sum(axis=1) / wins.size)  # sums of halves are exact
+    lower, upper = percentile_bounds(np.stack(shares).mean(axis=0))
+    return Interval(mean=mean, lower=float(lower), upper=float(upper), method="bootstrap")
 
-    def statistic(resampled: list[FloatArray]) -> FloatArray:
-        pairs = zip(resampled[:count], resampled[count:], strict=True)
-        return np.asarray(np.stack([_wins(x, y) for x, y in pairs]).mean(axis=0))
 
-    both = [*ours, *theirs]
-    lower, upper = bootstrap_interval(both, statistic, num_resamples=num_resamples, inflate=False)
-    return Interval(mean=mean, lower=lower, upper=upper, method="bootstrap")
+@functools.lru_cache(maxsize=1)  # the pairs of a page have the same seeds
+def _times_drawn(sizes: tuple[int, ...], num_resamples: int) -> list[FloatArray]:
+    """Returns how often each seed of each cell is in each resample: float64[num_resamples, num_seeds]."""
+    draw, found = np.random.default_rng(0), []
+    for size in sizes:
+        places = draw.integers(0, size, (num_resamples, size)) + size * np.arange(num_resamples)[:, None]
+        counts = np.bincount(places.ravel(), minlength=num_resamples * size)
+        found.append(counts.reshape(num_resamples, size).astype(np.float64))
+    return found
 
 
-def _wins(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Returns P(x > y) + P(x = y)/2 over the pairs of seeds; x and y are float64[..., seeds]. NaN stays NaN."""
-    # Resamples last: there are thousands of them, and a few seeds.
-    left, right = (np.ascontiguousarray(np.moveaxis(side, -1, 0)) for side in (x, y))
-    left, right = left[:, None], right[None]
-    more, same = ((one(left, right)).sum(axis=(0, 1)) for one in (np.greater, np.equal))
-    share = (more + 0.5 * same) / (x.shape[-1] * y.shape[-1])
-    known = np.isfinite(x).all(axis=-1) & np.isfinite(y).all(axis=-1)
-    return np.asarray(np.where(known, share, np.nan))
+def _wins(x: Sequence[float], y: Sequence[float]) -> FloatArray:
+    """Returns 1 where a seed of x is above one of y, 1/2 where they are equal: float64[num_x, num_y].
+
+    NaN stays NaN: all of them are where one value is not finite.
+    """
+    left, right = np.asarray(x, np.float64)[:, None], np.asarray(y, np.float64)
+    if not (np.isfinite(left).all() and np.isfinite(right).all()):
+        return np.full((len(x), len(y)), np.nan)
+    return np.asarray((left > right) + 0.5 * (left == right))
 
 
 def _pooled(cells: Cells) -> FloatArray:

@@ -34,7 +34,7 @@ class Location:
 
     method: Method
     estimate: Estimate
-    samples: Samples = field(default_factory=Samples, repr=False)
+    samples: Samples = field(default=Samples(), repr=False)  # one for thousands, not a factory's own
     permutation: Permutation | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -141,18 +141,21 @@ def pooled(parts: Sequence[Estimate]) -> tuple[float, float]:
 
     Source: Satterthwaite 1946.
     """
-    variance = math.fsum(part.variance for part in parts)
-    if not variance > 0:  # or NaN
-        return variance, math.inf if variance == 0 else math.nan
-    # Shares of the variance, not the parts themselves: their squares would underflow for small losses.
-    shares = [(part.variance / variance, part.degrees) for part in parts if part.variance > 0]
-    return variance, 1 / math.fsum(share**2 / degrees for share, degrees in shares)
+    return _pooled([(part.variance, part.degrees) for part in parts])
 
 
 def pooled_mean(parts: Sequence[Estimate]) -> tuple[float, float]:
     """Returns the variance of the mean of independent means, and Satterthwaite's degrees of freedom."""
     square = len(parts) ** 2
-    return pooled([Estimate(mean=p.mean, variance=p.variance / square, degrees=p.degrees) for p in parts])
+    return _pooled([(part.variance / square, part.degrees) for part in parts])
+
+
+def _pooled(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    total = math.fsum(variance for variance, _ in parts)
+    if not total > 0:  # or NaN
+        return total, math.inf if total == 0 else math.nan
+    # Shares of the variance, not the parts themselves: their squares would underflow for small losses.
+    return total, 1 / math.fsum((part / total) ** 2 / degrees for part, degrees in parts if part > 0)
 
 
 def rounding_step(a: Sequence[float], b: Sequence[float], *, is_paired: bool) -> float:

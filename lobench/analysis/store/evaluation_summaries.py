@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -58,7 +58,7 @@ class EvaluationSummary:
 class _Head(NamedTuple):
     """What a line needs of a payload's header."""
 
-    metrics: Sequence[tuple[str, Sequence[int]]]  # names and shapes, in the order of the values
+    metrics: Sequence[tuple[str, tuple[int, ...]]]  # names and shapes, in the order of the values
     directions: Mapping[str, Direction]
     diverged_at: Sequence[int]
     wall_seconds: float
@@ -92,12 +92,12 @@ def evaluation_summaries(
       curves: Of each row, where somebody has read them; None: headers are read here, which is less.
     """
     found: list[_Numbers] = [{}] * len(rows)
-    groups: dict[tuple[str, str, str], list[_Member]] = {}
+    groups: dict[Hashable, list[_Member]] = {}
     for place, (row, own) in enumerate(zip(rows, curves or itertools.repeat(None), strict=False)):
         if row.payload is not None:
             head = _Head.of(own) if own is not None else _Head.read(row.header()[0])
             start = _PREFIX.size + _PREFIX.unpack_from(row.payload)[1]
-            shape = (str(head.metrics), row.case.primary_metric, str(head.directions))
+            shape = (tuple(head.metrics), row.case.primary_metric, tuple(head.directions.items()))
             groups.setdefault(shape, []).append(_Member(place, head, memoryview(row.payload)[start:]))
     for members in groups.values():
         _measure(members, [rows[one.place].case for one in members], found)

@@ -110,8 +110,8 @@ class Cell:
 
     def finals(self, metric: str) -> dict[int, float]:
         """Returns the final value of each seed that has the metric; NaN where it diverged, whatever the metric."""
-        found = self.final.get(metric, {})
-        return {seed: math.nan if seed in self.diverged_at else value for seed, value in sorted(found.items())}
+        found = dict(sorted(self.final.get(metric, {}).items()))
+        return found | dict.fromkeys(found.keys() & self.diverged_at.keys(), math.nan) if self.diverged_at else found
 
     def starts(self, metric: str) -> dict[int, float]:
         """Returns the first value of each seed, at whatever step its curve begins."""
@@ -331,7 +331,7 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
             continue
         # Of a seed that was evaluated twice the later one counts.
         sources.update({seed: (curves, place) for place, seed in enumerate(curves.seeds)})
-        for seed in lost.keys() & curves.seeds:
+        for seed in lost.keys() & curves.seeds if lost else ():
             del lost[seed]
     final: dict[str, dict[int, float]] = {}
     untrained: dict[str, dict[int, float]] = {}
@@ -340,8 +340,10 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
     draws = {curves.provenance.imported.get("draws", LOBENCH_SEEDS) for curves in blocks.values()}
     for curves in blocks.values():
         directions |= curves.directions
-        counting = [place for place, seed in enumerate(curves.seeds) if sources[seed][0] is curves]
-        seeds = [curves.seeds[place] for place in counting]
+        seeds, counting = curves.seeds, list[int]()
+        if len(blocks) > 1:
+            counting = [place for place, seed in enumerate(seeds) if sources[seed][0] is curves]
+            seeds = tuple(seeds[place] for place in counting)
         for name, view in curves.metrics.items():
             block = np.asarray(view)
             if not is_of_batch(name) and block.size:
@@ -354,7 +356,7 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
         final=final,
         untrained=untrained,
         diverged_at={seed: at for seed, (c, place) in sorted(sources.items()) if (at := c.diverged_at[place]) >= 0},
-        lost=Counter(lost.values()),
+        lost=Counter(lost.values()) if lost else {},
         failures=tuple((row.outcome, row.message) for row in rows if row.outcome is not Outcome.PASSED),
         sources=sources,
         directions=directions,

@@ -97,7 +97,7 @@ def renamed(summary: Summary, spec: TableSpec) -> Summary:
     Raises:
       ConfigError: the table names what is not there.
     """
-    return Summary(pick_methods(summary.snapshot, spec.methods, spec.names), summary.scales)
+    return summary.of_part(pick_methods(summary.snapshot, spec.methods, spec.names))
 
 
 class _Maker:
@@ -110,14 +110,14 @@ class _Maker:
         self._spec, self._digits = spec, digits
         self._notes = [f"no bold of {name}: {how_to_declare(name)}" for name in summary.scales.undeclared()]
         method_groups, case_groups = _groups(summary, spec)
-        snapshot = pick_methods(summary.snapshot, spec.methods, spec.names)
+        self._summary = renamed(summary, spec)
+        snapshot = self._summary.snapshot
         places = list(range(len(snapshot.subjects)))
         groups = summary.snapshot.groups
         if not spec.methods and groups.runs and len(places) > _MOST_COLUMNS:
             places = groups.ends(summary.shown)
             self._notes += _left_out(snapshot, places)
         self._whole = summary.snapshot
-        self._summary = Summary(snapshot, summary.scales)
         titles = [snapshot.labels[place] for place in places]
         titles += [spec.names.get(baseline, baseline)] if self._has_baseline else []
         self._methods = _ordered([*places, *([-1] if self._has_baseline else [])], titles, method_groups)

@@ -86,7 +86,7 @@ class EvaluationRow:
         if self.payload is None:
             return self.at_hand
         try:
-            return curves_of(self.payload)
+            return Curves.from_payload(self.payload)
         except Exception:
             with intact_rows(self.where):
                 raise
@@ -312,7 +312,7 @@ class LedgerReader:
                         checkpoint_sha256=row[0],
                         optimizer_hash=row[1],
                         case_identity=row[2],
-                        seed_block=SeedBlock(start=row[3], size=row[4]),
+                        seed_block=_block(row[3], row[4]),
                         program_version=row[5] if named is None else named.key,
                     ),
                     program=program,
@@ -338,6 +338,11 @@ def case_json(case: CaseInfo) -> str:
     """Returns a case as a row has it, without what is a default: `case_of` adds that, as it does to older rows."""
     named = ((one, getattr(case, one.name)) for one in dataclasses.fields(case))
     return json.dumps({one.name: value for one, value in named if value != one.default})
+
+
+@functools.lru_cache(maxsize=1024)  # thousands of rows have a few
+def _block(start: int, size: int) -> SeedBlock:
+    return SeedBlock(start=start, size=size)
 
 
 @functools.lru_cache(maxsize=1024)

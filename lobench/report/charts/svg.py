@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from markupsafe import Markup, escape
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from lobench.drawing.wide import spans_decades
 
-__all__ = ["STYLES", "Chart", "Note", "Series", "inner_chart", "is_wide", "number", "rounded", "short"]
+__all__ = ["STYLES", "Chart", "Note", "Series", "inner_chart", "is_wide", "number", "rounded", "short", "short_rows"]
 
 STYLES = ("s1", "s2", "s4", "s5", "s6", "s7", "s8")  # of lines; s3 is the tuned baseline's, which is the scale's
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 8, 38
@@ -199,6 +199,14 @@ def short(values: ArrayLike) -> list[float | int | None]:
         value = float(found[place])
         numbers[place] = rounded(value) if math.isfinite(value) else None
     return numbers
+
+
+def short_rows(blocks: Sequence[NDArray[np.float64]]) -> list[list[list[float | int | None]]]:
+    """Returns `short` of each row of each block in one go; blocks are float64[num_rows, num_points]."""
+    if not blocks:
+        return []
+    numbers = iter(short(np.concatenate([block.ravel() for block in blocks])))
+    return [[list(itertools.islice(numbers, block.shape[1])) for _ in block] for block in blocks]
 
 
 class _Axis:

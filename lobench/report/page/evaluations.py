@@ -13,7 +13,7 @@ from lobench.core.metric import final_columns
 from lobench.core.result import Curves
 from lobench.core.wording import one_line
 from lobench.drawing.wide import evenly
-from lobench.report.charts.svg import rounded, short
+from lobench.report.charts.svg import rounded, short_rows
 
 __all__ = ["evaluation_list", "evaluation_record"]
 
@@ -101,7 +101,7 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
         "seeds": seeds,
         "steps": steps[kept].tolist(),
         "metrics": [place for place, _ in own],
-        "curves": [[short(row[kept]) for row in rows] for _, rows in own],
+        "curves": short_rows([rows[:, kept] for _, rows in own]),
         "diverged": cell.diverged_at,
     }
 

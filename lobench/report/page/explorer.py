@@ -19,7 +19,7 @@ from lobench.core.case import SeedBlock
 from lobench.core.step_cost import Overhead
 from lobench.core.wording import counted, one_line
 from lobench.report.charts.styles import every_style, method_styles
-from lobench.report.charts.svg import short
+from lobench.report.charts.svg import short, short_rows
 from lobench.report.page.evaluations import evaluation_list, evaluation_record
 from lobench.report.page.pairs import pair_record
 
@@ -147,12 +147,11 @@ def _packed(viewer_index: ViewerIndex, found: dict[CurveKey, Curve]) -> dict[str
     """
     grids: dict[tuple[int, ...], int] = {}
     metrics = {name: place for place, name in enumerate(viewer_index.metrics)}
-    packed = {}
-    for (subject, case, metric), (steps, values) in found.items():
-        kept = values if np.isfinite(values[1]).any() else values[:1]
-        numbers, size = short(kept), len(steps)
-        rows = [numbers[start : start + size] for start in range(0, len(numbers), size)]
-        packed[f"{subject},{case},{metrics[metric]}"] = [grids.setdefault(steps, len(grids)), *rows]
+    rows = short_rows([values if np.isfinite(values[1]).any() else values[:1] for _, values in found.values()])
+    packed = {
+        f"{subject},{case},{metrics[metric]}": [grids.setdefault(steps, len(grids)), *numbers]
+        for ((subject, case, metric), (steps, _)), numbers in zip(found.items(), rows, strict=True)
+    }
     return {"grids": [list(steps) for steps in grids], "of": packed}
 
 
