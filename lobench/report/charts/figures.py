@@ -19,7 +19,7 @@ from lobench.report.charts.charts import sections
 from lobench.report.charts.heat_map import HeatMap, share
 from lobench.report.charts.sections import Figure as SectionFigure
 from lobench.report.charts.sections import Section
-from lobench.report.charts.svg import Chart
+from lobench.report.charts.svg import Chart, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,12 +100,12 @@ def _height(chart: Chart | HeatMap) -> float:
 
 
 def _y_names(chart: Chart) -> list[str]:
-    return [_in_two_lines(name) for name in chart.y_names]
+    return [_in_lines(name) for name in chart.y_names]
 
 
-def _in_two_lines(name: str) -> str:
-    """Returns a name as it fits beside a chart: of a longer one the beginning."""
-    return "\n".join(map(plain, textwrap.wrap(name, _MOST_LETTERS, max_lines=2, placeholder=" ...")))
+def _in_lines(name: str) -> str:
+    """Returns a name as it fits beside a chart."""
+    return "\n".join(map(plain, textwrap.wrap(shortened(name, 2 * _MOST_LETTERS), _MOST_LETTERS)))
 
 
 def _add_legend(figure: Figure) -> int:
@@ -152,7 +152,7 @@ def _draw(axes: Axes, chart: Chart | HeatMap) -> None:
         style: dict[str, Any] = {
             "color": _COLOURS[name],
             "linestyle": next((_LINES[kind] for kind in kinds if kind in _LINES), "-") if one.line else "none",
-            "label": _in_two_lines(one.label) or "_nobody",
+            "label": _in_lines(one.label) or "_nobody",
             "linewidth": 0.6 if "faint" in kinds else 1.2,
             "alpha": 0.5 if "faint" in kinds else 1.0,
         }
