@@ -36,6 +36,7 @@ STATES = {  # what the window shows, by the name of its picture; the last two in
 FIGURES = {"outer": "store", "scores": "store", "profiles": "store", "curves": "store"}  # by name, the store
 FIGURES |= {"search": "search", "tasks": "tasks", "matrix": "matrix"}
 _ALL_LOOKS = ("overview", "curves", "case")
+_WITHOUT_FOLDER = "one => { one.textContent = one.textContent.replace(/; store \\/.*/, ''); }"
 
 
 @contextlib.contextmanager
@@ -109,6 +110,7 @@ def picture_viewer(browser: Browser, address: str, images: Path) -> None:
             with opened(browser, address + route.format(**quoted), look) as page:
                 page.locator("canvas:visible, .found .card:visible").first.wait_for()
                 page.mouse.move(0, 0)
+                page.locator("header .quiet").evaluate(_WITHOUT_FOLDER)
                 save(page, images / f"view-{state}-{look}.png")
 
 
