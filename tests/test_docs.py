@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
+import click
 from commands import lobench
 from pages import blocks_of
 from reference import ROOT
 from tiny import make_suite
 
+from lobench.cli.report import report
 from lobench.core.experiment import CommandState
 from lobench.core.search.search import TrialState
 
@@ -168,3 +170,12 @@ def test_the_search_of_the_documents_is_one_file_and_one_entry_point(tmp_path: P
     )
     done = run("-m", "lobench.cli", "run", "x.gin", "--store", "store", "--executor", "inline")
     assert "3 of 3 trials" in done, done
+
+
+def test_every_kind_of_figure_has_its_picture() -> None:
+    (option,) = [one for one in report.params if one.name == "figure"]
+    kinds = re.search(r"only these figures: (.*), a plugin's", option.get_help_record(click.Context(report))[1])  # type: ignore[index]
+    assert kinds is not None
+    shown = re.findall(r"\]\(images/figure-(\w+)\.png\)", (ROOT / "docs" / "gallery.md").read_text())
+    assert sorted(shown) == sorted(kinds[1].split(", "))
+    assert all((ROOT / "docs" / "images" / f"figure-{kind}.png").is_file() for kind in shown)

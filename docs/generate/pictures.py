@@ -33,8 +33,10 @@ STATES = {  # what the window shows, by the name of its picture; the last two in
     "compare": "#/compare/{best}/{first}",
     "evaluation": "#/evaluation/{best}/{case}",
 }
-FIGURES = ("outer", "scores", "profiles", "curves")
+FIGURES = {"outer": "store", "scores": "store", "profiles": "store", "curves": "store"}  # by name, the store
+FIGURES |= {"search": "search", "tasks": "tasks", "matrix": "matrix"}
 _ALL_LOOKS = ("overview", "curves", "case")
+_WITHOUT_FOLDER = "one => { one.textContent = one.textContent.replace(/; store \\/.*/, ''); }"
 
 
 @contextlib.contextmanager
@@ -108,15 +110,17 @@ def picture_viewer(browser: Browser, address: str, images: Path) -> None:
             with opened(browser, address + route.format(**quoted), look) as page:
                 page.locator("canvas:visible, .found .card:visible").first.wait_for()
                 page.mouse.move(0, 0)
+                page.locator("header .quiet").evaluate(_WITHOUT_FOLDER)
                 save(page, images / f"view-{state}-{look}.png")
 
 
 def picture_figures(work: Path, images: Path) -> None:
-    """Draws what `--figure` names, as far as the store has it."""
-    for figure in FIGURES:
-        command = ["lobench", "report", "--store", "store", "--figure", figure, "--format", "png"]
-        subprocess.run([*command, "--output", "figures"], cwd=work, check=True, stdout=subprocess.DEVNULL)
-        save_image(Image.open(work / "figures" / f"{figure}.png").convert("RGB"), images / f"figure-{figure}.png")
+    """Draws what `--figure` names."""
+    for figure, store in FIGURES.items():
+        command = ["lobench", "report", "--store", store, "--figure", figure, "--format", "png"]
+        subprocess.run([*command, "--output", f"figures/{figure}"], cwd=work, check=True, stdout=subprocess.DEVNULL)
+        (drawn,) = (work / "figures" / figure).iterdir()  # `search` has the name of its method too
+        save_image(Image.open(drawn).convert("RGB"), images / f"figure-{figure}.png")
 
 
 def picture_tensorboard(browser: Browser, address: str, images: Path) -> None:

@@ -429,3 +429,30 @@ def test_without_scripts_everything_but_what_they_draw_is_there(chromium: Browse
         expect(page.locator(f"#{heading}")).to_be_visible()
     assert page.locator("svg.chart").count() > 5
     context.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_long_name_hides_no_number_and_the_menu_has_all_its_entries(
+    chromium: Browser, tmp_path: Path, width: int
+) -> None:
+    """A name has several lines where it would push the numbers beside it out of sight."""
+    for place, name in enumerate(("adam()", f"sgd(); {'many words of settings; ' * 9}")):
+        add(tmp_path, 0, {"a": {"train/loss": [1.0 + place, 0.5]}}, optimizer=name, sha256=f"{place:064d}")
+    page_file = tmp_path / "report.html"
+    write_page(summary_of(tmp_path, []), page_file)
+    with opened(chromium, page_file.as_uri(), width, "light") as page:
+        for route in ("overview", "compare", "evaluations", f"case/{quote('s/a', safe='')}"):
+            go(page, route)
+            assert page.evaluate("document.documentElement.scrollWidth") == width, route
+            for link in page.locator("#views a").all():
+                box = link.bounding_box()
+                assert box is not None and box["x"] + box["width"] <= width
+            if (width, route) == (390, "evaluations"):
+                continue  # its numbers are beyond the second column
+            beside = [one.bounding_box() for one in page.locator("tbody .long:visible + td").all()]
+            assert beside or route == "compare", route
+            assert all(box is not None and box["x"] + min(box["width"], 60) <= width for box in beside), route
+        go(page, "provenance")
+        page.locator("dt:visible").first.evaluate("one => { one.textContent = 'many words of settings; '.repeat(9); }")
+        value = page.locator("dd:visible").first.bounding_box()
+        assert value is not None and value["width"] > width / 2

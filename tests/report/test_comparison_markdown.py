@@ -60,3 +60,11 @@ def test_a_badge_is_svg_with_the_score(store: Path, tmp_path: Path) -> None:
     texts = [one.text for one in found.iter("{http://www.w3.org/2000/svg}text")]
     assert texts[0] == "lobench"
     assert re.match(r"score -?\d", texts[1] or "")
+
+
+def test_columns_of_one_optimizer_are_told_apart_by_the_end_of_their_names(tmp_path: Path) -> None:
+    names = [f"adam(); adam.learning_rate = {rate}" for rate in (0.001, 0.01)]
+    for place, name in enumerate(names):
+        add(tmp_path, 0, {"a": {"train/loss": [1.0 + place, 0.5]}}, optimizer=name, sha256=f"{place:064d}")
+    done = lobench("compare", *names, "--store", tmp_path)
+    assert re.search(r"train/loss by case +adam\(\); ad\S+ate = 0\.001 +adam\(\); ad\S+rate = 0\.01 ", done.stdout)

@@ -54,3 +54,10 @@ def test_a_map_says_its_values_and_leaves_out_what_is_none() -> None:
     opacities = [float(found) for found in re.findall(r'fill-opacity="(\S+)"', svg)]
     assert opacities == sorted(opacities, reverse=True)[:1] + [0.02, 0.57]
     assert len(re.findall("<rect", str(dataclasses.replace(drawn, values=((0.5,),)).svg()))) == 1
+
+
+def test_a_map_of_many_tasks_has_colours_alone_and_names_some_of_its_rows() -> None:
+    values = tuple((0.5,) * 30 for _ in range(30))
+    svg = str(HeatMap(title="t", description="d", x_label="x", y_label="y", values=values).svg())
+    assert svg.count("<rect") == 900 and 'value"' not in svg
+    assert re.findall(r'class="end" [^>]*>(\d+)<', svg) == [str(row) for row in range(0, 30, 3)]

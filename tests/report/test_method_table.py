@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -184,20 +185,21 @@ def test_a_table_that_names_what_is_not_there_is_one_clear_line(
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def experiment(store: Path) -> Path:
-    """Two methods of three on sessions 0 and 1, as `lobench run` would record them."""
-    config = f"a/Method.optimizer = @adam()\na/Method.label = 'Adam'\nb/Method.optimizer = @adam()\n{'#' * 10}\n"
+def experiment(store: Path, names: Sequence[str] = NAMES[:2]) -> Path:
+    """Methods of a store, two by default, on sessions 0 and 1, as `lobench run` would record them."""
+    scopes = dict(zip(names, "abcdefghijklmno", strict=False))
+    config = "".join(f"{scope}/Method.optimizer = @adam()\n" for scope in scopes.values()) + "a/Method.label = 'Adam'\n"
     ledger = Ledger.open(store)
     number = ledger.record_experiment("mine", config, revision=Revision(), versions={})
     members = [
         SessionMember(
             trial=0,
-            method={NAMES[0]: "a", NAMES[1]: "b"}[row.sightings[0].uri],
+            method=scopes[row.sightings[0].uri],
             session=session,
             evaluation=EvaluationId(row.key.checkpoint_sha256, row.case.key, row.key.seed_block),
         )
         for row in ledger.evaluations()
-        if row.sightings[0].uri in NAMES[:2]
+        if row.sightings[0].uri in scopes
         for session in (0, 1)
     ]
     ledger.add_memberships(number, members, programs={row.key.program_version for row in ledger.evaluations()})
@@ -264,6 +266,14 @@ def test_what_methods_were_trained_with_stands_beside_tables_and_plots(tmp_path:
     page = render_page(summary)
     assert page.count(NAMES[0]) >= 3 and 'id="h-methods"' in page and "Trained with: Adam" in page
     assert isinstance(summary, Summary)
+
+
+def test_charts_of_many_methods_leave_what_these_were_trained_with_to_the_table(tmp_path: Path) -> None:
+    names = [f"adam(); adam.learning_rate = {rate}" for rate in range(15)]
+    store = experiment(make(tmp_path / "store", names, CASES[:1]), names)
+    page = render_page(summary_of(store, [], snapshot=read_methods(store)))
+    assert "Trained with: 15 methods, as the list below the table of methods says" in page
+    assert all(f"<dd><code>{name}</code></dd>" in page for name in names)
 
 
 def test_a_mean_score_without_a_baseline_says_what_its_scale_is(tmp_path: Path) -> None:

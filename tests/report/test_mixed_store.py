@@ -236,3 +236,31 @@ def test_a_table_with_optimizers_has_no_column_of_outer_steps(store: Path) -> No
     header, *lines = lobench("results", "--store", store).stdout.splitlines()
     assert header.split()[:2] == ["case", "subject"] and "outer step" not in header
     assert any(ADAM in line for line in lines) and any("outer step 30" in line for line in lines)
+
+
+def test_headlines_are_of_the_best_method_and_of_the_last_checkpoint(tmp_path: Path) -> None:
+    for place, scale in enumerate((2.0, 1.0, 3.0)):
+        add(tmp_path, 0, losses(scale), optimizer=f"method{place}()", sha256=f"{place:064d}")
+    found = summary_of(tmp_path, [])
+    assert [found.snapshot.labels[place] for place in (found.shown, found.first)] == ["method1()", "method0()"]
+    lines = verdict_text(found).splitlines()
+    assert lines[3].startswith("Score on train/loss, method1(): 1.000")
+    assert "method1() has the highest mean score of 3 methods." in lines
+    add(tmp_path, 0, losses(0.5), optimizer="best()", sha256="b" * 64)
+    add(tmp_path, 10, losses(5.0))
+    found = summary_of(tmp_path, [])
+    assert found.snapshot.labels[found.shown] == "theta_10.npz", "a watch has begun"
+    assert "has the highest mean score" not in verdict_text(found)
+
+
+def test_the_best_method_is_compared_with_another_one(tmp_path: Path) -> None:
+    add(tmp_path, 0, losses(1.0), optimizer="method0()", sha256="0" * 64)
+    found = summary_of(tmp_path, [])
+    assert found.shown == found.first and found.change() is None
+    add(tmp_path, 0, losses(2.0), optimizer="method1()", sha256="1" * 64)
+    found = summary_of(tmp_path, [])
+    assert (found.shown, found.first) == (0, 1)
+    (card,) = [card for card in cards(found, found.change()) if card.label == "Against method1()"]
+    p_value = re.search(r", (p[^ ]+)$", card.note)
+    assert p_value is not None, "no line ends between p and its value"
+    assert f", {p_value[1].replace(chr(0xA0), ' ')})" in verdict_text(found)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lobench.report.charts.svg import Series, inner_chart, rounded, short, short_rows
+from lobench.report.charts.svg import Chart, Series, inner_chart, rounded, short, short_rows, shortened
 
 ANY = st.one_of(st.floats(), st.floats(-1e4, 1e4), st.integers(-(10**8), 10**8).map(lambda value: value / 1000))
 
@@ -43,3 +43,11 @@ def test_a_band_has_a_gap_where_a_bound_is_missing() -> None:
     )
     drawn = str(inner_chart("case", "loss", [series], log_y=False).svg())
     assert drawn.count('class="band ') == 2 and drawn.count('class="whisker ') == 1
+
+
+def test_a_name_beside_an_axis_keeps_its_end_in_which_settings_differ() -> None:
+    names = [f"adam(); adam.learning_rate = 0.000{digit}" for digit in range(3)]
+    assert [shortened(name, 16) for name in names] == [f"adam(); … 0.000{digit}" for digit in range(3)]
+    assert shortened("adam()", 6) == "adam()" and len(shortened("adam();", 6)) == 6
+    chart = Chart(title="", description="", x_label="", y_label="", series=(), y_names=tuple(names))
+    assert all(f"000{digit}</text>" in chart.svg() for digit in range(3))

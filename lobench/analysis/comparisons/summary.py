@@ -164,9 +164,6 @@ class Summary:
         self.compared = self.compared if compared is None else frozenset(compared)
         self._means: dict[tuple[int, str], MeanScore] = {}  # by the `id` of a subject, and the metric
         self._common: dict[str, frozenset[str]] = {}
-        self.shown = snapshot.shown if snapshot.subjects else 0
-        # Of the run that it is of, where it is of one: an optimizer beside the run is no first checkpoint of it.
-        self.first = next(iter(snapshot.groups.run_of(self.shown)), 0)
         labels = [label for label, _ in headline_metrics(snapshot.subjects)] if snapshot.subjects else []
         primary = {case.primary_metric for case in snapshot.cases}
         # Train and test side by side; a case whose primary metric is another one has that as its train column.
@@ -178,6 +175,34 @@ class Summary:
         found = Summary(part, self.scales)
         found._means = self._means
         return found
+
+    @functools.cached_property
+    def shown(self) -> int:
+        """The place of the subject that headlines are of: of methods the best one, as the table of methods ranks them.
+
+        Of checkpoints it is the last one, as `Snapshot.shown` has it: no optimizer beside a run takes its place.
+        """
+        subjects = self.snapshot.subjects
+        if self.has_checkpoints or not subjects:
+            return self.snapshot.shown if subjects else 0
+        means = {place: self.mean_score(place, "primary").interval.mean for place in range(len(subjects))}
+        scored = [place for place, mean in means.items() if not math.isnan(mean)]
+        return max(scored, key=means.__getitem__) if scored else self.snapshot.shown
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether there are checkpoints, which have an order, and not only methods."""
+        return not self.snapshot.methods and any(one.who.has_theta for one in self.snapshot.subjects)
+
+    @functools.cached_property
+    def first(self) -> int:
+        """The place of the subject that the shown one is compared with; the shown one where there is no other.
+
+        Of a run its first checkpoint: an optimizer beside the run is none. Of methods the first that is another one.
+        """
+        if run := self.snapshot.groups.run_of(self.shown):
+            return run[0]
+        return 1 if self.shown == 0 and len(self.snapshot.subjects) > 1 and not self.has_checkpoints else 0
 
     @property
     def baseline_label(self) -> str:

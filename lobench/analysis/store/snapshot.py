@@ -114,9 +114,10 @@ class Snapshot:
 
     @property
     def shown(self) -> int:
-        """The place of the subject that headlines are of: the last one among those evaluated on most cases.
+        """The place of the last subject among those that were evaluated on most cases.
 
         Of a run with optimizers beside it, that is a checkpoint; of an experiment's methods, whichever is last.
+        `Summary.shown`, which headlines are of, is the best of methods.
         """
         last = last_on_most_cases(self.subjects) if self.methods else last_subject(self.subjects)
         return next(place for place, subject in enumerate(self.subjects) if subject is last)

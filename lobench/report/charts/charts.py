@@ -79,7 +79,10 @@ def _of_plugin(name: str, declared: Registered, summary: Summary) -> list[Sectio
 def _trained_with(summary: Summary, places: Sequence[int]) -> str:
     snapshot = summary.snapshot
     found = [(snapshot.labels[place], hyperparameters(snapshot, place)) for place in sorted(places)]
-    return "; ".join(f"{label}: {text}" for label, text in found if text)
+    known = [f"{label}: {text}" for label, text in found if text]
+    if len(known) > _MOST_DRAWN and not snapshot.groups.runs:
+        return f"{len(known)} methods, as the list below the table of methods says"
+    return "; ".join(known)
 
 
 def _profiles(summary: Summary) -> Section:

@@ -19,10 +19,11 @@ from lobench.report.charts.charts import sections
 from lobench.report.charts.heat_map import HeatMap, share
 from lobench.report.charts.sections import Figure as SectionFigure
 from lobench.report.charts.sections import Section
-from lobench.report.charts.svg import Chart
+from lobench.report.charts.svg import Chart, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["write_figures"]
 
@@ -32,6 +33,7 @@ _FONT_SIZE = 8  # points, of every text
 _SIZED = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
 _INCHES = 3.3  # a column of most papers
 _INCHES_OF_A_LETTER, _INCHES_OF_A_LINE = 0.06, 0.13
+_MOST_LETTERS = 48  # of a line of a name
 _PER_PAGE = 12
 
 
@@ -55,67 +57,90 @@ def write_figures(summary: Summary, folder: Path, kind: str, figure: str | None 
         folder.mkdir(parents=True, exist_ok=True)
         # Type 3 fonts, matplotlib's default, are refused by many publishers.
         settings: dict[Any, Any] = {"pdf.fonttype": 42, "axes.spines.top": False, "axes.spines.right": False}
+        settings["figure.constrained_layout.w_pad"] = 0.08  # else an axis' label seems to be the chart's on its left
         with mpl.rc_context(settings | dict.fromkeys(_SIZED, _FONT_SIZE)):
             return [path for section in sections(summary, figure) for path in _write(section, folder, kind)]
 
 
 def _write(section: Section, folder: Path, kind: str) -> list[Path]:
-    from matplotlib.figure import Figure
-
     paths = []
     for start in range(0, len(section.figures), _PER_PAGE):
-        shown = section.figures[start : start + _PER_PAGE]
-        names = _names_width(shown)
-        columns = 1 if names else min(3, len(shown))
-        rows = math.ceil(len(shown) / columns)
-        figure = Figure(figsize=(_INCHES * columns + names, 0.75 * _INCHES * rows), layout="constrained")
-        grid = figure.subplots(rows, columns, squeeze=False)
-        for axes, one in zip(grid.flat, shown, strict=False):
-            _draw(axes, one.chart)
-            axes.set_title(plain(one.title or one.chart.title))
-        for axes in grid.flat[len(shown) :]:
-            axes.remove()
-        # Every chart of a section draws the same things: one legend, where it hides no curve.
-        entries = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
-        entries = {label: line for label, line in entries.items() if not str(label).startswith("_")}
-        if entries:
-            figure.legend(
-                handles=list(entries.values()),
-                labels=list(entries),
-                loc="outside upper center",
-                ncols=max(
-                    1,
-                    int(
-                        figure.get_figwidth() / (_INCHES_OF_A_LETTER * max(len(str(label)) for label in entries) + 0.5)
-                    ),
-                ),
-                frameon=False,
-            )
-        if section.trained_with:
-            text = textwrap.fill(plain(section.trained_with), 50 * columns)
-            figure.supxlabel(text, fontsize=_FONT_SIZE, x=0.01, ha="left")
-            figure.set_figheight(figure.get_figheight() + _INCHES_OF_A_LINE * (text.count("\n") + 1))
         number = f"-{start // _PER_PAGE + 1}" if len(section.figures) > _PER_PAGE else ""
         paths.append(folder / f"{section.id}{number}.{kind}")
-        figure.savefig(paths[-1], dpi=200)
+        page = _page(section.figures[start : start + _PER_PAGE], section.trained_with)
+        page.savefig(paths[-1], dpi=200)
     return paths
 
 
-def _names_width(figures: Sequence[SectionFigure]) -> float:
-    """Returns the inches that names beside the charts take; 0 where there are none."""
-    letters = [len(name) for one in figures if isinstance(one.chart, Chart) for name in one.chart.y_names]
-    return _INCHES_OF_A_LETTER * max(letters, default=0)
+def _page(shown: Sequence[SectionFigure], trained_with: str) -> Figure:
+    from matplotlib.figure import Figure
+
+    names = [name for one in shown if isinstance(one.chart, Chart) for name in _y_names(one.chart)]
+    columns = 1 if any(names) else 2 if len(shown) == 4 else min(3, len(shown))
+    letters = max((len(line) for name in names for line in name.split("\n")), default=0)
+    width = _INCHES * columns + _INCHES_OF_A_LETTER * letters
+    heights = [max(_height(one.chart) for one in shown[at : at + columns]) for at in range(0, len(shown), columns)]
+    figure = Figure(figsize=(width, sum(heights)), layout="constrained")
+    grid = figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights)
+    for axes, one in zip(grid.flat, shown, strict=False):
+        _draw(axes, one.chart)
+        axes.set_title(plain(one.title or one.chart.title))
+    for axes in grid.flat[len(shown) :]:
+        axes.remove()
+    more = _add_legend(figure) + _add_text(figure, trained_with)
+    figure.set_figheight(sum(heights) + _INCHES_OF_A_LINE * more)
+    return figure
+
+
+def _height(chart: Chart | HeatMap) -> float:
+    """Returns inches: with names beside it, a chart is as high as they need."""
+    names = _y_names(chart) if isinstance(chart, Chart) else []
+    lines = len(names) * max((name.count("\n") + 1 for name in names), default=0)
+    return 0.7 + 1.4 * _INCHES_OF_A_LINE * lines if any(names) else 0.75 * _INCHES
+
+
+def _y_names(chart: Chart) -> list[str]:
+    return [_in_lines(name) for name in chart.y_names]
+
+
+def _in_lines(name: str) -> str:
+    """Returns a name as it fits beside a chart."""
+    return "\n".join(map(plain, textwrap.wrap(shortened(name, 2 * _MOST_LETTERS), _MOST_LETTERS)))
+
+
+def _add_legend(figure: Figure) -> int:
+    """Adds one legend for all charts, which draw the same things, where it hides no curve; returns its lines."""
+    entries = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
+    labels = [str(label) for label in entries if not str(label).startswith("_")]
+    if not labels:
+        return 0
+    letters = max(len(line) for label in labels for line in label.split("\n"))
+    columns = max(1, int(figure.get_figwidth() / (_INCHES_OF_A_LETTER * letters + 0.5)))
+    handles = [entries[label] for label in labels]
+    figure.legend(handles=handles, labels=labels, loc="outside upper center", ncols=columns, frameon=False)
+    rows = math.ceil(len(labels) / columns)
+    return max(sum(label.count("\n") + 1 for label in labels[at * rows : (at + 1) * rows]) for at in range(columns))
+
+
+def _add_text(figure: Figure, text: str) -> int:
+    """Adds text below the charts; returns its lines."""
+    if not text:
+        return 0
+    lines = textwrap.wrap(text, int(figure.get_figwidth() / _INCHES_OF_A_LETTER / 1.1))
+    figure.supxlabel("\n".join(map(plain, lines)), fontsize=_FONT_SIZE, x=0.01, ha="left")
+    return len(lines)
 
 
 def _draw_map(axes: Axes, chart: HeatMap) -> None:
     axes.imshow(chart.values, cmap="Blues", vmin=0, vmax=1 / 0.6, aspect="auto")  # texts stay readable on it
     for row, values in enumerate(chart.values):
         for column, value in enumerate(values):
-            axes.text(column, row, share(value), ha="center", va="center")
+            if chart.has_texts and math.isfinite(value):
+                axes.text(column, row, share(value), ha="center", va="center")
     axes.set_xlabel(plain(chart.x_label))
     axes.set_ylabel(plain(chart.y_label))
-    axes.set_xticks(range(len(chart.values[0])))
-    axes.set_yticks(range(len(chart.values)))
+    axes.set_xticks(chart.named(len(chart.values[0])))
+    axes.set_yticks(chart.named(len(chart.values)))
 
 
 def _draw(axes: Axes, chart: Chart | HeatMap) -> None:
@@ -127,7 +152,7 @@ def _draw(axes: Axes, chart: Chart | HeatMap) -> None:
         style: dict[str, Any] = {
             "color": _COLOURS[name],
             "linestyle": next((_LINES[kind] for kind in kinds if kind in _LINES), "-") if one.line else "none",
-            "label": plain(one.label) or "_nobody",
+            "label": _in_lines(one.label) or "_nobody",
             "linewidth": 0.6 if "faint" in kinds else 1.2,
             "alpha": 0.5 if "faint" in kinds else 1.0,
         }
@@ -150,11 +175,20 @@ def _draw(axes: Axes, chart: Chart | HeatMap) -> None:
     if chart.x_names:
         axes.set_xticks(range(len(chart.x_names)), [plain(name) for name in chart.x_names])
         axes.set_xlim(-0.4, len(chart.x_names) - 0.6)
-    if chart.y_names:
-        axes.set_yticks(*(([], []) if chart.y_names == ("",) else (range(len(chart.y_names)), chart.y_names)))
+    if chart.y_names == ("",):
+        axes.set_yticks([])
+    elif chart.y_names:
+        axes.set_yticks(range(len(chart.y_names)), _y_names(chart))
+        axes.set_ylim(-0.6, len(chart.y_names) - 0.4)
+    if not (chart.log_x or chart.x_names) and all(float(x).is_integer() for one in chart.series for x in one.x):
+        axes.locator_params(axis="x", integer=True)
+    if chart.rules:
+        axes.spines[["left", "bottom"]].set_visible(False)
+        axes.tick_params(length=0)
     for place in chart.rules:
         axes.axvline(place, color="0.4", linewidth=0.8)
     for note in chart.notes:
-        axes.text(note.x, note.y, plain(note.text), ha="center")
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0}
+        axes.text(note.x, note.y, plain(note.text), ha="center", bbox=box)
     if chart.y_range is not None:
         axes.set_ylim(chart.y_range[0], chart.y_range[1] * 1.02)

@@ -16,6 +16,7 @@ __all__ = ["HeatMap", "accuracy_section", "share"]
 _LEFT, _TOP, _BOTTOM, _RIGHT = 34, 6, 36, 6
 _MOST_OPAQUE = 0.6  # what stands on it stays readable
 _MOST_FIGURES = 60
+_MOST_TEXTS = 12  # in a row, and names along an axis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,15 @@ class HeatMap:
     width: int = 330
     height: int = 230
     series: tuple[()] = ()
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether there is room for each value as a text."""
+        return len(self.values[0]) <= _MOST_TEXTS
+
+    def named(self, count: int) -> range:
+        """Returns which of the rows, or of the columns, have room for their number."""
+        return range(0, count, math.ceil(count / _MOST_TEXTS))
 
     def svg(self) -> Markup:
         """Returns the map as markup, everything from outside escaped."""
@@ -60,10 +70,11 @@ class HeatMap:
                     Markup(
                         f'<rect class="square" x="{x:.1f}" y="{y:.1f}" width="{across - 1:.1f}" '
                         f'height="{down - 1:.1f}" fill-opacity="{opacity:.2f}"/>'
-                        f'<text class="mid value" x="{x + across / 2:.1f}" y="{y + down / 2 + 4:.1f}">'
-                        f"{share(value)}</text>"
                     )
                 )
+                if self.has_texts:
+                    text = f'<text class="mid value" x="{x + across / 2:.1f}" y="{y + down / 2 + 4:.1f}">'
+                    parts.append(Markup(f"{text}{share(value)}</text>"))
         return parts
 
     def _names(self) -> list[Markup]:
@@ -71,11 +82,11 @@ class HeatMap:
         below, middle = self.height - _BOTTOM + 14, _TOP + (self.height - _TOP - _BOTTOM) / 2
         columns = (
             Markup(f'<text class="mid" x="{_LEFT + (column + 0.5) * across:.1f}" y="{below}">{column}</text>')
-            for column in range(len(self.values[0]))
+            for column in self.named(len(self.values[0]))
         )
         rows = (
             Markup(f'<text class="end" x="{_LEFT - 5}" y="{_TOP + (row + 0.5) * down + 4:.1f}">{row}</text>')
-            for row in range(len(self.values))
+            for row in self.named(len(self.values))
         )
         x_middle = (self.width + _LEFT) / 2
         return [

@@ -111,7 +111,7 @@ def _side_by_side(history: StoppedTrials, best: int) -> Figure:
     good = feasible[-max(len(feasible) // 4, 1) :]
     series, labelled = list[Series](), set[str]()
     for place in feasible:
-        label, style = (_GOOD, "s3 faint") if place in good else (_OTHER, "s1 faint")
+        label, style = (_GOOD, "s3") if place in good else (_OTHER, "s1 faint")
         if place == best:
             label, style = _BEST, "s2"
         y = [column[place] for column in heights]

@@ -14,7 +14,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from lobench.drawing.wide import spans_decades
 
-__all__ = ["STYLES", "Chart", "Note", "Series", "inner_chart", "is_wide", "number", "rounded", "short", "short_rows"]
+__all__ = [
+    "STYLES",
+    "Chart",
+    "Note",
+    "Series",
+    "inner_chart",
+    "is_wide",
+    "number",
+    "rounded",
+    "short",
+    "short_rows",
+    "shortened",
+]
 
 STYLES = ("s1", "s2", "s4", "s5", "s6", "s7", "s8")  # of lines; s3 is the tuned baseline's, which is the scale's
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 8, 38
@@ -242,9 +254,13 @@ class _Axis:
 def _ticks(axis: _Axis, names: Sequence[str], letters: int) -> list[tuple[float, str]]:
     """Returns where an axis has marks, and what stands there."""
     if names:
-        short = (name if len(name) <= letters else f"{name[: letters - 1]}…" for name in names)
-        return [(float(place), name) for place, name in enumerate(short) if name]
+        return [(float(place), shortened(name, letters)) for place, name in enumerate(names) if name]
     return [(value, number(value)) for value in axis.ticks()]
+
+
+def shortened(name: str, letters: int) -> str:
+    """Returns the beginning and the end of a name, in which settings of one optimizer differ, as `chart.js` does."""
+    return name if len(name) <= letters else f"{name[: letters // 2]}…{name[len(name) - letters // 2 + 1 :]}"
 
 
 def _draw(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:

@@ -366,7 +366,8 @@ def comparison_sentence(found: MethodComparison) -> str:
 
 
 def _short(label: str, most: int = 24) -> str:
-    return label if len(label) <= most else label[: most - 3] + "..."
+    """Returns the beginning and the end of a label: settings of one optimizer differ in the end."""
+    return label if len(label) <= most else f"{label[: most // 2 - 2]}...{label[len(label) - most // 2 + 1 :]}"
 
 
 def comparison_records(

@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 _MANY_CENSORED = 0.1
+_NO_BREAK = "\N{NO-BREAK SPACE}"  # of a page; a terminal gets plain spaces
 _ROLES = {
     "meta_train": "meta_train, in distribution",
     "meta_valid": "meta_valid, chosen by",
@@ -86,7 +87,7 @@ def verdict_text(summary: Summary) -> str:
     cases = summary.shown_cases(comparison)
     parts = [
         [title(snapshot), subtitle(snapshot)],
-        [f"{card.label}: {card.value} ({card.note})" for card in cards(summary, comparison)],
+        [f"{card.label}: {card.value} ({card.note.replace(_NO_BREAK, ' ')})" for card in cards(summary, comparison)],
         verdict_lines(summary, comparison, cases),
         [f"Note: {line}" for line in warnings(summary, cases)],
     ]
@@ -129,7 +130,8 @@ def pair_card(label: str, comparison: PairComparison) -> Card:
     """Returns what a comparison of two subjects says."""
     why = "; ".join(dict.fromkeys(filter(None, (effect.paired.note for effect in comparison.cases))))
     p_value = p_cell(comparison.p_value)
-    numbers = f"difference {interval_text(comparison.overall)}, p {'' if p_value[0] == '<' else '= '}{p_value}"
+    p_text = f"p {'' if p_value[0] == '<' else '= '}{p_value}".replace(" ", _NO_BREAK)
+    numbers = f"difference {interval_text(comparison.overall)}, {p_text}"
     return Card(
         label=label,
         value=str(comparison.verdict),
@@ -239,6 +241,8 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
     snapshot = summary.snapshot
     shown = snapshot.openings[summary.shown]
     lines = [f"On the scale {summary.scale_label}; clipped to [-1, 2], a diverged seed counts as -1."]
+    if snapshot.groups.shows_methods and not summary.has_checkpoints:
+        lines.insert(0, f"{shown} has the highest mean score of {len(snapshot.subjects)} methods.")
     for metric in summary.metrics:
         found, name, label = summary.against_tuned(metric), summary.metric_label(metric), summary.baseline_label
         if not label or not (found.num_cases or found.num_undecided):

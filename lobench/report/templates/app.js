@@ -78,7 +78,7 @@
       if (subject < 0 || place < 0 || !lobench.cellOf(subject, place).has) { missing(section, `${key} was not evaluated on ${name}.`); return; }
       const { label, with: given } = data.subjects[subject], { train, show, about, file } = data.cases[place], [said, bindings, seeds] = lobench.cellOf(subject, place).texts;
       section.querySelector("h2").textContent = `${label} on ${name}`;
-      section.querySelector(".about").textContent = `${about}. ${said}.`;
+      section.querySelector(".about").textContent = `${about}; ${said}.`;
       const own = turn, found = await source.evaluation(subject, place), body = make("div", undefined, undefined, { class: "found" });
       if (own !== turn) return;
       section.querySelector(".found").replaceWith(body);

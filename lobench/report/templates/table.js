@@ -2,7 +2,7 @@
 // Tables that are sorted and filtered: rows are made as far as they are shown.
 (() => {
   const { make, number } = lobench;
-  const PAGE = 100;
+  const PAGE = 100, LONG = 48; // rows; letters of a cell that may have several lines
   const isNumber = (value) => typeof value === "number";
   // Numbers by size, text by alphabet; what is missing or diverged comes last in either direction.
   const { compare: byAlphabet } = new Intl.Collator("en", { numeric: true });
@@ -37,6 +37,7 @@
           if (to) make("a", said, cell, { href: to }); else cell.textContent = said;
           if (!place) cell.scope = "row";
           if (column.number) cell.className = "num";
+          else if (said.length > LONG) cell.className = "long";
         });
       }
       table.tBodies[0].replaceChildren(made);
