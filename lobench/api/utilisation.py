@@ -16,6 +16,7 @@ from lobench.hookspecs import EvaluationFinished
 __all__ = ["Measuring"]
 
 _EVERY_SECONDS = 5.0
+_ANSWER_SECONDS = 5.0  # for which one answer is waited
 _QUERY = ("--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
 
 
@@ -83,8 +84,10 @@ class _Devices:
         while not self._ended.wait(_EVERY_SECONDS):
             try:
                 done = subprocess.run(
-                    [program, *_QUERY], capture_output=True, text=True, check=True, timeout=_EVERY_SECONDS
+                    [program, *_QUERY], capture_output=True, text=True, check=True, timeout=_ANSWER_SECONDS
                 )
                 self._shares.append(max(float(line) for line in done.stdout.split()) / 100)
+            except subprocess.TimeoutExpired:
+                continue  # a busy machine
             except (OSError, subprocess.SubprocessError, ValueError):
                 return  # nothing of it can be known here
