@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from scipy.ndimage import gaussian_filter1d
 
 from lobench.inner.tasks.splits import Splits
 
@@ -61,6 +60,8 @@ def mnist1d_splits() -> Splits:
 
 def _examples(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns signals float64[count, 40] and labels, as many of each class, in random order."""
+    from scipy.ndimage import gaussian_filter1d  # a sixth of what a worker imports, which other tasks need not
+
     random = np.random.RandomState(seed)
     labels = np.repeat(np.arange(10), count // 10)
     signals, smooth, noise, shear = np.empty((count, _WIDE)), np.empty((count, _WIDE)), np.empty((count, _WIDE)), []
