@@ -21,7 +21,7 @@ __all__ = [
     "Measurement",
     "Rounds",
     "answer_help",
-    "best_of_five",
+    "best_of",
     "interleaved",
     "machine",
     "seconds_of",
@@ -130,14 +130,14 @@ def interleaved(what: str, first: Callable[[], object], second: Callable[[], obj
     return Rounds(what=what, ratios=ratios, cores=(cores[0], cores[1]))
 
 
-def best_of_five(*arguments: str | Path, made: Path | None = None) -> tuple[float, float]:
-    """Returns the shortest wall time and the shortest processor time of five runs of a command of lobench, in seconds.
+def best_of(num_runs: int, *arguments: str | Path, made: Path | None = None) -> tuple[float, float]:
+    """Returns the shortest wall time and the shortest processor time of runs of a command of lobench, in seconds.
 
     Args:
       made: What a run makes, and the next one must not find.
     """
     times = []
-    for _ in range(5):
+    for _ in range(num_runs):
         if made is not None:
             shutil.rmtree(made, ignore_errors=True)
         start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -48,7 +48,7 @@ def measured(*, quick: bool) -> dict[str, dict[str, Any]]:
         for spec in specs_in(suite / "quick.gin"):
             if spec.name not in list(STEPS)[: 1 if quick else None]:
                 continue
-            steps = 1000 if quick else STEPS[spec.name]
+            steps = 100 if quick else STEPS[spec.name]
             every = steps // 20
             bound = (f"Case.optimizer = @{optimizer}", f"Case.num_inner_steps = {steps}", f"Case.eval_every = {every}")
             runner = BlockRunner(Layers(gin_params=(*bound, "Case.time_gradient = True")), programs)

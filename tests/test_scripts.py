@@ -85,7 +85,7 @@ SMALLEST: dict[str, str | Elsewhere] = {
     "benchmarks/plain_loop.py": Elsewhere("benchmarks/inner.py", IMPORTED),
     "benchmarks/plain_optimizers.py": Elsewhere("benchmarks/inner.py", IMPORTED),
     "benchmarks/planted_change_points.py": "benchmarks/planted_change_points.py --runs 1",
-    "benchmarks/planted_faults.py": "benchmarks/planted_faults.py",
+    "benchmarks/planted_faults.py": "benchmarks/planted_faults.py 1",
     "benchmarks/quick_subjects.py": "benchmarks/quick_subjects.py subjects.json relu32",
     "benchmarks/race_rates.py": "benchmarks/race_rates.py --races 2 --methods 2",
     "benchmarks/race_spend.py": "benchmarks/race_spend.py --races 2 --methods 2",
