@@ -146,15 +146,18 @@ def find_given(text: str, store: Path | None) -> Given:
             )
         return given
     if store is None and not is_store(text.partition("@")[0] or "no store"):
-        if "(" in text.partition(";")[0]:
-            given_subject(text)  # raises what its gin text lacks
+        _refuse_gin(text)
         raise UsageError(
             "neither a checkpoint nor an optimizer",
             got=repr(text),
             expected="a path, a call such as 'adam()', or STORE@NAME",
             next_step="where it is the name of one in a store, give that store",
         )
-    return find_stored(text, store).given
+    try:
+        return find_stored(text, store).given
+    except UsageError:
+        _refuse_gin(text)
+        raise
 
 
 def find_trained(text: str, kind: Literal["checkpoint", "optimizer"], store: Path | None) -> TrainedWith:
@@ -290,6 +293,12 @@ def _is_explicit(text: str) -> bool:
     except (ConfigError, UsageError):
         return False
     return True
+
+
+def _refuse_gin(text: str) -> None:
+    """Raises what the gin text of a call that nobody knows by its name lacks."""
+    if "(" in text.partition(";")[0]:
+        given_subject(text)
 
 
 def _same(given: Given, who: Who) -> bool:

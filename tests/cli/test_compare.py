@@ -104,6 +104,7 @@ def test_noise_is_inconclusive_and_names_the_seeds_that_would_decide(tmp_path: P
         (("{store}/nothing", "{store}"), "neither a store nor a folder"),
         (("a.npz", "adam()", "--suite", "{store}"), "neither a checkpoint nor an optimizer; got 'a.npz'"),
         (("adam(); adam.b1 = nan", "sgd()", "--suite", "{store}"), "'adam.b1 = nan': gin syntax error"),
+        (("adam(); adam.b1 = nan", "sgd()", "--suite", "quick", "--store", "{store}"), "'adam.b1 = nan': gin syntax"),
         (("a", "b", "--suite", "nowhere"), "nowhere: there is no such suite"),
     ],
 )
