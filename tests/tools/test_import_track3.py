@@ -105,7 +105,7 @@ def printed_by(store: Path, one: str, other: str) -> tuple[set[str], set[float]]
     assert lobench(*of_report, "--output", page).returncode == 0
     lines = (headline, case, page.read_text())
     shown = [
-        set(re.findall(r"(?<![\d.])[01]\.\d{4}(?= +(?:better|worse|undecided))|(?<=p = )[\d.]+", line))
+        set(re.findall(r"(?<![\d.])[01]\.\d{4}(?= +(?:better|worse|undecided))|(?<=p[ \xa0]=[ \xa0])[\d.]+", line))
         for line in lines
     ]
     assert all(len(found) == 1 for found in shown), shown
