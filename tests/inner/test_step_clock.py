@@ -55,6 +55,22 @@ def test_few_chunks_are_cut() -> None:
     assert len(clock.samples) >= 4 and clock.num_cuts < 60
 
 
+@pytest.mark.parametrize(("step", "is_short"), [(1e-5, True), (1e-2, False)])
+def test_a_short_training_has_one_sample_and_three_of_a_program_time_a_call(
+    step: float, is_short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(_run.__globals__, "STEP", step)
+    monkeypatch.setitem(_run.__globals__, "EVALUATION", 0.0)
+    evaluations, calls, known = list(range(0, 1001, 10)), list[float](), []
+    for _ in range(5):
+        clock = StepClock(evaluations)
+        clock.calls = calls
+        _run(clock, evaluations, 1000)
+        assert (len(clock.samples) == 1) == is_short and clock.samples == pytest.approx([step] * len(clock.samples))
+        known.append(len(calls))
+    assert known == ([1, 2, 3, 3, 3] if is_short else [3] * 5)
+
+
 @pytest.mark.parametrize("num_phases", [0, 2])
 def test_a_result_has_its_cost_and_the_bits_are_those_without_a_clock(
     num_phases: int, monkeypatch: pytest.MonkeyPatch

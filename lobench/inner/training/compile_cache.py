@@ -35,10 +35,14 @@ class ProgramText:
     Args:
       lowered: jax's.
       known_sha256: Of one that was not lowered here.
+
+    Attributes:
+      call_seconds: Of calls of no step, which trainings by it have timed.
     """
 
     def __init__(self, lowered: Any, known_sha256: str = "") -> None:
         self._lowered, self._known_sha256 = lowered, known_sha256
+        self.call_seconds: list[float] = []
 
     @functools.cached_property
     def sha256(self) -> str:

@@ -135,6 +135,7 @@ class TrainingLoop:
         should_stop: Callable[[], bool] | None,
     ) -> bool:
         self.layout = layout = program.layout
+        self.clock.calls = program.text.call_seconds
         fixed = place((program.given, *self._arguments), layout.parts, layout.axes)
         carry, span, chunk = self.carry, self._spans[phase], FIRST_CHUNK
         if carry is None:

@@ -11,6 +11,7 @@ __all__ = ["StepClock"]
 
 _LEAST_SAMPLES = 4
 _MOST_SHARE = 0.005  # of the time, for chunks that are cut so that one has no evaluation
+_MOST_OF_ALL = 0.02  # of the time that the training will take, for those up to the least number of samples
 _LEAST_STEPS = 2
 
 
@@ -18,20 +19,22 @@ class StepClock:
     """Times of inner steps without compilation and evaluations.
 
     A program runs steps and the evaluations between them. So some chunks are cut to lie between two evaluations, where
-    chunks are free to end anywhere: lengths of chunks change no bit. A call of no step says what a call costs.
+    chunks are free to end anywhere: lengths of chunks change no bit. A call of no step says what a call costs, and a
+    program has three timed. A training of milliseconds has one sample, since a call is a fiftieth of it.
 
     Args:
       eval_steps: Inner steps before which something is evaluated, in order.
 
     Attributes:
       num_cuts: Chunks that ended earlier for the clock.
+      calls: Seconds of calls of no step of the program at hand, those of earlier trainings too.
     """
 
     def __init__(self, eval_steps: Sequence[int]) -> None:
-        self._eval_steps, self._samples = eval_steps, list[tuple[float, int]]()
-        self._calls = list[float]()
+        self._eval_steps, self._samples = eval_steps, list[tuple[float, int, list[float]]]()
+        self.calls = list[float]()
         self._wall = self._cpu = self._elapsed = 0.0
-        self.num_cuts = 0
+        self.num_cuts = self._num_calls = 0
 
     def _next_evaluation(self, step: int) -> float:
         place = bisect.bisect_left(self._eval_steps, step)
@@ -40,18 +43,29 @@ class StepClock:
     @property
     def needs_call(self) -> bool:
         """Whether a call of no step is to be timed."""
-        return len(self._calls) < min(3, len(self._samples))
+        is_wanted = len(self.calls) < 3 and self._num_calls < len(self._samples)
+        return is_wanted and self._has_time_for(self._num_calls)
 
     def called(self, seconds: float) -> None:
         """Takes how long a call of no step took."""
-        self._calls.append(seconds)
+        self.calls.append(seconds)
+        self._num_calls += 1
+
+    def _has_time_for(self, num_more: int) -> bool:
+        """Whether the whole training is long beside one call more than so many that it does not need; the first is."""
+        whole = min(self.samples, default=0.0) * self._eval_steps[-1]
+        return num_more == 0 or (num_more + 1) * self._call <= _MOST_OF_ALL * whole
+
+    @property
+    def _call(self) -> float:
+        return statistics.median(self.calls) if self.calls else 0.0
 
     def stop(self, start: int, stop: int) -> int:
         """Returns where a chunk from `start` ends that may go on to `stop`."""
         first = self._next_evaluation(start)
-        call = statistics.median(self._calls) if self._calls else 0.0
-        is_cheap = 3 * call * (self.num_cuts + 1) <= _MOST_SHARE * self._elapsed
-        if first >= stop or not (len(self._samples) < _LEAST_SAMPLES or is_cheap):
+        is_cheap = 3 * self._call * (self.num_cuts + 1) <= _MOST_SHARE * self._elapsed
+        is_needed = len(self._samples) < _LEAST_SAMPLES and self._has_time_for(self.num_cuts)
+        if first >= stop or not (is_needed or is_cheap):
             return stop
         if first > start:
             cut = int(first) if first - start >= _LEAST_STEPS else stop
@@ -65,14 +79,14 @@ class StepClock:
         """Takes how long a chunk took; `evaluates_end`: the program evaluated after its last step."""
         self._elapsed += wall
         if stop - start >= _LEAST_STEPS and self._next_evaluation(start) >= stop and not evaluates_end:
-            self._samples.append((wall, stop - start))
+            self._samples.append((wall, stop - start, self.calls))
             self._wall, self._cpu = self._wall + wall, self._cpu + cpu
 
     @property
     def samples(self) -> tuple[float, ...]:
         """Seconds of a step, one a chunk."""
-        call = min(self._calls, default=0.0)
-        return tuple((wall - call) / steps for wall, steps in self._samples if wall > call)
+        timed = [(wall - min(calls, default=0.0), steps) for wall, steps, calls in self._samples]
+        return tuple(wall / steps for wall, steps in timed if wall > 0)
 
     @property
     def busy(self) -> float:
