@@ -40,7 +40,7 @@ _ROOT = Path(__file__).parent.parent
 _TESTS = (
     "tests/testing/test_optimizers.py",
     "tests/testing/test_tasks.py",
-    "tests/inner/test_wants.py",
+    "tests/inner/test_extra_inputs.py",
     "tests/inner/test_phases.py",
     "tests/inner/test_saved.py",
 )
@@ -179,7 +179,10 @@ def _first_of_many(program: Any, thetas: list[Any], block: Any) -> Any:
 def _roofline(run: Run) -> Iterator[str]:
     import roofline
 
-    yield from roofline.lines(roofline._UPDATES[3:4] if run.is_rehearsal else roofline._UPDATES)
+    if run.is_rehearsal:
+        yield from roofline.lines(roofline._UPDATES[2:3], roofline._STEPS[1:])
+    else:
+        yield from roofline.lines()
 
 
 def _rows(run: Run) -> Iterator[str]:
@@ -272,7 +275,10 @@ def _beside(run: Run) -> Iterator[str]:
     try:
         theirs = _theirs(num_steps)
     except ImportError as error:
-        yield f"Not measured: {error}. `--beside CHECKOUT` takes google/learned_optimization from its checkout."
+        yield (
+            f"Not measured: {error}. `--beside CHECKOUT` takes google/learned_optimization from its "
+            "checkout; flax, dm-haiku and chex are to be installed."
+        )
         return
     program, theta = _program(_digits(), "adafac", num_steps), _theta("adafac")
     ours = lambda: program.run(theta, SeedBlock(start=0, size=1))  # noqa: E731
@@ -302,7 +308,7 @@ _SECTIONS = (
     _Section(name="bits", title="Bits", seconds=120, lines=_bits),
     _Section(name="memory_of_seeds", title="Seeds together", seconds=90, lines=functools.partial(_memory, "seeds")),
     _Section(name="memory_of_thetas", title="Thetas together", seconds=90, lines=functools.partial(_memory, "thetas")),
-    _Section(name="roofline", title="Roofline of an update", seconds=90, lines=_roofline),
+    _Section(name="roofline", title="Roofline of an update and of an inner step", seconds=90, lines=_roofline),
     _Section(name="beside", title="Beside google/learned_optimization", seconds=90, lines=_beside),
     _Section(name="rows", title="Ratios", seconds=240, lines=_rows),
     _Section(name="tests", title="Tests on the device", seconds=240, lines=_tests),

@@ -2,9 +2,9 @@
 
 Usage: python benchmarks/roofline.py
 
-For the updates of learned optimizers, one thread: the time that arithmetic alone and memory alone would take, and the
-time that the update took. XLA counts an exponential as one FLOP; how many there are is shown beside, and of how many
-kernels it made the update: each is a launch on a GPU.
+For updates of learned optimizers and for whole inner steps, one thread: the time that arithmetic alone and memory alone
+would take, and the time that was taken. XLA counts an exponential as one FLOP; how many there are is shown beside, and
+of how many kernels it made the update or the step: each is a launch on a GPU.
 """
 
 from __future__ import annotations
@@ -49,23 +49,51 @@ def num_kernels(text: str) -> int:
     return sum(name not in _FREE for name in instructions)
 
 
-def _update(name: str, shapes: dict[str, tuple[int, ...]], count: int) -> tuple[float, float, float, int, float]:
-    """Returns FLOPs, bytes, exponentials, kernels and seconds of one update of parameters of these shapes."""
+_Cost = tuple[float, float, float, int, float]  # FLOPs, bytes, exponentials, kernels, seconds
+
+
+def _cost(one: Callable[[Any, Any, Any], Any], params: Any, state: Any, count: int) -> _Cost:
+    """Returns what one step costs: counted where it is alone, timed as one of many in a loop."""
+    compiled = jax.jit(one).lower(jnp.int32(0), params, state).compile()
+    cost, kernels = compiled.cost_analysis(), num_kernels(compiled.as_text())
+    many = jax.jit(lambda params, state: jax.lax.fori_loop(0, count, lambda i, both: one(i, *both), (params, state)))
+    seconds = _best(lambda: jax.block_until_ready(many(params, state))) / count
+    return cost["flops"], cost["bytes accessed"], cost.get("transcendentals", 0.0), kernels, seconds
+
+
+def _update(name: str, shapes: dict[str, tuple[int, ...]], count: int) -> _Cost:
+    """Returns the cost of one update of parameters of these shapes."""
     learned = inner._LEARNED[name][0]
     optimizer = learned.opt_fn(learned.init(jax.random.key(7)), 1000)
     params = {key: jnp.full(shape, 0.1) for key, shape in shapes.items()}
-    state = optimizer.init(params)
 
-    def one(params: Any, state: Any) -> Any:
+    def one(_: Any, params: Any, state: Any) -> Any:
         grads = jax.tree.map(lambda p: 0.01 * p, params)
         updates, state = optimizer.update(grads, state, params, value=jnp.float32(1.0))
         return jax.tree.map(jnp.add, params, updates), state
 
-    compiled = jax.jit(one).lower(params, state).compile()
-    cost, kernels = compiled.cost_analysis(), num_kernels(compiled.as_text())
-    many = jax.jit(lambda params, state: jax.lax.fori_loop(0, count, lambda _, carry: one(*carry), (params, state)))
-    seconds = _best(lambda: jax.block_until_ready(many(params, state))) / count
-    return cost["flops"], cost["bytes accessed"], cost.get("transcendentals", 0.0), kernels, seconds
+    return _cost(one, params, optimizer.init(params), count)
+
+
+def _step(name: str, count: int) -> tuple[int, _Cost]:
+    """Returns the number of parameters of the digits MLP, and the cost of an inner step: batch, gradient and update."""
+    task, learned = inner._digits(), inner._LEARNED[name][0]
+    assert task.datasets is not None
+    optimizer, sample = learned.opt_fn(learned.init(jax.random.key(7)), 1000), task.datasets.train.sample
+    params, task_state = task.init_with_state(jax.random.key(0))
+
+    def one(step: Any, params: Any, state: Any) -> Any:
+        key = jax.random.fold_in(jax.random.key(1), step)
+
+        def loss_of(params: Any) -> Any:
+            return task.loss_with_state(params, task_state, key, sample(key))[0]
+
+        loss, grads = jax.value_and_grad(loss_of)(params)
+        updates, state = optimizer.update(grads, state, params, value=loss)
+        return jax.tree.map(jnp.add, params, updates), state
+
+    size = sum(leaf.size for leaf in jax.tree.leaves(params))
+    return size, _cost(one, params, optimizer.init(params), count)
 
 
 _DIGITS = {"w0": (64, 32), "b0": (32,), "w1": (32, 10), "b1": (10,)}
@@ -78,24 +106,37 @@ _UPDATES: tuple[tuple[str, str, dict[str, tuple[int, ...]], int], ...] = (
 )
 
 
-def lines(updates: Sequence[tuple[str, str, dict[str, tuple[int, ...]], int]] = _UPDATES) -> Iterator[str]:
-    """Yields the rates of this machine and a row for each update, in Markdown."""
+_STEPS = (("mlp", "MLPLOpt", 500), ("adafac", "AdafacMLPLOpt", 1000))
+_HEAD = ("MFLOP", "MB", "thousand exponentials", "kernels", "arithmetic us", "memory us", "measured us")
+
+
+def lines(
+    updates: Sequence[tuple[str, str, dict[str, tuple[int, ...]], int]] = _UPDATES,
+    steps: Sequence[tuple[str, str, int]] = _STEPS,
+) -> Iterator[str]:
+    """Yields the rates of this machine and a row for each update and inner step, in Markdown."""
     flop_rate, byte_rate = _rates()
     yield f"matrix product {flop_rate / 1e9:.0f} GFLOP/s, memory {byte_rate / 1e9:.1f} GB/s"
     yield ""
-    yield "| update | MFLOP | MB | thousand exponentials | kernels | arithmetic us | memory us | measured us |"
-    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
-    for name, label, shapes, count in updates:
-        flops, moved, exponentials, kernels, seconds = _update(name, shapes, count)
-        size = sum(int(np.prod(shape)) for shape in shapes.values())
+    yield "| update, or inner step | " + " | ".join(_HEAD) + " |"
+    yield "| --- |" + " ---: |" * len(_HEAD)
+
+    def row(label: str, size: int, cost: _Cost) -> str:
+        flops, moved, exponentials, kernels, seconds = cost
         cells = [
             f"{label} ({size} parameters)",
-            f"{flops / 1e6:.2f}",
-            f"{moved / 1e6:.2f}",
-            f"{exponentials / 1e3:.0f}",
+            f"{flops / 1e6:.3g}",
+            f"{moved / 1e6:.3g}",
+            f"{exponentials / 1e3:.3g}",
         ]
         cells += [f"{kernels}", f"{1e6 * flops / flop_rate:.1f}", f"{1e6 * moved / byte_rate:.1f}"]
-        yield "| " + " | ".join((*cells, f"{1e6 * seconds:.1f}")) + " |"
+        return "| " + " | ".join((*cells, f"{1e6 * seconds:.1f}")) + " |"
+
+    for name, label, shapes, count in updates:
+        size = sum(int(np.prod(shape)) for shape in shapes.values())
+        yield row(label, size, _update(name, shapes, count))
+    for name, label, count in steps:
+        yield row(f"inner step of {label}, digits MLP", *_step(name, count))
 
 
 def main() -> None:

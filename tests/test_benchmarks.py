@@ -12,6 +12,7 @@ from reference import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import gpu
 from harness import Benchmark, Measurement, Rounds, interleaved, table
 
 
@@ -51,10 +52,20 @@ def test_a_rehearsal_writes_the_page_and_a_section_that_breaks_leaves_the_others
     page = tmp_path / "gpu.md"
     done = _gpu_page("--rehearse", "--only", "roofline", "--page", str(page))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^\| AdafacMLPLOpt, 10-d quadratic .*\| [1-9]\d* \|( \d+\.\d \|){3}$", page.read_text(), re.M)
+    row = r".*\| [1-9]\d* \|( \d+\.\d \|){3}$"
+    for name in ("AdafacMLPLOpt, digits MLP", "inner step of AdafacMLPLOpt, digits MLP"):
+        assert re.search(rf"^\| {name} \(2410 parameters\) {row}", page.read_text(), re.M)
     late = _gpu_page("--rehearse", "--only", "memory", "--page", str(page), "--seconds", "0.01")
     assert late.returncode == 1 and "2 did not run through" in late.stdout
     assert page.read_text().count("## ") == 2 and "**left out: the 0.01 s were over**" in page.read_text()
+
+
+def test_the_page_of_a_gpu_asks_for_tests_and_rows_that_exist() -> None:
+    assert [name for name in gpu._TESTS if not (ROOT / name).is_file()] == []
+    command = [sys.executable, str(ROOT / "benchmarks" / "run.py"), "--only", "no such benchmark"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    known = done.stderr.strip().partition("; there are ")[2].split(", ")
+    assert "floor_adam" in known and sorted({*gpu._ROWS, *gpu._SMALL_ROWS} - {*known}) == []
 
 
 # All in one process, which imports jax once.

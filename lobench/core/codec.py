@@ -48,7 +48,7 @@ class Message:
         kind: Any = type(self)
         values, payload_name = {"kind": kind.kind_name(), **_values_of(self)}, _payload_name(kind)
         payload: bytes = values.pop(payload_name) if payload_name else b""
-        text = json.dumps(values, default=_values_of).encode()
+        text = _encode(values).encode()
         return _LENGTH.pack(len(text)) + text + payload
 
     @classmethod
@@ -129,6 +129,9 @@ def _values_of(value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return dict(value)
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+_encode = json.JSONEncoder(default=_values_of).encode  # once: `json.dumps` makes one a call
 
 
 @functools.cache

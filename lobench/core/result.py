@@ -159,11 +159,11 @@ class Curves:
 
     def first(self, metric: str) -> list[float]:
         """Returns the value of each seed before the first inner step."""
-        return [row[0] for row in self._rows(metric)]
+        return self._column(metric, 0)
 
     def final(self, metric: str) -> list[float]:
         """Returns the last value of each seed."""
-        return [row[-1] for row in self._rows(metric)]
+        return self._column(metric, -1)
 
     def best(self, metric: str) -> list[float]:
         """Returns the best finite value of each seed; NaN where there is none.
@@ -185,6 +185,10 @@ class Curves:
     def mean(self, metric: str) -> list[float]:
         """Returns the mean over the evaluations of each seed; NaN for a seed that diverged."""
         return [mean_of(row) for row in self._rows(metric)]
+
+    def _column(self, metric: str, place: int) -> list[float]:
+        values: Any = self.metrics[metric]  # typeshed knows one axis
+        return [values[seed, place] for seed in range(len(values))]
 
     def _rows(self, metric: str) -> list[list[float]]:
         rows: list[list[float]] = self.metrics[metric].tolist()  # type: ignore[assignment]  # typeshed knows one axis

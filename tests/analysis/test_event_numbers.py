@@ -54,6 +54,13 @@ def test_trouble_is_counted_and_no_mean_hides_a_seed_that_diverged(tmp_path: Pat
     assert f"digits/{NASTY}/test/loss" in found
 
 
+def test_a_checkpoint_has_the_numbers_of_its_evaluations(tmp_path: Path) -> None:
+    event = last(deliveries_of(make_store(tmp_path)))
+    alone = [number for evaluation in event.evaluations for number in numbers_of(evaluation)]
+    assert len({number.case for number in alone}) == 3
+    assert list(map(repr, alone)) == [repr(number) for number in numbers_of(event) if number.case]
+
+
 def test_a_run_is_called_after_the_folder_of_its_checkpoints(tmp_path: Path) -> None:
     store = tmp_path / "today" / "lobench_results" / "quick"
     delivery = sample_deliveries(1)[-1]

@@ -151,6 +151,15 @@ def test_the_interval_of_a_loss_above_0_is_above_0_and_holds_the_mean(values: li
     assert found.method == "log-t" and metric_mean("test/loss", [-1.0, *values]).method == "t"
 
 
+@pytest.mark.parametrize("value", [-1.0, 0.0, 0.5, 1.0, 2.0, math.inf, math.nan])
+@pytest.mark.parametrize("metric", ["train/loss", "test/accuracy", "test/success", "train/return"])
+def test_a_seed_alone_is_told_as_one_of_an_array(metric: str, value: float) -> None:
+    found, (lower, upper, method) = metric_mean(metric, [value]), metric_bounds(metric, np.array([[value]]))
+    assert found.mean == value or math.isnan(value)
+    assert (found.degrees, found.method) == (0, method[0])
+    assert all(math.isnan(bound) for bound in (found.lower, found.upper, lower[0], upper[0]))
+
+
 def test_bounds_are_by_what_the_values_of_a_point_are_whatever_stands_beside_it() -> None:
     """A column of students, of a loss with a zero, of a share beyond 1, of trials."""
     plain = np.array([-1.0, 2.0, 3.0, 4.0])

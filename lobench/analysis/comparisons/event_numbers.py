@@ -16,7 +16,7 @@ from typing import Any
 from lobench.analysis.scores.baseline_file import find_baselines
 from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.stats.intervals import Interval, metric_mean
+from lobench.analysis.stats.intervals import Interval, metric_means
 from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.core.case import CaseInfo
 from lobench.core.program import Program
@@ -102,14 +102,13 @@ def numbers_of(
     if isinstance(event, AlarmRaised):
         return [Number(group=Group.HEADLINE, name=f"alarm/{event.kind}", value=event.value)]
     if isinstance(event, EvaluationFinished):
-        return _of_case([event])
+        return _of_cases([[event]])
     by_case: dict[str, list[EvaluationFinished]] = {}
     for evaluation in event.evaluations:
         by_case.setdefault(evaluation.case.key, []).append(evaluation)
     names = sorted({evaluation.case.suite for evaluation in event.evaluations})
     warnings = [number for name in names for number in _warnings(name, event.evaluations)]
-    cases = [number for of_case in by_case.values() for number in _of_case(of_case)]
-    return [*_scores(event, suites, names), *_passed(event), *cases, *warnings]
+    return [*_scores(event, suites, names), *_passed(event), *_of_cases(by_case.values()), *warnings]
 
 
 def run_label(store: Path, delivery: Delivery) -> str:
@@ -137,14 +136,25 @@ def row_of(event: EvaluationFinished, at: float) -> EvaluationRow:
     )
 
 
-def _of_case(evaluations: Sequence[EvaluationFinished]) -> list[Number]:
+def _of_cases(cases: Iterable[Sequence[EvaluationFinished]]) -> list[Number]:
     """Nothing while seeds are missing: one block of several says little, and could not be corrected later."""
-    case, blocks = evaluations[0].case, _curves(evaluations)
-    if len({seed for block in blocks for seed in block.seeds}) < case.num_seeds:
-        return []
-    metrics = sorted(set.intersection(*(set(block.metrics) for block in blocks)))  # a plugin's own may fail for one
-    found = [_metric(case, name, _finals(blocks, name)) for name in metrics]
-    return [*found, *_diverged(evaluations, case.suite, case.name)]
+    kept: list[tuple[Sequence[EvaluationFinished], list[str]]] = []
+    finals: dict[str, list[list[float]]] = {}  # by metric, of one case after the other
+    for evaluations in cases:
+        blocks = _curves(evaluations)
+        if len({seed for block in blocks for seed in block.seeds}) < evaluations[0].case.num_seeds:
+            continue
+        metrics = sorted(set.intersection(*(set(block.metrics) for block in blocks)))  # a plugin's own may fail for one
+        kept.append((evaluations, metrics))
+        for name in metrics:
+            finals.setdefault(name, []).append(_finals(blocks, name))
+    intervals = {name: iter(metric_means(name, rows)) for name, rows in finals.items()}
+    found: list[Number] = []
+    for evaluations, metrics in kept:
+        case = evaluations[0].case
+        found += (_metric(case, name, next(intervals[name])) for name in metrics)
+        found += _diverged(evaluations, case.suite, case.name)
+    return found
 
 
 def _finals(blocks: Sequence[Curves], name: str) -> list[float]:
@@ -156,8 +166,7 @@ def _finals(blocks: Sequence[Curves], name: str) -> list[float]:
     ]
 
 
-def _metric(case: CaseInfo, name: str, finals: Sequence[float]) -> Number:
-    interval = metric_mean(name, finals)
+def _metric(case: CaseInfo, name: str, interval: Interval) -> Number:
     is_primary = name == case.primary_metric
     bounds = _bounds(interval)
     return Number(group=Group.CASES, name=name, suite=case.suite, case=case.name, is_primary=is_primary, **bounds)

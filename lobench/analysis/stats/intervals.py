@@ -133,6 +133,10 @@ def _is_share_name(metric: str) -> bool:
     return metric.rpartition("/")[2].endswith(("accuracy", "success", "rate", "solved"))
 
 
+def _is_loss_name(metric: str) -> bool:
+    return metric.rpartition("/")[2].endswith("loss")
+
+
 def is_trial(metric: str) -> bool:
     """Says whether a seed's value of a share is one trial, the success of an episode, where it is 0 or 1.
 
@@ -162,6 +166,8 @@ def metric_means(metric: str, rows: Sequence[Sequence[float]]) -> list[Interval]
     for place, row in enumerate(rows):
         by_size.setdefault(len(row), []).append(place)
     found = [Interval()] * len(rows)
+    for place in by_size.pop(1, ()):
+        found[place] = _of_one_seed(metric, rows[place])
     for size, places in by_size.items():
         with np.errstate(invalid="ignore", over="ignore"):
             values = np.asarray([rows[place] for place in places], np.float64)[:, :, None]
@@ -170,6 +176,16 @@ def metric_means(metric: str, rows: Sequence[Sequence[float]]) -> list[Interval]
             mean = mean_of(rows[place])
             found[place] = Interval(mean=mean, lower=lower, upper=upper, degrees=size - 1, method=method)
     return found
+
+
+def _of_one_seed(metric: str, row: Sequence[float]) -> Interval:
+    """Returns what `metric_bounds` says of a single seed, which has no bounds: without an array for each."""
+    method: IntervalMethod = "t"
+    if _is_share_name(metric) and 0 <= row[0] <= 1:
+        method = "logit-t"
+    elif _is_loss_name(metric) and row[0] > 0:
+        method = "log-t"
+    return Interval(mean=mean_of(row), degrees=0, method=method)
 
 
 def metric_bounds(
@@ -194,7 +210,7 @@ def metric_bounds(
     mean = rows.mean(axis=-2)
     # Point by point: what is decided of one cell must not hang on those that are computed beside it.
     share = _is_share_name(metric) & (rows >= 0).all(axis=-2) & (rows <= 1).all(axis=-2)
-    positive = metric.rpartition("/")[2].endswith("loss") & (rows > 0).all(axis=-2)
+    positive = _is_loss_name(metric) & (rows > 0).all(axis=-2)
     methods = np.where(share, "logit-t", np.where(positive, "log-t", "t"))
     if count < 2:
         return np.full_like(mean, np.nan), np.full_like(mean, np.nan), methods

@@ -123,7 +123,7 @@ class Intake:
         return self.holds(subject.sha256)
 
     def holds(self, sha256: str) -> bool:
-        return self._spool.path(sha256).exists()
+        return self._spool.holds(sha256)
 
     @property
     def unread(self) -> dict[str, str]:

@@ -35,17 +35,24 @@ class Spool:
     """A folder of thetas named by their sha256."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self._root, self._folder = root, os.path.join(root, "")
         with self._writing():
             root.mkdir(parents=True, exist_ok=True)
 
     def path(self, sha256: str) -> Path:
-        return self._root / f"{sha256}.npz"
+        return Path(self.location(sha256))
+
+    def location(self, sha256: str) -> str:
+        """Returns the path as text: each lease asks for it several times, and a `Path` takes longer than a look."""
+        return f"{self._folder}{sha256}.npz"
+
+    def holds(self, sha256: str) -> bool:
+        return os.path.exists(self.location(sha256))
 
     def copy_of(self, sha256: str) -> tuple[str, int]:
         """Returns a theta's name and which copy of it this is: 0 for none, another number after it was copied again."""
         try:
-            return sha256, self.path(sha256).stat().st_mtime_ns
+            return sha256, os.stat(self.location(sha256)).st_mtime_ns
         except OSError:
             return sha256, 0
 

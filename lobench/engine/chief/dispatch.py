@@ -8,6 +8,7 @@ import time
 from lobench.core import planner
 from lobench.core.planner import EvaluationId
 from lobench.core.result import Curves, Outcome
+from lobench.core.subject import Subject
 from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.chief.subjects import Subjects
@@ -44,13 +45,12 @@ class Dispatch:
         self._running[action.worker] = f"{action.case.suite}/{action.case.name}"
         self._copies[action.worker] = self._spool.copy_of(evaluation.sha256)
         self._progress.leased(action.lease, subject, action.case)
-        uri, theta_path = self._theta(evaluation)
         job = Job(
             lease=action.lease,
             case_key=evaluation.case_key,
             seed_block=evaluation.block,
-            checkpoint_uri=uri,
-            theta_path=theta_path,
+            checkpoint_uri=subject.uri,
+            theta_path=self._theta_path(subject),
             companions=tuple(self._companion(other) for other in action.companions),
             variant=subject.variant,
         )
@@ -67,8 +67,8 @@ class Dispatch:
 
     def _companion(self, evaluation: EvaluationId) -> tuple[str, str]:
         self._subjects.has_theta(evaluation)  # where it is gone, the worker does without it
-        return self._theta(evaluation)
-
-    def _theta(self, evaluation: EvaluationId) -> tuple[str, str]:
         subject = self._subjects.first(evaluation)
-        return subject.uri, str(self._spool.path(evaluation.sha256)) if subject.has_theta else ""
+        return subject.uri, self._theta_path(subject)
+
+    def _theta_path(self, subject: Subject) -> str:
+        return self._spool.location(subject.sha256) if subject.has_theta else ""

@@ -45,6 +45,7 @@ class Journal:
         self._expected = Expected(is_elsewhere=options.elsewhere, together=options.together)
         self.programs = ledger.accepted_programs(self._expected.all())
         self._collected: list[Decision] = []
+        self._registered: set[tuple[Program, Program]] = set()  # in this commit: computed, and expected to
         self._states = state_folder(ledger.store)
         sweep_states(self._states, ledger.connection)
         self._log: DecisionLog | None = None
@@ -73,6 +74,7 @@ class Journal:
         decisions, self._collected, self.commit_at = self._collected, [], math.inf
         if decisions:
             started = time.monotonic()
+            self._registered.clear()
             with self._ledger.transaction():
                 for action, curves in decisions:
                     self._write(action, curves)
@@ -84,10 +86,8 @@ class Journal:
 
     def _free_states(self, decisions: Sequence[Decision]) -> None:
         """Removes what trainings saved whose results are durable now; one without curves may be tried again."""
-        for action, curves in decisions:
-            if isinstance(action, planner.Record) and curves is not None:
-                evaluation = action.evaluation
-                free_states(self._states, evaluation.sha256, evaluation.case_key, evaluation.block)
+        records = [one for one, curves in decisions if isinstance(one, planner.Record) and curves is not None]
+        free_states(self._states, [one.evaluation for one in records])
 
     def _write(self, action: planner.Action, curves: Curves | None) -> None:
         match action:
@@ -126,15 +126,17 @@ class Journal:
 
     def _record(self, action: planner.Record, curves: Curves | None) -> None:
         evaluation, case = action.evaluation, action.case
-        for position in self._subjects.positions(evaluation):
+        for position in (positions := self._subjects.positions(evaluation)):
             self._plan(position)
-        program = expected = self._expected.of(case.num_gpus)
-        if curves is not None:
+        if curves is None:
+            program = expected = self._expected.of(case.num_gpus)
+        else:
             program = Program.of(curves.provenance)
             expected = self._expected.of(case.num_gpus, program.together)
-        self.programs.add(program.key)
-        self._ledger.record_evaluation(
-            EvaluationKey.of(evaluation.sha256, case, evaluation.block, program.key),
+        key, is_registered = program.key, (program, expected) in self._registered
+        self.programs.add(key)
+        is_new = self._ledger.record_evaluation(
+            EvaluationKey.of(evaluation.sha256, case, evaluation.block, key),
             case,
             action.outcome,
             curves=curves,
@@ -142,7 +144,9 @@ class Journal:
             experiment=self._options.experiment,
             trial=self._options.trial,
             session=self._options.session,
-            positions=self._subjects.positions(evaluation),
-            program=program,
+            positions=positions,
+            program=None if is_registered else program,
             expected=expected,
         )
+        if is_new:
+            self._registered.add((program, expected))

@@ -85,12 +85,11 @@ class Subjects:
 
     def positions(self, evaluation: EvaluationId) -> list[int]:
         """Returns the positions that need an evaluation, in order."""
-        return sorted(
-            position
-            for variant, positions in self._needed.get(evaluation.sha256, {}).items()
-            if evaluation.case_key in self.cases(variant)
-            for position in positions
-        )
+        found: list[int] = []
+        for variant, positions in self._needed.get(evaluation.sha256, {}).items():
+            if evaluation.case_key in self._cases.get(variant, ()):
+                found += positions
+        return sorted(found)
 
     def first(self, evaluation: EvaluationId) -> Subject:
         """Returns the first sighting that needs an evaluation; there is one."""

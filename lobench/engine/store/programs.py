@@ -47,8 +47,7 @@ class Expected:
 
     def of(self, num_gpus: float, together: int = 1) -> Program:
         """Returns the program of a case that asks for so many GPUs."""
-        program = program_here(num_gpus=num_gpus, together=together)
-        return dataclasses.replace(program, device=ELSEWHERE) if self.is_elsewhere else program
+        return _program(ELSEWHERE if self.is_elsewhere else _device_here(num_gpus), together)
 
     def all(self) -> list[Program]:
         return [self.of(num_gpus, together) for num_gpus in (0.0, 1.0) for together in {1, self.together}]
@@ -56,8 +55,15 @@ class Expected:
 
 def program_here(*, num_gpus: float = 0.0, together: int = 1) -> Program:
     """Returns what a result of a process of this machine is expected to be computed by."""
+    return _program(_device_here(num_gpus), together)
+
+
+def _device_here(num_gpus: float) -> str:
+    return _gpu() if num_gpus and devices_here(os.environ) else f"cpu: {cpu_class()}"
+
+
+def _program(device: str, together: int) -> Program:
     versions = versions_here()
-    device = _gpu() if num_gpus and devices_here(os.environ) else f"cpu: {cpu_class()}"
     return Program(jax=versions.get("jax", ""), jaxlib=versions.get("jaxlib", ""), device=device, together=together)
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import theta_sha256
+from lobench.core.history import EvaluationId
 from lobench.core.wording import cause, headline
 from lobench.engine.whole_file import write_whole
 
@@ -194,10 +195,12 @@ class BlockStates:
         self.log(f"{self.where}, seeds {self.block}: {why}: computed anew")
 
 
-def free_states(folder: Path, sha256: str, case_key: str, block: SeedBlock) -> None:
-    """Removes the states of an evaluation whose result is durable, but for those that are kept."""
-    owners = {owner_of(sha256, case_key, block), owner_of("", case_key, block)}
-    for file in _files(folder):
+def free_states(folder: Path, evaluations: Sequence[EvaluationId]) -> None:
+    """Removes the states of evaluations whose results are durable, but for those that are kept."""
+    if not evaluations or not (files := list(_files(folder))):
+        return
+    owners = {owner_of(sha256, one.case_key, one.block) for one in evaluations for sha256 in (one.sha256, "")}
+    for file in files:
         if file.owner in owners:
             _remove(folder / file.name)
 

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Collection, Sequence
 
 from lobench.core.case import CaseInfo
+from lobench.core.history import EvaluationId
 from lobench.core.search.search import Trial
 from lobench.core.subject import Subject
 from lobench.core.trials import below_median, is_over
@@ -75,9 +76,9 @@ class StoppingSearch(SubjectSearch):
         for key, numbers in self._parts.items():
             subject = self._subjects.get(key)
             if subject is not None and set(numbers) <= set(stopped):
-                for case in self._cases.get(subject.variant.key, ()):
-                    for block in case.blocks():
-                        free_states(folder, subject.sha256, case.whole_key, block)
+                cases = self._cases.get(subject.variant.key, ())
+                blocks = [(case.whole_key, block) for case in cases for block in case.blocks()]
+                free_states(folder, [EvaluationId(subject.sha256, key, block) for key, block in blocks])
 
     def _forget(self, first: int) -> None:
         super()._forget(first)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lobench.core.case import SeedBlock
+from lobench.core.history import EvaluationId
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.states import (
     BlockStates,
@@ -117,9 +118,10 @@ def test_a_durable_result_frees_its_own_states(tmp_path: Path) -> None:
         save(tmp_path, 5, owner=owner_of(sha256, "case:adam", BLOCK))
     save(tmp_path, 5, owner="other")
     save(tmp_path, 6, is_final=True)
-    free_states(tmp_path, "theta", "case:adam", BLOCK)
+    durable = [EvaluationId("theta", "case:adam", BLOCK)]
+    free_states(tmp_path, durable)
     assert names(tmp_path) == ["a.0+2.5.other", "a.0+2.6.kept"]
-    free_states(tmp_path / "none", "theta", "case:adam", BLOCK)
+    free_states(tmp_path / "none", durable)
 
 
 def test_a_restart_sweeps_what_is_half_written_and_no_state_that_may_be_wanted(tmp_path: Path) -> None:
