@@ -293,8 +293,7 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: set[str]) -> St
     for row in rows:
         by_case.setdefault(row.case.identity, []).append(row)
     cells = {identity: _cell(members) for identity, members in by_case.items()}
-    blocks = {id(curves): curves for cell in cells.values() for curves, _ in cell.sources.values()}
-    origins = [curves.provenance for curves in blocks.values()]
+    origins = [curves.provenance for cell in cells.values() for curves, _ in cell.sources.values()]
     return StoredSubject(
         who=who,
         optimizer_hashes=frozenset(row.key.optimizer_hash for row in rows),
@@ -330,16 +329,18 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
             lost.update(dict.fromkeys(set(row.key.seed_block.seeds) - sources.keys(), str(row.outcome)))
             continue
         # Of a seed that was evaluated twice the later one counts.
-        sources.update({seed: (curves, place) for place, seed in enumerate(curves.seeds)})
+        for place, seed in enumerate(curves.seeds):
+            sources[seed] = curves, place
         for seed in lost.keys() & curves.seeds if lost else ():
             del lost[seed]
     final: dict[str, dict[int, float]] = {}
     untrained: dict[str, dict[int, float]] = {}
     directions: dict[str, Direction] = {}
-    blocks = {id(curves): curves for curves, _ in sources.values()}
-    draws = {curves.provenance.imported.get("draws", LOBENCH_SEEDS) for curves in blocks.values()}
+    blocks, has_diverged, draws = {id(curves): curves for curves, _ in sources.values()}, False, set[str]()
     for curves in blocks.values():
+        draws.add(curves.provenance.imported.get("draws", LOBENCH_SEEDS))
         directions |= curves.directions
+        has_diverged |= max(curves.diverged_at) >= 0
         seeds, counting = curves.seeds, list[int]()
         if len(blocks) > 1:
             counting = [place for place, seed in enumerate(seeds) if sources[seed][0] is curves]
@@ -351,13 +352,14 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
                 if curves.eval_steps[0] == 0:
                     untrained.setdefault(name, {}).update(zip(seeds, kept[:, 0].tolist(), strict=True))
                 final.setdefault(name, {}).update(zip(seeds, kept[:, -1].tolist(), strict=True))
+    diverged = sorted((seed, c.diverged_at[place]) for seed, (c, place) in sources.items()) if has_diverged else ()
     return Cell(
         case=rows[-1].case,
         final=final,
         untrained=untrained,
-        diverged_at={seed: at for seed, (c, place) in sorted(sources.items()) if (at := c.diverged_at[place]) >= 0},
+        diverged_at={seed: at for seed, at in diverged if at >= 0},
         lost=Counter(lost.values()) if lost else {},
-        failures=tuple((row.outcome, row.message) for row in rows if row.outcome is not Outcome.PASSED),
+        failures=tuple([(row.outcome, row.message) for row in rows if row.outcome is not Outcome.PASSED]),
         sources=sources,
         directions=directions,
         draws=draws.pop() if len(draws) == 1 else _LABELS if draws else LOBENCH_SEEDS,

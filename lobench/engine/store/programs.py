@@ -125,8 +125,8 @@ def of_row(version: str, payload: bytes | None) -> Program:
     if payload is not None:
         try:
             header, _ = read_header(payload)
-            return program_of_old(Provenance(**header["provenance"]), version)
-        except (ValueError, TypeError, KeyError):
+            return program_of_old(header["provenance"], version)
+        except ValueError:
             pass  # who reads the row says that it is damaged
     return Program(version=version)
 
