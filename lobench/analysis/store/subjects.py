@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -86,7 +87,7 @@ class Cell:
         """
         grids = {curves.eval_steps for curves, _ in self.sources.values()}
         if len(grids) == 1:
-            return np.asarray(grids.pop(), np.int64)
+            return _grid(grids.pop())
         common = set.intersection(*map(set, grids)) or {max(steps[-1] for steps in grids)}
         return np.asarray(sorted(common), np.int64)
 
@@ -110,7 +111,8 @@ class Cell:
 
     def finals(self, metric: str) -> dict[int, float]:
         """Returns the final value of each seed that has the metric; NaN where it diverged, whatever the metric."""
-        found = dict(sorted(self.final.get(metric, {}).items()))
+        own = self.final.get(metric, {})
+        found = {seed: own[seed] for seed in sorted(own)}
         return found | dict.fromkeys(found.keys() & self.diverged_at.keys(), math.nan) if self.diverged_at else found
 
     def starts(self, metric: str) -> dict[int, float]:
@@ -179,6 +181,13 @@ class StoredSubject:
     def every_form(self) -> dict[str, Cell]:
         """Returns the cells, those of former forms too."""
         return {**self.former, **self.cells}
+
+
+@functools.lru_cache(maxsize=256)  # a store of thousands of cells has a few
+def _grid(steps: tuple[int, ...]) -> NDArray[np.int64]:
+    found = np.asarray(steps, np.int64)
+    found.setflags(write=False)
+    return found
 
 
 def _at(steps: NDArray[np.int64], values: NDArray[np.float32], own: Sequence[int]) -> NDArray[np.float32]:
@@ -274,6 +283,8 @@ def _by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]
 
     Otherwise they are one subject: a case may insist on bindings of its own.
     """
+    if len({row.key.optimizer_hash for row in rows}) == 1:
+        return [rows]
     places = {(row.key.case_identity, row.key.seed_block, row.key.optimizer_hash) for row in rows}
     if len({place[:2] for place in places}) == len(places):
         return [rows]

@@ -67,8 +67,9 @@ class EvaluationRow:
     @property
     def sightings(self) -> tuple[Subject, ...]:
         """Its subjects; one without a place where it has none, as after a merge of a part."""
-        unseen = Checkpoint(uri="", sha256=self.key.checkpoint_sha256, outer_step=0)
-        return self.subjects or (Subject.of_checkpoint(unseen),)
+        if self.subjects:
+            return self.subjects
+        return (Subject.of_checkpoint(Checkpoint(uri="", sha256=self.key.checkpoint_sha256, outer_step=0)),)
 
     @property
     def where(self) -> str:
