@@ -64,7 +64,9 @@ class Scales:
     _made: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
     _starts: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict, repr=False, compare=False)
     _columns: dict[tuple[str, str], _Column] = field(default_factory=dict, repr=False, compare=False)
-    _scored: dict[tuple[str, str], dict[int, dict[int, float]]] = field(default_factory=dict, repr=False, compare=False)
+    _scored: dict[tuple[str, str], tuple[dict[int, int], list[float]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @classmethod
     def of(cls, subjects: Iterable[StoredSubject], places: Sequence[Path] | None = ()) -> Scales:
@@ -121,17 +123,21 @@ class Scales:
         name, identity = metric or cell.case.primary_metric, cell.case.identity
         if (identity, name) not in self._scored:
             self._scored[identity, name] = self._scores_among(identity, name)
-        found = self._scored[identity, name].get(id(cell))
-        if found is not None:
-            return dict(found)
+        places, found = self._scored[identity, name]
+        if (place := places.get(id(cell))) is not None:
+            own = cell.final[name]
+            return dict(zip(own, found[place : place + len(own)], strict=True))
         starts = self.starts_of(cell, name)
         return seed_scores(cell.final.get(name, {}), starts, cell.diverged_at, self.scale(cell.case, name))
 
-    def _scores_among(self, identity: str, metric: str) -> dict[int, dict[int, float]]:
-        """Returns the scores of all cells of a case, by `id`: one array for thousands of cells of a few seeds each."""
+    def _scores_among(self, identity: str, metric: str) -> tuple[dict[int, int], list[float]]:
+        """Returns the scores of all cells of a case, and by a cell's `id` where its own begin.
+
+        It is one array for thousands of cells of a few seeds each.
+        """
         cells, seeds, finals = self._column(identity, metric)
         if not cells:
-            return {}
+            return {}, []
         common, began = self.starts(cells[0].case, metric), list[float]()
         # A seed of lobench's that is not in common has no finite start in any cell.
         if all(cell.draws == LOBENCH_SEEDS for cell in cells):
@@ -144,8 +150,9 @@ class Scales:
         if any(cell.diverged_at for cell in cells):
             diverged = [seed in cell.diverged_at for cell in cells for seed in cell.final[metric]]
         scale = self.scale(cells[0].case, metric)
-        found = iter(scores(finals, scale, starts=began, diverged=diverged).tolist())
-        return {id(cell): dict(zip(cell.final[metric], found, strict=False)) for cell in cells}
+        places = itertools.accumulate((len(cell.final[metric]) for cell in cells), initial=0)
+        found = scores(finals, scale, starts=began, diverged=diverged).tolist()
+        return dict(zip(map(id, cells), places, strict=False)), found
 
     def _column(self, identity: str, metric: str) -> _Column:
         key = (identity, metric)

@@ -176,7 +176,7 @@ class StoredSubject:
         return sum(len(cell.sources) for cell in self.cells.values())
 
     def metrics(self) -> set[str]:
-        return {name for cell in self.cells.values() for name in cell.final}
+        return set().union(*[cell.final for cell in self.cells.values()])
 
     def every_form(self) -> dict[str, Cell]:
         """Returns the cells, those of former forms too."""

@@ -66,10 +66,15 @@ def program_of_old(provenance: Provenance, version: str) -> Program:
 
     Its provenance does not say the CPU's instruction set; on the machine that it was made on, that is this machine's.
     """
-    if provenance.host == socket.gethostname():
+    if provenance.host == _host():
         device = known_device(provenance.device)
         return Program.of(dataclasses.replace(provenance, device=device), version)
     return Program.of(provenance, version)
+
+
+@functools.cache  # of thousands of rows each asks
+def _host() -> str:
+    return socket.gethostname()
 
 
 def _gpu(driver: Path = Path("/proc/driver/nvidia/gpus")) -> str:
