@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import os
 import sys
@@ -148,6 +149,8 @@ def main() -> None:
     open_streams()
     with json_alone(sys.argv[1:]):
         code = _ended()
+    if not gc.isenabled():
+        gc.freeze()  # a command that looked for no garbage leaves none to be looked for at the end of the process
     sys.exit(code)
 
 

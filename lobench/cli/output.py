@@ -37,6 +37,7 @@ __all__ = [
     "format_option",
     "json_alone",
     "json_text",
+    "kept_to_the_end",
     "logged_aside",
     "open_streams",
     "unwritten",
@@ -162,6 +163,16 @@ def _kept_apart(out: TextIO) -> Iterator[TextIO]:
             file.close()
         os.dup2(kept, 1)
         os.close(kept)
+
+
+def kept_to_the_end(read: T) -> T:
+    """Returns what was read of a store; it is never taken apart, which takes a twentieth of a large table's time.
+
+    It hangs on a cycle, for commands that have switched off the search for these.
+    """
+    cycle: list[object] = [read]
+    cycle.append(cycle)
+    return read
 
 
 def json_text(name: str, record: Record | Sequence[Record]) -> str:

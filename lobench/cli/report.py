@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lobench.cli.options import baseline_option
-from lobench.cli.output import emit_text, format_option, json_text
+from lobench.cli.output import emit_text, format_option, json_text, kept_to_the_end
 
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.summary import Summary
@@ -103,7 +103,8 @@ def report(
     if figure is not None and kind in (*_PRINTED, "latex"):
         raise UsageError(f"{kind} has no charts", next_step="give --format html, png or pdf, or leave --figure out")
     spec = read_table(table) if table is not None else None
-    summary = summary_of(store, baselines or None, snapshot=read_methods(store, experiment, every=every))
+    snapshot = read_methods(store, experiment, every=every)
+    summary = kept_to_the_end(summary_of(store, baselines or None, snapshot=snapshot))
     summary = Summary(narrowed(summary.snapshot, only), summary.scales)  # who is left out still makes the scale
     if output is None or kind in _PRINTED:
         from lobench.cli.results_output import written

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lobench.cli.output import json_text
+from lobench.cli.output import json_text, kept_to_the_end
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.program import describe_programs
 from lobench.core.wording import one_line_of
@@ -48,13 +48,16 @@ def _unread(store: Path) -> list[ResultRecord]:
 
 
 def by_method_text(store: Path, kind: str, experiment: str | None, *, every: bool, table: Path | None) -> str:
-    """Returns the table of methods and cases, as text or as JSON; see `tabulate_store`."""
-    from lobench.analysis.tables.table import read_table
-    from lobench.analysis.tables.tabulate import tabulate_store
+    """Returns the table of methods and cases, as text or as JSON: of an experiment, or of all that the store holds."""
+    from lobench.analysis.comparisons.summary import summary_of
+    from lobench.analysis.store.methods import read_methods
+    from lobench.analysis.tables.table import TableSpec, read_table
+    from lobench.analysis.tables.tabulate import tabulate
     from lobench.report.tables.method_table import method_records, method_text
 
     spec = read_table(table) if table is not None else None
-    found = tabulate_store(store, experiment, every=every, spec=spec, costs=True)
+    summary = kept_to_the_end(summary_of(store, snapshot=read_methods(store, experiment, every=every)))
+    found = tabulate(summary, spec or TableSpec(rows="method", costs=True))
     return json_text("results.methods", method_records(found)) if kind == "json" else method_text(found)
 
 

@@ -5,6 +5,7 @@ A key of the ledger holds `Program.key`; the parts stand beside it, for people.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -56,8 +57,7 @@ class Program:
     @property
     def key(self) -> str:
         """The version, and a hash of it all."""
-        parts = (self.version, self.jax, self.jaxlib, self.device, str(self.together))
-        return f"{self.version}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:_HASHED]}"
+        return _key(self)
 
     def __str__(self) -> str:
         if self.version == _IMPORTED:
@@ -68,6 +68,12 @@ class Program:
         device = self.device or "unknown device"
         together = f", {self.together} thetas together" if self.together > 1 else ""
         return f"version {self.version}, {versions}, {device}{together}"
+
+
+@functools.lru_cache(maxsize=256)  # thousands of results are of a few programs
+def _key(program: Program) -> str:
+    parts = (program.version, program.jax, program.jaxlib, program.device, str(program.together))
+    return f"{program.version}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:_HASHED]}"
 
 
 IMPORTED = Program(version=_IMPORTED)

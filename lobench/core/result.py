@@ -24,6 +24,7 @@ _MAGIC = b"LOB1"
 _SMALL_BYTES = 1 << 15  # so that 256 of them are 8 MiB
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode  # once: `json.dumps` makes one a call
 _decode = json.JSONDecoder().raw_decode  # without a look for white space, which no payload has around its header
+_STEPS, _ORIGIN, _BEHIND_ORIGIN = '"eval_steps":[', '"provenance":{', ('},"resumed_at":', '},"seeds":[')
 _ALONE = "alone: "
 _SELDOM = ("together", "optimizer", "imported")  # of a provenance: left out where it says nothing
 
@@ -257,7 +258,7 @@ class Curves:
         return cls(
             seeds=tuple(header["seeds"]),
             metrics=types.MappingProxyType(metrics),  # what one reader put there, all would read
-            eval_steps=_shared(tuple(header["eval_steps"])),
+            eval_steps=header["eval_steps"],
             log_steps=tuple(header["log_steps"]),
             diverged_at=tuple(header["diverged_at"]),
             compile_seconds=header["compile_seconds"],
@@ -267,19 +268,13 @@ class Curves:
             num_params=header["num_params"],
             num_compilations=header["num_compilations"],
             resumed_at=header.get("resumed_at", 0),
-            provenance=Provenance(**header["provenance"]),
+            provenance=header["provenance"],
             problems=tuple(header.get("problems", ())),
             directions={name: Direction(value) for name, value in header.get("directions", {}).items()},
             added=tuple(added) if (added := header.get("added")) is not None else None,
             cost=StepCost.read(cost) if (cost := header.get("cost")) is not None else None,
             film=Film.read(film, body[offset:]) if (film := header.get("film")) is not None else None,
         )
-
-
-@functools.lru_cache(maxsize=1024)
-def _shared(steps: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the same object for the steps of thousands of evaluations: hundreds of numbers each."""
-    return steps
 
 
 def curves_of(payload: bytes) -> Curves:
@@ -326,6 +321,8 @@ def mean_of(values: Sequence[float]) -> float:
 def read_header(payload: bytes) -> tuple[dict[str, Any], int]:
     """Returns the JSON header of what `Curves.to_payload` wrote, and where the values begin.
 
+    Its provenance and its `eval_steps` are read as they stand in `Curves`.
+
     Raises:
       ValueError: not such a payload, or a damaged one.
     """
@@ -333,11 +330,38 @@ def read_header(payload: bytes) -> tuple[dict[str, Any], int]:
         raise ValueError(f"not a lobench payload: starts with {payload[:4]!r}, expected {_MAGIC!r}")
     try:
         (length,) = struct.unpack_from("<I", payload, 4)
-        text = str(payload[8 : 8 + length], "utf-8")
+        text, shared = _without_shared(str(payload[8 : 8 + length], "utf-8"))
         header: dict[str, Any]
         header, end = _decode(text)
         if end < len(text):
             raise ValueError(f"its header ends at {end} of {len(text)} characters")
+        if shared is None:
+            shared = tuple(header["eval_steps"]), Provenance(**header["provenance"])
+        header["eval_steps"], header["provenance"] = shared
     except (ValueError, TypeError, KeyError, struct.error) as error:
         raise ValueError(f"a damaged payload: {headline(error)}") from error
     return header, 8 + length
+
+
+def _without_shared(text: str) -> tuple[str, tuple[tuple[int, ...], Provenance] | None]:
+    """Returns a header without its steps and its provenance, and these: thousands of evaluations have a few of them.
+
+    They are found by what `to_payload` writes around them, which no text of JSON has inside. None: not found.
+    """
+    steps, origin = text.find(_STEPS), text.find(_ORIGIN)
+    stop, end = text.find("]", steps), max(text.find(follower, origin) for follower in _BEHIND_ORIGIN)
+    if not 0 <= steps < stop < origin < end:
+        return text, None
+    steps, stop, origin, end = steps + len(_STEPS) - 1, stop + 1, origin + len(_ORIGIN) - 1, end + 1
+    shared = _steps_of(text[steps:stop]), _provenance_of(text[origin:end])
+    return f"{text[:steps]}0{text[stop:origin]}0{text[end:]}", shared
+
+
+@functools.lru_cache(maxsize=1024)
+def _steps_of(text: str) -> tuple[int, ...]:
+    return tuple(json.loads(text))
+
+
+@functools.lru_cache(maxsize=1024)
+def _provenance_of(text: str) -> Provenance:
+    return Provenance(**json.loads(text))

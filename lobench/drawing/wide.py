@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -17,6 +19,9 @@ def spans_decades(values: ArrayLike) -> bool:
     return bool(len(known)) and bool(known.min() > 0) and bool(known.max() / known.min() > _LOG_FROM)
 
 
+@functools.lru_cache(maxsize=256)  # thousands of curves have a few lengths
 def evenly(count: int, most: int) -> NDArray[np.intp]:
     """Returns the places among `count` that are kept, `most` of them at most: the first, the last, evenly between."""
-    return np.unique(np.rint(np.linspace(0, count - 1, min(count, most))).astype(np.intp))
+    found = np.rint(np.linspace(0, count - 1, min(count, most))).astype(np.intp)  # a step apart or more: each once
+    found.setflags(write=False)
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ def rows(store: Path) -> list[EvaluationRow]:
 
 
 def test_the_same_as_the_curves_say(tmp_path: Path) -> None:
-    add(tmp_path, 1, {"a": {"train/loss": [1.0, 0.5], "test/loss": [1.5, 1.25]}, "b": {"train/loss": [0.5, 3.0, 4.0]}})
+    add(tmp_path, 1, {"a": {"train/loss": [1.0, 0.5], "test/loss": [1.5, 1.25]}, "b": {"train/loss": [0.5, 3.5, 4.5]}})
     add(tmp_path, 2, {"a": {"train/loss": [0.25, math.nan], "test/loss": [0.5, math.nan]}, "c": Outcome.TIMEOUT})
     lines = evaluation_summaries(rows(tmp_path))
     assert [(line.subject.outer_step, line.row.case.name) for line in lines] == [
@@ -44,6 +45,14 @@ def test_the_same_as_the_curves_say(tmp_path: Path) -> None:
         assert len(line.curve) == NUM_SPARKS and line.curve[0] == 2.0
     assert lines[2].diverged == 1 and math.isnan(lines[2].final["train/loss"])
     assert lines[3].diverged == -1 and lines[3].final == {} and np.isnan(lines[3].curve).all()
+
+
+def test_what_exploded_is_counted_from_the_least_loss_there_can_be(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": {"train/loss": [0.5, 3.5, 4.5, math.nan]}, "b": {"train/loss": [0.5, 1.0, 2.0, 3.0]}})
+    found = [replace(row, case=replace(row.case, minimum=minimum)) for minimum in (None, 1.0) for row in rows(tmp_path)]
+    lines = evaluation_summaries(found)
+    assert [line.exploded for line in lines] == [1, 0, 2, 0]
+    assert [one.num_exploded(row.case) for row in found if (one := row.curves) is not None] == [1, 0, 2, 0]
 
 
 def test_a_line_for_each_sighting(tmp_path: Path) -> None:

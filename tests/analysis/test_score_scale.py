@@ -220,6 +220,19 @@ def test_among_the_compared_the_unit_is_the_best_mean_of_logarithms(finals: list
     assert (scale.log_unit == pytest.approx(best, abs=1e-12)) if best > 1e-9 else not scale.log_unit > 1e-9
 
 
+@given(st.lists(st.lists(st.sampled_from([0.1, 0.3, 0.7, 1.1, math.nan, math.inf]), max_size=4), max_size=6))
+def test_among_the_compared_units_are_exact_means_of_those_of_whom_half_is_known(finals: list[list[float]]) -> None:
+    scale = ScoreScale.among("x", finals=[dict(enumerate(values)) for values in finals], starts={0: 2.0, 1: 2.0})
+    known = [[value for value in values if math.isfinite(value)] for values in finals]
+    kept = [own for own, values in zip(known, finals, strict=True) if own and 2 * len(own) >= len(values)]
+    if not kept:
+        assert math.isnan(scale.linear_unit) and math.isnan(scale.log_unit)
+        return
+    assert scale.linear_unit == 2 - min(math.fsum(own) / len(own) for own in kept)
+    gains = [math.fsum(math.log(2) - math.log(value) for value in own) / len(own) for own in kept]
+    assert scale.log_unit == max(gains)
+
+
 def test_numbers_of_two_rules_are_not_compared() -> None:
     check_score_versions({"a": 2, "b": 2})
     with pytest.raises(LobenchError, match="score_version 1"):

@@ -68,3 +68,19 @@ def test_a_payload_says_only_what_there_is_to_say_and_reads_as_one_that_says_all
     output = {"cpu_seconds": 0.0, "ahead_seconds": 0.0, "resumed_at": 0, "problems": [], "directions": {}}
     text = json.dumps({**header, **output, "provenance": origin_in_full}).encode()  # as it was written before
     assert Curves.from_payload(b"LOB1" + len(text).to_bytes(4, "little") + text + bare.to_payload()[start:]) == bare
+
+
+def test_evaluations_share_steps_and_provenance_whatever_else_they_say_and_however_they_were_written() -> None:
+    origin = Provenance(bindings='a = "]},\\"seeds\\":[7],\\"provenance\\":{"', imported={"run": '},"seeds":['})
+    one = replace(_curves([1.0, 0.5]), provenance=origin)
+    other = replace(one, wall_seconds=7.0, resumed_at=1, problems=('"eval_steps":[9]',))
+    read, also = (Curves.from_payload(curves.to_payload()) for curves in (one, other))
+    assert (read, also) == (one, other)
+    assert read.eval_steps is also.eval_steps and read.provenance is also.provenance
+
+
+@pytest.mark.parametrize("found", ['"eval_steps":[0,', '"host":', '"provenance":{', '},"seeds":['])
+def test_what_evaluations_share_is_damaged_as_the_rest_of_a_header_is(found: str) -> None:
+    payload = _curves([1.0, 0.5]).to_payload()
+    with pytest.raises(ValueError, match="a damaged payload"):
+        Curves.from_payload(payload.replace(found.encode(), b"?" * len(found), 1))

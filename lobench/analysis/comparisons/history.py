@@ -98,7 +98,7 @@ def history(stores: Iterable[Path]) -> list[RunSummary]:
 
 def _revision(row: EvaluationRow) -> str:
     origin = row.header()[0]["provenance"]
-    return str(origin["git_revision"][:12]) + ("+" if origin["git_dirty"] else "")
+    return str(origin.git_revision[:12]) + ("+" if origin.git_dirty else "")
 
 
 def _run_summary(revision: str, snapshot: Snapshot, scales: Scales) -> RunSummary:

@@ -101,7 +101,7 @@ def paired_block(
                 and (not may_be_fresh or _is_fresh(cell) == is_fresh)
                 and not (unknown and any(seed in cell.untrained.get(name, {}) for seed in unknown))
             ):
-                kept[place] = [values[seed] for seed in finals]
+                kept[place] = list(map(values.__getitem__, finals))
     theirs = np.asarray(list(kept.values()), np.float64).reshape(len(kept), len(finals))
     ours = np.asarray(list(finals.values()), np.float64)
     is_finite = np.asarray(np.isfinite(theirs).all(axis=1) & np.isfinite(ours).all())
@@ -109,7 +109,7 @@ def paired_block(
     if not places:
         return (), None
     values_of_both = np.concatenate([np.broadcast_to(ours, theirs.shape), theirs], axis=1)
-    both = scores(np.stack([ours, *theirs]), scale, starts=[starts.get(seed, math.nan) for seed in finals])
+    both = scores(np.concatenate([ours[None], theirs]), scale, starts=[starts.get(seed, math.nan) for seed in finals])
     block = PairBlock.of(
         both[0],
         both[1:],

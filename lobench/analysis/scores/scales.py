@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,14 @@ from lobench.core.wording import counted
 __all__ = ["Scales", "seed_scores"]
 
 _NAMED = 4  # cases, and things to do, of one line
+
+
+class _Column(NamedTuple):
+    """What the cells of a case that have a metric ended at: flat, since thousands of them have a few seeds each."""
+
+    cells: list[Cell]
+    seeds: list[int]  # cell after cell
+    finals: NDArray[np.float64]  # float64[len(seeds)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +63,10 @@ class Scales:
     _known: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
     _made: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
     _starts: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict, repr=False, compare=False)
-    _ends: dict[tuple[str, str], NDArray[np.float64]] = field(default_factory=dict, repr=False, compare=False)
-    _scored: dict[tuple[str, str], dict[int, dict[int, float]]] = field(default_factory=dict, repr=False, compare=False)
+    _columns: dict[tuple[str, str], _Column] = field(default_factory=dict, repr=False, compare=False)
+    _scored: dict[tuple[str, str], tuple[dict[int, int], list[float]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @classmethod
     def of(cls, subjects: Iterable[StoredSubject], places: Sequence[Path] | None = ()) -> Scales:
@@ -113,34 +123,48 @@ class Scales:
         name, identity = metric or cell.case.primary_metric, cell.case.identity
         if (identity, name) not in self._scored:
             self._scored[identity, name] = self._scores_among(identity, name)
-        found = self._scored[identity, name].get(id(cell))
-        if found is not None:
-            return dict(found)
+        places, found = self._scored[identity, name]
+        if (place := places.get(id(cell))) is not None:
+            own = cell.final[name]
+            return dict(zip(own, found[place : place + len(own)], strict=True))
         starts = self.starts_of(cell, name)
         return seed_scores(cell.final.get(name, {}), starts, cell.diverged_at, self.scale(cell.case, name))
 
-    def _scores_among(self, identity: str, metric: str) -> dict[int, dict[int, float]]:
-        """Returns the scores of all cells of a case, by `id`: one array for thousands of cells of a few seeds each."""
-        cells = [cell for cell in self.among.get(identity, ()) if cell.final.get(metric)]
-        if not cells:
-            return {}
-        common, began, diverged = self.starts(cells[0].case, metric), list[float](), list[bool]()
-        for cell in cells:
-            # A seed of lobench's that is not in common has no finite start in any cell.
-            seeds, known = cell.final[metric], common if cell.draws == LOBENCH_SEEDS else {}
-            began += map(known.get, seeds, itertools.repeat(math.nan))
-            diverged += map(cell.diverged_at.__contains__, seeds)
-        scale = self.scale(cells[0].case, metric)
-        found = iter(scores(self._finals(identity, metric), scale, starts=began, diverged=diverged).tolist())
-        return {id(cell): dict(zip(cell.final[metric], found, strict=False)) for cell in cells}
+    def _scores_among(self, identity: str, metric: str) -> tuple[dict[int, int], list[float]]:
+        """Returns the scores of all cells of a case, and by a cell's `id` where its own begin.
 
-    def _finals(self, identity: str, metric: str) -> NDArray[np.float64]:
-        """Returns what all seeds of all cells of a case ended at, cell after cell: float64[num_seeds]."""
+        It is one array for thousands of cells of a few seeds each.
+        """
+        cells, seeds, finals = self._column(identity, metric)
+        if not cells:
+            return {}, []
+        common, began = self.starts(cells[0].case, metric), list[float]()
+        # A seed of lobench's that is not in common has no finite start in any cell.
+        if all(cell.draws == LOBENCH_SEEDS for cell in cells):
+            began = list(map(common.get, seeds, itertools.repeat(math.nan)))
+        else:
+            for cell in cells:
+                known = common if cell.draws == LOBENCH_SEEDS else {}
+                began += map(known.get, cell.final[metric], itertools.repeat(math.nan))
+        diverged = None
+        if any(cell.diverged_at for cell in cells):
+            diverged = [seed in cell.diverged_at for cell in cells for seed in cell.final[metric]]
+        scale = self.scale(cells[0].case, metric)
+        places = itertools.accumulate((len(cell.final[metric]) for cell in cells), initial=0)
+        found = scores(finals, scale, starts=began, diverged=diverged).tolist()
+        return dict(zip(map(id, cells), places, strict=False)), found
+
+    def _column(self, identity: str, metric: str) -> _Column:
         key = (identity, metric)
-        if key not in self._ends:
-            values = (cell.final.get(metric, {}).values() for cell in self.among.get(identity, ()))
-            self._ends[key] = np.fromiter(itertools.chain.from_iterable(values), np.float64)
-        return self._ends[key]
+        if key not in self._columns:
+            cells, seeds, values = list[Cell](), list[int](), list[float]()
+            for cell in self.among.get(identity, ()):
+                if own := cell.final.get(metric):
+                    cells.append(cell)
+                    seeds += own
+                    values += own.values()
+            self._columns[key] = _Column(cells, seeds, np.asarray(values, np.float64))
+        return self._columns[key]
 
     def seed_scores(
         self,
@@ -243,7 +267,7 @@ class Scales:
         return names.get((case.suite, case.name), "")
 
     def _is_signed(self, identity: str, metric: str, scale: ScoreScale) -> bool:
-        return is_signed(self._finals(identity, metric), scale)
+        return is_signed(self._column(identity, metric).finals, scale)
 
     def _frozen(self, identity: str, case: CaseInfo, metric: str) -> ScoreScale:
         """Returns the scale as the baseline freezes it, or as those who were read make it."""

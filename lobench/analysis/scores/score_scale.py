@@ -10,7 +10,6 @@ import dataclasses
 import enum
 import itertools
 import math
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -163,27 +162,21 @@ class ScoreScale:
         begins = np.asarray([value for value in starts.values() if math.isfinite(value)], np.float64) - low
         zero = float(begins.mean()) if len(begins) else math.nan
         floor = _floor(zero, minimum)
-        units, ends, lowest = [], [], []
         begun = {seed: starts.get(seed, zero + low) - low for seed in set[K]().union(*finals)}
         logs = {seed: _log(start if start > 0 else zero, floor) for seed, start in begun.items()}
-        for values in finals:
-            known = values
-            if not all(map(math.isfinite, values.values())):
-                known = {seed: value for seed, value in values.items() if math.isfinite(value)}
-            kept = [value - low for value in known.values()]
-            lowest += kept
-            if kept and 2 * len(kept) >= len(values):
-                # Of a few numbers each, of thousands of subjects: neither an array nor a call of ours for each.
-                ends.append(math.fsum(kept) / len(kept))
-                if floor > 0:
-                    ended = map(math.log, map(max, kept, itertools.repeat(floor)))
-                    units.append(math.fsum(map(operator.sub, map(logs.__getitem__, known), ended)) / len(kept))
-        found = _kind(metric, zero, begins, np.asarray(lowest), declared, direction)
-        end = (max if direction is Direction.MAX else min)(ends, default=math.nan)
+        values = np.asarray([value for column in finals for value in column.values()], np.float64) - low
+        is_finite, sizes = np.isfinite(values), np.asarray([len(column) for column in finals if column], int)
+        gain = math.nan
+        if floor > 0:
+            begins_of_all = np.asarray(list(map(logs.__getitem__, itertools.chain.from_iterable(finals))), np.float64)
+            ended = np.asarray(list(map(math.log, np.maximum(values, floor).tolist())), np.float64)
+            gain = _best_mean(begins_of_all - ended, is_finite, sizes, higher=True)
+        end = _best_mean(values, is_finite, sizes, higher=direction is Direction.MAX)
+        found = _kind(metric, zero, begins, values[is_finite], declared, direction)
         return cls(
             kind=found,
             untrained=zero,
-            log_unit=_unit(max(units, default=math.nan), floor),
+            log_unit=_unit(gain, floor),
             linear_unit=_linear_unit(zero, end, direction),
             floor=floor if found is ScaleKind.LOG else -math.inf,
             minimum=minimum,
@@ -338,6 +331,30 @@ def _kind(
     is_loss = metric.rsplit("/", 1)[-1] == "loss" and direction is Direction.MIN
     is_positive = zero > 0 and bool((starts > 0).all()) and not bool((ends < _SIGNED * zero).any())
     return ScaleKind.LOG if is_loss and is_positive else ScaleKind.LINEAR
+
+
+def _best_mean(values: FloatArray, is_known: BoolArray, sizes: NDArray[np.int_], *, higher: bool) -> float:
+    """Returns the best mean of a stretch of which at least half is known; NaN where there is none.
+
+    Arrays say which of thousands may be the best, and exact sums how good these are.
+
+    Args:
+      values, is_known: [num_values], stretch after stretch.
+      sizes: int[num_stretches], each > 0.
+    """
+    if not sizes.size:
+        return math.nan
+    stops = sizes.cumsum()
+    starts = stops - sizes
+    counts = np.add.reduceat(is_known.astype(int), starts)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        sums = np.add.reduceat(np.where(is_known, values, 0.0), starts)
+        means = np.where((counts > 0) & (2 * counts >= sizes), sums / counts, np.nan)
+        best = float((np.fmax if higher else np.fmin).reduce(means))
+        near = np.flatnonzero(np.abs(means - best) <= 1e-9 * abs(best)).tolist()
+    rows = (slice(starts[place], stops[place]) for place in near)
+    known = (values[row][is_known[row]].tolist() for row in rows)
+    return (max if higher else min)((math.fsum(row) / len(row) for row in known), default=best)
 
 
 def _floor(zero: float, minimum: float | None) -> float:

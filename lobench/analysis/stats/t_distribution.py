@@ -84,10 +84,10 @@ def _fraction(a: float, b: float, x: float) -> float:
         odd = -(a + m) * (a + b + m) * x / (start * (start + 1))
         for term in (even, odd):
             low, high = 1 + term * d, 1 + term / c
-            d = 1.0 / (low if abs(low) > _TINY else _TINY)  # a page asks a million times: no call
-            c = high if abs(high) > _TINY else _TINY
+            d = 1.0 / (low if low > _TINY or low < -_TINY else _TINY)  # a page asks a million times: no call
+            c = high if high > _TINY or high < -_TINY else _TINY
             found *= d * c
-        if abs(d * c - 1) < 1e-16:
+        if -1e-16 < d * c - 1 < 1e-16:
             break
     return found
 

@@ -130,12 +130,14 @@ def _measure(members: Sequence[_Member], cases: Sequence[CaseInfo], found: list[
                 best = _best(block, higher=direction is Direction.MAX).tolist()
             columns = np.linspace(0, block.shape[2] - 1, NUM_SPARKS).round().astype(int)
             curves = block[:, :, columns].mean(axis=1)
-            ends_of = zip(block[:, :, 0].tolist(), block[:, :, -1].tolist(), strict=True)
-            exploded = [count_exploded(case, *both) for case, both in zip(cases, ends_of, strict=True)]
+            starts, ends = block[:, :, 0], block[:, :, -1]
+            lows = np.asarray([case.minimum or 0.0 for case in cases])[:, None]
+            for at in np.flatnonzero((np.isfinite(ends) & (ends - lows > 2 * (starts - lows))).any(axis=1)).tolist():
+                exploded[at] = count_exploded(cases[at], starts[at].tolist(), ends[at].tolist())
     names = list(finals)
-    for index, ((place, head, _), ends) in enumerate(zip(members, zip(*finals.values(), strict=True), strict=True)):
+    for index, ((place, head, _), last) in enumerate(zip(members, zip(*finals.values(), strict=True), strict=True)):
         num_diverged = sum(step >= 0 for step in head.diverged_at)
-        final = dict.fromkeys(names, math.nan) if num_diverged else dict(zip(names, ends, strict=True))
+        final = dict.fromkeys(names, math.nan) if num_diverged else dict(zip(names, last, strict=True))
         found[place] = {
             "direction": direction,
             "final": final,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ class BestTrial:
     strategy: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, where nothing that is computed once has a place
 class Snapshot:
     """What a store, or a part of one, holds.
 
@@ -122,7 +123,7 @@ class Snapshot:
         last = last_on_most_cases(self.subjects) if self.methods else last_subject(self.subjects)
         return next(place for place, subject in enumerate(self.subjects) if subject is last)
 
-    @property
+    @functools.cached_property
     def groups(self) -> MethodGroups:
         """Which subjects are the course of a run, and which stand alone."""
         return groups_of(self.subjects, are_methods=bool(self.methods))
@@ -133,15 +134,19 @@ class Snapshot:
 
     def rows_with_curves(self) -> Iterator[tuple[EvaluationRow, Curves | None]]:
         """Yields each row with its curves: those that a cell has are not read again."""
-        held = {
+        for row in self.rows:
+            yield row, self._held.get(id(row.payload)) or row.curves
+
+    @functools.cached_property
+    def _held(self) -> dict[int, Curves]:
+        """The curves that cells have, by the identity of what they were read from."""
+        return {
             id(curves.read_from): curves
             for subject in self.subjects
             for cell in subject.every_form().values()
             for curves, _ in cell.sources.values()
             if curves.read_from is not None
         }
-        for row in self.rows:
-            yield row, held.get(id(row.payload)) or row.curves
 
     def search(self, subject: int) -> BestTrial | None:
         """Returns the search that chose a subject, by place; None where none did."""

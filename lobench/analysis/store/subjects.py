@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -86,7 +87,7 @@ class Cell:
         """
         grids = {curves.eval_steps for curves, _ in self.sources.values()}
         if len(grids) == 1:
-            return np.asarray(grids.pop(), np.int64)
+            return _grid(grids.pop())
         common = set.intersection(*map(set, grids)) or {max(steps[-1] for steps in grids)}
         return np.asarray(sorted(common), np.int64)
 
@@ -110,7 +111,8 @@ class Cell:
 
     def finals(self, metric: str) -> dict[int, float]:
         """Returns the final value of each seed that has the metric; NaN where it diverged, whatever the metric."""
-        found = dict(sorted(self.final.get(metric, {}).items()))
+        own = self.final.get(metric, {})
+        found = {seed: own[seed] for seed in sorted(own)}
         return found | dict.fromkeys(found.keys() & self.diverged_at.keys(), math.nan) if self.diverged_at else found
 
     def starts(self, metric: str) -> dict[int, float]:
@@ -174,11 +176,18 @@ class StoredSubject:
         return sum(len(cell.sources) for cell in self.cells.values())
 
     def metrics(self) -> set[str]:
-        return {name for cell in self.cells.values() for name in cell.final}
+        return set().union(*[cell.final for cell in self.cells.values()])
 
     def every_form(self) -> dict[str, Cell]:
         """Returns the cells, those of former forms too."""
         return {**self.former, **self.cells}
+
+
+@functools.lru_cache(maxsize=256)  # a store of thousands of cells has a few
+def _grid(steps: tuple[int, ...]) -> NDArray[np.int64]:
+    found = np.asarray(steps, np.int64)
+    found.setflags(write=False)
+    return found
 
 
 def _at(steps: NDArray[np.int64], values: NDArray[np.float32], own: Sequence[int]) -> NDArray[np.float32]:
@@ -274,6 +283,8 @@ def _by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]
 
     Otherwise they are one subject: a case may insist on bindings of its own.
     """
+    if len({row.key.optimizer_hash for row in rows}) == 1:
+        return [rows]
     places = {(row.key.case_identity, row.key.seed_block, row.key.optimizer_hash) for row in rows}
     if len({place[:2] for place in places}) == len(places):
         return [rows]
@@ -293,8 +304,7 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: set[str]) -> St
     for row in rows:
         by_case.setdefault(row.case.identity, []).append(row)
     cells = {identity: _cell(members) for identity, members in by_case.items()}
-    blocks = {id(curves): curves for cell in cells.values() for curves, _ in cell.sources.values()}
-    origins = [curves.provenance for curves in blocks.values()]
+    origins = [curves.provenance for cell in cells.values() for curves, _ in cell.sources.values()]
     return StoredSubject(
         who=who,
         optimizer_hashes=frozenset(row.key.optimizer_hash for row in rows),
@@ -330,16 +340,18 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
             lost.update(dict.fromkeys(set(row.key.seed_block.seeds) - sources.keys(), str(row.outcome)))
             continue
         # Of a seed that was evaluated twice the later one counts.
-        sources.update({seed: (curves, place) for place, seed in enumerate(curves.seeds)})
+        for place, seed in enumerate(curves.seeds):
+            sources[seed] = curves, place
         for seed in lost.keys() & curves.seeds if lost else ():
             del lost[seed]
     final: dict[str, dict[int, float]] = {}
     untrained: dict[str, dict[int, float]] = {}
     directions: dict[str, Direction] = {}
-    blocks = {id(curves): curves for curves, _ in sources.values()}
-    draws = {curves.provenance.imported.get("draws", LOBENCH_SEEDS) for curves in blocks.values()}
+    blocks, has_diverged, draws = {id(curves): curves for curves, _ in sources.values()}, False, set[str]()
     for curves in blocks.values():
+        draws.add(curves.provenance.imported.get("draws", LOBENCH_SEEDS))
         directions |= curves.directions
+        has_diverged |= max(curves.diverged_at) >= 0
         seeds, counting = curves.seeds, list[int]()
         if len(blocks) > 1:
             counting = [place for place, seed in enumerate(seeds) if sources[seed][0] is curves]
@@ -351,13 +363,14 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
                 if curves.eval_steps[0] == 0:
                     untrained.setdefault(name, {}).update(zip(seeds, kept[:, 0].tolist(), strict=True))
                 final.setdefault(name, {}).update(zip(seeds, kept[:, -1].tolist(), strict=True))
+    diverged = sorted((seed, c.diverged_at[place]) for seed, (c, place) in sources.items()) if has_diverged else ()
     return Cell(
         case=rows[-1].case,
         final=final,
         untrained=untrained,
-        diverged_at={seed: at for seed, (c, place) in sorted(sources.items()) if (at := c.diverged_at[place]) >= 0},
+        diverged_at={seed: at for seed, at in diverged if at >= 0},
         lost=Counter(lost.values()) if lost else {},
-        failures=tuple((row.outcome, row.message) for row in rows if row.outcome is not Outcome.PASSED),
+        failures=tuple([(row.outcome, row.message) for row in rows if row.outcome is not Outcome.PASSED]),
         sources=sources,
         directions=directions,
         draws=draws.pop() if len(draws) == 1 else _LABELS if draws else LOBENCH_SEEDS,

@@ -54,25 +54,15 @@ _TESTS: dict[Method, str] = {
 _MOST_COLUMNS = 6  # of methods; more of them are rows
 
 
-def tabulate_store(
-    store: Path,
-    experiment: str | None = None,
-    *,
-    every: bool = False,
-    spec: TableSpec | None = None,
-    costs: bool = False,
-) -> Tabulated:
+def tabulate_store(store: Path, experiment: str | None = None) -> Tabulated:
     """Returns the table of a store's methods and cases.
 
     Args:
       experiment: Methods of this one; None: of the one that was run last.
-      every: Whether all that the store holds is in it.
-      costs: Whether it has panels of costs, where there is no `spec` that says.
     Raises:
       StoreError: there is no store, or nothing in it. UsageError: no such experiment.
     """
-    found = summary_of(store, snapshot=read_methods(store, experiment, every=every))
-    return tabulate(found, spec or TableSpec(rows="method", costs=costs))
+    return tabulate(summary_of(store, snapshot=read_methods(store, experiment)), TableSpec(rows="method"))
 
 
 def tabulate(summary: Summary, spec: TableSpec | None = None, *, digits: int = 3) -> Tabulated:

@@ -82,7 +82,7 @@ def run_seeds(ledger: Ledger, subject: Subject, case: CaseInfo) -> dict[str, int
     values = (subject.sha256, case.identity, _PROGRAM)
     with intact_rows(ledger.store):
         headers = (read_header(payload)[0] for (payload,) in ledger.connection.execute(query, values))
-        return {one["provenance"]["imported"]["run"]: one["seeds"][0] for one in headers}
+        return {one["provenance"].imported["run"]: one["seeds"][0] for one in headers}
 
 
 def sight(ledger: Ledger, subject: Subject) -> None:

@@ -72,10 +72,15 @@ def program_of_old(provenance: Provenance, version: str) -> Program:
 
     Its provenance does not say the CPU's instruction set; on the machine that it was made on, that is this machine's.
     """
-    if provenance.host == socket.gethostname():
+    if provenance.host == _host():
         device = known_device(provenance.device)
         return Program.of(dataclasses.replace(provenance, device=device), version)
     return Program.of(provenance, version)
+
+
+@functools.cache  # of thousands of rows each asks
+def _host() -> str:
+    return socket.gethostname()
 
 
 def _gpu(driver: Path = Path("/proc/driver/nvidia/gpus")) -> str:
@@ -131,8 +136,8 @@ def of_row(version: str, payload: bytes | None) -> Program:
     if payload is not None:
         try:
             header, _ = read_header(payload)
-            return program_of_old(Provenance(**header["provenance"]), version)
-        except (ValueError, TypeError, KeyError):
+            return program_of_old(header["provenance"], version)
+        except ValueError:
             pass  # who reads the row says that it is damaged
     return Program(version=version)
 

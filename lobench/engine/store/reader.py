@@ -18,7 +18,7 @@ from lobench.core.history import EvaluationId, History
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, curves_of, read_header
 from lobench.core.subject import Subject, SubjectKey
-from lobench.engine.store.programs import accepted, known_programs, old_programs
+from lobench.engine.store.programs import accepted, known_programs, of_row, old_programs
 from lobench.engine.store.run_names import RunNames
 from lobench.engine.store.schema import intact_rows, store_errors
 from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_of
@@ -67,8 +67,9 @@ class EvaluationRow:
     @property
     def sightings(self) -> tuple[Subject, ...]:
         """Its subjects; one without a place where it has none, as after a merge of a part."""
-        unseen = Checkpoint(uri="", sha256=self.key.checkpoint_sha256, outer_step=0)
-        return self.subjects or (Subject.of_checkpoint(unseen),)
+        if self.subjects:
+            return self.subjects
+        return (Subject.of_checkpoint(Checkpoint(uri="", sha256=self.key.checkpoint_sha256, outer_step=0)),)
 
     @property
     def where(self) -> str:
@@ -301,10 +302,12 @@ class LedgerReader:
             labels = {row[0]: tuple(map(str, row[1:])) for row in labelled}
             query = f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations WHERE {where} ORDER BY id"
             for number, *row in self._db.execute(query, tuple(asked.values())):
-                # Only a row of before there were keys asks for a look at all of these.
-                if old is None and row[5].isdecimal():
-                    old = old_programs(self._db)
-                named = (old or {}).get(number)
+                named = None
+                if row[5].isdecimal() and row[9] is not None:  # of before there were keys
+                    named = of_row(row[5], row[9])
+                elif row[5].isdecimal():  # only a row without curves asks for a look at all others
+                    old = old_programs(self._db) if old is None else old
+                    named = old.get(number)
                 program = named or known.get(row[5]) or Program(version=row[5])
                 experiment, trial, session = labels.get(number, ("", "", ""))
                 yield EvaluationRow(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lobench.analysis.comparisons.viewer_index import ViewerIndex
@@ -13,7 +13,7 @@ from lobench.core.metric import final_columns
 from lobench.core.result import Curves
 from lobench.core.wording import one_line
 from lobench.drawing.wide import evenly
-from lobench.report.charts.svg import rounded, short_rows
+from lobench.report.charts.svg import short, short_rows
 
 __all__ = ["evaluation_list", "evaluation_record"]
 
@@ -40,21 +40,22 @@ def evaluation_list(snapshot: Snapshot) -> dict[str, Any]:
     ]
     cases = {case.identity: place for place, case in enumerate(snapshot.cases)}
     subjects = {(one.who, own): place for place, one in enumerate(snapshot.subjects) for own in one.optimizer_hashes}
+    summaries = evaluation_summaries(rows, [curves for _, curves in snapshot.rows_with_curves()])
+    ends = [_final([one.final for one in summaries], name) for name in finals]
+    numbers = zip(
+        *ends, short([one.best for one in summaries]), short([one.wall_seconds for one in summaries]), strict=True
+    )
     found = []
-    for one in evaluation_summaries(rows, [curves for _, curves in snapshot.rows_with_curves()]):
+    for one, (*last, best, wall_seconds) in zip(summaries, numbers, strict=True):
         row, who, has_curves = one.row, one.subject, one.diverged >= 0
-        measured = [
-            *(_final(one.final, name) for name in finals),
-            _finite(one.best),
-            one.diverged if has_curves else None,
-            one.exploded if has_curves else None,
-            _finite(one.wall_seconds),
-        ]
+        counts = [one.diverged, one.exploded] if has_curves else [None, None]
         name = (who.uri or row.key.checkpoint_sha256).rsplit("/", 1)[-1] if who.kind == "checkpoint" else who.label
         stands = (who.outer_step, who.generation) if who.has_theta else (None, None)
         case = f"{row.case.suite}/{row.case.name}"
         leads = subjects.get((who, row.key.optimizer_hash), -1), cases.get(row.case.identity, -1)
-        found.append([case, *stands, name, row.key.seed_block.span, str(row.outcome), *measured, *leads])
+        found.append(
+            [case, *stands, name, row.key.seed_block.span, str(row.outcome), *last, best, *counts, wall_seconds, *leads]
+        )
     if not any(line[2] for line in found):
         columns.pop(2)
         for line in found:
@@ -135,12 +136,10 @@ def _facts(blocks: Mapping[int, Curves]) -> list[tuple[str, str]]:
     return [(name, "; ".join(dict.fromkeys(filter(None, texts)))) for name, texts in found.items() if any(texts)]
 
 
-def _final(final: Mapping[str, float], name: str) -> float | str | None:
-    """Returns the final value; None where there is no such metric, which is not the same as having diverged."""
-    if name not in final:
-        return None
-    return rounded(final[name]) if math.isfinite(final[name]) else "diverged"
-
-
-def _finite(value: float) -> float | None:
-    return rounded(value) if math.isfinite(value) else None
+def _final(finals: Sequence[Mapping[str, float]], name: str) -> list[float | str | None]:
+    """Returns the final values; None where there is no such metric, which is not the same as having diverged."""
+    numbers = short([final.get(name, math.nan) for final in finals])
+    return [
+        "diverged" if number is None and name in final else number
+        for final, number in zip(finals, numbers, strict=True)
+    ]

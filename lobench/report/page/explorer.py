@@ -15,7 +15,7 @@ from lobench.analysis.store.groups import are_by_step, run_names
 from lobench.analysis.store.rerun_command import seeds_arguments, shown_by, trained_by, with_subject
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.store.subjects import Cell
-from lobench.core.case import SeedBlock
+from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.step_cost import Overhead
 from lobench.core.wording import counted, one_line
 from lobench.report.charts.styles import every_style, method_styles
@@ -161,6 +161,7 @@ class _Texts:
     def __init__(self) -> None:
         self.known: list[str] = []
         self._places: dict[str, int] = {}
+        self.seeds: dict[tuple[object, ...], tuple[str, str]] = {}  # what is said of the seeds of many cells
 
     def place(self, text: str) -> int:
         if text not in self._places:
@@ -176,19 +177,26 @@ def _cell(cell: Cell | None, texts: _Texts) -> tuple[int, int, int]:
     failures = [f"{outcome}: {message}" if message else str(outcome) for outcome, message in cell.failures]
     if not cell.sources:
         return texts.place("; ".join(["no curves", *failures])), -1, -1
-    seeds = cell.seeds
-    follow = seeds == tuple(range(seeds[0], seeds[-1] + 1)) and len(seeds) > 1
-    listed = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    seeds_text = f"seeds {seeds[0]} to {seeds[-1]}" if follow else listed
+    curves = [curves for curves, _ in cell.sources.values()][-1]
+    blocks = frozenset((one.seeds[0], len(one.seeds)) for one, _ in cell.sources.values())
+    key = id(cell.case), cell.seeds, blocks
+    if key not in texts.seeds:
+        texts.seeds[key] = _seeds(cell.case, cell.seeds, blocks)
+    seeds_text, arguments = texts.seeds[key]
     diverged = [f"seed {seed} diverged at inner step {step}" for seed, step in cell.diverged_at.items()]
     lost = [f"{counted(count, 'seed')} lost ({outcome})" for outcome, count in cell.lost.items()]
-    curves = [curves for curves, _ in cell.sources.values()][-1]
-    blocks = {(one.seeds[0], len(one.seeds)) for one, _ in cell.sources.values()}
-    arguments = seeds_arguments(cell.case, [SeedBlock(start=start, size=size) for start, size in blocks])
     origin = curves.provenance
     imported = [f"imported from {origin.imported.get('file', '?')}"] if origin.imported else []
     about = "; ".join([seeds_text, *diverged, *lost, *imported, *failures])
     return texts.place(about), texts.place(origin.bindings), texts.place(arguments)
+
+
+def _seeds(case: CaseInfo, seeds: Sequence[int], blocks: Iterable[tuple[int, int]]) -> tuple[str, str]:
+    """Returns how the seeds of a cell are called, and the options that name them."""
+    follow = seeds == tuple(range(seeds[0], seeds[-1] + 1)) and len(seeds) > 1
+    listed = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    arguments = seeds_arguments(case, [SeedBlock(start=start, size=size) for start, size in blocks])
+    return f"seeds {seeds[0]} to {seeds[-1]}" if follow else listed, arguments
 
 
 def subject_keys(snapshot: Snapshot) -> list[str]:

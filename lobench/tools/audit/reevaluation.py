@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import queue
@@ -139,7 +138,7 @@ def bindings_of(rows: Sequence[EvaluationRow]) -> dict[str, str]:
     found: dict[str, str] = {}
     for row in rows:
         if row.payload is not None and row.case.key not in found:
-            found[row.case.key] = str(row.header()[0]["provenance"].get("bindings", ""))
+            found[row.case.key] = str(row.header()[0]["provenance"].bindings)
     return found
 
 
@@ -198,9 +197,7 @@ class Repeats:
         if environment != runner.environment:
             runner.close()
             runner.environment = environment
-        together = ""
-        with contextlib.suppress(KeyError):
-            together = row.header()[0]["provenance"]["together"] if row.payload is not None else ""
+        together = row.header()[0]["provenance"].together if row.payload is not None else ""
         curves = runner.run(
             *(found.layers, found.spec, found.test, theta, row.key.seed_block),
             together=together,

@@ -180,7 +180,7 @@ def _runs_of(stores: Sequence[Path], case: str) -> Iterator[tuple[Path, list[Eva
 
 def _revision(row: EvaluationRow) -> str:
     origin = row.header()[0]["provenance"]
-    return f"{origin['git_revision'][:12]}{'+' * bool(origin['git_dirty'])}"
+    return f"{origin.git_revision[:12]}{'+' * bool(origin.git_dirty)}"
 
 
 def _subject_of(snapshot: Snapshot, label: str) -> StoredSubject | None:
