@@ -47,6 +47,7 @@ def main(descriptor: int) -> None:
     gc.disable()  # importing jax makes very many objects and no garbage: looking for it took a tenth of a start
     pkgutil.resolve_name(configure.serve)
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # tracing makes as many, and little garbage
     gc.enable()
     run_worker(connection, configure, owns_process=True)
 
