@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from lobench.core.errors import ConfigError
 from lobench.core.result import Curves
 from lobench.inner.adapters import as_stepper
 from lobench.inner.task import Datasets, IteratorDataset, Task
-from lobench.inner.training.prefetch import ITERATOR_CHUNK, Feed, next_read
+from lobench.inner.training.prefetch import ITERATOR_CHUNK, next_read
 from lobench.inner.training.train import TrainingProgram
 
 PATIENT = 60.0  # seconds; a test that passes waits for milliseconds
@@ -94,37 +93,6 @@ def test_what_fails_ahead_fails_in_its_turn_and_a_stopped_training_never_meets_i
     for thread in readers():
         thread.join(PATIENT)
     assert not readers()
-
-
-def feed_of(at: Any) -> Feed:
-    case = Case(num_inner_steps=10**6, num_seeds=1, eval_every=10**6, eval_batches=0)
-    datasets = Counts(at).datasets
-    assert datasets is not None
-    return Feed({"train": datasets.train}, SeedBlock(start=0, size=1), 1, case)
-
-
-def test_a_chunk_stays_until_the_next_one_is_taken_and_its_memory_is_read_into_again() -> None:
-    come = [threading.Event() for _ in range(600)]
-    with contextlib.closing(feed_of(lambda number: come[number].set())) as feed:
-        taken: list[np.ndarray] = []
-        for start in range(0, 450, 50):
-            while feed.is_short:
-                feed.read_ahead(50)
-            taken.append(feed.next_chunk(50))
-            while feed.is_short:
-                feed.read_ahead(50)
-            assert come[start + 149].wait(PATIENT)  # the two chunks behind it are read
-            assert taken[-1].tolist() == list(range(start, start + 50))
-        assert len({chunk.ctypes.data for chunk in taken}) <= 4
-
-
-def test_what_is_read_ahead_has_a_bound() -> None:
-    read: list[int] = []
-    assert run(Counts(read.append), num_inner_steps=10**6, should_stop=lambda: True) is None
-    for thread in readers():
-        thread.join(PATIENT)
-    most = list(itertools.accumulate(range(3), lambda total, _: total + next_read(total), initial=0))[-1]
-    assert max(read) == most - 1 == 19
 
 
 @pytest.mark.parametrize("other", [np.ones(3, np.float32), np.float32(1), {"a": np.ones(2, np.float32)}])

@@ -62,7 +62,7 @@ class TrainingLoop:
         self._find, self._enter, self._shape, self._saves = find, enter, shape, saves
         self.carry: Carry | None = None
         self.end = end
-        self._step = self._read_to = self._phase = self.resumed_at = 0
+        self._step = self._phase = self.resumed_at = 0
         self.compile_seconds = self.wall_seconds = self.cpu_seconds = 0.0
         self._since = time.perf_counter(), time.process_time()
         self._points = SavePoints(case, saves)
@@ -106,8 +106,8 @@ class TrainingLoop:
         """Runs to the end; returns False where it was stopped before."""
         if on_progress is not None and self.resumed_at:
             on_progress(self.resumed_at)
-        self._read_to = self._step
-        self._read_ahead()  # while the program compiles
+        if self._step < self.end:
+            self._feed.read_ahead(self._stop_after(self._step) - self._step)  # while the program compiles
         peak = device_peak_bytes()
         for phase in range(self._phase, len(self._spans)):
             if self._step >= self.end:
@@ -150,7 +150,8 @@ class TrainingLoop:
             if not is_first and not self._feed.feeds_training:
                 stop = self.clock.stop(start, stop)
             batches = self._feed.next_chunk(stop - start)
-            self._read_ahead()
+            if stop < self.end:
+                self._feed.read_ahead(self._stop_after(stop) - stop)
             try:
                 carry = self._timed(program, fixed, batches, carry, range(start, stop), is_first=is_first)
             except jax.errors.JaxRuntimeError as error:
@@ -188,13 +189,6 @@ class TrainingLoop:
         span = next(span for span in self._spans if start < span.stop)
         wanted = next_read(start - self.resumed_at) if self._feed.feeds_training else chunk
         return min(start + wanted, span.stop, self.end, self._points.next_stop(start))
-
-    def _read_ahead(self) -> None:
-        """Has batches read as far ahead as is allowed, in chunks that end where the program will stop."""
-        while self._feed.is_short and self._read_to < self.end:
-            stop = self._stop_after(self._read_to)
-            self._feed.read_ahead(stop - self._read_to)
-            self._read_to = stop
 
     def _save(self, program: Found, *, is_final: bool = False) -> None:
         if self._saves is None or self._case.save_every == 0 or self.carry is None:

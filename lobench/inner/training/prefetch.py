@@ -28,16 +28,14 @@ FIRST_CHUNK = 25  # inner steps before somebody may look or stop
 _CHUNK_SECONDS = 0.5
 _MOST_GROWTH = 64  # of a chunk over the one before it
 ITERATOR_CHUNK = 50  # inner steps whose batches travel together
-_CHUNKS_AHEAD = 2  # beside the one that is trained on
 _LEAST_CHUNK = 5  # the first: nothing computes while it is read
 _ALIGNMENT = 64  # bytes
 
 
 class _Chunk(NamedTuple):
-    """Batches of some steps, where they lie, and where the iterators are behind them."""
+    """Batches of some steps, and where the iterators are behind them."""
 
     batches: PyTree
-    room: PyTree
     positions: list[Any] | None
 
 
@@ -82,8 +80,6 @@ class Feed:
             seed * self._num_replicas + replica for seed in block.seeds for replica in range(self._num_replicas)
         ]
         self._positions: list[Any] | None = None
-        self._lent: PyTree = None  # the memory of the last chunk
-        self._rooms: queue.SimpleQueue[PyTree] = queue.SimpleQueue()  # that of earlier ones
         self._ahead: collections.deque[tuple[int, Future[_Chunk]]] = collections.deque()  # with their lengths
         self._reader = _Reader()
         try:
@@ -100,25 +96,13 @@ class Feed:
         if self.feeds_training:
             self._reader.close()
 
-    @property
-    def is_short(self) -> bool:
-        """Whether more is to be read ahead: while the second chunk is read, the first one waits to be taken.
-
-        With one alone the reader would stand still from its end to the moment when the program takes it.
-        """
-        return self.feeds_training and len(self._ahead) < _CHUNKS_AHEAD
-
     def read_ahead(self, count: int) -> None:
         """Has the `count` batches behind all that were asked for read, without waiting for them."""
         if self.feeds_training:
             self._ahead.append((count, self._reader.read(lambda: self._read(count))))
 
     def next_chunk(self, count: int) -> PyTree:
-        """Returns the next `count` batches, leaves [chunk, (num_replicas,) ...]; what is behind them is not to be read.
-
-        They are there until the next call: what computes on them is to be waited for before it, since a later chunk is
-        read into the same memory. New memory for each would cost the reader more than the copy: the system maps it page
-        by page.
+        """Returns the next `count` batches, leaves [chunk, (num_replicas,) ...]; a short chunk repeats its last batch.
 
         Args:
           count: As many as were read ahead, where some were.
@@ -129,10 +113,7 @@ class Feed:
             self.read_ahead(count)
         length, future = self._ahead.popleft()
         assert length == count, (length, count)
-        if (room := self._lent) is not None:
-            self._lent = None
-            self._rooms.put(room)
-        batches, self._lent, self._positions = future.result()
+        batches, self._positions = future.result()
         return batches
 
     def positions(self) -> list[Any] | None:
@@ -166,10 +147,7 @@ class Feed:
     def _read(self, count: int) -> _Chunk:
         """Copies each batch to its place as it comes: while the processor's cache has it."""
         first, self._first = self._first, []
-        try:
-            chunk = self._rooms.get_nowait()
-        except queue.Empty:
-            chunk = jax.tree.map(_room_for_chunk, self._like)
+        chunk = jax.tree.map(_room_for_chunk, self._like)
         structure: Any = jax.tree.structure(chunk)
         rows = jax.tree.leaves(chunk)
         for replica, iterator in enumerate(self._iterators):
@@ -183,7 +161,9 @@ class Feed:
                     _put(row, (step, replica), leaf)
             if step + 1 < count:
                 raise _ended("train", step + 1, count)
-        return _Chunk(self._by_round(chunk), chunk, self._positions_now() if self._keeps_positions else None)
+        for row in rows:
+            row[count:] = row[count - 1]  # unused
+        return _Chunk(self._by_round(chunk), self._positions_now() if self._keeps_positions else None)
 
     def _positions_now(self) -> list[Any] | None:
         if not all(hasattr(iterator, "get_state") for iterator in self._iterators):
@@ -274,7 +254,7 @@ def _room_for_chunk(like: np.ndarray) -> np.ndarray:
     if like.dtype.hasobject:
         return np.empty(shape, like.dtype)
     size = math.prod(shape) * like.dtype.itemsize
-    room = np.zeros(size + _ALIGNMENT, np.uint8)
+    room = np.empty(size + _ALIGNMENT, np.uint8)
     start = -room.ctypes.data % _ALIGNMENT
     return room[start : start + size].view(like.dtype).reshape(shape)
 

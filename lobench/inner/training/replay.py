@@ -127,8 +127,7 @@ class ReplayedProgram(TrainingProgram):
         def watch(phase: int, found: Found, batches: Any, before: ReplayState, after: ReplayState, step: int) -> bool:
             chunk = None if batches is None else jax.tree.map(lambda leaf: of_replica(leaf, 1)[0], batches)
             observed = observe[phase](found.given, own, self._arrays, chunk, jnp.int32(step), tuple(before))
-            # A copy: what is observed may be the batch itself, whose memory a later one is read into.
-            return look(Look(step, before, after, jax.tree.map(np.array, observed)))
+            return look(Look(step, before, after, jax.tree.map(np.asarray, observed)))
 
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
         with contextlib.closing(feed):
