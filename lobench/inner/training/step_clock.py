@@ -13,6 +13,7 @@ _LEAST_SAMPLES = 4
 _MOST_SHARE = 0.005  # of the time, for chunks that are cut so that one has no evaluation
 _MOST_OF_ALL = 0.02  # of the time that the training will take, for those up to the least number of samples
 _LEAST_STEPS = 2
+_MOST_CALLS = 9  # of no step, of a program: the fastest counts, and the first ones are slow
 
 
 class StepClock:
@@ -20,7 +21,7 @@ class StepClock:
 
     A program runs steps and the evaluations between them. So some chunks are cut to lie between two evaluations, where
     chunks are free to end anywhere: lengths of chunks change no bit. A call of no step says what a call costs, and a
-    program has three timed. A training of milliseconds has one sample, since a call is a fiftieth of it.
+    program has nine timed. A training of milliseconds has one sample, since a call is a fiftieth of it.
 
     Args:
       eval_steps: Inner steps before which something is evaluated, in order.
@@ -43,7 +44,7 @@ class StepClock:
     @property
     def needs_call(self) -> bool:
         """Whether a call of no step is to be timed."""
-        is_wanted = len(self.calls) < 3 and self._num_calls < len(self._samples)
+        is_wanted = len(self.calls) < _MOST_CALLS and self._num_calls < min(3, len(self._samples))
         return is_wanted and self._has_time_for(self._num_calls)
 
     def called(self, seconds: float) -> None:
