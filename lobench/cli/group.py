@@ -150,8 +150,8 @@ def main() -> None:
     open_streams()
     with json_alone(sys.argv[1:]):
         code = _ended()
-    if not gc.isenabled():
-        gc.freeze()  # a command that looked for no garbage leaves none to be looked for at the end of the process
+    if not gc.get_freeze_count():
+        gc.freeze()  # Python would look through all that was imported and read before the process ends
     sys.exit(code)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     from lobench.pytest_plugin.reuse import leave_out_hypothesis
 
     leave_out_hypothesis(session.config)
+    is_suite = bool(session.items) and all(case_of(item) is not None for item in session.items)
+    if is_suite and not gc.get_freeze_count():  # a process that goes on, a worker or a test of ours, has frozen before
+        # pytest and Python would look through all that jax made: a quarter of a session that compiles nothing.
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -50,6 +50,7 @@ def main(descriptor: int) -> None:
     gc.set_threshold(20_000, 20, 20)  # tracing makes as many, and little garbage
     gc.enable()
     run_worker(connection, configure, owns_process=True)
+    gc.freeze()  # Python would look through all that jax made before the process ends
 
 
 def _die_with_parent() -> None:
