@@ -142,3 +142,4 @@ def test_each_case_of_quick_is_found_and_is_what_its_code_compiles_to(tmp_path: 
     assert "not kept" not in output and FOUND not in output
     _, output = evaluated(suite, *options, case="test_quick.py", LOBENCH_EXECUTABLES="checked")
     assert output.count(FOUND) == 6 and "is not what its case compiles to now" not in output
+    assert "of other packages" not in output  # what the first of them leaves behind is no reason to trace the others

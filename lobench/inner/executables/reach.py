@@ -27,7 +27,7 @@ import numpy as np
 
 from lobench.inner.backend import settings_of_jax
 from lobench.inner.executables.origin import LOBENCH, Origin, file_of, origin_of_file, origin_of_module
-from lobench.inner.executables.state import StateHash, Unhashable, known_name
+from lobench.inner.executables.state import MADE_BY_PYTHON, StateHash, Unhashable, known_name
 
 __all__ = [
     "InstalledFiles",
@@ -173,7 +173,8 @@ def _outline(module: types.ModuleType) -> str:
     lines = []
     for name, value in list(vars(module).items()):
         if isinstance(value, type) and value.__module__ == module.__name__:
-            lines += [f"{name}.{key} {_place(each)}" for key, each in list(vars(value).items())]
+            own = list(vars(value).items())
+            lines += [f"{name}.{key} {_place(each)}" for key, each in own if key not in MADE_BY_PYTHON]
         elif name.startswith("__") or isinstance(value, types.ModuleType):
             continue
         elif known_name(value) in ("", f"{module.__name__}.{name}"):  # others come when they are first asked for

@@ -26,13 +26,13 @@ import numpy as np
 
 from lobench.inner.executables.origin import Origin, file_of, origin_of_file, origin_of_module
 
-__all__ = ["StateHash", "Unhashable", "known_name"]
+__all__ = ["MADE_BY_PYTHON", "StateHash", "Unhashable", "known_name"]
 
 _MOST_BYTES = 1 << 28  # of arrays
-_MADE_BY_PYTHON = frozenset(
+MADE_BY_PYTHON = frozenset(
     {
         "__builtins__", "__cached__", "__dict__", "__doc__", "__loader__", "__package__", "__spec__", "__weakref__",
-        "_abc_impl", "__static_attributes__", "__firstlineno__",
+        "_abc_impl", "__static_attributes__", "__firstlineno__", "__slotnames__",
     }
 )  # fmt: skip
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range, slice)
@@ -124,7 +124,7 @@ class StateHash:
     def _items(self, kind: str, name: str, items: Iterable[tuple[Any, Any]]) -> None:
         self._say(kind, name)
         for key, value in list(items):
-            if isinstance(key, str) and key in _MADE_BY_PYTHON:
+            if isinstance(key, str) and key in MADE_BY_PYTHON:
                 continue
             self._add(key)
             self._add(value)
