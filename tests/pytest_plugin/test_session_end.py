@@ -13,7 +13,7 @@ Case.num_inner_steps = 2
 Case.num_seeds = 1
 a/Case.task = @Quadratic()
 """
-TELLS = """
+CONFTEST = """
 import gc
 
 def pytest_unconfigure():
@@ -26,7 +26,7 @@ def test_what_a_suite_leaves_is_not_looked_through_but_what_other_tests_leave_is
     has_other_tests: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "tiny.gin").write_text(GIN)
-    (tmp_path / "conftest.py").write_text(TELLS)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
     if has_other_tests:
         (tmp_path / "test_own.py").write_text("def test_own():\n    pass\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", ".", "--lobench-optimizer=sgd()"]

@@ -53,8 +53,8 @@ class StepClock:
         self._num_calls += 1
 
     def _has_time_for(self, num_more: int) -> bool:
-        """Whether the whole training is long beside one call more than so many that it does not need; the first is."""
-        whole = min(self.samples, default=0.0) * self._eval_steps[-1]
+        """Whether the whole training is long beside one call more than so many; as long as nothing is known it is."""
+        whole = min(self.samples, default=math.inf) * self._eval_steps[-1]
         return num_more == 0 or (num_more + 1) * self._call <= _MOST_OF_ALL * whole
 
     @property
