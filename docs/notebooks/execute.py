@@ -9,7 +9,8 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).resolve().parent
+_CHECKOUT = f"{_HERE.parents[1]}/"  # left out of what cells showed
 _SECONDS = 600  # for a cell
 
 
@@ -33,7 +34,8 @@ def executed(path: Path, folder: Path) -> nbformat.NotebookNode:
 def main() -> None:
     for path in sorted(_HERE.glob("*.ipynb")):
         with tempfile.TemporaryDirectory() as folder:
-            nbformat.write(executed(path, Path(folder)), path)
+            text = nbformat.writes(executed(path, Path(folder)))
+        path.write_text(text.replace(_CHECKOUT, "") + "\n", encoding="utf-8")
         print(path, f"{path.stat().st_size / 1000:,.0f} kB", file=sys.stderr)
 
 
