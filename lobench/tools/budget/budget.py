@@ -13,6 +13,7 @@ from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.store.methods import read_methods
 from lobench.analysis.store.search_history import edges_of, histories_of
 from lobench.core.errors import StoreError
+from lobench.core.search.space import Parameter
 
 __all__ = ["Budgets", "Lead", "SearchBudget", "budgets_of"]
 
@@ -27,6 +28,7 @@ class SearchBudget:
       expected_best: The expected best fitness after 1, 2, ... and all of its trials.
       fresh: Mean score of the best trial on seeds that chose nothing; without a mean where there are none.
       edges: Parameters whose best value is the least or the largest that was tried, as lines.
+      space: What its trials were proposed from; () where that is not known.
     """
 
     method: str
@@ -35,6 +37,7 @@ class SearchBudget:
     expected_best: tuple[Interval, ...]
     fresh: Interval
     edges: tuple[str, ...]
+    space: tuple[Parameter, ...]
 
     @property
     def num_trials(self) -> int:
@@ -66,6 +69,15 @@ class Budgets:
         """Whether the searches have other numbers of trials, or of parameters."""
         return len({(one.num_trials, len(one.parameters)) for one in self.searches}) > 1
 
+    @property
+    def differing_domains(self) -> dict[str, dict[str, str]]:
+        """By the name that parameters of several searches share, where they had other values: those of each method."""
+        found: dict[str, dict[str, str]] = {}
+        for one in self.searches:
+            for parameter in one.space:
+                found.setdefault(parameter.path.rpartition(".")[2], {})[one.method] = parameter.domain
+        return {name: domains for name, domains in found.items() if len(set(domains.values())) > 1}
+
 
 def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
     """Returns the searches of an experiment by their budgets.
@@ -92,6 +104,7 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
                 expected_best=tuple(expected_best(history.fitness.values, are_independent=are_independent)),
                 fresh=summary.mean_score(place, "primary").interval if is_fresh and place is not None else Interval(),
                 edges=tuple(edges_of(history)),
+                space=search.space if search is not None else (),
             )
         )
     if not found:
