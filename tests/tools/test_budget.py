@@ -75,6 +75,17 @@ def test_a_store_without_a_search_says_so(folder: Path, tmp_path: Path) -> None:
     assert done.returncode == 2 and "no search has a trial with a fitness; a search is a method with" in done.stderr
 
 
+def test_a_search_without_a_fitness_is_left_out_in_words(tmp_path: Path) -> None:
+    make_suite(tmp_path)
+    broken = "broken/Method.optimizer = @sgd()\nbroken/Method.search = @grid()\n"
+    broken += 'broken/sgd.learning_rate = @texts/Categorical()\ntexts/Categorical.values = ["a", "b"]\n'
+    (tmp_path / "x.gin").write_text(SEARCHES + broken)
+    lobench("run", "x.gin", "--store", "store", "--workers", "1", "--executor", "inline", cwd=tmp_path)
+    done = lobench("budget", "store", cwd=tmp_path)
+    assert "left out: broken, where none of 2 ended trials has a fitness" in done.stdout, done.stdout + done.stderr
+    assert json.loads(lobench("budget", "store", "--format", "json", cwd=tmp_path).stdout)["left_out"] == {"broken": 2}
+
+
 DEPENDENT = """
 Experiment.suites = ["tiny"]
 drawn/Method.optimizer = @sgd()

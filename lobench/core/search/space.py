@@ -86,7 +86,7 @@ class Parameter:
         """Its values as text, without its name."""
         if self.is_range:
             return f"{self.low:g} to {self.high:g}{', log' * (self.scale is Scale.LOG)}"
-        return ", ".join(map(str, self.values))
+        return ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in self.values)
 
     def contains(self, value: Value) -> bool:
         if not self.is_range:

@@ -59,10 +59,12 @@ class Budgets:
 
     Attributes:
       leads: As far as all searches have trials.
+      left_out: Searches without a fitness, and how many of their trials have ended.
     """
 
     searches: tuple[SearchBudget, ...]
     leads: tuple[Lead, ...]
+    left_out: tuple[tuple[str, int], ...]
 
     @property
     def differ(self) -> bool:
@@ -88,9 +90,10 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
     snapshot = read_methods(store, experiment)
     summary = summary_of(store, snapshot=snapshot)
     labels = dict(zip(snapshot.methods, snapshot.labels, strict=False))
-    found = []
+    found, left_out = [], []
     for history in histories_of(snapshot.trials, labels):
         if not history.numbers or history.best[-1] is None:
+            left_out.append((history.label, len(history.numbers)))
             continue
         place = snapshot.methods.index(history.method) if history.method in snapshot.methods else None
         search = snapshot.search(place) if place is not None else None
@@ -113,7 +116,7 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
             where=str(store),
             next_step="a search is a method with `Method.search` in the file of `lobench run`, or `lobench tune`",
         )
-    return Budgets(searches=tuple(found), leads=tuple(_leads(found)))
+    return Budgets(searches=tuple(found), leads=tuple(_leads(found)), left_out=tuple(left_out))
 
 
 def _leads(searches: Sequence[SearchBudget]) -> list[Lead]:

@@ -34,6 +34,7 @@ class BudgetRecord(TypedDict):
 
     searches: list[SearchRecord]
     leads: Annotated[list[Lead], "Who has the highest expected best, as far as all searches have trials."]
+    left_out: Annotated[dict[str, int], "Searches without a fitness, and how many of their trials have ended."]
     differing_domains: Annotated[
         dict[str, dict[str, str]], "By a parameter that several searches have, with other values: these, by method."
     ]
@@ -62,7 +63,12 @@ def budget_record(found: Budgets) -> BudgetRecord:
         )
         for one in found.searches
     ]
-    return BudgetRecord(searches=searches, leads=list(found.leads), differing_domains=found.differing_domains)
+    return BudgetRecord(
+        searches=searches,
+        leads=list(found.leads),
+        left_out=dict(found.left_out),
+        differing_domains=found.differing_domains,
+    )
 
 
 def _interval(found: Interval) -> IntervalRecord:
@@ -94,6 +100,8 @@ def _lines(found: Budgets) -> list[str]:
     for name, domains in found.differing_domains.items():
         each = "; ".join(f"{domain} ({method})" for method, domain in domains.items())
         lines.append(f"spaces differ: {name} is {each}")
+    for method, count in found.left_out:
+        lines.append(f"left out: {method}, where none of {counted(count, 'ended trial')} has a fitness")
     lines += [f"{search.method}: {edge}" for search in found.searches for edge in search.edges]
     if any(not math.isnan(search.fresh.mean) for search in found.searches):
         lines.append("fresh seeds: the mean score of the best trial, on the table's scale, on seeds that chose nothing")
