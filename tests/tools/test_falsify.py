@@ -226,6 +226,14 @@ def test_a_place_that_cannot_be_written_is_one_line_and_no_fault(fallen: tuple[P
         assert done.returncode == 2 and line in done.stderr and "Traceback" not in done.stderr, done.stderr
 
 
+def test_a_search_that_cannot_look_at_the_case_itself_is_no_clean_bill(tmp_path: Path) -> None:
+    steep_suite(tmp_path)
+    done = falsify(tmp_path, *AXES, *OPTIONS, "--against", "adamm")
+    assert done.returncode == 2 and "adamm" in done.stderr and "Traceback" not in done.stderr, done.stderr
+    broken = lobench("falsify", "sgd(); sgd.learning_rate = 'fast'", "--suite", "tiny", *AXES, *OPTIONS, cwd=tmp_path)
+    assert broken.returncode == 2 and "the case itself gives no result" in broken.stderr, broken.stderr
+
+
 def test_without_a_loss_it_says_that_none_was_shown(fallen: tuple[Path, dict[str, Any]]) -> None:
     few = ("--axes", "Steep.dim = [3]", "--margin", "2.5", *OPTIONS[:-2])
     done = falsify(fallen[0], *few)
