@@ -16,6 +16,7 @@ from lobench.analysis.comparisons.step_costs import CaseCosts, compare_costs
 from lobench.analysis.comparisons.steps_to_target import CaseSteps, compare_steps, parse_target
 from lobench.analysis.scores.baseline_file import StaleBaseline
 from lobench.analysis.scores.scales import Scales
+from lobench.analysis.store.search_history import edges_in
 from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.api.components import plugins_of
@@ -158,10 +159,18 @@ def compare(
     if target is not None:
         asked = parse_target(str(target))
         steps = [tuple(compare_steps(pair.a, pair.b, asked, scales, alpha=alpha)) for pair in pairs]
+    pairs = [
+        replace(pair, edges=(*_edges(chosen[0]), *_edges(other))) for pair, other in zip(pairs, chosen[1:], strict=True)
+    ]
     costs = tuple(tuple(compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=alpha)) for pair in pairs)
     are_of_finals = all(pair.primary.is_of_finals for pair in pairs)
     scale = _OF_FINALS if are_of_finals else scales.describe()
     return Comparison(pairs=tuple(pairs), scale=scale, steps=tuple(steps), costs=costs)
+
+
+def _edges(one: Stored) -> list[str]:
+    """Returns what is to be said of the search that chose a method."""
+    return [f"{one.subject.label}: {line}" for line in edges_in(one.snapshot).get(one.subject.label, ())]
 
 
 def default_store_of(suites: Sequence[str]) -> Path:

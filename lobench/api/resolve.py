@@ -91,6 +91,14 @@ class RunFolder:
         """Says whether a checkpoint of the store counts."""
         return not self.is_named or Path(uri).is_relative_to(Path(self.location).absolute())
 
+    def path_of(self, uri: str) -> str:
+        """Returns where a checkpoint of the store lies; a watch that ran elsewhere named it from there."""
+        path = Path(uri)
+        if "://" in uri or path.is_absolute() or path.exists():
+            return uri
+        places = (Path(self.location, *path.parts[start:]) for start in range(len(path.parts)))
+        return str(next((place for place in places if place.exists()), path))
+
 
 def is_store(folder: str | Path) -> bool:
     return has_ledger(folder)

@@ -13,7 +13,9 @@ from commands import Done, lobench
 from races import noisy_suite
 from tiny import KILLED_CHIEF, PATIENCE
 
+from lobench.analysis.store.search_history import edges_among
 from lobench.analysis.store.snapshot import read_store
+from lobench.core.subject import Subject
 
 METHODS = [f"sgd(); sgd.learning_rate = {rate}" for rate in (0.1, 0.09, 0.03, 0.0003)]
 STORE = Path(".lobench") / "compare" / "tiny"
@@ -106,6 +108,18 @@ def test_the_table_says_who_left_when_and_behind_whom_and_a_margin_ends_a_race(
     output = race(raced[0], *plain).stdout
     assert "  look " in output and "leads" in output and "nothing shows which is best" in output
     assert "for all methods on all seeds: " in output and "the best mean of the first round" in output
+
+
+def test_a_leader_at_the_end_of_what_races_is_said(raced: tuple[Path, dict[str, Any]]) -> None:
+    who = [Subject.of_optimizer(text) for text in (*METHODS, "adam(); adam.b1 = 0.9", "sgd(); sgd.learning_rate = x()")]
+    (line,) = edges_among(who, 0)
+    assert line == "the best sgd.learning_rate, 0.1, is the largest that was tried: the optimum may lie beyond"
+    assert "is the least" in edges_among(who, 3)[0]
+    assert edges_among(who, 1) == edges_among(who, 4) == edges_among(who[:2], 0) == []
+    folder, record = raced
+    assert record["edges"] == edges_among(who, METHODS.index(record["leader"]))
+    stdout = race(folder, *OPTIONS[:-2]).stdout
+    assert [f"{record['leader']}: {edge}" in stdout for edge in record["edges"]] == [True] * len(record["edges"])
 
 
 def test_seeds_that_diverge_are_counted_apart_and_leave_the_bounds_of_the_others(tmp_path: Path) -> None:

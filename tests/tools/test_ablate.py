@@ -258,6 +258,7 @@ def test_what_an_experiment_does_not_list_is_said_in_one_line(tmp_path: Path, mo
         "x.gin --suite tiny": "x.gin: an experiment names its suites; got --suite tiny",
         "none.gin": "none.gin: cannot read the gin file",
         "tiny": "B is missing; got tiny",
+        "sgd() --suite tiny": "B is missing; got sgd()",
         "adam() sgd()": "an ablation needs a suite",
         "adam() sgd() --suite tiny --method a": "--method is of an experiment's file",
     }.items():

@@ -99,6 +99,14 @@ def test_a_run_that_gets_worse_is_told_once_and_a_kill_in_the_middle_changes_not
     assert written == [("0_headline/alarm/regress", 4), ("0_headline/alarm/regress", 7)]
 
 
+def test_a_run_that_was_watched_from_another_folder_is_confirmed_all_the_same(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path, extra=SEEDS), make_run(tmp_path, -1.5, -4.0)
+    options = ("--once", "--checkpoints", "all", "--workers", "1")
+    assert lobench("watch", run.name, "--suite", suite, *options, cwd=tmp_path).returncode == 0
+    done = alarm(run, suite)
+    assert done.returncode == 1 and "is gone" not in done.stderr, done.stderr
+
+
 def test_a_watch_follows_its_run_and_ends_with_the_alarm(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path, extra=SEEDS + ROLES), make_run(tmp_path, -1.5, -4.0)
     done = watch(run, suite, "--once", "--checkpoints", "all", "--workers", "1", "--alarm", "regress,overfit")

@@ -40,12 +40,22 @@ def test_searches_are_shown_after_as_many_trials_as_the_others(folder: Path) -> 
     assert "best of 1" in output.stdout and "best of 4" in output.stdout
     assert "leads from 1 trial" in output.stdout
     assert "spaces or budgets differ: both 6 trials of 2 parameters, rates 3 trials of 1 parameter" in output.stdout
+    assert "spaces differ: " not in output.stdout, "what they have in common has the same values"
 
 
-def test_an_optimum_on_the_edge_is_said_here_and_in_the_table(folder: Path) -> None:
-    line = "rates: the best sgd.learning_rate, 0.1, is the largest that was tried"
-    assert line in lobench("budget", "store", cwd=folder).stdout
-    assert line in lobench("results", "--store", "store", "--by", "method", cwd=folder).stdout
+def test_an_optimum_on_the_edge_is_said_wherever_a_search_is_shown(folder: Path) -> None:
+    edge = "the best sgd.learning_rate, 0.1, is the largest that was tried: the optimum may lie beyond"
+    line = f"rates: {edge}"
+    by_method = ("results", "--store", "store", "--by", "method")
+    compared = ("compare", "both", "rates", "--store", "store")
+    for words in (("budget", "store"), by_method, compared):
+        assert line in lobench(*words, cwd=folder).stdout, words
+    records = json.loads(lobench(*by_method, "--format", "json", cwd=folder).stdout)
+    assert {tuple(one["edges"]) for one in records if one["method"] == "rates"} == {(edge,)}
+    (record,) = json.loads(lobench(*compared, "--format", "json", cwd=folder).stdout)
+    assert line in record["edges"]
+    appendix = lobench("report", "--store", "store", "--format", "appendix", cwd=folder).stdout
+    assert "the largest that was tried" in appendix.split("Searches: what was tried")[1].split("##")[0]
 
 
 def test_the_record_has_all_numbers(folder: Path) -> None:
@@ -63,6 +73,17 @@ def test_a_store_without_a_search_says_so(folder: Path, tmp_path: Path) -> None:
     lobench("run", "y.gin", "--store", "store", "--workers", "1", "--executor", "inline", cwd=tmp_path)
     done = lobench("budget", "store", cwd=tmp_path)
     assert done.returncode == 2 and "no search has a trial with a fitness; a search is a method with" in done.stderr
+
+
+def test_a_search_without_a_fitness_is_left_out_in_words(tmp_path: Path) -> None:
+    make_suite(tmp_path)
+    broken = "broken/Method.optimizer = @sgd()\nbroken/Method.search = @grid()\n"
+    broken += 'broken/sgd.learning_rate = @texts/Categorical()\ntexts/Categorical.values = ["a", "b"]\n'
+    (tmp_path / "x.gin").write_text(SEARCHES + broken)
+    lobench("run", "x.gin", "--store", "store", "--workers", "1", "--executor", "inline", cwd=tmp_path)
+    done = lobench("budget", "store", cwd=tmp_path)
+    assert "left out: broken, where none of 2 ended trials has a fitness" in done.stdout, done.stdout + done.stderr
+    assert json.loads(lobench("budget", "store", "--format", "json", cwd=tmp_path).stdout)["left_out"] == {"broken": 2}
 
 
 DEPENDENT = """
@@ -87,7 +108,11 @@ def test_a_search_whose_trials_hang_on_each_other_has_intervals_up_to_a_tenth(fo
     (folder / "dependent.gin").write_text(DEPENDENT)
     done = lobench("run", "dependent.gin", "--store", "other", "--workers", "1", "--executor", "inline", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(lobench("budget", "other", "--format", "json", cwd=folder).stdout)["searches"]
+    record = json.loads(lobench("budget", "other", "--format", "json", cwd=folder).stdout)
+    assert record["differing_domains"] == {"learning_rate": {"drawn": "0.001 to 0.1, log", "spread": "0.001 to 0.1"}}
+    line = "spaces differ: learning_rate is 0.001 to 0.1, log (drawn); 0.001 to 0.1 (spread)"
+    assert line in lobench("budget", "other", cwd=folder).stdout
+    found = record["searches"]
     with_interval = {one["method"]: sum(each["lower"] is not None for each in one["expected_best"]) for one in found}
     trials = {one["method"]: one["num_trials"] for one in found}
     assert with_interval == {"drawn": trials["drawn"] // 5, "spread": trials["spread"] // 10}

@@ -204,6 +204,36 @@ def test_a_search_whose_cells_are_used_up_says_so_and_its_code(fallen: tuple[Pat
     assert done.returncode == 4 and "perhaps not the smallest: --most-cells" in done.stdout
 
 
+def test_a_case_of_another_search_keeps_its_files(fallen: tuple[Path, dict[str, Any]]) -> None:
+    folder, record = fallen
+    before = {file: (folder / file).read_text() for file in record["files"]}
+    for _ in range(2):
+        done = falsify(folder, *AXES, "--margin", "0.2", *OPTIONS)
+        names = [Path(file).name for file in json.loads(done.stdout)["files"]]
+        assert names == ["theta_steep_2.gin", "theta_steep_2.json", "test_theta_steep_2.py"]
+    assert before == {file: (folder / file).read_text() for file in record["files"]}
+    assert runpy.run_path(str(folder / "falsified" / "test_theta_steep_2.py"))
+
+
+def test_a_place_that_cannot_be_written_is_one_line_and_no_fault(fallen: tuple[Path, dict[str, Any]]) -> None:
+    folder = fallen[0]
+    (folder / "file").write_text("")
+    for option, line in (
+        ("--store", "lobench: file: cannot use the result store"),
+        ("--output", "lobench: file: cannot write the case"),
+    ):
+        done = falsify(folder, *AXES, *OPTIONS, option, "file")
+        assert done.returncode == 2 and line in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_search_that_cannot_look_at_the_case_itself_is_no_clean_bill(tmp_path: Path) -> None:
+    steep_suite(tmp_path)
+    done = falsify(tmp_path, *AXES, *OPTIONS, "--against", "adamm")
+    assert done.returncode == 2 and "adamm" in done.stderr and "Traceback" not in done.stderr, done.stderr
+    broken = lobench("falsify", "sgd(); sgd.learning_rate = 'fast'", "--suite", "tiny", *AXES, *OPTIONS, cwd=tmp_path)
+    assert broken.returncode == 2 and "the case itself gives no result" in broken.stderr, broken.stderr
+
+
 def test_without_a_loss_it_says_that_none_was_shown(fallen: tuple[Path, dict[str, Any]]) -> None:
     few = ("--axes", "Steep.dim = [3]", "--margin", "2.5", *OPTIONS[:-2])
     done = falsify(fallen[0], *few)
@@ -234,6 +264,8 @@ def test_a_wrapper_is_put_around_the_task_and_one_that_is_there_is_taken_off(tmp
         ("Steep.dimm = [1, 2]", "no parameter 'dimm'"),
         ("Steep.dim = 3", "a binding of a list"),
         ("adam.b1 = [0.1]", "the case has nothing of it"),
+        ("Case.num_seeds = [1, 2]", "the search sets this itself; got Case.num_seeds"),
+        ("Case.task = [@Bowl()]", "the search sets this itself; got Case.task"),
     ],
 )
 def test_axes_that_are_none_are_refused(tmp_path: Path, axes: str, output: str) -> None:

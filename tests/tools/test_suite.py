@@ -97,5 +97,8 @@ def test_a_store_is_judged_by_its_subjects_and_says_who_is_left_out(tmp_path: Pa
     assert "by 9 methods" in done.stdout or "left out" in done.stdout
     few = lobench("suite", str(make_store(tmp_path / "few")), cwd=tmp_path)
     assert few.returncode == 2 and "too little to judge a suite by" in few.stderr
+    (tmp_path / "empty").mkdir()
+    empty = lobench("suite", "empty", cwd=tmp_path)
+    assert empty.returncode == 2 and "empty: neither a store nor a suite with tuned baselines" in empty.stderr
     gone = lobench("suite", "nowhere", cwd=tmp_path)
     assert (gone.returncode == 2 and "there is no such suite" in gone.stderr) or "no store" in gone.stderr

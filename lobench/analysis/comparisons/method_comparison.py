@@ -74,6 +74,7 @@ class MethodComparison:
       changed: Names of cases that both have, with different bindings: they are two cases, and not compared.
       num_exploded: Of A and of B, seeds that ended above twice their start, without having diverged.
       parted: The first step at which their curves differ, by the identity of the case.
+      edges: Parameters of searches that chose A or B whose best value is the least or the largest tried, as lines.
     """
 
     a: StoredSubject
@@ -83,6 +84,7 @@ class MethodComparison:
     changed: tuple[str, ...]
     num_exploded: tuple[int, int]
     parted: FirstDifferences
+    edges: tuple[str, ...] = ()
 
     @property
     def primary(self) -> MetricEffect:

@@ -18,6 +18,7 @@ from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.racing import PairSums, log_threshold, losers
 from lobench.analysis.store.entrants import Entrant
+from lobench.analysis.store.search_history import edges_among
 from lobench.analysis.store.subjects import StoredSubject, subject_of
 from lobench.core.case import CaseInfo, SeedBlock, seed_blocks
 from lobench.core.errors import LobenchError
@@ -59,6 +60,7 @@ class RaceResult:
       all_steps: Those that a method has on all seeds.
       missing: What the next round still lacks.
       scale: What 0 and 1 of the scores are.
+      edges: Settings of the leader that are the least or the largest of those that race, as lines.
     """
 
     labels: tuple[str, ...]
@@ -71,6 +73,7 @@ class RaceResult:
     all_steps: int
     missing: tuple[str, ...]
     scale: str
+    edges: tuple[str, ...] = ()
 
     @property
     def racing(self) -> tuple[int, ...]:
@@ -126,6 +129,7 @@ def decided(
         all_steps=max(sizes) * rules.rounds,
         missing=missing,
         scale=_described(scales) if scales is not None else "",
+        edges=() if leader is None else tuple(edges_among([one.who for one in entrants], leader)),
     )
 
 

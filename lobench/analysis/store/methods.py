@@ -18,8 +18,9 @@ from lobench.analysis.store.subjects import Cell, StoredSubject, place_of, subje
 from lobench.core.case import CaseInfo
 from lobench.core.errors import ConfigError, UsageError, suggestion
 from lobench.core.result import mean_of
+from lobench.core.search.space import Parameter
 from lobench.core.wording import counted
-from lobench.engine.config.space_syntax import race_of
+from lobench.engine.config.space_syntax import race_of, space_of
 from lobench.engine.config.syntax import Binding, Reference, last_name, parse_text
 from lobench.engine.store.experiments import ExperimentRow, Membership, TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -128,7 +129,10 @@ def of_members(
         subject, search = chosen_by_search(sessions, make) if method in best else (make(sessions), None)
         if search is not None:
             search = dataclasses.replace(
-                search, num_infeasible=num_infeasible(trials, method), strategy=bindings["search"]
+                search,
+                num_infeasible=num_infeasible(trials, method),
+                strategy=bindings["search"],
+                space=_space(config, method),
             )
         mark = " (imported)" if subject.who.is_imported else ""
         subjects.append(subject.named(name.replace(method, label, 1) + mark))
@@ -222,6 +226,15 @@ def _bindings(config: str) -> list[Binding]:
         return [one for one in parse_text(config, "the experiment") if isinstance(one, Binding)]
     except ConfigError:
         return []
+
+
+def _space(config: str, method: str) -> tuple[Parameter, ...]:
+    """Returns what an experiment's file searches of a method; nothing where it cannot be read."""
+    found = _bindings(config)
+    try:
+        return space_of(method, [one for one in found if one.scope.split("/")[0] == method], found)
+    except ConfigError:
+        return ()
 
 
 def _key(row: EvaluationRow) -> tuple[object, ...]:

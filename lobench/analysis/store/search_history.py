@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 from lobench.analysis.store.snapshot import BestTrial, Snapshot
 from lobench.analysis.store.subjects import StoredSubject
 from lobench.core.search.search import Trial, best_trial
+from lobench.core.subject import Subject
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.core.wording import counted, first_of
 from lobench.engine.store.experiments import TrialRow
@@ -20,6 +21,8 @@ __all__ = [
     "StoppedTrials",
     "best_trials",
     "chosen_by_search",
+    "edges_among",
+    "edges_in",
     "edges_of",
     "histories_of",
     "num_infeasible",
@@ -151,10 +154,46 @@ def histories_of(trials: Sequence[TrialRow], labels: Mapping[str, str]) -> list[
 def edges_of(history: StoppedTrials) -> list[str]:
     """Returns a line for each number whose best value is the least or the largest of at least three that were tried."""
     best = history.best[-1] if history.best else None
+    return [] if best is None else _edges(history.parameters, best)
+
+
+def edges_in(snapshot: Snapshot) -> dict[str, list[str]]:
+    """Returns what `edges_of` says of an experiment's searches, by the labels of their methods."""
+    labels = dict(zip(snapshot.methods, snapshot.labels, strict=False))
+    found = {history.label: edges_of(history) for history in histories_of(snapshot.trials, labels)}
+    return {label: lines for label, lines in found.items() if lines}
+
+
+def edges_among(who: Sequence[Subject], best: int) -> list[str]:
+    """Returns the same of one subject among others that bind other values of the same settings, as in a search."""
+    settings = [_settings(one) for one in who]
+    alike = [place for place, found in enumerate(settings) if _form(found) == _form(settings[best])]
+    axes = [_axis(path, [settings[place][path] for place in alike]) for path in settings[best]]
+    return _edges(axes, alike.index(best))
+
+
+def _settings(who: Subject) -> dict[str, str | float]:
+    """Returns the bindings of a subject as texts or numbers; "" is what they are bound to."""
+    called, *bindings = (part.strip() for part in (who.uri if who.is_optimizer else "").split(";"))
+    found: dict[str, str | float] = {"": called or who.sha256}
+    for binding in bindings or who.variant.bindings:
+        path, _, text = map(str.strip, binding.partition("="))
+        try:
+            found[path] = float(text)
+        except ValueError:
+            found[path] = text
+    return found
+
+
+def _form(settings: Mapping[str, str | float]) -> tuple[object, ...]:
+    return settings[""], *sorted((path, isinstance(value, float)) for path, value in settings.items())
+
+
+def _edges(axes: Sequence[Axis], best: int) -> list[str]:
     lines = []
-    for axis in history.parameters if best is not None else ():
+    for axis in axes:
         tried = sorted({value for value in axis.values if not math.isnan(value)})
-        value = axis.values[best] if best is not None else math.nan
+        value = axis.values[best]
         if not axis.names and len(tried) > 2 and value in (tried[0], tried[-1]):
             which = "least" if value == tried[0] else "largest"
             lines.append(

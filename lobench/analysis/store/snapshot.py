@@ -21,6 +21,7 @@ from lobench.analysis.store.subjects import (
 )
 from lobench.core.case import CaseInfo
 from lobench.core.result import Curves
+from lobench.core.search.space import Parameter
 from lobench.core.subject import Subject as Who
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -38,12 +39,14 @@ class BestTrial:
       is_fresh: Whether the method itself has other seeds, which chose nothing.
       num_infeasible: How many trials there are where none of them is feasible: the subject is the first, and no best.
       strategy: Name of what proposed the trials: `random`.
+      space: What they were proposed from, as the experiment's file says it.
     """
 
     subject: StoredSubject
     is_fresh: bool
     num_infeasible: int = 0
     strategy: str = ""
+    space: tuple[Parameter, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, where nothing that is computed once has a place

@@ -94,6 +94,7 @@ class Tabulated:
       legend: What each method was trained with, where its name does not say it.
       bold: What a bold cell is; "" where none is asked for.
       notes: What a reader should know: undeclared directions, what is not shown.
+      edges: Of searches, by method, what `edges_of` says; the notes say it too.
     """
 
     rows: str
@@ -102,6 +103,7 @@ class Tabulated:
     legend: tuple[tuple[str, str], ...]
     bold: str
     notes: tuple[str, ...]
+    edges: Mapping[str, Sequence[str]]
 
     def footnotes(self) -> list[str]:
         """Returns what stands below the table, a line each; what `*` marks, where something has it."""

@@ -28,7 +28,7 @@ from lobench.analysis.store.methods import (
     read_methods,
     unknown_name,
 )
-from lobench.analysis.store.search_history import edges_of, histories_of
+from lobench.analysis.store.search_history import edges_in
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.analysis.tables.table import Entry, Heading, Line, Panel, TableSpec, Tabulated
@@ -121,12 +121,8 @@ class _Maker:
         self._notes += _race_notes(summary)
         searches = [snapshot.search(place) for place, _ in self._methods if place >= 0]
         self._notes += [SEARCHED_NOTE] if any(one and not one.num_infeasible for one in searches) else []
-        labels = dict(zip(snapshot.methods, snapshot.labels, strict=False))
-        self._notes += [
-            f"{history.label}: {line}"
-            for history in histories_of(snapshot.trials, labels)
-            for line in edges_of(history)
-        ]
+        self._edges = edges_in(snapshot)
+        self._notes += [f"{label}: {line}" for label, lines in self._edges.items() for line in lines]
 
     def _asked(self) -> list[str]:
         known = {name for subject in self._summary.snapshot.subjects for name in subject.metrics()}
@@ -171,6 +167,7 @@ class _Maker:
             legend=tuple((label, text) for label, text in legend if text),
             bold=self._bold_legend(),
             notes=tuple(self._notes),
+            edges=self._edges,
         )
 
     def _bold_legend(self) -> str:
@@ -459,13 +456,16 @@ def _race_notes(summary: Summary) -> list[str]:
     if race is None or stored is None or race.leader is None:
         return []
     looks = [f"look {look} ({counted(look * stored.rules.block, 'seed')} a case)" for look in range(1, race.looks + 1)]
-    notes = [f"race: {race.labels[race.leader]} leads after {looks[-1]}; {race.ending or 'it goes on'}"]
+    leader = race.labels[race.leader]
+    notes = [f"race: {leader} leads after {looks[-1]}; {race.ending or 'it goes on'}"]
     for label, look, standing in zip(race.labels, race.out_at, race.standings, strict=True):
         if look is not None and standing is not None:
             than, (ours, theirs) = race.labels[standing.against], standing.diverged
             lost = f"; diverged on {ours} where {than} did not, and the other way round on {theirs}" if ours else ""
             notes.append(f"{label} left at {looks[look - 1]}: worse than {than}{lost}")
-    if len(notes) > 1:
+    is_over = len(notes) > 1
+    notes += [f"{leader}: {edge}" for edge in race.edges]
+    if is_over:
         level = f"{1 - stored.rules.alpha:g}"
         notes.append(
             f"against: its score less the other's, by bounds that hold at all looks and for all pairs with {level}"

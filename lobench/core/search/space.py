@@ -81,6 +81,13 @@ class Parameter:
     def is_range(self) -> bool:
         return self.kind in (Kind.REAL, Kind.INT)
 
+    @property
+    def domain(self) -> str:
+        """Its values as text, without its name."""
+        if self.is_range:
+            return f"{self.low:g} to {self.high:g}{', log' * (self.scale is Scale.LOG)}"
+        return ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in self.values)
+
     def contains(self, value: Value) -> bool:
         if not self.is_range:
             return any(value == known and type(value) is type(known) for known in self.values)

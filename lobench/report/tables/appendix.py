@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.store.methods import hyperparameters
+from lobench.analysis.store.search_history import edges_in
 from lobench.core.errors import StoreError
 from lobench.core.result import Outcome
 from lobench.core.wording import counted, one_line
@@ -106,7 +107,9 @@ def _methods(summary: Summary) -> _Part:
 def _spaces(summary: Summary) -> _Part:
     """Says what searches tried: how many trials, and of each parameter the values."""
     lines = []
-    trials = [trial for trial in summary.snapshot.trials if trial.parameters]
+    snapshot = summary.snapshot
+    trials = [trial for trial in snapshot.trials if trial.parameters]
+    labels, edges = dict(zip(snapshot.methods, snapshot.labels, strict=False)), edges_in(snapshot)
     for method in dict.fromkeys(trial.method for trial in trials):
         own = [trial for trial in trials if trial.method == method]
         tried = []
@@ -120,7 +123,8 @@ def _spaces(summary: Summary) -> _Part:
                 tried.append(f"{name} of {', '.join(different)}")
         states = Counter(trial.state for trial in own)
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-        lines.append((method, f"{counted(len(own), 'trial')} ({counts}); tried {'; '.join(tried)}"))
+        found = [f"{counted(len(own), 'trial')} ({counts})", f"tried {'; '.join(tried)}"]
+        lines.append((method, "; ".join([*found, *edges.get(labels.get(method, method), [])])))
     return _Part("Searches: what was tried (the spaces are in the configuration)", tuple(lines))
 
 

@@ -119,6 +119,7 @@ class ComparisonRecord(TypedDict):
     verdict: Annotated[Verdict, "Of the gate: is B worse than A by more than the margin?"]
     primary_metric: Annotated[str, "The one that the verdict is about."]
     changed_cases: list[str]
+    edges: Annotated[list[str], "Parameters of searches whose best value is the least or the largest that was tried."]
     first_difference: Annotated[
         dict[str, float],
         "By case with common seeds, the first evaluated step at which a loss has other bits; null: at none.",
@@ -231,9 +232,9 @@ def _ending(found: MethodComparison) -> list[str]:
 
 
 def comparison_notes(found: MethodComparison) -> list[str]:
-    """Returns which cases were not compared, and where curves part."""
+    """Returns which cases were not compared, where curves part, and which searches ended on an edge."""
     notes = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
-    return [*notes, *_parted(found)]
+    return [*notes, *_parted(found), *found.edges]
 
 
 def _parted(found: MethodComparison) -> list[str]:
@@ -394,6 +395,7 @@ def _record(found: MethodComparison, scale: str) -> ComparisonRecord:
         "verdict": found.primary.gate.verdict,
         "primary_metric": found.primary.metric,
         "changed_cases": list(found.changed),
+        "edges": list(found.edges),
         "first_difference": {found.name(key): step for key, step in found.parted.items()},
         "metrics": {effect.metric: _metric(found, effect) for effect in found.effects},
         "scale": scale,

@@ -33,6 +33,7 @@ class MethodRecord(TypedDict):
     searched: Annotated[float, "What a search saw on the seeds that chose; report `mean` where `is_fresh`."]
     against: Annotated[str, "Who threw it out of a race: `lower` and `upper` are of its score less that one's."]
     is_fresh: Annotated[bool, "False: the seeds of `mean` chose the setting, and flatter it."]
+    edges: Annotated[list[str], "Parameters of a search whose best value is the least or the largest that was tried."]
 
 
 MethodRecords: TypeAlias = Annotated[
@@ -87,6 +88,7 @@ def method_records(found: Tabulated) -> MethodRecords:
                         "searched": entry.interval.mean if entry.is_chosen else entry.searched,
                         "against": entry.against,
                         "is_fresh": not entry.is_chosen,
+                        "edges": list(found.edges.get(sides[0].label, ())),
                     }
                 )
     return finite_or_none(records)

@@ -41,6 +41,7 @@ class RaceRecord(TypedDict):
     inner_steps: int
     inner_steps_without_a_race: int
     scale: str
+    edges: Annotated[list[str], "Settings of the leader that are the least or the largest of those that race."]
 
 
 def race_record(found: RaceResult, alpha: float) -> RaceRecord:
@@ -72,6 +73,7 @@ def race_record(found: RaceResult, alpha: float) -> RaceRecord:
             inner_steps=sum(found.steps),
             inner_steps_without_a_race=found.all_steps * len(found.labels),
             scale=found.scale,
+            edges=list(found.edges),
         )
     )
 
@@ -128,4 +130,5 @@ def _lines(found: RaceResult, alpha: float, margin: float) -> list[str]:
         lines.append(
             "scores are of the seeds on which both converged; diverged: seeds of a method alone : of the other alone"
         )
+    lines += [f"{leader}: {edge}" for edge in found.edges]
     return [*lines, *found.scale.splitlines()]

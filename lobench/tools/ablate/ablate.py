@@ -33,7 +33,7 @@ from lobench.plugins import load_plugins
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.ablate.knobs import Knobs, knobs_of
 from lobench.tools.ablate.search import AblateRules, KnobSearch, Subset, ablated
-from lobench.tools.ablate.sides import Sides, listed_sides, named_sides
+from lobench.tools.ablate.sides import Sides, is_experiment, listed_sides, named_sides
 
 __all__ = ["Ablated", "ablate"]
 
@@ -101,7 +101,7 @@ def ablate(
     progress = progress or default_progress()
     folder = Path(store) if store else None
     if b is None:
-        if texts(suites):
+        if texts(suites) and is_experiment(a):
             raise UsageError("an experiment names its suites", got=f"--suite {texts(suites)[0]}", where=str(a))
         sides = listed_sides(Path(a), texts(methods), folder, gin_params, progress)
     elif texts(methods):

@@ -16,7 +16,7 @@ from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.experiment.file import ExperimentFile, chosen_methods, read_experiment
 from lobench.engine.config.shipped import find_suite
 
-__all__ = ["Sides", "listed_sides", "named_sides"]
+__all__ = ["Sides", "is_experiment", "listed_sides", "named_sides"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +65,11 @@ def named_sides(
     )
 
 
+def is_experiment(name: str | Path) -> bool:
+    """Says whether what is given in A's place is the file of an experiment."""
+    return Path(name).suffix == ".gin"
+
+
 def listed_sides(
     path: Path, methods: Sequence[str], store: Path | None, gin_params: Sequence[str], progress: WatchProgress
 ) -> Sides:
@@ -75,7 +80,7 @@ def listed_sides(
     Raises:
       LobenchError: the experiment is wrong; there is no such method, or one that is no optimizer or checkpoint.
     """
-    if path.suffix != ".gin":
+    if not is_experiment(path):
         raise UsageError("B is missing", got=str(path), expected="A and B, or the file of an experiment")
     file = read_experiment(path, gin_params)
     a, b, groups = _asked(file, methods)

@@ -274,7 +274,7 @@ class _Follower:
 
     def _path(self, subject: Subject) -> str:
         kept = self._kept / subject.sha256[:16] / Path(subject.uri).name
-        return str(kept) if kept.exists() else subject.uri
+        return str(kept) if kept.exists() else self._run.path_of(subject.uri)
 
     def _keep_best(self, found: StoredRun) -> None:
         """Copies what later checkpoints are held against: a trainer removes its older ones."""
@@ -291,7 +291,7 @@ class _Follower:
             if old.name not in wanted:
                 shutil.rmtree(old, ignore_errors=True)
         for name, subject in wanted.items():
-            source, folder = Path(subject.uri), self._kept / name
+            source, folder = Path(self._run.path_of(subject.uri)), self._kept / name
             if folder.exists() or "://" in subject.uri or not source.exists():
                 continue
             part = self._kept / f"{name}.part"

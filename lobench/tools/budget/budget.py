@@ -13,6 +13,7 @@ from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.store.methods import read_methods
 from lobench.analysis.store.search_history import edges_of, histories_of
 from lobench.core.errors import StoreError
+from lobench.core.search.space import Parameter
 
 __all__ = ["Budgets", "Lead", "SearchBudget", "budgets_of"]
 
@@ -27,6 +28,7 @@ class SearchBudget:
       expected_best: The expected best fitness after 1, 2, ... and all of its trials.
       fresh: Mean score of the best trial on seeds that chose nothing; without a mean where there are none.
       edges: Parameters whose best value is the least or the largest that was tried, as lines.
+      space: What its trials were proposed from; () where that is not known.
     """
 
     method: str
@@ -35,6 +37,7 @@ class SearchBudget:
     expected_best: tuple[Interval, ...]
     fresh: Interval
     edges: tuple[str, ...]
+    space: tuple[Parameter, ...]
 
     @property
     def num_trials(self) -> int:
@@ -56,15 +59,26 @@ class Budgets:
 
     Attributes:
       leads: As far as all searches have trials.
+      left_out: Searches without a fitness, and how many of their trials have ended.
     """
 
     searches: tuple[SearchBudget, ...]
     leads: tuple[Lead, ...]
+    left_out: tuple[tuple[str, int], ...]
 
     @property
     def differ(self) -> bool:
         """Whether the searches have other numbers of trials, or of parameters."""
         return len({(one.num_trials, len(one.parameters)) for one in self.searches}) > 1
+
+    @property
+    def differing_domains(self) -> dict[str, dict[str, str]]:
+        """By the name that parameters of several searches share, where they had other values: those of each method."""
+        found: dict[str, dict[str, str]] = {}
+        for one in self.searches:
+            for parameter in one.space:
+                found.setdefault(parameter.path.rpartition(".")[2], {})[one.method] = parameter.domain
+        return {name: domains for name, domains in found.items() if len(set(domains.values())) > 1}
 
 
 def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
@@ -76,9 +90,10 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
     snapshot = read_methods(store, experiment)
     summary = summary_of(store, snapshot=snapshot)
     labels = dict(zip(snapshot.methods, snapshot.labels, strict=False))
-    found = []
+    found, left_out = [], []
     for history in histories_of(snapshot.trials, labels):
         if not history.numbers or history.best[-1] is None:
+            left_out.append((history.label, len(history.numbers)))
             continue
         place = snapshot.methods.index(history.method) if history.method in snapshot.methods else None
         search = snapshot.search(place) if place is not None else None
@@ -92,6 +107,7 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
                 expected_best=tuple(expected_best(history.fitness.values, are_independent=are_independent)),
                 fresh=summary.mean_score(place, "primary").interval if is_fresh and place is not None else Interval(),
                 edges=tuple(edges_of(history)),
+                space=search.space if search is not None else (),
             )
         )
     if not found:
@@ -100,7 +116,7 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
             where=str(store),
             next_step="a search is a method with `Method.search` in the file of `lobench run`, or `lobench tune`",
         )
-    return Budgets(searches=tuple(found), leads=tuple(_leads(found)))
+    return Budgets(searches=tuple(found), leads=tuple(_leads(found)), left_out=tuple(left_out))
 
 
 def _leads(searches: Sequence[SearchBudget]) -> list[Lead]:

@@ -34,6 +34,10 @@ class BudgetRecord(TypedDict):
 
     searches: list[SearchRecord]
     leads: Annotated[list[Lead], "Who has the highest expected best, as far as all searches have trials."]
+    left_out: Annotated[dict[str, int], "Searches without a fitness, and how many of their trials have ended."]
+    differing_domains: Annotated[
+        dict[str, dict[str, str]], "By a parameter that several searches have, with other values: these, by method."
+    ]
 
 
 def budget_text(found: Budgets) -> str:
@@ -59,7 +63,12 @@ def budget_record(found: Budgets) -> BudgetRecord:
         )
         for one in found.searches
     ]
-    return BudgetRecord(searches=searches, leads=list(found.leads))
+    return BudgetRecord(
+        searches=searches,
+        leads=list(found.leads),
+        left_out=dict(found.left_out),
+        differing_domains=found.differing_domains,
+    )
 
 
 def _interval(found: Interval) -> IntervalRecord:
@@ -88,6 +97,11 @@ def _lines(found: Budgets) -> list[str]:
                 for one in found.searches
             )
             lines.append(f"spaces or budgets differ: {axes}; compare columns, and not the last one")
+    for name, domains in found.differing_domains.items():
+        each = "; ".join(f"{domain} ({method})" for method, domain in domains.items())
+        lines.append(f"spaces differ: {name} is {each}")
+    for method, count in found.left_out:
+        lines.append(f"left out: {method}, where none of {counted(count, 'ended trial')} has a fitness")
     lines += [f"{search.method}: {edge}" for search in found.searches for edge in search.edges]
     if any(not math.isnan(search.fresh.mean) for search in found.searches):
         lines.append("fresh seeds: the mean score of the best trial, on the table's scale, on seeds that chose nothing")

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from lobench.core.case import CaseSpec
-from lobench.core.errors import ConfigError, UsageError
+from lobench.core.errors import ConfigError, StoreError, UsageError
+from lobench.core.wording import one_line_of
 from lobench.engine.config.binding import complete_selector
 from lobench.engine.config.bound import bind_case
 from lobench.engine.config.gin_state import CONFIGURABLES, might_have_parameter
@@ -36,6 +37,8 @@ __all__ = ["CellAxis", "Cells", "read_cells"]
 _ABSENT = object()  # of an axis: what it varies is not there
 _DOWN, _UP = 16, 4  # how far an axis goes that nobody has given, in powers of two
 _NO_AXES = ("Case.num_inner_steps",)
+# What the search binds by itself, or stands for what is searched: to vary it would change nothing, or all.
+_SEARCHS_OWN = {"task", "optimizer", "learned_optimizer", "num_seeds", "first_seed", "seed_block", "block_sizes"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +139,13 @@ class Cells:
         """Writes a cell's file, and the modules that it needs, into a folder; returns the file."""
         text = self.text(cell)
         path = folder / f"cell_{hashlib.sha256(text.encode()).hexdigest()[:12]}.gin"
-        if not path.is_file():
-            self.copy_modules(folder)
-            write_whole(path, text)
+        unusable = one_line_of(
+            OSError, StoreError, "cannot use the result store", where=folder.parent, next_step="choose another folder"
+        )
+        with unusable:
+            if not path.is_file():
+                self.copy_modules(folder)
+                write_whole(path, text)
         return path
 
     def copy_modules(self, folder: Path) -> None:
@@ -200,6 +207,10 @@ def _given(text: str, own: Sequence[Binding]) -> CellAxis:
     wrapper = CONFIGURABLES[name].wrapper
     if not might_have_parameter(wrapper, parameter):
         raise ConfigError(f"{selector} has no parameter {parameter!r}", where=where)
+    if name.endswith("Case") and parameter in _SEARCHS_OWN:
+        raise UsageError(
+            "the search sets this itself", where=where, got=f"Case.{parameter}", expected="what the case trains, or how"
+        )
     bound = next((one for one in own if _is_called(one, selector) and one.parameter == parameter), None)
     if bound is not None:
         values = values if bound.value in values else [bound.value, *values]

@@ -141,7 +141,6 @@ def falsify(
     )
     found = falsified(oracle.cells.grid(), oracle, rules)
     smallest = found.smallest
-    home = tuple(axis.home for axis in oracle.cells.axes)
     own = tuple(part.strip() for part in str(checkpoint).split(";")[1:])
     role = bind_case(spec, replace(layers, gin_params=(*own, *gin_params)), build=False).info.role
     return Falsified(
@@ -151,7 +150,7 @@ def falsify(
         cells=oracle.cells,
         found=found,
         rules=rules,
-        home_size=oracle.size(home),
+        home_size=oracle.size(oracle.home),
         size=oracle.size(smallest.cell) if smallest is not None else None,
         is_trained_on=role == "meta_train",
         is_at_edge=smallest is not None and oracle.is_at_edge(smallest.cell),
@@ -207,6 +206,11 @@ class _Oracle:
         line = "loses" if p_value <= self.rules.level else "is not shown to lose"
         self.progress.log(f"  {line}: {gap:.3f} behind, p = {p_value:.2g}, of {self.rules.level:.2g}")
         return gap, p_value
+
+    @property
+    def home(self) -> Cell:
+        """The case itself."""
+        return tuple(axis.home for axis in self.cells.axes)
 
     def file(self, cell: Cell) -> Path:
         return self.cells.write(cell, self._suite)
@@ -282,6 +286,8 @@ class _Oracle:
             (spec,) = specs_in(file)
             tuned = tune(spec, self.layers, self.against, grid, num_seeds=_LOOK, horizon_factor=1)
         except LobenchError as error:
+            if cell == self.home:
+                raise  # an optimizer that there is not, say: no cell would be looked at, and nothing found
             self.progress.log(f"left out: {self._name(cell)}: {error}")
             return None
         replace(made, cases={**made.cases, key: tuned}).save(path)
@@ -303,7 +309,10 @@ class _Oracle:
         """Returns the suspicion; NaN where the scale is too thin for one."""
         (found,), scaled = self._scores(cell, [self.theta[1]], block, self._baseline_file(_COARSE))
         if len(found) < block.size:
-            self.progress.log(f"no result: {self._name(cell)}: {self._failure(cell)}")
+            failure = self._failure(cell)
+            if failure and cell == self.home:
+                raise LobenchError("the case itself gives no result", where=self.theta[1].label, got=failure)
+            self.progress.log(f"no result: {self._name(cell)}: {failure}")
         if scaled is None or scaled[1].is_thin or len(found) < block.size:
             return math.nan
         return 1.0 - math.fsum(found.values()) / len(found)

@@ -14,7 +14,6 @@ from lobench.analysis.scores.score_scale import SCORE_VERSION, ScaleKind, ScoreS
 from lobench.core.errors import LobenchError
 from lobench.core.metric import Direction
 from lobench.core.wording import headline
-from lobench.engine.whole_file import write_whole
 from lobench.evaluation.result import Result
 
 __all__ = ["MeasuredLoss", "measured_loss"]
@@ -53,9 +52,9 @@ class MeasuredLoss:
         ours = scores(values[:, -1], self.scale, starts=values[:, 0], diverged=result.diverged)
         return float(np.mean([self.scores[seed] for seed in result.seeds] - ours))
 
-    def save(self, path: Path) -> None:
-        """Writes it as JSON."""
-        write_whole(path, json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+    def text(self) -> str:
+        """Returns it as JSON."""
+        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
 
 def measured_loss(path: Path) -> MeasuredLoss:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from pathlib import Path
 
+from lobench.core.errors import StoreError
+from lobench.core.wording import one_line_of
 from lobench.engine.whole_file import write_whole
 from lobench.tools.falsify.falsify import Falsified
 
@@ -32,31 +35,52 @@ def test_{scope}_is_not_lost(case, evaluate):
 
 
 def write_case(found: Falsified, folder: Path) -> tuple[Path, ...]:
-    """Writes the smallest cell with a test that replays it; returns the files."""
+    """Writes the smallest cell with a test that replays it; returns the files.
+
+    Another search's case keeps its files: this one gets a number behind its name then.
+
+    Raises:
+      StoreError: they cannot be written.
+    """
+    stem = re.sub(r"\W+", "_", f"{Path(found.theta.split(';')[0]).stem}_{found.cells.scope}")
+    again = "choose another --output; the same command trains nothing again"
+    with one_line_of(OSError, StoreError, "cannot write the case", where=folder, next_step=again):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(2))):
+            files = _files(found, name, folder)
+            there = {path: path.read_text(encoding="utf-8") for path in files if path.is_file()}
+            if there.items() <= files.items():
+                break
+        found.cells.copy_modules(folder)
+        for path, text in files.items():
+            write_whole(path, text)
+    return tuple(files)
+
+
+def _files(found: Falsified, name: str, folder: Path) -> dict[Path, str]:
+    """Returns the texts of a case's files."""
     test = found.found.smallest
     assert test is not None and found.block is not None and found.measured is not None
-    name = re.sub(r"\W+", "_", f"{Path(found.theta.split(';')[0]).stem}_{found.cells.scope}")
-    files = tuple(folder / each for each in (f"{name}.gin", f"{name}.json", f"test_{name}.py"))
-    folder.mkdir(parents=True, exist_ok=True)
-    found.cells.copy_modules(folder)
     scope = found.cells.scope
     own = [line for line in found.cells.text(test.cell).splitlines() if not _is_of_seeds(line, scope)]
     seeds = (f"{scope}/Case.first_seed = {found.block.start}", f"{scope}/Case.num_seeds = {found.block.size}")
     comment = f"# {found.theta} loses to {found.against} here."
-    write_whole(files[0], "\n".join([comment, *own, *seeds]) + "\n")
-    found.measured.save(files[1])
+    replay = folder / f"test_{name}.py"
     text = _TEST.format(
         theta=found.theta,
         against=found.against,
         gap=test.gap,
         margin=found.rules.margin,
         p_value=test.p_value,
-        file=shlex.quote(str(files[2])),
+        file=shlex.quote(str(replay)),
         name=name,
         scope=re.sub(r"\W+", "_", scope),
     )
-    write_whole(files[2], text)
-    return files
+    return {
+        folder / f"{name}.gin": "\n".join([comment, *own, *seeds]) + "\n",
+        folder / f"{name}.json": found.measured.text(),
+        replay: text,
+    }
 
 
 def _is_of_seeds(line: str, scope: str) -> bool:

@@ -14,6 +14,7 @@ from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.scores.scales import seed_scores
 from lobench.analysis.scores.score_scale import ScoreScale
 from lobench.analysis.store.methods import read_methods
+from lobench.core.errors import StoreError
 from lobench.core.metric import Direction
 from lobench.tools.suite.worth import SuiteWorth, suite_worth
 
@@ -67,8 +68,14 @@ def worth_of_baselines(suite: Path, *, keep: float = 0.9, difference: float = 0.
     """Returns what the cases of a suite are worth, by the optimizers that were tuned on it, on tuned Adam's scale.
 
     Raises:
-      StoreError: too few were. BaselineError: a file cannot be read.
+      StoreError: too few were, or none. BaselineError: a file cannot be read.
     """
+    if not find_baselines(suite):
+        raise StoreError(
+            "neither a store nor a suite with tuned baselines",
+            where=str(suite),
+            next_step="`lobench run` fills a store with methods; `lobench baseline` tunes optimizers on a suite",
+        )
     scores, methods, cases = baseline_scores(suite)
     return suite_worth(
         scores,

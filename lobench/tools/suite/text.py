@@ -18,7 +18,7 @@ from lobench.tools.suite.worth import CaseWorth, Subset, SuiteWorth
 __all__ = ["SuiteRecord", "suite_record", "suite_text", "write_suite_page"]
 
 _ALIKE = 0.05
-_COLUMNS = ["case", "signal", "noise", "signal/noise", "own", "seconds a seed", "seeds", ""]
+_COLUMNS = ["case", "signal", "noise", "signal/noise", "correlation", "own", "seconds a seed", "seeds", ""]
 _SIZES = ["cases", "rank correlation", "95% of splits", "cost", "with"]
 
 
@@ -60,7 +60,7 @@ class SuiteRecord(TypedDict):
 
 def suite_text(found: SuiteWorth) -> str:
     """Returns the cases, the subsets and what follows."""
-    cases = text_table([_COLUMNS, *map(_case_row, found.cases)], left={0, 7})
+    cases = text_table([_COLUMNS, *map(_case_row, found.cases)], left={0, 8})
     subsets = text_table([_SIZES, *_subset_rows(found)], left={4})
     return "\n".join([_title(found), "", cases, "", subsets, "", *map(one_line, _lines(found))])
 
@@ -136,11 +136,12 @@ def _title(found: SuiteWorth) -> str:
 
 
 def _case_row(case: CaseWorth) -> list[str]:
-    ratio = f"{case.signal_to_noise:.3g}"
+    ratio, rest = f"{case.signal_to_noise:.3g}", "-" if math.isnan(case.correlation) else f"{case.correlation:.2f}"
     seconds = "-" if math.isnan(case.seconds) else f"{case.seconds:.3g}"
     seeds = "-" if case.num_seeds is None else str(case.num_seeds)
     remark = "" if is_informative(case) else f"tells nothing (p = {case.p_value:.2g})"
-    return [case.name, f"{case.signal:.3f}", f"{case.noise:.3f}", ratio, f"{case.own:.0%}", seconds, seeds, remark]
+    spreads = [f"{case.signal:.3f}", f"{case.noise:.3f}", ratio]
+    return [case.name, *spreads, rest, f"{case.own:.0%}", seconds, seeds, remark]
 
 
 def _subset_rows(found: SuiteWorth) -> list[list[str]]:
