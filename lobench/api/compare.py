@@ -159,9 +159,8 @@ def compare(
     if target is not None:
         asked = parse_target(str(target))
         steps = [tuple(compare_steps(pair.a, pair.b, asked, scales, alpha=alpha)) for pair in pairs]
-    pairs = [
-        replace(pair, edges=(*_edges(chosen[0]), *_edges(other))) for pair, other in zip(pairs, chosen[1:], strict=True)
-    ]
+    first, *rest = map(_edges, chosen)
+    pairs = [replace(pair, edges=(*first, *edges)) for pair, edges in zip(pairs, rest, strict=True)]
     costs = tuple(tuple(compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=alpha)) for pair in pairs)
     are_of_finals = all(pair.primary.is_of_finals for pair in pairs)
     scale = _OF_FINALS if are_of_finals else scales.describe()

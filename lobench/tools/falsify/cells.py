@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lobench.core.case import CaseSpec
-from lobench.core.errors import ConfigError, StoreError, UsageError
-from lobench.core.wording import one_line_of
+from lobench.core.errors import ConfigError, UsageError
 from lobench.engine.config.binding import complete_selector
 from lobench.engine.config.bound import bind_case
 from lobench.engine.config.gin_state import CONFIGURABLES, might_have_parameter
@@ -28,6 +27,7 @@ from lobench.engine.config.syntax import (
     parse_file,
     parse_text,
 )
+from lobench.engine.store.database import unusable_store
 from lobench.engine.whole_file import write_whole
 from lobench.evaluation.runner import claim_for
 from lobench.tools.falsify.search import Cell, GridAxis
@@ -139,10 +139,7 @@ class Cells:
         """Writes a cell's file, and the modules that it needs, into a folder; returns the file."""
         text = self.text(cell)
         path = folder / f"cell_{hashlib.sha256(text.encode()).hexdigest()[:12]}.gin"
-        unusable = one_line_of(
-            OSError, StoreError, "cannot use the result store", where=folder.parent, next_step="choose another folder"
-        )
-        with unusable:
+        with unusable_store(folder.parent):
             if not path.is_file():
                 self.copy_modules(folder)
                 write_whole(path, text)
