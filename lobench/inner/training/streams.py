@@ -40,11 +40,58 @@ _DRAWN_BYTES = 1 << 21  # of indices of examples drawn ahead
 _MOST_AHEAD = 64  # steps
 
 
+def _threefry(keys: np.ndarray, counts: np.ndarray | np.uint32) -> np.ndarray:
+    """Returns what `jax.random.fold_in` gives for each count, and `jax.random.split` for those from 0.
+
+    Args:
+      keys: uint32[..., 2].
+      counts: uint32[...], or broadcastable to that.
+    Returns:
+      Keys uint32[..., 2].
+    Source: Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3.
+    """
+    first, second = keys[..., 0], keys[..., 1]
+    schedule = (first, second, first ^ second ^ np.uint32(0x1BD11BDA))
+    left, right = np.broadcast_arrays(first, counts + second)
+    for group in range(5):
+        for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
+            left = left + right
+            right = left ^ (right << np.uint32(turn) | right >> np.uint32(32 - turn))
+        left = left + schedule[(group + 1) % 3]
+        right = right + schedule[(group + 2) % 3] + np.uint32(group + 1)
+    return np.stack([left, right], axis=-1)
+
+
 class Replica(NamedTuple):
-    """What identifies a training, a seed and the task's index in its family; several have a leading axis."""
+    """What identifies a training, a seed and the task's index in its family; several have a leading axis.
+
+    The keys hang on the seed alone. Those that are known before the program runs are its arguments: derived inside,
+    each would be a loop of its own to compile. They are arguments of their own, so that what is drawn for each split
+    is one kernel, compiled once. Where they are (), `stream` derives them.
+    """
 
     seed: jax.Array | np.ndarray | np.uint32  # uint32[]
     task: jax.Array | np.ndarray | np.uint32  # uint32[]
+    streams: tuple[jax.Array | np.ndarray, ...] = ()  # of each stream, uint32[2]
+    # By split, of data and of losses, uint32[num_batches, 2].
+    evaluation: tuple[tuple[jax.Array | np.ndarray, ...], ...] = ()
+
+    @classmethod
+    def of(cls, seeds: np.ndarray, tasks: np.ndarray, num_splits: int, num_batches: int) -> Replica:
+        """Returns the replicas of seeds uint32[num_replicas], with their keys."""
+        keys = np.stack([np.zeros_like(seeds), seeds], axis=-1)
+        streams = tuple(_threefry(keys, np.uint32(which)) for which in range(FILM + 1))
+        evaluation = []
+        for split in range(num_splits):
+            of_split = _threefry(streams[EVAL], np.uint32(split))
+            of_batches = _threefry(of_split[:, None], np.arange(num_batches, dtype=np.uint32))
+            evaluation.append(tuple(_threefry(of_batches, np.uint32(which)) for which in range(2)))
+        return cls(seeds, tasks, streams, tuple(evaluation))
+
+    def alone(self) -> Replica:
+        """Returns the only one of these, without its axis."""
+        found: Replica = jax.tree.map(lambda leaf: leaf[0], self)
+        return found
 
 
 def key_of(seed: jax.Array | np.ndarray | np.uint32 | int) -> jax.Array:
@@ -55,7 +102,13 @@ def key_of(seed: jax.Array | np.ndarray | np.uint32 | int) -> jax.Array:
 
 def stream(replica: Replica, which: int) -> jax.Array:
     """Returns the key of one stream of a training."""
+    if replica.streams:
+        return _as_key(replica.streams[which])
     return jax.random.fold_in(key_of(replica.seed), which)
+
+
+def _as_key(data: jax.Array | np.ndarray) -> jax.Array:
+    return jax.random.wrap_key_data(jnp.asarray(data), impl="threefry2x32")
 
 
 def per_replica(function: Any, replicas: Replica) -> Any:
@@ -126,8 +179,7 @@ def draw_evaluation(
     """Returns the evaluation of one training; a key of the dictionary names its splits, joined by commas."""
     drawn = {}
     for index, (split, dataset) in enumerate(datasets.items()):
-        keys = jax.random.split(jax.random.fold_in(stream(replica, EVAL), index), 1 if dataset is None else num_batches)
-        data_keys, loss_keys = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
+        data_keys, loss_keys = map(_as_key, replica.evaluation[index])
         if isinstance(dataset, ArrayDataset):
             batches = dataclasses.replace(dataset, arrays=arrays[split]).take(jax.vmap(dataset.indices)(data_keys))
         elif isinstance(dataset, SampledDataset):

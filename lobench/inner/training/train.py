@@ -300,7 +300,9 @@ class TrainingProgram:
     def _replicas(self, block: SeedBlock) -> Replica:
         seeds = np.repeat(np.asarray(block.seeds, np.uint32) * num_replicas(self._case), self._tasks_per_seed)
         tasks = np.tile(np.arange(self._tasks_per_seed, dtype=np.uint32), self._num_seeds)
-        return Replica(seeds, tasks) if seeds.size > 1 else Replica(seeds[0], tasks[0])
+        num_batches = 1 if None in self._datasets.values() else self._case.eval_batches
+        replicas = Replica.of(seeds, tasks, len(self._datasets), num_batches)
+        return replicas if seeds.size > 1 else replicas.alone()
 
     def _trace(
         self, phase: int, given: Given, constants: Sequence[Given], arguments: tuple[Any, ...], num_thetas: int
