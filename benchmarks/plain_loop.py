@@ -27,7 +27,12 @@ class PlainLoop:
       task: Whose `datasets` are arrays on the device, or None.
       optimizer: An optax transformation, theta inside.
       splits: Evaluated every `eval_every` steps on `eval_batches` batches each.
+
+    Attributes:
+      gives_all: Whether one program gives all that the task says of batches and evaluations, as ours does, or losses.
     """
+
+    gives_all = False
 
     def __init__(
         self, task: Task, optimizer: Any, *, num_steps: int, eval_every: int, eval_batches: int, splits: tuple[str, ...]
@@ -36,6 +41,7 @@ class PlainLoop:
         self._eval_batches = eval_batches if task.datasets else 1
         datasets = {split: getattr(task.datasets, split) if task.datasets else None for split in splits}
         self._splits = splits
+        gives_all = self.gives_all
 
         def draw(split: str, key: jax.Array) -> Any:
             dataset = datasets[split]
@@ -50,14 +56,14 @@ class PlainLoop:
             data = draw("train", jax.random.fold_in(data_key, index))
 
             def loss_fn(params: Any) -> Any:
-                loss, state, _ = task.loss_with_state_and_aux(
+                loss, state, aux = task.loss_with_state_and_aux(
                     params, model_state, jax.random.fold_in(loss_key, index), data
                 )
-                return loss, state
+                return loss, (state, {"loss": loss, **(aux if gives_all else {})})
 
-            (loss, state), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
+            (loss, (state, named)), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
             updates, opt_state = optimizer.update(grads, opt_state, params, value=loss)
-            return jax.tree.map(jnp.add, params, updates), opt_state, state, loss
+            return jax.tree.map(jnp.add, params, updates), opt_state, state, named
 
         def evaluate(split: str) -> Callable[..., Any]:
             def one(params: Any, model_state: Any, key: jax.Array) -> Any:
@@ -93,10 +99,10 @@ class PlainLoop:
                     metrics = [self._evaluate[split](params, model_state, key) for key in keys[split]]
                     curves[split].append(metrics)
             if index < self._num_steps:
-                params, opt_state, model_state, loss = self._step(
+                params, opt_state, model_state, named = self._step(
                     params, opt_state, model_state, data_key, loss_key, indices[index]
                 )
-                losses.append(loss)
+                losses.append(named["loss"])
         return np.asarray(jax.device_get(losses)), {
             split: np.asarray([np.mean([one["loss"] for one in row]) for row in jax.device_get(rows)])
             for split, rows in curves.items()
@@ -114,14 +120,15 @@ class OneScan(PlainLoop):
             params, opt_state, model_state, data_key, loss_key = start(seed)
 
             def values(params: Any, model_state: Any) -> Any:
-                return {
-                    split: jnp.mean(jax.vmap(lambda key, one=one: one(params, model_state, key)["loss"])(keys[split]))
-                    for split, one in evaluate.items()
-                }
+                found = {}
+                for split, one in evaluate.items():
+                    named = jax.vmap(lambda key, one=one: one(params, model_state, key))(keys[split])
+                    found[split] = {name: jnp.mean(named[name]) for name in (named if self.gives_all else ["loss"])}
+                return found
 
             def one_step(carry: Any, index: jax.Array) -> Any:
-                *carry, loss = step(*carry, data_key, loss_key, index)
-                return tuple(carry), loss
+                *carry, named = step(*carry, data_key, loss_key, index)
+                return tuple(carry), named
 
             def period(carry: Any, indices: jax.Array) -> Any:
                 before = values(carry[0], carry[2])
@@ -130,10 +137,11 @@ class OneScan(PlainLoop):
 
             carry, (losses, curves) = jax.lax.scan(period, (params, opt_state, model_state), periods)
             last = values(carry[0], carry[2])
-            return losses.reshape(-1), jax.tree.map(lambda curve, end: jnp.append(curve, end), curves, last)
+            losses = {name: rows.reshape(-1) for name, rows in losses.items()}
+            return losses, jax.tree.map(lambda curve, end: jnp.append(curve, end), curves, last)
 
         self._train = jax.jit(train, compiler_options=compiler_options())
 
     def run(self, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         losses, curves = jax.device_get(self._train(np.uint32(seed), self._keys(seed)))
-        return np.asarray(losses), {split: np.asarray(curve) for split, curve in curves.items()}
+        return np.asarray(losses["loss"]), {split: np.asarray(curve["loss"]) for split, curve in curves.items()}

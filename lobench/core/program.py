@@ -33,7 +33,8 @@ class Program:
       version: Of lobench's inner program.
       jax, jaxlib: Their versions; "" where they are not known.
       device: Kind of device, `gpu: NVIDIA H200`, of a CPU its instruction set, `cpu: x86-64-v3`; "" where not known.
-      together: How many thetas the program computed at once.
+      together: How many thetas the program computed.
+      at_once: How many of its trainings a device computed at once (`Provenance.at_once`); 0: all of its own.
     """
 
     version: str = PROGRAM_VERSION
@@ -41,6 +42,7 @@ class Program:
     jaxlib: str = ""
     device: str = ""
     together: int = 1
+    at_once: int = 0
 
     @classmethod
     def of(cls, provenance: Provenance, version: str = PROGRAM_VERSION) -> Program:
@@ -52,6 +54,7 @@ class Program:
             jaxlib=provenance.versions.get("jaxlib", ""),
             device=_kind(provenance.device),
             together=int(count) if place.isdecimal() and count.isdecimal() else 1,
+            at_once=provenance.at_once,
         )
 
     @property
@@ -67,12 +70,15 @@ class Program:
         versions = f"jax {self.jax or '?'}" + ("" if self.jaxlib in ("", self.jax) else f" (jaxlib {self.jaxlib})")
         device = self.device or "unknown device"
         together = f", {self.together} thetas together" if self.together > 1 else ""
-        return f"version {self.version}, {versions}, {device}{together}"
+        at_once = f", {self.at_once} at a time" if self.at_once else ""
+        return f"version {self.version}, {versions}, {device}{together}{at_once}"
 
 
 @functools.lru_cache(maxsize=256)  # thousands of results are of a few programs
 def _key(program: Program) -> str:
-    parts = (program.version, program.jax, program.jaxlib, program.device, str(program.together))
+    parts = [program.version, program.jax, program.jaxlib, program.device, str(program.together)]
+    if program.at_once:
+        parts.append(str(program.at_once))
     return f"{program.version}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:_HASHED]}"
 
 

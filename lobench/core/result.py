@@ -26,7 +26,7 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode  # once
 _decode = json.JSONDecoder().raw_decode  # without a look for white space, which no payload has around its header
 _STEPS, _ORIGIN, _BEHIND_ORIGIN = '"eval_steps":[', '"provenance":{', ('},"resumed_at":', '},"seeds":[')
 _ALONE = "alone: "
-_SELDOM = ("together", "optimizer", "imported")  # of a provenance: left out where it says nothing
+_SELDOM = ("together", "at_once", "optimizer", "imported")  # of a provenance: left out where it says nothing
 
 
 class Outcome(enum.StrEnum):
@@ -74,6 +74,7 @@ class Provenance:
     Attributes:
       together: "2 of 4": second of four checkpoints that one program computed; "" where it was computed alone,
         and "alone: ..." with the reason where it should have been computed together.
+      at_once: How many trainings of the program a device computed at once, one slice after another; 0: all of its own.
       optimizer: Which program ran for an object of google/learned_optimization of whose class lobench has its own:
         "lobench's MLPLOpt in place of ...", or "... itself: " and the reason; "" for all others.
       imported: Of curves that were made elsewhere: `file` and its `sha256`, what `kind` of file it is, what it calls
@@ -88,6 +89,7 @@ class Provenance:
     bindings: str = ""
     worker: str = ""
     together: str = ""
+    at_once: int = 0
     optimizer: str = ""
     imported: Mapping[str, str] = field(default_factory=dict)
 

@@ -293,7 +293,7 @@ class BlockRunner:
             dataclasses.replace(
                 curves,
                 num_compilations=num_compilations,
-                provenance=dataclasses.replace(made, optimizer=warm.maker.ran_as),
+                provenance=dataclasses.replace(made, optimizer=warm.maker.ran_as, at_once=curves.provenance.at_once),
                 problems=(*bound.problems, *curves.problems),
                 directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.name!r}"),
             )

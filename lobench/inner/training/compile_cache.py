@@ -22,11 +22,16 @@ _MOST_KEPT = 8  # of different constants
 
 
 class ProgramLayout(NamedTuple):
-    """What a program starts from; over how many devices, and by which axes of its first arguments, it is spread."""
+    """What a program starts from; over how many devices, and by which axes of its first arguments, it is spread.
+
+    Attributes:
+      at_once: How many trainings each device computes at once; 0: all of its own.
+    """
 
     carry_shape: PyTree
     parts: int
     axes: tuple[Any, ...]
+    at_once: int = 0
 
 
 class ProgramText:

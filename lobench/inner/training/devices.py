@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lobench.core.case import Case
 
-__all__ = ["num_parts", "place", "shard"]
+__all__ = ["jitted", "num_parts", "place", "shard"]
 
 Axes = Any  # a prefix of a structure: where its leaves have their axis of replicas or thetas, None where they have none
 _PARTS = "parts"
@@ -42,13 +42,28 @@ def shard(function: Callable[..., Any], parts: int, arguments: Axes, results: Ax
     )
 
 
+def jitted(function: Callable[..., Any], parts: int, axes: tuple[Axes, ...], *, placed: int, donated: int) -> Any:
+    """Returns `jax.jit` of what `shard` gave.
+
+    Args:
+      axes: Of all arguments.
+      placed: How many of them `place` places. It is said where they are, since XLA chooses for what nothing reads.
+      donated: The argument whose buffers it may use.
+    """
+    if parts == 1:
+        return jax.jit(function, donate_argnums=donated)
+    where = (*_shardings(parts, axes[:placed]), *[None] * (len(axes) - placed))
+    return jax.jit(function, donate_argnums=donated, in_shardings=where)
+
+
 def place(values: Any, parts: int, axes: Axes) -> Any:
     """Returns the values on the devices that compute on them, so that no call has to send them again."""
-    if parts == 1:
-        return values
+    return values if parts == 1 else jax.device_put(values, _shardings(parts, axes))
+
+
+def _shardings(parts: int, axes: Axes) -> Any:
     mesh = _mesh(parts)
-    shardings = jax.tree.map(lambda axis: NamedSharding(mesh, _spec(axis)), axes, is_leaf=_is_none)
-    return jax.device_put(values, shardings)
+    return jax.tree.map(lambda axis: NamedSharding(mesh, _spec(axis)), axes, is_leaf=_is_none)
 
 
 def _mesh(parts: int) -> Mesh:

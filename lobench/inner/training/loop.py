@@ -41,6 +41,7 @@ class TrainingLoop:
       compile_seconds: In this run. wall_seconds, cpu_seconds: In all runs of this training.
       clock: Of the steps of this run.
       layout: Of the program that ran last; None where none did.
+      at_once: How many trainings a device computed at once, the fewest of all phases; 0: all of its own.
       peak_bytes: Of the device, where its backend tells and this run needed the most of all in the process; else None.
     """
 
@@ -68,6 +69,7 @@ class TrainingLoop:
         self._points = SavePoints(case, saves)
         self.clock = StepClock(recorder.eval_steps)
         self.layout: ProgramLayout | None = None
+        self.at_once = 0
         self.peak_bytes: int | None = None
 
     def resume(self) -> None:
@@ -96,6 +98,7 @@ class TrainingLoop:
         self._feed.go_on_from(step, header["positions"])
         self._step, self._phase, self.resumed_at = step, phase, step
         self.wall_seconds, self.cpu_seconds = header["wall_seconds"], header["cpu_seconds"]
+        self.at_once = header.get("at_once", 0)
 
     def _program(self, phase: int) -> Found:
         found = self._find(phase)
@@ -135,6 +138,7 @@ class TrainingLoop:
         should_stop: Callable[[], bool] | None,
     ) -> bool:
         self.layout = layout = program.layout
+        self.at_once = min(filter(None, (self.at_once, layout.at_once)), default=0)
         self.clock.calls = program.text.call_seconds
         fixed = place((program.given, *self._arguments), layout.parts, layout.axes)
         carry, span, chunk = self.carry, self._spans[phase], FIRST_CHUNK
@@ -201,6 +205,7 @@ class TrainingLoop:
             "eval_steps": self._recorder.eval_steps,
             "program": program.text.sha256,
             "positions": self._feed.positions(),
+            "at_once": self.at_once,
             "wall_seconds": self.wall_seconds,
             "cpu_seconds": self.cpu_seconds,
         }

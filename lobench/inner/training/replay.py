@@ -136,5 +136,5 @@ class ReplayedProgram(TrainingProgram):
             loop.watch, loop.state_of = watch, state_of
             loop.run(None, None)
         assert loop.carry is not None
-        trained = Trained(loop.carry, 0.0, 0.0, 0.0, 0, loop.end)
+        trained = Trained(loop.carry, 0.0, 0.0, 0.0, 0, loop.end, at_once=loop.at_once)
         return self._curves(loop.carry, trained, block, theta, settings)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from lobench.core.case import SeedBlock
-from lobench.core.result import Curves
+from lobench.core.result import Curves, Provenance
 from lobench.core.step_cost import StepCost
 from lobench.inner.optimizer import PyTree
 
@@ -44,6 +44,7 @@ class Trained(NamedTuple):
       resumed_at: The step of the saved state that it went on from; 0 where there was none.
       end: The step that it counts up to; the state may be a later one.
       cost: Of its steps; None where no step was left.
+      at_once: How many trainings a device computed at once; 0: all of its own.
     """
 
     carry: Carry
@@ -53,6 +54,7 @@ class Trained(NamedTuple):
     resumed_at: int
     end: int
     cost: StepCost | None = None
+    at_once: int = 0
 
 
 def of_theta(carry: Carry, index: int) -> Carry:
@@ -91,6 +93,7 @@ def curves_of(
         cpu_seconds=trained.cpu_seconds,
         resumed_at=trained.resumed_at,
         cost=trained.cost,
+        provenance=Provenance(at_once=trained.at_once),
         num_params=sum(leaf.size for leaf in jax.tree.leaves(carry.params)) // diverged.size,
     )
 

@@ -31,7 +31,7 @@ from lobench.inner.task import ArrayDataset, Task, TaskFamily
 from lobench.inner.training.arguments import Given, SettingValues
 from lobench.inner.training.checkpointing import Saves
 from lobench.inner.training.compile_cache import Compiled, Found, ProgramLayout
-from lobench.inner.training.devices import num_parts, shard
+from lobench.inner.training.devices import jitted, num_parts, shard
 from lobench.inner.training.loop import TrainingLoop
 from lobench.inner.training.parallel_sessions import num_replicas, with_copies
 from lobench.inner.training.phases import LaterPhase, PhasePlace
@@ -39,10 +39,13 @@ from lobench.inner.training.prefetch import Feed
 from lobench.inner.training.recorder import Recorder
 from lobench.inner.training.rollout_film import Camera
 from lobench.inner.training.seed_block import OF_REPLICAS, OF_THETAS, Carry, Trained, curves_of, of_theta, rows_of
+from lobench.inner.training.slices import in_slices, num_at_once, widest
 from lobench.inner.training.streams import Replica, present_splits
 from lobench.inner.training.traced import Traced
 
 __all__ = ["TrainingProgram"]
+
+_PLACED = 4  # arguments of `Traced.advance` that are the same in all calls
 
 
 class TrainingProgram:
@@ -207,7 +210,9 @@ class TrainingProgram:
         share = max(num_thetas, 1)
         compiled, wall, used = loop.compile_seconds, loop.wall_seconds, loop.cpu_seconds
         cost = self._cost(loop, share * self._num_seeds)
-        return Trained(loop.carry, compiled / share, wall / share, used / share, loop.resumed_at, loop.end, cost)
+        return Trained(
+            loop.carry, compiled / share, wall / share, used / share, loop.resumed_at, loop.end, cost, loop.at_once
+        )
 
     def _cost(self, loop: TrainingLoop, num_together: int) -> StepCost | None:
         """Returns what the steps cost, of which the program did so many trainings' at once."""
@@ -314,12 +319,42 @@ class TrainingProgram:
           arguments: Replicas, arrays, the evaluations' batches and those of a chunk.
         """
         place = self._place(phase)
-        axes = (*_axes(num_thetas), *(None for _ in place))
         shape = self._shape(phase, [*constants[:phase], given], arguments, num_thetas)
-        parts = num_parts(self._case, num_thetas or arguments[0].seed.size)
-        advance = shard(_mapped(self._phases[phase].advance, num_thetas, axes), parts, axes, axes[5])
-        traced = jax.jit(advance, donate_argnums=5).trace(given, *arguments, shape, 0, 1, *place)
-        return traced, ProgramLayout(shape, parts, axes[:4])
+        num_seeds = arguments[0].seed.size
+        parts = num_parts(self._case, num_thetas or num_seeds)
+        together = (num_thetas or 1) * num_seeds // parts
+
+        def trace(most: int) -> tuple[jax.stages.Traced, int]:
+            advance, at_once = self._advance(phase, num_thetas, num_seeds, parts, most)
+            return advance.trace(given, *arguments, shape, 0, 1, *place), at_once
+
+        traced, at_once = trace(together)
+        if (most := num_at_once(traced.jaxpr.jaxpr, together)) < together:
+            traced, at_once = trace(most)
+        return traced, ProgramLayout(shape, parts, _axes(num_thetas)[:_PLACED], at_once if at_once < together else 0)
+
+    def _advance(
+        self, phase: int, num_thetas: int, num_seeds: int, parts: int, most: int
+    ) -> tuple[Any, int]:
+        """Returns a phase for all thetas and seeds, jitted, and how many trainings each device computes at once.
+
+        Args:
+          parts: The devices.
+          most: Of these trainings.
+        """
+        advance, of_place = self._phases[phase].advance, [None] * len(self._place(phase))
+        axes = (*_axes(0), *of_place)
+        num_seeds = num_seeds if num_thetas else num_seeds // parts
+        at_once = widest(num_seeds, most)
+        advance = in_slices(advance, num_seeds, at_once, axes, axes[5])
+        if num_thetas:
+            axes = (*_axes(num_thetas), *of_place)
+            together = num_thetas // parts
+            width = widest(together, most // at_once)
+            advance = advance if width == 1 < together else _mapped(advance, width, axes)
+            advance = in_slices(advance, together, width, axes, axes[5])
+            at_once *= width
+        return jitted(shard(advance, parts, axes, axes[5]), parts, axes, placed=_PLACED, donated=5), at_once
 
     def _enter(self, phase: int, num_thetas: int, replicas: Replica) -> Any:
         """Returns what makes the carry of a phase from that of the phase before."""
