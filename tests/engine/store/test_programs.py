@@ -120,6 +120,26 @@ def test_what_a_chief_expected_leads_to_what_it_turned_out_to_be(tmp_path: Path)
     ledger.close()
 
 
+def test_what_computes_fewer_at_once_was_expected_all_the_same(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path)
+    here = program_here()
+    cut, together = dataclasses.replace(here, at_once=2), dataclasses.replace(here, together=8, at_once=1)
+    for program in (here, cut, together):
+        key = EvaluationKey(
+            checkpoint_sha256="x",
+            optimizer_hash="o",
+            case_identity="i",
+            seed_block=BLOCK,
+            program_version=program.key,
+        )
+        ledger.record_evaluation(key, CASE, Outcome.PASSED, curves=CURVES, program=program)  # as pytest does
+    assert len({here.key, cut.key, together.key}) == 3
+    assert ledger.accepted_programs([here]) == {here.key, cut.key}
+    assert ledger.accepted_programs(Expected(together=8).all()) >= {here.key, cut.key, together.key}
+    assert ledger.accepted_programs([dataclasses.replace(here, jax="0.1")]).isdisjoint({here.key, cut.key})
+    ledger.close()
+
+
 def test_an_old_store_and_a_migrated_copy_of_it_are_one(tmp_path: Path) -> None:
     stores = [old_store(tmp_path / name, here=HERE, error=None) for name in ("old", "new")]
     Ledger.open(stores[1]).close()
