@@ -333,9 +333,7 @@ class TrainingProgram:
             traced, at_once = trace(most)
         return traced, ProgramLayout(shape, parts, _axes(num_thetas)[:_PLACED], at_once if at_once < together else 0)
 
-    def _advance(
-        self, phase: int, num_thetas: int, num_seeds: int, parts: int, most: int
-    ) -> tuple[Any, int]:
+    def _advance(self, phase: int, num_thetas: int, num_seeds: int, parts: int, most: int) -> tuple[Any, int]:
         """Returns a phase for all thetas and seeds, jitted, and how many trainings each device computes at once.
 
         Args:
