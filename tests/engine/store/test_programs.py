@@ -35,16 +35,20 @@ VERSIONS = {"jax": "0.7.0", "jaxlib": "0.7.0"}
 HERE = Provenance(host=socket.gethostname(), device="cpu: cpu x 2", versions=VERSIONS)
 
 
-def record(ledger: Ledger, sha256: str, version: str, provenance: Provenance | None) -> None:
-    curves = None if provenance is None else dataclasses.replace(CURVES, provenance=provenance)
-    ledger.record_sighting(Subject.of_checkpoint(Checkpoint(uri=sha256, sha256=sha256, outer_step=1)))
-    key = EvaluationKey(
+def key_of(sha256: str, version: str) -> EvaluationKey:
+    return EvaluationKey(
         checkpoint_sha256=sha256,
         optimizer_hash="o",
         case_identity="i",
         seed_block=BLOCK,
         program_version=version,
     )
+
+
+def record(ledger: Ledger, sha256: str, version: str, provenance: Provenance | None) -> None:
+    curves = None if provenance is None else dataclasses.replace(CURVES, provenance=provenance)
+    ledger.record_sighting(Subject.of_checkpoint(Checkpoint(uri=sha256, sha256=sha256, outer_step=1)))
+    key = key_of(sha256, version)
     outcome = Outcome.ERROR if curves is None else Outcome.PASSED
     ledger.record_evaluation(key, CASE, outcome, curves=curves)
 
@@ -106,14 +110,9 @@ def test_what_a_chief_expected_leads_to_what_it_turned_out_to_be(tmp_path: Path)
     ledger = Ledger.open(tmp_path)
     expected, real = Expected(is_elsewhere=True).of(0), dataclasses.replace(program_here(), device="cpu: x86-64-v2")
     assert expected.device == ELSEWHERE
-    key = EvaluationKey(
-        checkpoint_sha256="x",
-        optimizer_hash="o",
-        case_identity="i",
-        seed_block=BLOCK,
-        program_version=real.key,
+    ledger.record_evaluation(
+        key_of("x", real.key), CASE, Outcome.PASSED, curves=CURVES, program=real, expected=expected
     )
-    ledger.record_evaluation(key, CASE, Outcome.PASSED, curves=CURVES, program=real, expected=expected)
     assert ledger.accepted_programs([expected]) == {expected.key, real.key}
     assert ledger.accepted_programs([program_here()]) == {program_here().key}
     assert [row.program for row in ledger.evaluations()] == [real]
@@ -125,14 +124,8 @@ def test_what_computes_fewer_at_once_was_expected_all_the_same(tmp_path: Path) -
     here = program_here()
     cut, together = dataclasses.replace(here, at_once=2), dataclasses.replace(here, together=8, at_once=1)
     for program in (here, cut, together):
-        key = EvaluationKey(
-            checkpoint_sha256="x",
-            optimizer_hash="o",
-            case_identity="i",
-            seed_block=BLOCK,
-            program_version=program.key,
-        )
-        ledger.record_evaluation(key, CASE, Outcome.PASSED, curves=CURVES, program=program)  # as pytest does
+        # As pytest records it: without what was expected.
+        ledger.record_evaluation(key_of("x", program.key), CASE, Outcome.PASSED, curves=CURVES, program=program)
     assert len({here.key, cut.key, together.key}) == 3
     assert ledger.accepted_programs([here]) == {here.key, cut.key}
     assert ledger.accepted_programs(Expected(together=8).all()) >= {here.key, cut.key, together.key}
