@@ -10,7 +10,7 @@ from pathlib import Path
 __all__ = ["sync", "write_whole"]
 
 
-def write_whole(path: Path, content: str | bytes, *, durable: bool = False) -> None:
+def write_whole(path: Path, content: str | bytes, *, durable: bool = False, sync_name: bool = True) -> None:
     """Writes a file, text as UTF-8, and makes its folder: who reads it meanwhile has what was there or the new content.
 
     Several processes and threads may write one file: the last one stays. A link stays a link. A device or a pipe
@@ -19,6 +19,8 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = False) -> N
     Args:
       durable: What is under the name when the machine loses power is whole too: the content is on the disk before it
         gets its name, and so is the name.
+      sync_name: Whether a durable file's name is on the disk when this returns. Otherwise the caller syncs the folder,
+        once for many files.
     Raises:
       OSError: nothing was replaced, and nothing is left beside the file.
     """
@@ -35,7 +37,7 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = False) -> N
                 file.flush()
                 os.fsync(file.fileno())
         temporary.replace(path)
-        if durable:
+        if durable and sync_name:
             with contextlib.suppress(OSError):  # some file systems sync no folders
                 sync(path.parent)
     except BaseException:

@@ -7,7 +7,7 @@ import dataclasses
 import errno
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from etils import epath
 
@@ -87,7 +87,8 @@ class Intake:
             return None
         before = self._checkpoint_before(seen)
         if before is None:
-            return self._take(seen, given)
+            with self._recording():
+                return self._take(seen, given)
         subject = given.read_as(before)
         return self._ledger.record_sighting(subject), subject
 
@@ -119,7 +120,8 @@ class Intake:
         seen = self._seen_at(subject.uri)
         if seen is not None:
             seen = dataclasses.replace(seen, run=subject.run, generation=subject.generation)
-            self._take(seen, GivenCheckpoint(uri=subject.uri, variant=subject.variant, label=subject.label))
+            with self._recording():
+                self._take(seen, GivenCheckpoint(uri=subject.uri, variant=subject.variant, label=subject.label))
         return self.holds(subject.sha256)
 
     def holds(self, sha256: str) -> bool:
@@ -156,7 +158,7 @@ class Intake:
             self._found.extend(self._source.poll())
             self._newest.clear()
         deadline, num_taken, taken = time.monotonic() + _POLL_SECONDS, 0, []
-        with self._ledger.transaction() if self._found else contextlib.nullcontext():
+        with self._recording() if self._found else contextlib.nullcontext():
             while self._found and (not num_taken or time.monotonic() < deadline):
                 num_taken += 1
                 sighting = self._take_next()
@@ -167,6 +169,13 @@ class Intake:
             if not self._found:
                 self._log_passed_over()
         return num_taken, taken
+
+    @contextlib.contextmanager
+    def _recording(self) -> Iterator[None]:
+        """Commits the body's sightings together, once the spool has their thetas on the disk."""
+        with self._ledger.transaction():
+            yield
+            self._spool.sync()
 
     def _take_next(self) -> tuple[int, Subject] | None:
         if not self._only_newest:

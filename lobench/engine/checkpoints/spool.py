@@ -22,7 +22,7 @@ from lobench.core.wording import cause, one_line_of
 from lobench.engine.checkpoints.files import mark_of
 from lobench.engine.checkpoints.places import path_of
 from lobench.engine.checkpoints.readers import checkpoint_of, load_readers, reader_for
-from lobench.engine.whole_file import write_whole
+from lobench.engine.whole_file import sync, write_whole
 from lobench.hookspecs import CheckpointReader
 from lobench.plugins import load_plugins
 
@@ -36,6 +36,7 @@ class Spool:
 
     def __init__(self, root: Path) -> None:
         self._root, self._folder = root, os.path.join(root, "")
+        self._has_unsynced = True  # also what a killed chief has named
         with self._writing():
             root.mkdir(parents=True, exist_ok=True)
 
@@ -113,7 +114,15 @@ class Spool:
         if path.exists():
             return
         with self._writing():
-            write_whole(path, dump_theta(leaves), durable=True)
+            write_whole(path, dump_theta(leaves), durable=True, sync_name=False)
+        self._has_unsynced = True
+
+    def sync(self) -> None:
+        """Returns when the names of what was taken are on the disk, as their contents are."""
+        if self._has_unsynced:
+            with contextlib.suppress(OSError):  # some file systems sync no folders
+                sync(self._root)
+            self._has_unsynced = False
 
     def discard(self, sha256: str) -> None:
         self.path(sha256).unlink(missing_ok=True)

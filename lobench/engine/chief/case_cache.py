@@ -119,7 +119,9 @@ class KnownCases:
 
 
 def _plugins() -> Iterator[tuple[str, str]]:
+    installed = metadata.entry_points()  # once: each call looks through all that is installed
     for group in _PLUGIN_GROUPS:
-        for entry in metadata.entry_points(group=group):
+        for entry in installed.select(group=group):
             if entry.dist is not None:
-                yield entry.dist.name, entry.dist.version
+                about = entry.dist.metadata  # read anew by each of `name` and `version`
+                yield about["Name"], about["Version"]

@@ -25,6 +25,7 @@ from lobench.engine.store.states import free_states, state_folder, sweep_states
 __all__ = ["Decision", "Journal"]
 
 _GATHER_SECONDS = 0.02  # the longest that a result waits for others to share its commit
+_COMMITS = 10  # a result waits for as long as so many take: a busy chief spends less of its time on the disk
 
 # An action of the scheduler, and the curves of the result that it followed, where there are some.
 Decision = tuple[planner.Action, Curves | None]
@@ -67,7 +68,7 @@ class Journal:
         """Takes one. While more are gathered for, others arrive; the slower the disk is, the longer is worth it."""
         self._collected.append(decision)
         if self.commit_at == math.inf:
-            self.commit_at = time.monotonic() + min(2 * self._commit_seconds, _GATHER_SECONDS)
+            self.commit_at = time.monotonic() + min(_COMMITS * self._commit_seconds, _GATHER_SECONDS)
 
     def commit(self) -> Sequence[Decision]:
         """Writes what was gathered, and returns it: it may be acted on now."""

@@ -28,6 +28,7 @@ _LONGEST_BACKOFF_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
 _HURRIED_SECONDS = 2.0
 _CURSOR_SECONDS = 0.25  # between two writings of the cursors
+_GATHER_SECONDS = 0.1  # after a delivery: what comes meanwhile is the next one
 
 OnError = Callable[[str, BaseException], None]
 OnUnwritten = Callable[[str, str], None]
@@ -248,10 +249,13 @@ class _SinkThread:
         backoff, last_error = 0.0, ""
         while not self._stopping:
             try:
-                if not self._deliver():
+                num_delivered = self._deliver()
+                backoff, last_error = 0.0, ""
+                if not num_delivered:
                     self._wait(self.news, None)
                     self.news.clear()
-                backoff, last_error = 0.0, ""
+                elif num_delivered < _BATCH and self._wait(self.retry, _GATHER_SECONDS):
+                    self.retry.clear()
             except BaseException as error:  # noqa: BLE001  (a plugin boundary; SystemExit would end the thread unseen)
                 if repr(error) != last_error:
                     self._reports.put(_Report(address=self._address, error=error))
@@ -261,12 +265,13 @@ class _SinkThread:
                 self.retry.clear()
         self._release()
 
-    def _deliver(self) -> bool:
+    def _deliver(self) -> int:
+        """Gives the sink what is next, and returns how many that were: it syncs its files each time."""
         if self._ledger is None:
             self._ledger = self._open_reader()
         deliveries = self._ledger.deliveries_after(self._sequence, _BATCH)
         if not deliveries:
-            return False
+            return 0
         self._sink.deliver(deliveries)
         if getattr(self._sink, "keeps_first", False):
             self._written = self._written or _Written(self._ledger, self._sequence)
@@ -275,7 +280,7 @@ class _SinkThread:
             unwritten = ()
         self._sequence = deliveries[-1].sequence
         self._reports.put(_Report(address=self._address, sequence=self._sequence, unwritten=unwritten))
-        return True
+        return len(deliveries)
 
     def _release(self) -> None:
         if self._ledger is not None:

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import tensorstore
 from etils import epath
 
 from lobench import CheckpointError
@@ -124,6 +123,8 @@ def _leaves(item: epath.Path) -> dict[str, Any]:
 
 
 def _array(item: epath.Path, name: str, metadata: Mapping[str, Any]) -> np.ndarray:
+    import tensorstore  # a large library, and every watch makes this reader
+
     base: Any
     folder: Any
     if "://" in str(item):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
+import struct
 import subprocess
 import sys
 from collections import Counter
@@ -12,10 +14,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lobench_tensorboard.sink import TensorBoardSink, written_scalars
+from lobench_tensorboard.sink import EventFile, TensorBoardSink, written_scalars
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.custom_scalar.metadata import CONFIG_SUMMARY_TAG
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from lobench import Outcome
 from lobench.extend import CaseInfo, Checkpoint, Curves, PluginError, SeedBlock, Subject
@@ -356,3 +360,18 @@ def test_of_two_thetas_at_one_step_the_first_stays(tmp_path: Path) -> None:
 def test_a_remote_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match="must be a local one; got gs://bucket/logs"):
         TensorBoardSink(SinkContext(store=tmp_path, argument="gs://bucket/logs"))
+
+
+def test_records_are_those_of_tensorboards_own_writer(tmp_path: Path) -> None:
+    file, theirs = EventFile(tmp_path), io.BytesIO()
+    for length in (*range(460, 530), 1500, 4096):  # the checksum takes blocks of 512 bytes
+        file.add([Summary.Value(tag="é" * (length // 2))], length)
+    file.flush()
+    file.close()
+    (path,) = tmp_path.iterdir()
+    ours, start, writer = path.read_bytes(), 0, RecordWriter(theirs)
+    while start < len(ours):
+        (length,) = struct.unpack_from("<Q", ours, start)
+        writer.write(ours[start + 12 : start + 12 + length])
+        start += length + 16
+    assert ours == theirs.getvalue()

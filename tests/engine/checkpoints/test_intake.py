@@ -14,6 +14,7 @@ import pytest
 from etils import epath
 
 from lobench.core.checkpoint import CheckpointContent
+from lobench.core.subject import GivenCheckpoint
 from lobench.engine.checkpoints import intake
 from lobench.engine.checkpoints.intake import Intake
 from lobench.engine.checkpoints.population_source import PopulationSource
@@ -85,6 +86,28 @@ def test_a_restart_reads_what_is_new_or_changed_and_nothing_else(tmp_path: Path)
     assert second.take_all() == [2, 4]
     assert second.reader.read_paths == [same_size.name, "theta_4.npz"]
     second.ledger.close()
+
+
+def test_the_spools_names_are_on_the_disk_once_for_all_before_the_ledger_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, synced = Start(tmp_path), []
+
+    def sync(folder: Path) -> None:
+        with contextlib.closing(start.ledger.reader()) as reader:
+            synced.append((folder.name, len(list(folder.glob("*.npz"))), len(reader.sightings())))
+
+    monkeypatch.setattr("lobench.engine.checkpoints.spool.sync", sync)
+    for step in (1, 2, 3):
+        write(tmp_path, step, step)
+    assert start.take_all() == [1, 2, 3]
+    assert start.take_all() == []
+    given = write(tmp_path, 4, 4.0)
+    assert start.intake.give(GivenCheckpoint(uri=str(given))) is not None
+    start.spool.discard(theta := start.ledger.sightings()[0].sha256)
+    assert start.intake.fetch(start.ledger.sightings()[0]) and start.intake.holds(theta)
+    assert synced == [("spool", 3, 0), ("spool", 4, 3), ("spool", 4, 4)]
+    start.ledger.close()
 
 
 def test_what_the_spool_lost_is_copied_again_where_it_can_be(tmp_path: Path) -> None:

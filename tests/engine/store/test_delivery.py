@@ -22,6 +22,7 @@ from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointSeen, Delivery
 from lobench.plugins import PluginManager
 
+GATHER_SECONDS = 0.1  # between two deliveries
 PATIENCE = 600.0  # seconds until a test that waits for a thread gives up
 CASE = CaseInfo(
     identity="i",
@@ -48,7 +49,7 @@ class Sink:
 
 
 class Waits:
-    """A backoff that lasts until the test lets it end; idle waits are real."""
+    """A backoff that lasts until the test lets it end; idle waits are real, and rests after a delivery take no time."""
 
     def __init__(self) -> None:
         self.asked: queue.Queue[tuple[float, bool]] = queue.Queue()
@@ -57,6 +58,8 @@ class Waits:
     def __call__(self, event: threading.Event, seconds: float | None) -> bool:
         if seconds is None:
             return event.wait()
+        if seconds == GATHER_SECONDS:
+            return False
         self.asked.put((seconds, event.is_set()))
         self.over.get(timeout=PATIENCE)
         return event.is_set()
@@ -132,6 +135,28 @@ def test_more_than_a_batch(ledger: Ledger) -> None:
     assert deliverer.flush(PATIENCE) == {}
     deliverer.close()
     assert sink.taken == places(ledger) and len(sink.taken) == 300
+
+
+def test_what_comes_within_a_moment_of_a_delivery_is_the_next_one(ledger: Ledger) -> None:
+    add(ledger, 1)
+    resting, rested, calls = threading.Event(), threading.Event(), []
+    sink = Sink(before=lambda: calls.append(None))
+
+    def wait(event: threading.Event, seconds: float | None) -> bool:
+        if seconds == GATHER_SECONDS:
+            resting.set()
+            return rested.wait(PATIENCE)
+        return event.wait(seconds)
+
+    deliverer = Deliverer(ledger, {"a": sink}, no_error, wait=wait)
+    assert resting.wait(PATIENCE) and sink.taken == places(ledger)
+    for _ in range(3):
+        add(ledger, 1)
+        deliverer.wake()
+    rested.set()
+    assert deliverer.flush(PATIENCE) == {}
+    deliverer.close()
+    assert sink.taken == places(ledger) and len(calls) == 2
 
 
 def test_only_the_chief_moves_a_cursor_and_a_crash_before_it_delivers_again(ledger: Ledger) -> None:
