@@ -9,7 +9,6 @@ TensorBoard takes the last: one is written when a checkpoint brings a chart that
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import itertools
 import os
@@ -22,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-import numpy as np
+import google_crc32c
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_SCALAR, Summary, SummaryMetadata
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
@@ -41,8 +40,6 @@ _TAGS = "-3"  # counts up when other tags or runs are written
 _GENERATION = re.compile(r"generation_\d+")  # a folder of ours: no run makes one
 _MAX_LENGTH = 200
 _NUMBERS = itertools.count()  # of this process's files
-_CRC32C = 0x82F63B78  # the checksum's polynomial, its bits reversed
-_BLOCK = 512  # bytes that are looked up together
 _METADATA = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"), data_class=DATA_CLASS_SCALAR)
 
 
@@ -67,28 +64,9 @@ def _event_files(folder: Path) -> set[Path]:
     return {file for file in folder.glob("events.out.tfevents.*") if file.name.split(".")[3].isdecimal()}
 
 
-@functools.cache
-def _remainders() -> np.ndarray:
-    """Returns uint32[_BLOCK * 256]: what each byte gives at each place of a block, the last place at the end."""
-    table: np.ndarray = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        table = (table >> 1) ^ (table & 1) * np.uint32(_CRC32C)
-    rows = [table]
-    while len(rows) < _BLOCK:
-        rows.append((rows[-1] >> 8) ^ table[rows[-1] & 0xFF])
-    return np.concatenate(rows[::-1])
-
-
 def _checksum(data: bytes) -> bytes:
-    """Returns the masked CRC-32C that stands behind a record's length and its data; TensorBoard's loops over bytes."""
-    crc, remainders = 0xFFFFFFFF, _remainders()
-    for start in range(0, len(data), _BLOCK):
-        block = data[start : start + _BLOCK]
-        size = len(block)
-        mixed = (int.from_bytes(block, "little") ^ crc).to_bytes(max(size, 4), "little")
-        places = np.arange(256 * (_BLOCK - size), 256 * _BLOCK, 256) + np.frombuffer(mixed, np.uint8, size)
-        crc = int(np.bitwise_xor.reduce(remainders[places])) ^ int.from_bytes(mixed[size:], "little")
-    crc ^= 0xFFFFFFFF
+    """Returns what stands behind a record's length and its data: their CRC-32C, masked."""
+    crc = google_crc32c.value(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
