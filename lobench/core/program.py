@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -58,6 +58,11 @@ class Program:
         )
 
     @property
+    def whole(self) -> Program:
+        """This program, whatever it computes at once: that hangs on the case, and all machines agree on it."""
+        return replace(self, at_once=0)
+
+    @property
     def key(self) -> str:
         """The version, and a hash of it all."""
         return _key(self)
@@ -88,9 +93,9 @@ IMPORTED = Program(version=_IMPORTED)
 def describe_programs(programs: Collection[Program | str]) -> str:
     """Returns a line on results of several programs, or their texts; "" where there is one at most.
 
-    What was imported is no program's.
+    What was imported is no program's. Programs that differ in what they compute at once are one: cases differ in that.
     """
-    named = sorted({str(program) for program in programs} - {_IMPORTED})
+    named = sorted({str(one.whole if isinstance(one, Program) else one) for one in programs} - {_IMPORTED})
     return f"results of {len(named)} programs, which may differ in bits: {'; '.join(named)}" if len(named) > 1 else ""
 
 

@@ -281,7 +281,7 @@ def _scale(baseline: BaselineCase, metric: str, info: CaseInfo, direction: Direc
 
 def _program_note(reference: Finals, blocks: Sequence[tuple[SeedBlock, Curves]]) -> str:
     """Returns what is to be known of a reference that another program made; "" of one that this session's did."""
-    others = reference.programs - {Program.of(curves.provenance) for _, curves in blocks}
+    others = reference.programs - {Program.of(curves.provenance).whole for _, curves in blocks}
     return f"the reference is of another program: {'; '.join(sorted(map(str, others)))}" if others else ""
 
 

@@ -317,15 +317,14 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: set[str]) -> St
 
 def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:
     """Returns what made the results that count: of a seed that was evaluated twice the later one."""
-    programs = frozenset(row.program for row in rows if row.has_curves)
+    programs = frozenset(row.program.whole for row in rows if row.has_curves)
     if len(programs) < 2:
         return programs
     counting: dict[tuple[str, int], Program] = {}
     for row in rows:
         if row.has_curves:
-            counting.update(
-                dict.fromkeys(((row.case.identity, seed) for seed in row.key.seed_block.seeds), row.program)
-            )
+            seeds = ((row.case.identity, seed) for seed in row.key.seed_block.seeds)
+            counting.update(dict.fromkeys(seeds, row.program.whole))
     return frozenset(counting.values())
 
 

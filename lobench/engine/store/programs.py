@@ -122,7 +122,7 @@ def accepted(db: sqlite3.Connection, expected: Iterable[Program]) -> set[str]:
     if not known:
         return keys
     # How many trainings are computed at once hangs on the case, and is known when it is traced.
-    keys |= {key for key, program in known.items() if dataclasses.replace(program, at_once=0) in wanted}
+    keys |= {key for key, program in known.items() if program.whole in wanted}
     marks = ", ".join("?" * len(keys))
     rows = db.execute(f"SELECT program FROM expectations WHERE expected IN ({marks})", tuple(keys))
     return keys | {program for (program,) in rows}

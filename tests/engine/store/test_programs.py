@@ -145,6 +145,7 @@ def test_an_old_store_and_a_migrated_copy_of_it_are_one(tmp_path: Path) -> None:
 
 def test_several_programs_are_said_in_one_line() -> None:
     one = Program(jax="0.7.0", jaxlib="0.7.0", device="cpu: x86-64-v3")
+    assert describe_programs({one, dataclasses.replace(one, at_once=2)}) == ""  # as two cases of a suite are
     other = dataclasses.replace(one, jax="0.7.1", together=4)
     assert describe_programs([one]) == ""
     assert describe_programs([one, other]) == (
