@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.analysis.scores.mean_scores import MeanScore, mean_score
+from lobench.analysis.scores.mean_scores import MeanScore, mean_alone, mean_score
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.subjects import Cell, StoredSubject, place_of, subjects_of
 from lobench.core.result import mean_of
@@ -88,7 +88,8 @@ class StoreScores:
         found = [_scored(one, scales) for one in sorted(subjects, key=_place)]
         if all(one.score is not None for one in found):
             return found
-        means = [(one, mean_score(one, None, scales).interval.mean) for one in known]
+        # The best mean may have moved, and with it the scores of everyone.
+        means = [(one, mean_alone(one, None, scales)) for one in known]
         return [one if one.score is not None else _with_fallback(one, scales, means) for one in found]
 
     def _read(self, hashes: Collection[str]) -> list[StoredSubject]:
@@ -125,13 +126,15 @@ def _scored(subject: StoredSubject, scales: Scales) -> Scored:
 def _with_fallback(scored: Scored, scales: Scales, means: Sequence[tuple[StoredSubject, float]]) -> Scored:
     """Returns a subject's score with what stands for it; `means` are of everyone, in order."""
     own = scored.subject
+    # Of equal cells those among which the scales are made have their scores already.
+    among = next(one for one, _ in means if (one.who, one.optimizer_hashes) == (own.who, own.optimizer_hashes))
     before = [
         (one.who, mean)
         for one, mean in means
         if _place(one) < _place(own) and one.cells.keys() == own.cells.keys() and math.isfinite(mean)
     ]
     fallback = Fallback(
-        score=mean_score(own, None, scales),
+        score=mean_score(among, None, scales),
         finals=tuple(
             (cell.case.name, cell.case.primary_metric, _final(cell)) for _, cell in sorted(own.cells.items(), key=_name)
         ),

@@ -16,7 +16,7 @@ from lobench.analysis.stats.intervals import Interval, stratified_t_mean
 from lobench.analysis.store.subjects import StoredSubject
 from lobench.core.result import mean_of
 
-__all__ = ["MeanScore", "Ranked", "mean_score", "rank"]
+__all__ = ["MeanScore", "Ranked", "mean_alone", "mean_score", "rank"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +60,7 @@ def mean_score(
       metric: None: each case's primary one.
       cases: Identities that should be in the mean; None: those that the subject has.
     """
-    found = {identity: scales.scores(cell, metric) for identity, cell in subject.cells.items()}
-    known = {key: scores for key, scores in found.items() if scores and all(map(math.isfinite, scores.values()))}
+    known = _known_scores(subject, metric, scales)
     nothing = Interval()
     return MeanScore(
         interval=stratified_t_mean([list(scores.values()) for scores in known.values()]) if known else nothing,
@@ -69,6 +68,17 @@ def mean_score(
         num_missing=len({*(subject.cells if cases is None else cases)} - known.keys()),
         num_diverged=subject.num_diverged,
     )
+
+
+def mean_alone(subject: StoredSubject, metric: str | None, scales: Scales) -> float:
+    """Returns the mean of `mean_score` without its interval, which takes longer; NaN where no case has a score."""
+    known = _known_scores(subject, metric, scales)
+    return mean_of([mean_of(list(scores.values())) for scores in known.values()]) if known else math.nan
+
+
+def _known_scores(subject: StoredSubject, metric: str | None, scales: Scales) -> dict[str, dict[int, float]]:
+    found = {identity: scales.scores(cell, metric) for identity, cell in subject.cells.items()}
+    return {key: scores for key, scores in found.items() if scores and all(map(math.isfinite, scores.values()))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from tensorboard.plugins.custom_scalar import metadata as custom_scalars
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 
 from lobench.extend import Number, PluginError, numbers_of, sync, write_whole
-from lobench.hookspecs import CheckpointFinished, Delivery, SinkContext
+from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished, SinkContext
 from lobench_tensorboard.scalars import Chart, charts_in, charts_of, layout_of, scalars_of
 
 __all__ = ["EventFile", "TensorBoardSink", "written_scalars"]
@@ -217,7 +217,7 @@ class TensorBoardSink:
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         try:
             touched: dict[Path, _Run] = {}
-            for delivery in deliveries:
+            for delivery in _without_repeated(deliveries):
                 event = delivery.event
                 if numbers := numbers_of(event, self._suites):
                     folder = self._folder_of(delivery)
@@ -247,6 +247,33 @@ class TensorBoardSink:
         folder = self._folder / _folder_name(delivery.run) if delivery.run else self._folder
         generation = delivery.event.checkpoint.generation
         return folder / f"generation_{generation}" if generation else folder
+
+
+def _without_repeated(deliveries: Sequence[Delivery]) -> list[Delivery]:
+    """Leaves out the evaluations of which a completion among them has all numbers, so that these are made once.
+
+    One stays where anything else among them has the same tags, another subject at the same outer step, say: of two
+    values the first one is written.
+    """
+    by_tags: dict[tuple[object, ...], list[EvaluationFinished]] = {}
+    completed: set[tuple[object, ...]] = set()
+    for delivery in deliveries:
+        if isinstance(event := delivery.event, CheckpointFinished):
+            for one in event.evaluations:
+                by_tags.setdefault(tags := _tags_of(delivery.run, one), []).append(one)
+                completed.add(tags)
+        elif isinstance(event, EvaluationFinished):
+            by_tags.setdefault(_tags_of(delivery.run, event), []).append(event)
+    repeated = {tags for tags in completed if all(one == by_tags[tags][0] for one in by_tags[tags])}
+    return [
+        delivery
+        for delivery in deliveries
+        if not isinstance(delivery.event, EvaluationFinished) or _tags_of(delivery.run, delivery.event) not in repeated
+    ]
+
+
+def _tags_of(run: str, event: EvaluationFinished) -> tuple[object, ...]:
+    return run, event.subject.generation, event.subject.outer_step, event.case.suite, event.case.name
 
 
 def _folder_name(run: str) -> str:

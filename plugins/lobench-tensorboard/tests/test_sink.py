@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from lobench_tensorboard.sink import EventFile, TensorBoardSink, written_scalars
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
@@ -121,6 +123,54 @@ def test_a_diverged_seed_is_nan_and_counted(tmp_path: Path) -> None:
     found = scalars(tmp_path / "logs" / "generation_2")
     assert np.isnan(found["s/c/train/loss", 3])
     assert found["zz_diagnostics/s/c/diverged", 3] == 1
+
+
+def test_numbers_of_an_evaluation_and_its_completion_at_once_are_one_record(tmp_path: Path) -> None:
+    everything = deliveries(2, 3)
+    for name, batches in {"apart": [[one] for one in everything], "at_once": [everything]}.items():
+        sink = TensorBoardSink(SinkContext(store=tmp_path / name))
+        for batch in batches:
+            sink.deliver(batch)
+        sink.close()
+    apart, at_once = tmp_path / "apart" / "tensorboard", tmp_path / "at_once" / "tensorboard"
+    assert scalars(apart) == scalars(at_once)
+    assert (num_records(apart), num_records(at_once)) == (8, 2)
+
+
+# Of an event: theta, outer step, whether it is a completion, and of an evaluation its case, block and value.
+EVENTS = st.tuples(*map(st.integers, (0, 0, 0, 0, 0, 0), (1, 1, 1, 1, 2, 2)))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(EVENTS, min_size=2, max_size=12))
+def test_what_is_written_does_not_hang_on_how_deliveries_are_cut(
+    tmp_path_factory: pytest.TempPathFactory, events: list[tuple[int, ...]]
+) -> None:
+    everything: list[Delivery] = []
+    evaluations: dict[Subject, dict[tuple[int, int], EvaluationFinished]] = {}
+    for theta, step, is_completion, name, block, value in events:
+        subject = Subject.of_checkpoint(Checkpoint(uri="", sha256=str(theta), outer_step=step))
+        own = evaluations.setdefault(subject, {})
+        if is_completion:
+            event = CheckpointFinished(subject=subject, evaluations=tuple(own.values()))
+        else:
+            event = own[name, block] = EvaluationFinished(
+                subject=subject,
+                case=case(f"c{name}"),
+                seed_block=SeedBlock(start=max(block - 1, 0), size=2 if block == 0 else 1),
+                outcome=Outcome.PASSED,
+                curves=curves(*[value + 1.0, value + 2.0][: 2 if block == 0 else 1]),
+            )
+        everything.append(Delivery(sequence=len(everything) + 1, event=event, run=""))
+    found = []
+    for size in (1, 3, len(everything)):
+        folder = tmp_path_factory.mktemp("cut")
+        sink = TensorBoardSink(SinkContext(store=folder))
+        for start in range(0, len(everything), size):
+            sink.deliver(everything[start : start + size])
+        sink.close()
+        found.append(scalars(folder / "tensorboard") if (folder / "tensorboard").exists() else {})
+    assert found[0] == found[1] == found[2]
 
 
 # Forks one child for each place to be killed at: (place, 1 to flush first, so that the record is whole on the disk).
