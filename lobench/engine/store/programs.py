@@ -105,7 +105,7 @@ def register(db: sqlite3.Connection, program: Program, expected: Program | None 
         that expects the other.
     """
     db.execute("INSERT OR IGNORE INTO programs VALUES (?, ?)", (program.key, _parts(program)))
-    if expected is not None and expected != program:
+    if expected is not None and expected != program.whole:
         db.execute("INSERT OR IGNORE INTO expectations VALUES (?, ?)", (expected.key, program.key))
 
 

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lobench.core.case import Case
 
-__all__ = ["jitted", "num_parts", "place", "shard"]
+__all__ = ["Axes", "jitted", "num_parts", "place", "shard"]
 
 Axes = Any  # a prefix of a structure: where its leaves have their axis of replicas or thetas, None where they have none
 _PARTS = "parts"

@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-__all__ = ["in_slices", "num_at_once", "widest"]
+from lobench.inner.training.devices import Axes
 
-Axes = Any  # a prefix of a structure: where its leaves have their axis of replicas or thetas, None where they have none
+__all__ = ["in_slices", "num_at_once", "widest"]
 
 # Of the largest array in a step of a slice. The same on every machine: the width of a slice is part of what fixes the
 # bits. Of 28 pairs of optimizer and task none took longer together than alone below this on a core with 1 MiB of

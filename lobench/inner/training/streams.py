@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -40,7 +41,7 @@ _DRAWN_BYTES = 1 << 21  # of indices of examples drawn ahead
 _MOST_AHEAD = 64  # steps
 
 
-def _threefry(keys: np.ndarray, counts: np.ndarray | np.uint32) -> np.ndarray:
+def _threefry(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Returns what `jax.random.fold_in` gives for each count, and `jax.random.split` for those from 0.
 
     Args:
@@ -62,6 +63,18 @@ def _threefry(keys: np.ndarray, counts: np.ndarray | np.uint32) -> np.ndarray:
     return np.stack([left, right], axis=-1)
 
 
+@functools.lru_cache(maxsize=64)  # a watch trains the same seeds for each checkpoint, often in a millisecond
+def _keys_of(seeds: tuple[int, ...], num_splits: int, num_batches: int) -> tuple[Any, Any]:
+    """Returns the fields `streams` and `evaluation` of a `Replica`, with the replicas' axis."""
+    keys = np.asarray([(0, seed) for seed in seeds], np.uint32)
+    streams = _threefry(keys[:, None], np.arange(FILM + 1, dtype=np.uint32))
+    evaluation = streams[:, EVAL]
+    for count in (num_splits, num_batches, 2):
+        evaluation = _threefry(evaluation[..., None, :], np.arange(count, dtype=np.uint32))
+    of_splits = (tuple(np.moveaxis(of_split, 2, 0)) for of_split in np.moveaxis(evaluation, 1, 0))
+    return tuple(np.moveaxis(streams, 1, 0)), tuple(of_splits)
+
+
 class Replica(NamedTuple):
     """What identifies a training, a seed and the task's index in its family; several have a leading axis.
 
@@ -79,14 +92,7 @@ class Replica(NamedTuple):
     @classmethod
     def of(cls, seeds: np.ndarray, tasks: np.ndarray, num_splits: int, num_batches: int) -> Replica:
         """Returns the replicas of seeds uint32[num_replicas], with their keys."""
-        keys = np.stack([np.zeros_like(seeds), seeds], axis=-1)
-        streams = tuple(_threefry(keys, np.uint32(which)) for which in range(FILM + 1))
-        evaluation = []
-        for split in range(num_splits):
-            of_split = _threefry(streams[EVAL], np.uint32(split))
-            of_batches = _threefry(of_split[:, None], np.arange(num_batches, dtype=np.uint32))
-            evaluation.append(tuple(_threefry(of_batches, np.uint32(which)) for which in range(2)))
-        return cls(seeds, tasks, streams, tuple(evaluation))
+        return cls(seeds, tasks, *_keys_of(tuple(seeds.tolist()), num_splits, num_batches))
 
     def alone(self) -> Replica:
         """Returns the only one of these, without its axis."""

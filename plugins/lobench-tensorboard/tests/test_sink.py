@@ -414,7 +414,7 @@ def test_a_remote_folder_is_refused(tmp_path: Path) -> None:
 
 def test_records_are_those_of_tensorboards_own_writer(tmp_path: Path) -> None:
     file, theirs = EventFile(tmp_path), io.BytesIO()
-    for length in (*range(460, 530), 1500, 4096):  # the checksum takes blocks of 512 bytes
+    for length in (*range(460, 530), 1500, 4096):
         file.add([Summary.Value(tag="é" * (length // 2))], length)
     file.flush()
     file.close()
