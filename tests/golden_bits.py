@@ -3,9 +3,9 @@
 `python tests/golden_bits.py` prints them, `--write` keeps them.
 
 They are kept by what fixes them (lobench's program version, jax, jaxlib, the CPU's instruction set). A change that
-makes other numbers raises `PROGRAM_VERSION`, and then writes anew. Of five optimizers two processors of one instruction
-set gave other last bits, and a list has both: XLA's library for products of matrices, the task's among them, picks a
-kernel by the model (docs/decisions/0077-kernels-by-model.md).
+makes other numbers raises `PROGRAM_VERSION`, and then writes anew. Of seven optimizers two processors of one
+instruction set gave other last bits, and a list has both: XLA's libraries for products of matrices, the task's among
+them, go by the model (docs/decisions/0077-kernels-by-model.md).
 """
 
 from __future__ import annotations
