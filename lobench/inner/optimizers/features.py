@@ -118,15 +118,18 @@ def weighted_sum(features: Sequence[jax.Array], weights: jax.Array, others: Sequ
     if weights.shape[1] > _NARROW and features[0][0].size <= _SMALL:
         total = jnp.tensordot(scaled.T, jnp.concatenate(features), 1)
         return functools.reduce(operator.add, others, total)
+    channels, added = [[jax.lax.unstack(one) for one in ones] for ones in (features, others)]
     outputs = []
-    for unit in range(weights.shape[1]):
-        channel, partials = 0, []
-        for feature in features:
-            terms = [feature[index] * scaled[channel + index, unit] for index in range(feature.shape[0])]
-            partials.append(functools.reduce(operator.add, terms))
-            channel += feature.shape[0]
-        outputs.append(functools.reduce(operator.add, [*partials, *(other[unit] for other in others)]))
+    for unit, weights_of_unit in enumerate(_by_unit(scaled)):
+        weight = iter(weights_of_unit)
+        partials = [functools.reduce(operator.add, [row * next(weight) for row in rows]) for rows in channels]
+        outputs.append(functools.reduce(operator.add, [*partials, *(rows[unit] for rows in added)]))
     return outputs
+
+
+def _by_unit(weights: jax.Array) -> list[tuple[jax.Array, ...]]:
+    """Returns the weights [inputs, width] one by one, unit by unit."""
+    return [jax.lax.unstack(column) for column in jax.lax.unstack(weights, axis=1)]
 
 
 def _mean_squares(features: Sequence[jax.Array]) -> jax.Array:
@@ -162,16 +165,14 @@ def outputs_of(first: Units, bias: jax.Array, *layers: tuple[jax.Array, jax.Arra
 def _products(inputs: Units, weights: jax.Array) -> Units:
     if isinstance(inputs, jax.Array):
         return jnp.tensordot(weights.T, inputs, 1)
-    outputs = []
-    for unit in range(weights.shape[1]):  # scalar arithmetic over arrays, which XLA fuses into one pass
-        total = inputs[0] * weights[0, unit]
-        for index in range(1, len(inputs)):
-            total = total + inputs[index] * weights[index, unit]
-        outputs.append(total)
-    return outputs
+    # Scalar arithmetic over arrays, which XLA fuses into one pass.
+    return [
+        functools.reduce(operator.add, [one * weight for one, weight in zip(inputs, unit, strict=True)])
+        for unit in _by_unit(weights)
+    ]
 
 
 def _with_bias(values: Units, bias: jax.Array) -> Units:
     if isinstance(values, jax.Array):
         return values + bias.reshape(-1, *[1] * (values.ndim - 1))
-    return [value + bias[unit] for unit, value in enumerate(values)]
+    return [value + one for value, one in zip(values, jax.lax.unstack(bias), strict=True)]
