@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.analysis.scores.mean_scores import MeanScore, mean_alone, mean_score
+from lobench.analysis.scores.mean_scores import MeanScore, mean_score
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.subjects import Cell, StoredSubject, place_of, subjects_of
 from lobench.core.result import mean_of
@@ -89,7 +89,7 @@ class StoreScores:
         if all(one.score is not None for one in found):
             return found
         # The best mean may have moved, and with it the scores of everyone.
-        means = [(one, mean_alone(one, None, scales)) for one in known]
+        means = [(one, mean_score(one, None, scales).mean) for one in known]
         return [one if one.score is not None else _with_fallback(one, scales, means) for one in found]
 
     def _read(self, hashes: Collection[str]) -> list[StoredSubject]:

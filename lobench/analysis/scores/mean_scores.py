@@ -6,6 +6,7 @@ Without `scipy.stats`, whose import takes longer than a history.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,10 @@ from lobench.analysis.stats.intervals import Interval, stratified_t_mean
 from lobench.analysis.store.subjects import StoredSubject
 from lobench.core.result import mean_of
 
-__all__ = ["MeanScore", "Ranked", "mean_alone", "mean_score", "rank"]
+__all__ = ["MeanScore", "Ranked", "mean_score", "rank"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MeanScore:
     """The mean over cases of the mean over seeds of one subject's scores.
 
@@ -29,7 +30,6 @@ class MeanScore:
       num_diverged: Seeds that diverged; each counts as -1.
     """
 
-    interval: Interval
     scores: Mapping[str, Mapping[int, float]]
     num_missing: int
     num_diverged: int
@@ -38,17 +38,24 @@ class MeanScore:
     def num_cases(self) -> int:
         return len(self.scores)
 
+    @property
+    def mean(self) -> float:
+        """`interval.mean`, without the rest of it, which takes longer."""
+        return mean_of([mean_of(seeds) for seeds in self._by_case()]) if self.scores else math.nan
+
+    @functools.cached_property
+    def interval(self) -> Interval:
+        return stratified_t_mean(self._by_case()) if self.scores else Interval()
+
+    def _by_case(self) -> list[list[float]]:
+        return [list(scores.values()) for scores in self.scores.values()]
+
     def over(self, cases: Collection[str]) -> MeanScore:
         """Returns the mean over some of its cases: the others are missing."""
         kept = {case: scores for case, scores in self.scores.items() if case in cases}
         if len(kept) == len(self.scores):
             return self
-        return dataclasses.replace(
-            self,
-            interval=stratified_t_mean([list(scores.values()) for scores in kept.values()]) if kept else Interval(),
-            scores=kept,
-            num_missing=self.num_missing + len(self.scores) - len(kept),
-        )
+        return dataclasses.replace(self, scores=kept, num_missing=self.num_missing + len(self.scores) - len(kept))
 
 
 def mean_score(
@@ -60,25 +67,13 @@ def mean_score(
       metric: None: each case's primary one.
       cases: Identities that should be in the mean; None: those that the subject has.
     """
-    known = _known_scores(subject, metric, scales)
-    nothing = Interval()
+    found = {identity: scales.scores(cell, metric) for identity, cell in subject.cells.items()}
+    known = {key: scores for key, scores in found.items() if scores and all(map(math.isfinite, scores.values()))}
     return MeanScore(
-        interval=stratified_t_mean([list(scores.values()) for scores in known.values()]) if known else nothing,
         scores=known,
         num_missing=len({*(subject.cells if cases is None else cases)} - known.keys()),
         num_diverged=subject.num_diverged,
     )
-
-
-def mean_alone(subject: StoredSubject, metric: str | None, scales: Scales) -> float:
-    """Returns the mean of `mean_score` without its interval, which takes longer; NaN where no case has a score."""
-    known = _known_scores(subject, metric, scales)
-    return mean_of([mean_of(list(scores.values())) for scores in known.values()]) if known else math.nan
-
-
-def _known_scores(subject: StoredSubject, metric: str | None, scales: Scales) -> dict[str, dict[int, float]]:
-    found = {identity: scales.scores(cell, metric) for identity, cell in subject.cells.items()}
-    return {key: scores for key, scores in found.items() if scores and all(map(math.isfinite, scores.values()))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
