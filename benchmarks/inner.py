@@ -55,13 +55,15 @@ def _digits() -> Task:
 _WORDS: dict[Callable[[], Task], str] = {_digits: "digits MLP 64-32-10", Quadratic: "10-d quadratic"}
 
 
-def _case(num_steps: int, num_cpus: int = 1) -> Case:
+def _case(
+    num_steps: int, num_cpus: int = 1, *, eval_every: int = _EVAL_EVERY, eval_batches: int = _EVAL_BATCHES
+) -> Case:
     return Case(
         num_inner_steps=num_steps,
         num_seeds=1,
-        eval_every=_EVAL_EVERY,
+        eval_every=eval_every,
         log_every=1,
-        eval_batches=_EVAL_BATCHES,
+        eval_batches=eval_batches,
         num_cpus=num_cpus,
     )
 
@@ -70,8 +72,10 @@ def _theta(name: str, seed: int = 7) -> Any:
     return _LEARNED[name][0].init(jax.random.key(seed)) if name in _LEARNED else {}
 
 
-def _program(task: Task, name: str, num_steps: int, num_seeds: int = 1, num_cpus: int = 1) -> TrainingProgram:
-    case = _case(num_steps, num_cpus)
+def _program(
+    task: Task, name: str, num_steps: int, num_seeds: int = 1, num_cpus: int = 1, **evaluations: int
+) -> TrainingProgram:
+    case = _case(num_steps, num_cpus, **evaluations)
     if name == "adam":
         return TrainingProgram(case, task, lambda theta: as_stepper(optax.adam(1e-3), num_steps), num_seeds)
     learned = _LEARNED[name][0]
