@@ -283,6 +283,9 @@ class Parts:
         return self.once + num_steps * self.step + _num_evaluations(set_up, num_steps) * self.evaluation
 
 
+_FEWEST_STEPS = 10  # as many as `multi_task_training_curves` runs in one program
+
+
 def _num_evaluations(set_up: SetUp, num_steps: int) -> int:
     return num_steps // set_up.eval_every + 1
 
@@ -296,17 +299,17 @@ _Side = Callable[[SetUp, str, int], Callable[[], Any]]
 
 
 def _parts(side: _Side, set_up: SetUp, name: str, num_steps: int, rounds: int) -> Parts:
-    """Returns medians of processor seconds: of a training, one evaluated at its ends alone, and one half as long."""
-    half = num_steps // 2
-    works = [side(set_up, name, num_steps), *(side(_at_ends(set_up, n), name, n) for n in (num_steps, half))]
+    """Returns medians of processor seconds: of a training, one evaluated at its ends alone, and one of ten steps."""
+    lengths = (num_steps, _FEWEST_STEPS)
+    works = [side(set_up, name, num_steps), *(side(_at_ends(set_up, count), name, count) for count in lengths)]
     for work in works:
         work()
     taken = [[seconds_of(work, time.process_time) for work in works] for _ in range(rounds)]
     # Differences within a round, since what disturbs one disturbs its neighbour.
-    step = statistics.median((long - short) / (num_steps - half) for _, long, short in taken)
+    step = statistics.median((long - short) / (num_steps - _FEWEST_STEPS) for _, long, short in taken)
     evaluation = statistics.median(whole - long for whole, long, _ in taken) / (_num_evaluations(set_up, num_steps) - 2)
-    once = statistics.median(long for _, long, _ in taken) - num_steps * step - 2 * evaluation
-    return Parts(step=step, evaluation=evaluation, once=once)
+    once = statistics.median(short for *_, short in taken) - _FEWEST_STEPS * step - 2 * evaluation
+    return Parts(step=step, evaluation=evaluation, once=max(once, 0.0))
 
 
 def _executions(work: Callable[[], Any]) -> int:
