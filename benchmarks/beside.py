@@ -83,6 +83,7 @@ _SET_UPS = (
     DRAWN,
     SetUp(name="drawn, all splits, four tasks", num_tasks=4, is_drawn=True),
 )
+_TAKEN_APART = ("its defaults, one task", "its defaults, four tasks")
 
 
 def _imported() -> None:
@@ -279,9 +280,6 @@ class Parts:
     evaluation: float
     once: float
 
-    def whole(self, set_up: SetUp, num_steps: int) -> float:
-        return self.once + num_steps * self.step + _num_evaluations(set_up, num_steps) * self.evaluation
-
 
 _FEWEST_STEPS = 10  # as many as `multi_task_training_curves` runs in one program
 
@@ -331,11 +329,11 @@ def _executions(work: Callable[[], Any]) -> int:
     return found
 
 
-def _executions_each(side: _Side, set_up: SetUp, name: str) -> tuple[float, float]:
-    """Returns executions for each step and for each point of evaluation."""
+def _executions_each(set_up: SetUp, name: str) -> tuple[float, float]:
+    """Returns executions of its loop for each step and for each point of evaluation."""
     steps = 40
-    short, long = (_executions(side(_at_ends(set_up, count), name, count)) for count in (steps, 2 * steps))
-    more = _executions(side(set_up, name, 2 * steps)) - long
+    short, long = (_executions(theirs(_at_ends(set_up, count), name, count)) for count in (steps, 2 * steps))
+    more = _executions(theirs(set_up, name, 2 * steps)) - long
     return (long - short) / steps, more / (_num_evaluations(set_up, 2 * steps) - 2)
 
 
@@ -383,3 +381,126 @@ def _our_kernels(set_up: SetUp, name: str, num_steps: int) -> tuple[int, int]:
     program.run(_theta(name), SeedBlock(start=0, size=set_up.num_tasks))
     ((compiled, _, _),) = program._compiled[0]._programs.values()
     return _kernels_of_loop(compiled.as_text())
+
+
+def _bare(set_up: SetUp, num_steps: int) -> Callable[[], object]:
+    """Returns bare SGD on one fixed batch with the same evaluations: what any one program of this kind must do."""
+    from inner import _floor
+
+    return _floor(
+        num_steps,
+        num_seeds=set_up.num_tasks,
+        splits=set_up.splits,
+        eval_every=set_up.eval_every,
+        eval_batches=set_up.eval_batches,
+    )
+
+
+def _ratios(set_ups: list[SetUp], names: list[str], num_steps: int, *, quick: bool) -> Iterator[str]:
+    yield "| set-up | optimizer | its loop over ours | target | its loop, ms | ours, ms | its loop over bare SGD |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
+    for set_up in set_ups:
+        for name in names:
+            count = 1 if quick else 5 if name == "mlp" else 7
+            found = rounds_of(set_up, name, num_steps, count, by_processor_time=True)
+            assert found.seconds is not None
+            bare = _bare(set_up, num_steps)
+            bare()
+            floor = statistics.median(seconds_of(bare, time.process_time) for _ in range(count))
+            ratio, low, high = statistics.median(found.ratios), min(found.ratios), max(found.ratios)
+            cells = [f"{ratio:.1f} ({low:.1f} - {high:.1f} of {count})", f"{_TARGETS[set_up.num_tasks][name]}"]
+            cells += [f"{1e3 * side:.0f}" for side in found.seconds]
+            yield f"| {set_up.name} | {LABELS[name]} | {' | '.join(cells)} | {found.seconds[0] / floor:.1f} |"
+
+
+def _apart(set_ups: list[SetUp], names: list[str], num_steps: int, *, quick: bool) -> Iterator[str]:
+    heads = ("a step, us", "an evaluation, us", "once, ms", "shares of these", "executions", "us an execution")
+    yield f"| set-up | optimizer | side | {' | '.join(heads)} |"
+    yield "| --- | --- | --- |" + " ---: |" * len(heads)
+    for set_up in set_ups:
+        points = _num_evaluations(set_up, num_steps)
+        for name in names:
+            for label, side in (("its loop", theirs), ("ours", ours)):
+                parts = _parts(side, set_up, name, num_steps, 1 if quick else 5)
+                whole = num_steps * parts.step + points * parts.evaluation + parts.once
+                shares = (num_steps * parts.step / whole, points * parts.evaluation / whole, parts.once / whole)
+                cells = [f"{1e6 * parts.step:.1f}", f"{1e6 * parts.evaluation:.0f}", f"{1e3 * parts.once:.1f}"]
+                cells.append(", ".join(f"{share:.0%}" for share in shares))
+                if side is theirs:
+                    step, evaluation = _executions_each(set_up, name)
+                    cells.append(f"{step:.1f} a step, {evaluation:.0f} an evaluation")
+                    cells.append(f"{1e6 * parts.step / step:.0f}, {1e6 * parts.evaluation / evaluation:.0f}")
+                else:
+                    cells += [f"{_executions(side(set_up, name, num_steps))} in all", ""]
+                yield f"| {set_up.name} | {LABELS[name]} | {label} | {' | '.join(cells)} |"
+
+
+def _counts(names: list[str], num_steps: int) -> Iterator[str]:
+    """Yields XLA's counts of a step of one task on either side, and of lobench's evaluation; rates of this machine."""
+    import roofline
+
+    flop_rate, byte_rate = roofline._rates()
+    kernel = roofline.kernel_seconds()
+    yield (
+        f"A matrix product runs at {flop_rate / 1e9:.0f} GFLOP/s, adding one to an array beyond the caches at "
+        f"{byte_rate / 1e9:.1f} GB/s; a kernel of 64 numbers in a loop takes {1e9 * kernel:.0f} ns."
+    )
+    yield ""
+    yield "| one task | kernels | MFLOP | MB | kernels, us | arithmetic, us | memory, us | alone in a loop, us |"
+    yield "| --- |" + " ---: |" * 7
+
+    def row(label: str, kernels: int, cost: Any) -> str:
+        flops, moved, _, _, seconds = cost
+        cells = [f"{kernels}", f"{flops / 1e6:.2f}", f"{moved / 1e6:.2f}", f"{1e6 * kernels * kernel:.1f}"]
+        cells += [f"{1e6 * flops / flop_rate:.1f}", f"{1e6 * moved / byte_rate:.1f}", f"{1e6 * seconds:.1f}"]
+        return f"| {label} | {' | '.join(cells)} |"
+
+    evaluation = 0
+    for name in names:
+        cost = _their_step(name, num_steps)
+        yield row(f"its step, {LABELS[name]}", cost[3], cost)
+        step, evaluation = _our_kernels(_SET_UPS[0], name, num_steps)
+        yield row(f"our step, {LABELS[name]}", step, roofline._step(name, num_steps)[1])
+    yield row("our evaluation of 15 batches", evaluation, roofline._evaluation(num_steps))
+
+
+def main() -> int:
+    """Prints the tables; returns 2 where google/learned_optimization can't be imported."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--beside", required=True, metavar="CHECKOUT", help="Of google/learned_optimization.")
+    parser.add_argument("--quick", action="store_true", help="One round of fewer steps: a look, not a record.")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="Part of a set-up's name.")
+    parser.add_argument("--optimizers", default=",".join(LABELS))
+    parser.add_argument("--tables", default="ratios,apart,counts")
+    options = parser.parse_args()
+    sys.path.insert(0, str(Path(options.beside).absolute()))
+    try:
+        _imported()
+    except ImportError as error:
+        print(f"{error}; flax, dm-haiku, chex, toolz and tqdm are to be installed", file=sys.stderr)
+        return 2
+    from lobench.inner.backend import claim_backend
+
+    claim_backend(1)
+    names, tables = options.optimizers.split(","), options.tables.split(",")
+    set_ups = [each for each in _SET_UPS if not options.only or any(part in each.name for part in options.only)]
+    num_steps = 200 if options.quick else 1000
+    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    print(f"\n{num_steps:,} steps of the digits MLP 64-32-10, batches of 128, one thread, processor time:\n")
+    print("\n".join(f"- {each.name}: {each}" for each in set_ups))
+    parts = {
+        "ratios": lambda: _ratios(set_ups, names, num_steps, quick=options.quick),
+        "apart": lambda: _apart(
+            [each for each in set_ups if each.name in _TAKEN_APART], names, num_steps, quick=options.quick
+        ),
+        "counts": lambda: _counts(names, num_steps),
+    }
+    for table in tables:
+        print()
+        for line in parts[table]():
+            print(line, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

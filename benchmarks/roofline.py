@@ -122,21 +122,21 @@ def _step(name: str, count: int) -> tuple[int, _Cost]:
 def _evaluation(count: int) -> _Cost:
     """Returns the cost of an evaluation of the digits MLP: all batches of all splits, drawn before."""
     task = inner._digits()
+    assert task.datasets is not None
     params, task_state = task.init_with_state(jax.random.key(0))
     keys = jax.random.split(jax.random.key(1), len(inner._SPLITS) * inner._EVAL_BATCHES)
     batches = jax.vmap(task.datasets.train.sample)(keys)
 
     def one(_: Any, params: Any, total: Any) -> Any:
-        losses, more = jax.vmap(lambda key, batch: task.eval_loss_with_aux(params, task_state, key, batch))(
-            keys, batches
-        )
-        # Parameters that hang on the losses: else XLA would evaluate once, before the loop.
-        return jax.tree.map(lambda p: p + 1e-9 * losses[0], params), jax.tree.map(
-            lambda value, sums: sums + value.mean(), {"loss": losses, **more}, total
-        )
+        def means(key: Any, batch: Any) -> Any:
+            loss, more = task.eval_loss_with_aux(params, task_state, key, batch)
+            return jnp.stack([loss, *jax.tree.leaves(more)])
 
-    names = jax.eval_shape(lambda: task.eval_loss_with_aux(params, task_state, keys[0], task.datasets.train.sample(keys[0])))[1]
-    return _cost(one, params, dict.fromkeys(["loss", *names], jnp.float32(0)), count)
+        total += jax.vmap(means)(keys, batches).mean(axis=0)
+        # Parameters that hang on the losses: else XLA would evaluate once, before the loop.
+        return jax.tree.map(lambda p: p + 1e-9 * total[0], params), total
+
+    return _cost(one, params, jnp.zeros(2), count)
 
 
 _DIGITS = {"w0": (64, 32), "b0": (32,), "w1": (32, 10), "b1": (10,)}
