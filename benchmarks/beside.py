@@ -22,7 +22,6 @@ import contextlib
 import functools
 import importlib
 import io
-import os
 import re
 import statistics
 import sys
@@ -34,8 +33,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
-
-os.environ.setdefault("NPROC", "1")
 
 from harness import Rounds, interleaved, machine, seconds_of
 
@@ -138,10 +135,11 @@ def _their_task(is_drawn: bool) -> Any:
 
     class Digits(base.Task):  # type: ignore[misc]
         def __init__(self) -> None:
-            self.datasets = _loaded(ours)
-            if is_drawn:
-                splits = {split: _drawn(ours, split) for split in _SPLITS}
-                self.datasets = datasets.Datasets(**splits, inner_valid=_drawn(ours, "train"))
+            if not is_drawn:
+                self.datasets = _loaded(ours)
+                return
+            splits = {split: _drawn(ours, split) for split in _SPLITS}
+            self.datasets = datasets.Datasets(**splits, inner_valid=_drawn(ours, "train"))
 
         def init(self, key: Any) -> Any:
             return ours.init_with_state(key)[0]
