@@ -165,8 +165,9 @@ def _their_optimizer(name: str) -> tuple[Any, Any, Any]:
         return base.learned_optimizer_from_opt(optimizer), None, optimizer
     learned = {"adafac": adafac_mlp_lopt.AdafacMLPLOpt, "mlp": mlp_lopt.MLPLOpt}[name]()
     # Haiku joins the names of modules that our tree has one below the other.
-    structure = jax.tree.structure(learned.init(jax.random.PRNGKey(0)))
-    theta = jax.tree.unflatten(structure, jax.tree.leaves(jax.device_put(_theta(name))))
+    drawn = learned.init(jax.random.PRNGKey(0))
+    theta = jax.tree.unflatten(jax.tree.structure(drawn), jax.tree.leaves(jax.device_put(_theta(name))))
+    assert jax.tree.map(jax.numpy.shape, theta) == jax.tree.map(jax.numpy.shape, drawn), name
     return learned, theta, learned.opt_fn(theta)
 
 
