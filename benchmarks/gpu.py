@@ -19,7 +19,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import importlib
 import json
 import os
 import shutil
@@ -31,7 +30,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 __all__ = ["main"]
 
@@ -216,77 +214,24 @@ def _rows(run: Run) -> Iterator[str]:
         raise SystemExit("; ".join(failed))
 
 
-def _theirs(num_steps: int) -> Callable[[], object]:
-    """Google's loop on the same task with the same theta; what it never calls need not be installed."""
-    for name in ("tensorflow", "tensorflow.compat", "tensorflow.compat.v2", "tensorflow_datasets"):
-        try:
-            importlib.import_module(name)
-        except ImportError:
-            sys.modules[name] = mock.MagicMock(__path__=[], __spec__=None)
-    import jax
-    from inner import _EVAL_BATCHES, _EVAL_EVERY, _SPLITS, _digits, _theta
-    from learned_optimization import eval_training
-    from learned_optimization.learned_optimizers import adafac_mlp_lopt
-    from learned_optimization.tasks import base
-    from learned_optimization.tasks.datasets import base as datasets
-
-    ours = _digits()
-
-    class Digits(base.Task):  # type: ignore[misc]
-        def __init__(self) -> None:
-            splits = {split: self._batches(split) for split in _SPLITS}
-            self.datasets = datasets.Datasets(**splits, inner_valid=self._batches("train"))
-
-        def _batches(self, split: str) -> Iterator[Any]:
-            sample, key = jax.jit(getattr(ours.datasets, split).sample), jax.random.key(0)
-            while True:
-                key, used = jax.random.split(key)
-                yield sample(used)
-
-        def init(self, key: Any) -> Any:
-            return ours.init_with_state(key)[0]
-
-        def loss(self, params: Any, key: Any, data: Any) -> Any:
-            return ours.loss_with_state(params, None, key, data)[0]
-
-    learned = adafac_mlp_lopt.AdafacMLPLOpt()
-    learned.init(jax.random.PRNGKey(0))
-    optimizer, task = learned.opt_fn(jax.tree.map(jax.numpy.asarray, _theta("adafac"))), Digits()
-    return lambda: eval_training.single_task_training_curves(
-        task,
-        optimizer,
-        num_steps,
-        jax.random.PRNGKey(0),
-        eval_every=_EVAL_EVERY,
-        eval_batches=_EVAL_BATCHES,
-        last_eval_batches=_EVAL_BATCHES,
-    )
-
-
 def _beside(run: Run) -> Iterator[str]:
-    from harness import interleaved
-    from inner import _digits, _program, _theta
+    import beside
 
-    from lobench.core.case import SeedBlock
-
-    num_steps = 20 if run.is_rehearsal else 500
+    num_steps, rounds = (20, 1) if run.is_rehearsal else (500, 5)
     if run.beside:
         sys.path.insert(0, str(Path(run.beside).absolute()))
     try:
-        theirs = _theirs(num_steps)
+        found = beside.rounds_of(beside.DRAWN, "adafac", num_steps, rounds, by_processor_time=False)
     except ImportError as error:
         yield (
             f"Not measured: {error}. `--beside CHECKOUT` takes google/learned_optimization from its "
-            "checkout; flax, dm-haiku and chex are to be installed."
+            "checkout; flax, dm-haiku, chex, toolz and tqdm are to be installed."
         )
         return
-    program, theta = _program(_digits(), "adafac", num_steps), _theta("adafac")
-    ours = lambda: program.run(theta, SeedBlock(start=0, size=1))  # noqa: E731
-    found = interleaved("", theirs, ours, 1 if run.is_rehearsal else 5)
     ratios = sorted(found.ratios)
     yield (
-        f"digits MLP, AdafacMLPLOpt, {num_steps} steps, evaluated every 10: `single_task_training_curves` over "
-        f"lobench, both compiled: {ratios[len(ratios) // 2]:.2f} ({ratios[0]:.2f} - {ratios[-1]:.2f} of {len(ratios)})"
+        f"digits MLP, {found.what}: its loop over lobench, both compiled: "
+        f"{ratios[len(ratios) // 2]:.2f} ({ratios[0]:.2f} - {ratios[-1]:.2f} of {len(ratios)})"
     )
 
 

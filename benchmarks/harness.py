@@ -45,11 +45,13 @@ class Rounds:
       what: One line: what over what, with the sizes that were run.
       ratios: One for each round.
       cores: Processor seconds over wall seconds of either side, where both run in one process.
+      seconds: Median of either side, where both run in one process.
     """
 
     what: str
     ratios: Sequence[float]
     cores: tuple[float, float] | None = None
+    seconds: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,14 +110,21 @@ class Measurement:
         )
 
 
-def seconds_of(work: Callable[[], object]) -> float:
+def seconds_of(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
     """Returns the seconds of one call."""
-    started = time.perf_counter()
+    started = clock()
     work()
-    return time.perf_counter() - started
+    return clock() - started
 
 
-def interleaved(what: str, first: Callable[[], object], second: Callable[[], object], rounds: int) -> Rounds:
+def interleaved(
+    what: str,
+    first: Callable[[], object],
+    second: Callable[[], object],
+    rounds: int,
+    *,
+    by_processor_time: bool = False,
+) -> Rounds:
     """Returns seconds of `first` over seconds of `second`, round by round, after a call of each that does not count."""
     first()
     second()
@@ -126,8 +135,10 @@ def interleaved(what: str, first: Callable[[], object], second: Callable[[], obj
             walls[side].append(seconds_of(work))
             processors[side].append(time.process_time() - before)
     cores = [sum(used) / sum(wall) for used, wall in zip(processors, walls, strict=True)]
-    ratios = [one / other for one, other in zip(*walls, strict=True)]
-    return Rounds(what=what, ratios=ratios, cores=(cores[0], cores[1]))
+    taken = processors if by_processor_time else walls
+    ratios = [one / other for one, other in zip(*taken, strict=True)]
+    seconds = [statistics.median(side) for side in taken]
+    return Rounds(what=what, ratios=ratios, cores=(cores[0], cores[1]), seconds=(seconds[0], seconds[1]))
 
 
 def best_of(num_runs: int, *arguments: str | Path, made: Path | None = None) -> tuple[float, float]:

@@ -55,13 +55,15 @@ def _digits() -> Task:
 _WORDS: dict[Callable[[], Task], str] = {_digits: "digits MLP 64-32-10", Quadratic: "10-d quadratic"}
 
 
-def _case(num_steps: int, num_cpus: int = 1) -> Case:
+def _case(
+    num_steps: int, num_cpus: int = 1, *, eval_every: int = _EVAL_EVERY, eval_batches: int = _EVAL_BATCHES
+) -> Case:
     return Case(
         num_inner_steps=num_steps,
         num_seeds=1,
-        eval_every=_EVAL_EVERY,
+        eval_every=eval_every,
         log_every=1,
-        eval_batches=_EVAL_BATCHES,
+        eval_batches=eval_batches,
         num_cpus=num_cpus,
     )
 
@@ -70,8 +72,10 @@ def _theta(name: str, seed: int = 7) -> Any:
     return _LEARNED[name][0].init(jax.random.key(seed)) if name in _LEARNED else {}
 
 
-def _program(task: Task, name: str, num_steps: int, num_seeds: int = 1, num_cpus: int = 1) -> TrainingProgram:
-    case = _case(num_steps, num_cpus)
+def _program(
+    task: Task, name: str, num_steps: int, num_seeds: int = 1, num_cpus: int = 1, **evaluations: int
+) -> TrainingProgram:
+    case = _case(num_steps, num_cpus, **evaluations)
     if name == "adam":
         return TrainingProgram(case, task, lambda theta: as_stepper(optax.adam(1e-3), num_steps), num_seeds)
     learned = _LEARNED[name][0]
@@ -106,15 +110,22 @@ def _over(
     return interleaved(what, lambda: plain.run(0), lambda: program.run(theta, block), 3 if quick else 9)
 
 
-def _floor(num_steps: int) -> Callable[[], object]:
+def _floor(
+    num_steps: int,
+    *,
+    num_seeds: int = 1,
+    splits: tuple[str, ...] = _SPLITS,
+    eval_every: int = _EVAL_EVERY,
+    eval_batches: int = _EVAL_BATCHES,
+) -> Callable[[], object]:
     """One program of bare SGD steps on one fixed batch, with the same evaluations."""
     task = _digits()
     data = task.datasets
     assert data is not None
     key = jax.random.key(0)
     evaluation = {
-        split: jax.vmap(getattr(data, split).sample)(jax.random.split(jax.random.fold_in(key, i), _EVAL_BATCHES))
-        for i, split in enumerate(_SPLITS)
+        split: jax.vmap(getattr(data, split).sample)(jax.random.split(jax.random.fold_in(key, i), eval_batches))
+        for i, split in enumerate(splits)
     }
     batches = jax.tree.map(lambda *leaves: jnp.stack(leaves), *evaluation.values())
 
@@ -128,12 +139,15 @@ def _floor(num_steps: int) -> Callable[[], object]:
             return jax.tree.map(lambda p, g: p - 0.01 * g, params, grads)
 
         def segment(params: Any, _: None) -> Any:
-            return jax.lax.fori_loop(0, _EVAL_EVERY, step, params), evaluate(params)
+            return jax.lax.fori_loop(0, eval_every, step, params), evaluate(params)
 
-        params, values = jax.lax.scan(segment, params, None, length=num_steps // _EVAL_EVERY)
+        params, values = jax.lax.scan(segment, params, None, length=num_steps // eval_every)
         return values, evaluate(params)
 
     params, _ = task.init_with_state(key)
+    if num_seeds > 1:
+        params = jax.vmap(lambda key: task.init_with_state(key)[0])(jax.random.split(key, num_seeds))
+        train = jax.vmap(train, in_axes=(0, None, None))
     run = jax.jit(train, compiler_options=compiler_options())
     return lambda: jax.block_until_ready(run(params, data.train.sample(key), batches))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,13 +21,16 @@ import inner
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import wide
 from harness import answer_help, machine, seconds_of
 
 
 def _best(work: Callable[[], object], rounds: int = 7) -> float:
+    """Returns the shortest time of the rounds; of one thread the processor's, which other work does not lengthen."""
+    clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
     work()
-    return min(seconds_of(work) for _ in range(rounds))
+    return min(seconds_of(work, clock) for _ in range(rounds))
 
 
 def _rates() -> tuple[float, float]:
@@ -42,11 +46,25 @@ def _rates() -> tuple[float, float]:
 _FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast")
 
 
-def num_kernels(text: str) -> int:
-    """Returns of how many kernels a compiled program is: the instructions of its entry that compute or copy."""
-    entry = text.partition("\nENTRY ")[2].partition("\n}")[0]
-    instructions = re.findall(r"^ +(?:ROOT )?%?\S+ = (?:\(.*?\)|\S+) ([\w-]+)\(", entry, re.M)
+def computations(text: str) -> dict[str, str]:
+    """Returns the computations of a compiled program by name, its entry as "ENTRY"."""
+    found = re.findall(r"^(ENTRY )?%?([\w.-]+) \(.*\{\n((?: .*\n)*)\}", text, re.M)
+    return {"ENTRY" if entry else name: body for entry, name, body in found}
+
+
+def num_kernels(text: str, of: str = "ENTRY") -> int:
+    """Returns of how many kernels a compiled program's computation is: its instructions that compute or copy."""
+    instructions = re.findall(r"^ +(?:ROOT )?%?\S+ = (?:\(.*?\)|\S+) ([\w-]+)\(", computations(text)[of], re.M)
     return sum(name not in _FREE for name in instructions)
+
+
+def kernel_seconds() -> float:
+    """Returns what a kernel costs that computes next to nothing: one of many in the body of a loop."""
+    arrays = [jnp.full(64, 1.0) + index for index in range(64)]
+    body = jax.jit(lambda arrays: [array * 0.5 + 1 for array in arrays])
+    kernels = num_kernels(body.lower(arrays).compile().as_text())
+    many = jax.jit(lambda arrays: jax.lax.fori_loop(0, 1000, lambda _, arrays: body(arrays), arrays))
+    return _best(lambda: jax.block_until_ready(many(arrays))) / (1000 * kernels)
 
 
 _Cost = tuple[float, float, float, int, float]  # FLOPs, bytes, exponentials, kernels, seconds
@@ -61,10 +79,15 @@ def _cost(one: Callable[[Any, Any, Any], Any], params: Any, state: Any, count: i
     return cost["flops"], cost["bytes accessed"], cost.get("transcendentals", 0.0), kernels, seconds
 
 
+def _optimizer(name: str) -> Any:
+    if name == "adam":
+        return optax.with_extra_args_support(optax.adam(1e-3))
+    return inner._LEARNED[name][0].opt_fn(inner._theta(name), 1000)
+
+
 def _update(name: str, shapes: dict[str, tuple[int, ...]], count: int) -> _Cost:
     """Returns the cost of one update of parameters of these shapes."""
-    learned = inner._LEARNED[name][0]
-    optimizer = learned.opt_fn(learned.init(jax.random.key(7)), 1000)
+    optimizer = _optimizer(name)
     params = {key: jnp.full(shape, 0.1) for key, shape in shapes.items()}
 
     def one(_: Any, params: Any, state: Any) -> Any:
@@ -77,9 +100,9 @@ def _update(name: str, shapes: dict[str, tuple[int, ...]], count: int) -> _Cost:
 
 def _step(name: str, count: int) -> tuple[int, _Cost]:
     """Returns the number of parameters of the digits MLP, and the cost of an inner step: batch, gradient and update."""
-    task, learned = inner._digits(), inner._LEARNED[name][0]
+    task = inner._digits()
     assert task.datasets is not None
-    optimizer, sample = learned.opt_fn(learned.init(jax.random.key(7)), 1000), task.datasets.train.sample
+    optimizer, sample = _optimizer(name), task.datasets.train.sample
     params, task_state = task.init_with_state(jax.random.key(0))
 
     def one(step: Any, params: Any, state: Any) -> Any:
@@ -94,6 +117,26 @@ def _step(name: str, count: int) -> tuple[int, _Cost]:
 
     size = sum(leaf.size for leaf in jax.tree.leaves(params))
     return size, _cost(one, params, optimizer.init(params), count)
+
+
+def _evaluation(count: int) -> _Cost:
+    """Returns the cost of an evaluation of the digits MLP: all batches of all splits, drawn before."""
+    task = inner._digits()
+    assert task.datasets is not None
+    params, task_state = task.init_with_state(jax.random.key(0))
+    keys = jax.random.split(jax.random.key(1), len(inner._SPLITS) * inner._EVAL_BATCHES)
+    batches = jax.vmap(task.datasets.train.sample)(keys)
+
+    def one(_: Any, params: Any, total: Any) -> Any:
+        def means(key: Any, batch: Any) -> Any:
+            loss, more = task.eval_loss_with_aux(params, task_state, key, batch)
+            return jnp.stack([loss, *jax.tree.leaves(more)])
+
+        total += jax.vmap(means)(keys, batches).mean(axis=0)
+        # Parameters that hang on the losses: else XLA would evaluate once, before the loop.
+        return jax.tree.map(lambda p: p + 1e-9 * total[0], params), total
+
+    return _cost(one, params, jnp.zeros(2), count)
 
 
 _DIGITS = {"w0": (64, 32), "b0": (32,), "w1": (32, 10), "b1": (10,)}
