@@ -40,7 +40,7 @@ def _of_saves(quick: bool) -> Rounds:
 
 def _rounds(quick: bool, *, is_against_none: bool) -> Rounds:
     assert claim_backend(1)
-    num_steps, num_seeds = (2_000 if quick else 400_000), 4  # a minute and more on a core
+    num_steps, num_seeds = (200 if quick else 400_000), 4  # a minute and more on a core
     learned, block = Celo(), SeedBlock(start=0, size=num_seeds)
     theta = learned.init(jax.random.key(7))
     case = Case(

@@ -54,6 +54,7 @@ SMALLEST: dict[str, str | Elsewhere] = {
     "benchmarks/alarm_rates.py": "benchmarks/alarm_rates.py --runs 1 --world outside",
     "benchmarks/audit_rates.py": "benchmarks/audit_rates.py size --count 20",
     "benchmarks/baseline_grid.py": "benchmarks/baseline_grid.py tiny.gin --sample 1",
+    "benchmarks/beside.py": Elsewhere("benchmarks/gpu.py", "google/learned_optimization, which is not here"),
     "benchmarks/budget_optuna.py": "benchmarks/budget_optuna.py --case quadratic --searches 1 --trials 5",
     "benchmarks/chief.py": "benchmarks/run.py --quick --only chief_rate_growth",
     "benchmarks/control.py": "benchmarks/control.py 512",

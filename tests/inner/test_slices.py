@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lobench.core.case import Case, SeedBlock
@@ -133,6 +133,7 @@ def test_what_would_leave_the_cache_together_is_cut_by_its_size() -> None:
     assert str(Program(device="cpu: x86-64-v3", at_once=1)).endswith(", cpu: x86-64-v3, 1 at a time")
 
 
+@settings(max_examples=25)  # each compiles
 @given(size=st.integers(1, 6), most=st.integers(1, 6), axis=st.integers(0, 2), data=st.data())
 def test_a_function_in_slices_is_the_function_mapped(size: int, most: int, axis: int, data: Any) -> None:
     shape = data.draw(st.lists(st.integers(1, 3), min_size=2, max_size=2))
