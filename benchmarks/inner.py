@@ -72,6 +72,13 @@ def _theta(name: str, seed: int = 7) -> Any:
     return _LEARNED[name][0].init(jax.random.key(seed)) if name in _LEARNED else {}
 
 
+def _optimizer(name: str, num_steps: int = 1000) -> Any:
+    """Returns ours of that name as a transformation of gradients."""
+    if name not in _LEARNED:
+        return optax.with_extra_args_support(optax.adam(1e-3))
+    return _LEARNED[name][0].opt_fn(_theta(name), num_steps)
+
+
 def _program(
     task: Task, name: str, num_steps: int, num_seeds: int = 1, num_cpus: int = 1, **evaluations: int
 ) -> TrainingProgram:

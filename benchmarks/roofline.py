@@ -21,7 +21,6 @@ import inner
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import wide
 from harness import answer_help, machine, seconds_of
 
@@ -79,15 +78,9 @@ def _cost(one: Callable[[Any, Any, Any], Any], params: Any, state: Any, count: i
     return cost["flops"], cost["bytes accessed"], cost.get("transcendentals", 0.0), kernels, seconds
 
 
-def _optimizer(name: str) -> Any:
-    if name == "adam":
-        return optax.with_extra_args_support(optax.adam(1e-3))
-    return inner._LEARNED[name][0].opt_fn(inner._theta(name), 1000)
-
-
 def _update(name: str, shapes: dict[str, tuple[int, ...]], count: int) -> _Cost:
     """Returns the cost of one update of parameters of these shapes."""
-    optimizer = _optimizer(name)
+    optimizer = inner._optimizer(name)
     params = {key: jnp.full(shape, 0.1) for key, shape in shapes.items()}
 
     def one(_: Any, params: Any, state: Any) -> Any:
@@ -102,7 +95,7 @@ def _step(name: str, count: int) -> tuple[int, _Cost]:
     """Returns the number of parameters of the digits MLP, and the cost of an inner step: batch, gradient and update."""
     task = inner._digits()
     assert task.datasets is not None
-    optimizer, sample = _optimizer(name), task.datasets.train.sample
+    optimizer, sample = inner._optimizer(name), task.datasets.train.sample
     params, task_state = task.init_with_state(jax.random.key(0))
 
     def one(step: Any, params: Any, state: Any) -> Any:

@@ -11,7 +11,6 @@ import inner
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from harness import Benchmark, Rounds, interleaved
 
 from lobench.inner.backend import compiler_options
@@ -52,12 +51,9 @@ def _wide_steps(optimizer: Any, count: int) -> Callable[[], object]:
 
 def _wide(name: str, quick: bool) -> Rounds:
     count, rounds = (10, 3) if quick else (30, 9)
-    optimizer = optax.with_extra_args_support(optax.adam(1e-3))
-    if name in inner._LEARNED:
-        optimizer = inner._LEARNED[name][0].opt_fn(inner._theta(name), 1000)
     named = "AdafacMLPLOpt" if name == "adafac" else "Adam"
     what = f"MLP 192-512-512-10, batch {_WIDE_BATCH}, {count} steps: {named}'s whole step over the bare gradient step"
-    return interleaved(what, _wide_steps(optimizer, count), _wide_steps(None, count), rounds)
+    return interleaved(what, _wide_steps(inner._optimizer(name), count), _wide_steps(None, count), rounds)
 
 
 def _wide_flops(quick: bool) -> Rounds:

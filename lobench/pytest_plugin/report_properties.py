@@ -70,7 +70,7 @@ def _score(path: str, case: CaseInfo, done: Done) -> float:
         scales = Scales.of([subject], [Path(path)])
     except LobenchError:
         return math.nan  # a file of baselines that cannot be read: who compares with it says so
-    return mean_score(subject, None, scales).interval.mean if scales.tuned else math.nan
+    return mean_score(subject, None, scales).mean if scales.tuned else math.nan
 
 
 def failure_text(item: pytest.Item, case: CaseInfo, done: Done, message: str) -> str:

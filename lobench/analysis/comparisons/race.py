@@ -214,7 +214,7 @@ def _pairs(subjects: Sequence[StoredSubject], num_seeds: int, scales: Scales) ->
 
 def _leader(subjects: Sequence[StoredSubject], scales: Scales, out: NDArray[np.bool_]) -> int:
     """Returns who of those that are left has the best mean score, in which a diverged seed has -1."""
-    means = [mean_score(subject, None, scales).interval.mean for subject in subjects]
+    means = [mean_score(subject, None, scales).mean for subject in subjects]
     return int(max(np.flatnonzero(~out), key=lambda place: np.nan_to_num(means[place], nan=-math.inf)))
 
 

@@ -185,7 +185,7 @@ class Summary:
         subjects = self.snapshot.subjects
         if self.has_checkpoints or not subjects:
             return self.snapshot.shown if subjects else 0
-        means = {place: self.mean_score(place, "primary").interval.mean for place in range(len(subjects))}
+        means = {place: self.mean_score(place, "primary").mean for place in range(len(subjects))}
         scored = [place for place, mean in means.items() if not math.isnan(mean)]
         return max(scored, key=means.__getitem__) if scored else self.snapshot.shown
 

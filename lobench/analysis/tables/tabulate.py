@@ -407,7 +407,7 @@ class _Maker:
 
     def _mean_of_search(self, subject: StoredSubject, metric: str) -> float:
         found = mean_score(subject, None if metric == "primary" else metric, self._summary.scales)
-        return found.over(self._summary.common_cases(metric)).interval.mean
+        return found.over(self._summary.common_cases(metric)).mean
 
     def _note_left_out(self, metric: str) -> None:
         """Says which cases are in no mean score and no rank, since a method lacks them."""

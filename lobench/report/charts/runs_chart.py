@@ -96,12 +96,12 @@ def _levels(summary: Summary, metric: str, ends: Sequence[float]) -> list[Series
     return [
         Series(label=snapshot.labels[place], x=ends, y=[mean, mean], style=f"{styles[place].split()[0]} dashed")
         for place in places[: len(STYLES) - 1]
-        for mean in [summary.mean_score(place, metric).interval.mean]
+        for mean in [summary.mean_score(place, metric).mean]
     ]
 
 
 def _is_scored(summary: Summary, place: int, metric: str) -> bool:
-    return not math.isnan(summary.mean_score(place, metric).interval.mean)
+    return not math.isnan(summary.mean_score(place, metric).mean)
 
 
 def _lacking(summary: Summary, metric: str, places: Iterable[int]) -> str:

@@ -140,7 +140,7 @@ def _link(view: str, *parts: str) -> str:
 def _heat(summary: Summary) -> dict[str, Any]:
     """Returns the mean score of each method on each case, the best method on top."""
     snapshot, keys = summary.snapshot, subject_keys(summary.snapshot)
-    means = {place: summary.mean_score(place, "primary").interval.mean for place in snapshot.groups.ends(summary.shown)}
+    means = {place: summary.mean_score(place, "primary").mean for place in snapshot.groups.ends(summary.shown)}
     places = sorted((place for place, mean in means.items() if not math.isnan(mean)), key=lambda place: -means[place])
     lines = []
     for place in places[:_MOST_ROWS]:

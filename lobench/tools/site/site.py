@@ -301,7 +301,7 @@ def _groups(summary: Summary, places: Sequence[int]) -> list[list[int]]:
 
 
 def _mean(summary: Summary, place: int) -> float:
-    mean = summary.mean_score(place, "primary").interval.mean
+    mean = summary.mean_score(place, "primary").mean
     return mean if mean == mean else -float("inf")
 
 
