@@ -22,7 +22,7 @@ from lobench.extend import host_call
 from lobench_torch.other_python import OtherPython
 
 if TYPE_CHECKING:
-    from lobench_torch.host import Library, Made, Stepped
+    from lobench_torch.host import Library, OptimizerSpec, StepResult
 
 __all__ = ["transformation"]
 
@@ -57,9 +57,9 @@ def transformation(
             expected="a class that is made of parameters alone",
             next_step="train with it in torch and import its curves: `lobench import`",
         )
-    from lobench_torch.host import Made
+    from lobench_torch.host import OptimizerSpec
 
-    made = Made(name, tuple(groups), found.takes_closure if closure is None else closure)
+    made = OptimizerSpec(name, tuple(groups), found.takes_closure if closure is None else closure)
     return _Transformation(library, made, dict(settings), transposed).made(found.has_modes)
 
 
@@ -89,7 +89,7 @@ class _Transformation:
     """
 
     def __init__(
-        self, library: Library | OtherPython, made: Made, settings: Mapping[str, Any], transposed: bool
+        self, library: Library | OtherPython, made: OptimizerSpec, settings: Mapping[str, Any], transposed: bool
     ) -> None:
         self._library, self._made, self._transposed = library, made, transposed
         self._numbers = {name: value for name, value in settings.items() if _is_number(value)}
@@ -196,7 +196,7 @@ class _Transformation:
         return leaf.T if leaf.ndim == 2 else leaf.transpose(of_convolution)
 
 
-def _parts(stepped: Stepped) -> list[np.ndarray]:
+def _parts(stepped: StepResult) -> list[np.ndarray]:
     return [np.array([stepped.is_done, stepped.token], np.int32), stepped.params, stepped.state]
 
 
