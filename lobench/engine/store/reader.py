@@ -19,6 +19,7 @@ from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, curves_of, read_header
 from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.store.programs import accepted, known_programs, of_row, old_programs
+from lobench.engine.store.restarts import RESTARTED, RETURNED, Restarts
 from lobench.engine.store.run_names import RunNames
 from lobench.engine.store.schema import intact_rows, store_errors
 from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_of
@@ -211,9 +212,24 @@ class LedgerReader:
         """Returns the run of each position; those that were asked for before keep their names."""
         query = f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c WHERE c.position > ? ORDER BY c.position"
         is_experiment = self._db.execute("SELECT 1 FROM experiments LIMIT 1").fetchone() is not None
-        for row in self._db.execute(query, (max(self._runs.names, default=-1),)).fetchall():
-            self._runs.add(row[0], subject_of(row[1:]), is_experiment=is_experiment)
+        rows = self._db.execute(query, (max(self._runs.names, default=-1),)).fetchall()
+        restarts = self.restarts() if rows else Restarts()
+        for position, *columns in rows:
+            number = restarts.number(position)
+            subject = subject_of(tuple(columns))
+            self._runs.add(position, subject, is_experiment=is_experiment, num_restarts=number)
         return self._runs.names
+
+    def restarts(self) -> Restarts:
+        """Returns the restarts in place among the sightings, and the sightings that they supersede."""
+        events = self.restart_events()
+        return Restarts.of(self.sightings(), events) if events else Restarts()
+
+    def restart_events(self) -> list[tuple[str, dict[str, Any]]]:
+        query = "SELECT kind, detail FROM events WHERE kind IN (?, ?) ORDER BY id"
+        with store_errors(self.store), intact_rows(self.store):
+            rows = self._db.execute(query, (RESTARTED, RETURNED)).fetchall()
+            return [(kind, json.loads(detail)) for kind, detail in rows]
 
     def first_deliveries(self, sequence: int) -> list[tuple[str, Subject]]:
         """Returns the run and the subject of each position that was delivered up to a place, in that order."""
