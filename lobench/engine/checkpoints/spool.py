@@ -24,7 +24,7 @@ from lobench.core.checkpoint import (
     leaves_sha256,
     theta_sha256,
 )
-from lobench.core.errors import CheckpointError, CheckpointGone, StoreError
+from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused, StoreError
 from lobench.core.wording import cause, one_line_of
 from lobench.engine.checkpoints.files import mark_of
 from lobench.engine.checkpoints.places import path_of
@@ -210,15 +210,23 @@ def checkpoint_sha256(location: str | Path) -> str:
     return theta_sha256(_leaves_at(location))
 
 
-def holds_theta(location: str | Path, sha256: str) -> bool:
-    """Whether the theta of a digest lies at a place now, and can be read.
+def holds_theta(location: str | Path, sha256: str) -> bool | None:
+    """Whether the theta of a digest lies at a place, and can be read.
 
     Args:
       sha256: As `checkpoint_sha256` returns it, or as an older version did.
+    Returns:
+      None if it cannot be told here: a remote place, a pickle, or a format of a reader that only the suite has.
     """
+    if "://" in str(location):
+        return None
     try:
+        if Path(location).exists() and reader_for(path_of(str(location)), _readers()) is None:
+            return None
         return has_sha256(_leaves_at(location), sha256)
-    except CheckpointError:
+    except PickleRefused:
+        return None
+    except (CheckpointError, OSError):
         return False
 
 

@@ -46,6 +46,7 @@ class EvaluationRow:
       payload: `Curves.to_payload()`; None where the outcome gave no curves, or where they are at hand.
       at_hand: The curves of an evaluation that was not read from a store.
       curves: Read from the payload each time that it is asked for: many readers want a few numbers of many rows.
+      superseded: Those of the subjects that a restart in place superseded: they are in no curve over outer steps.
     """
 
     key: EvaluationKey
@@ -60,6 +61,7 @@ class EvaluationRow:
     session: str
     recorded_at: float
     at_hand: Curves | None = None
+    superseded: tuple[Subject, ...] = ()
 
     @property
     def has_curves(self) -> bool:
@@ -71,6 +73,13 @@ class EvaluationRow:
         if self.subjects:
             return self.subjects
         return (Subject.of_checkpoint(Checkpoint(uri="", sha256=self.key.checkpoint_sha256, outer_step=0)),)
+
+    @property
+    def present(self) -> tuple[Subject, ...]:
+        """Its sightings without those that a restart in place superseded; () if it is of a dead run alone."""
+        if not self.superseded:
+            return self.sightings
+        return tuple(one for one in self.sightings if one not in self.superseded)
 
     @property
     def where(self) -> str:
@@ -225,6 +234,14 @@ class LedgerReader:
         events = self.restart_events()
         return Restarts.of(self.sightings(), events) if events else Restarts()
 
+    def superseded(self) -> frozenset[Subject]:
+        """Returns the checkpoints that restarts in place supersede."""
+        events = self.restart_events()
+        if not events:
+            return frozenset()
+        sightings = self.sightings()
+        return frozenset(sightings[position] for position in Restarts.of(sightings, events).superseded)
+
     def restart_events(self) -> list[tuple[str, dict[str, Any]]]:
         query = "SELECT kind, detail FROM events WHERE kind IN (?, ?) ORDER BY id"
         with store_errors(self.store), intact_rows(self.store):
@@ -313,6 +330,7 @@ class LedgerReader:
             known = known_programs(self._db)
             old: dict[int, Program] | None = None
             sightings = sightings_of_evaluations(self._db, self.sightings(sha256))
+            superseded = self.superseded()
             of_those = f"evaluation IN (SELECT id FROM evaluations WHERE {where})"
             labelled = self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {of_those}", tuple(asked.values()))
             labels = {row[0]: tuple(map(str, row[1:])) for row in labelled}
@@ -325,6 +343,7 @@ class LedgerReader:
                     old = old_programs(self._db) if old is None else old
                     named = old.get(number)
                 program = named or known.get(row[5]) or Program(version=row[5])
+                subjects = sightings(number, row[0])
                 experiment, trial, session = labels.get(number, ("", "", ""))
                 yield EvaluationRow(
                     key=EvaluationKey(
@@ -339,11 +358,12 @@ class LedgerReader:
                     outcome=Outcome(row[7]),
                     message=row[8],
                     payload=row[9],
-                    subjects=sightings(number, row[0]),
+                    subjects=subjects,
                     experiment=experiment,
                     trial=trial,
                     session=session,
                     recorded_at=row[11],
+                    superseded=tuple(one for one in subjects if one in superseded) if superseded else (),
                 )
 
     def events(self, kind: str = "") -> list[tuple[str, dict[str, Any]]]:
