@@ -21,7 +21,7 @@ __all__ = [
     "CheckpointContent",
     "CheckpointPart",
     "SeenCheckpoint",
-    "has_sha256",
+    "digests_of",
     "leaves_sha256",
     "theta_sha256",
 ]
@@ -124,11 +124,10 @@ def leaves_sha256(leaves: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def has_sha256(leaves: Mapping[str, np.ndarray], sha256: str) -> bool:
-    """Whether leaves are the theta of a hash, which this version or an older one computed."""
-    if sha256 == theta_sha256(leaves):
-        return True
-    return sha256 in (leaves_sha256(leaves), leaves_sha256({path: _plain(leaf) for path, leaf in leaves.items()}))
+def digests_of(leaves: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """Returns the digests under which stores have a theta: `theta_sha256`, then those of older versions."""
+    plain = leaves_sha256({path: _plain(leaf) for path, leaf in leaves.items()})
+    return tuple(dict.fromkeys((theta_sha256(leaves), plain, leaves_sha256(leaves))))
 
 
 def _plain(leaf: np.ndarray) -> np.ndarray:

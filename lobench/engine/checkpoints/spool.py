@@ -20,7 +20,7 @@ from lobench.core.checkpoint import (
     Checkpoint,
     CheckpointContent,
     SeenCheckpoint,
-    has_sha256,
+    digests_of,
     leaves_sha256,
     theta_sha256,
 )
@@ -223,7 +223,7 @@ def holds_theta(location: str | Path, sha256: str) -> bool | None:
     try:
         if Path(location).exists() and reader_for(path_of(str(location)), _readers()) is None:
             return None
-        return has_sha256(_leaves_at(location), sha256)
+        return sha256 in digests_of(_leaves_at(location))
     except PickleRefused:
         return None
     except (CheckpointError, OSError):
@@ -268,6 +268,6 @@ def load_theta(path: str | Path) -> dict[str, np.ndarray]:
     except Exception as error:
         raise CheckpointError("the spool's copy cannot be read", where=str(path), got=str(error)) from error
     expected = Path(path).stem
-    if len(expected) == 64 and not has_sha256(leaves, expected):
+    if len(expected) == 64 and expected not in digests_of(leaves):
         raise CheckpointError("the spool's copy is damaged", where=str(path), next_step="remove it and start again")
     return leaves
