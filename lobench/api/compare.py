@@ -24,7 +24,7 @@ from lobench.api.evaluate import evaluate_into
 from lobench.api.resolve import Stored, find_given, find_stored, is_store, subjects_beside
 from lobench.api.settings import texts
 from lobench.core.errors import CheckpointError, LobenchError, UsageError
-from lobench.core.subject import Given
+from lobench.core.subject import Given, GivenCheckpoint
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.checkpoints.readers import load_checkpoint, load_readers, reader_for
@@ -215,8 +215,14 @@ def named_subjects(
     """
     manager = plugins_of(suites, progress)
     readers = load_readers(manager, allow_pickle=False)
-    given = [_given(name, readers, store) for name in names]
-    return [(one, read_given(one, manager)) for one in given]
+    found = list[tuple[Given, Who]]()
+    for name in names:
+        given = _given(name, readers, store)
+        who = read_given(given, manager)
+        if isinstance(given, GivenCheckpoint):
+            given = replace(given, sha256=who.sha256)  # a file that is overwritten meanwhile is not evaluated for it
+        found.append((given, who))
+    return found
 
 
 def _found(store: Path, wanted: Sequence[Who]) -> list[StoredSubject | None]:

@@ -20,6 +20,7 @@ from lobench.core.errors import CheckpointError, ConfigError, StoreError, UsageE
 from lobench.core.subject import Given, GivenCheckpoint
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_subject
+from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.config.syntax import Binding, parse_text
 from lobench.engine.store.bundle import has_ledger
 from lobench.engine.store.ledger import Ledger
@@ -53,7 +54,8 @@ class Stored:
         """It, to be trained again.
 
         Raises:
-          UsageError: its curves were imported, or are each case's own. CheckpointError: its file is gone.
+          UsageError: its curves were imported, or are each case's own. CheckpointError: its file is gone, or holds
+            another theta now.
         """
         who = self.subject.who
         if who.is_imported or (who.is_optimizer and not who.uri):
@@ -62,7 +64,15 @@ class Stored:
             return who
         if "://" not in who.uri and not Path(who.uri).exists():
             raise CheckpointError(f"the file of {self.subject.label!r} is gone", where=str(self.store), got=who.uri)
-        return GivenCheckpoint(uri=who.uri, variant=who.variant, label=self.subject.label)
+        if holds_theta(who.uri, who.sha256) is False:
+            raise CheckpointError(
+                f"the file of {self.subject.label!r} holds another theta now",
+                where=str(self.store),
+                got=who.uri,
+                expected=f"the theta {who.sha256[:12]}, by which it was found",
+                next_step="choose another one, or evaluate what lies there now by its path",
+            )
+        return GivenCheckpoint(uri=who.uri, variant=who.variant, label=self.subject.label, sha256=who.sha256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lobench.analysis.store.entrants import StoredRace
@@ -59,6 +59,7 @@ class Snapshot:
       rows: As the ledger holds them, those of former forms too.
       events: Kind and detail, in order.
       changed: Names of the cases that `rows` hold in a former form too, by the number of those evaluations.
+      superseded: Checkpoints in `rows` that a restart in place superseded: they are no subjects.
       labels: What to call each subject among those of the store: by its outer step where that tells it.
       openings: The labels at the start of a sentence: names of files and optimizers keep their spelling.
       names: What to call each case, by identity.
@@ -75,6 +76,7 @@ class Snapshot:
     rows: tuple[EvaluationRow, ...]
     events: tuple[tuple[str, Mapping[str, object]], ...] = ()
     changed: tuple[tuple[str, int], ...] = ()
+    superseded: tuple[Who, ...] = ()
     labels: tuple[str, ...]
     openings: tuple[str, ...]
     names: Mapping[str, str]
@@ -98,6 +100,9 @@ class Snapshot:
         Args:
           positions: In which order the checkpoints were seen; None: that of their first evaluations.
         """
+        superseded = tuple(dict.fromkeys(who for row in rows for who in row.superseded))
+        if superseded and not any(row.present for row in rows):
+            rows, superseded = [replace(row, superseded=()) for row in rows], ()  # a dead run is all that there is
         current = current_forms(sorted(rows, key=lambda row: row.recorded_at))
         known = {row.case.identity: row.case for row in rows if row.case.identity in current}
         former = Counter(f"{r.case.suite}/{r.case.name}" for r in rows if r.case.identity not in current)
@@ -111,6 +116,7 @@ class Snapshot:
             rows=tuple(rows),
             events=tuple(events),
             changed=tuple(sorted(former.items())),
+            superseded=superseded,
             labels=tuple(labels),
             openings=tuple(label[:1].upper() + label[1:] if label.startswith(_BY_STEP) else label for label in labels),
             names=case_names(cases),

@@ -215,6 +215,8 @@ def subjects_of(
     inner program was changed, say) the later evaluation that gave curves counts. Of a case that was changed, the form
     that the store evaluated last is in `StoredSubject.cells`, on whomever that was.
 
+    Checkpoints that a restart in place superseded are left out.
+
     Args:
       positions: In which order they were seen; None: that of their first evaluations.
       current: Identities of the forms that count, where the rows are a part of a store's; None: see above.
@@ -223,7 +225,7 @@ def subjects_of(
     current = current_forms(ordered) if current is None else current
     groups: dict[Who, list[EvaluationRow]] = {}
     for row in ordered:
-        for who in row.sightings:
+        for who in row.present:
             groups.setdefault(who, []).append(row)
     found = [subject_of(who, part, current) for who, members in groups.items() for part in _by_optimizer(members)]
     sights = positions or {}

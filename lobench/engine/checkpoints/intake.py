@@ -14,11 +14,13 @@ from etils import epath
 from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
 from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError, StoreError
 from lobench.core.subject import Given, GivenCheckpoint, Subject
+from lobench.core.wording import counted
 from lobench.engine.checkpoints.files import index_in_name
 from lobench.engine.checkpoints.places import path_of
 from lobench.engine.checkpoints.readers import reader_for
 from lobench.engine.checkpoints.spool import Spool, fingerprint
 from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.restarts import RESTARTED, Restart
 from lobench.hookspecs import CheckpointReader, CheckpointSource
 
 __all__ = ["Intake", "skipped_line"]
@@ -86,6 +88,8 @@ class Intake:
         if seen is None:
             return None
         before = self._checkpoint_before(seen)
+        if before is not None and given.sha256 not in ("", before.sha256):
+            before = None  # reading it tells whether it is the one that is meant
         if before is None:
             with self._recording():
                 return self._take(seen, given)
@@ -121,7 +125,7 @@ class Intake:
         if seen is not None:
             seen = dataclasses.replace(seen, run=subject.run, generation=subject.generation)
             with self._recording():
-                self._take(seen, GivenCheckpoint(uri=subject.uri, variant=subject.variant, label=subject.label))
+                self._take(seen, dataclasses.replace(_given(subject), sha256=subject.sha256), is_fetched=True)
         return self.holds(subject.sha256)
 
     def holds(self, sha256: str) -> bool:
@@ -221,8 +225,14 @@ class Intake:
                 self._spool.discard(sha256)
                 del self._released[sha256]
 
-    def _take(self, seen: SeenCheckpoint, given: GivenCheckpoint | None = None) -> tuple[int, Subject] | None:
-        """Returns a sighting; None for what cannot be read, and, unless it is given, for what was read before."""
+    def _take(
+        self, seen: SeenCheckpoint, given: GivenCheckpoint | None = None, *, is_fetched: bool = False
+    ) -> tuple[int, Subject] | None:
+        """Returns a sighting; None for what cannot be read, and, unless it is given, for what was read before.
+
+        Args:
+          is_fetched: Whether it was read before. If another theta lies there now, the source finds that one.
+        """
         if not _is_text(seen.uri):
             shown = seen.uri.encode("utf-8", "backslashreplace").decode()
             error = CheckpointError("its name is no UTF-8 text", where=shown, next_step="rename it")
@@ -233,8 +243,18 @@ class Intake:
                 self._note_read(seen)
                 return None
             mark = fingerprint(path_of(seen.uri))
-            checkpoint = self._spool.take(seen, self._readers[seen.reader])
+            checkpoint = self._spool.take(
+                seen,
+                self._readers[seen.reader],
+                is_known=lambda sha256: sha256 == (given.sha256 if given else "") or self._ledger.has_seen(sha256),
+                arrival=lambda sha256: self._ledger.arrival(seen.uri, sha256),
+            )
+            _check_theta(checkpoint, given)
             subject = (given or GivenCheckpoint(uri=seen.uri)).read_as(checkpoint)
+            restarts_from = self._restarts_from(seen, subject) if given is None else None
+        except _OtherTheta as error:
+            if not is_fetched:
+                self._incident("expired", seen, error)
         except CheckpointGone as error:
             self._incident("expired", seen, error)
         except (CheckpointError, StoreError) as error:
@@ -249,8 +269,47 @@ class Intake:
         else:
             self._short_since.pop(seen.uri, None)
             self._note_read(seen)
-            return self._ledger.record_sighting(subject, mark), subject
+            position = self._ledger.record_sighting(
+                subject,
+                mark,
+                restarts_from=restarts_from,
+                on_restart=lambda restart: self._log_restart(restart, subject),
+            )
+            return position, subject
         return None
+
+    def _restarts_from(self, seen: SeenCheckpoint, subject: Subject) -> int | None:
+        """Returns the outer step from which on a restart in place supersedes what was seen; None if there is none.
+
+        The files tell more than the ledger: each that has changed since it was read is of the new run, although it may
+        never be read. And a trainer keeps its newest checkpoint, so that a lower step after the newest has gone is of
+        another run.
+        """
+        ahead = self._ledger.ahead_of(subject)
+        if not ahead:
+            return None
+        is_replaced = any(one.uri == subject.uri and one.sha256 != subject.sha256 for one in ahead)
+        newest = max(ahead, key=lambda one: one.outer_step)
+        if not is_replaced:
+            was_passed_over = self._fingerprints.get(seen.uri, "").startswith(_PASSED_OVER)
+            is_gone = newest.outer_step > subject.outer_step and not _exists(newest.uri)
+            if was_passed_over or not is_gone:
+                return None
+        fingerprints = self._ledger.fingerprints()
+        changed = [
+            one.outer_step
+            for one in self._ledger.run_of(subject)
+            if one.uri != subject.uri and _has_changed(one.uri, fingerprints.get(one.uri, ""))
+        ]
+        return min([subject.outer_step, *changed])
+
+    def _log_restart(self, restart: Restart, subject: Subject) -> None:
+        if restart.kind == RESTARTED:
+            left_out = counted(restart.num_superseded, "checkpoint")
+            self._log(
+                f"restarted: {subject.uri} (outer step {subject.outer_step}) has other content than before: a new run "
+                f"begins, and {left_out} of the former one, from outer step {restart.outer_step} on, are left out"
+            )
 
     def _note_read(self, seen: SeenCheckpoint) -> None:
         self._last_read[_folder(seen)] = max(seen.index or 0, self._last_read.get(_folder(seen), -1))
@@ -288,6 +347,42 @@ def _is_short_of_files(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+class _OtherTheta(CheckpointGone):
+    """Another theta lies at a place than the one that is meant."""
+
+
+def _given(subject: Subject) -> GivenCheckpoint:
+    return GivenCheckpoint(uri=subject.uri, variant=subject.variant, label=subject.label)
+
+
+def _check_theta(checkpoint: Checkpoint, given: GivenCheckpoint | None) -> None:
+    """Raises _OtherTheta if another theta lies at a place than the one that is meant."""
+    if given is not None and given.sha256 and given.sha256 != checkpoint.sha256:
+        raise _OtherTheta(
+            "another theta lies here than the one that was chosen",
+            where=given.uri,
+            got=checkpoint.sha256[:12],
+            expected=given.sha256[:12],
+            next_step="the file was overwritten: choose again",
+        )
+
+
+def _exists(uri: str) -> bool:
+    """Whether there is something at a place; True if that is not known."""
+    try:
+        return bool(path_of(uri).exists())
+    except (OSError, CheckpointError):
+        return True
+
+
+def _has_changed(uri: str, before: str) -> bool:
+    """Whether files have changed since they had a fingerprint; False if they are gone, or had none."""
+    try:
+        return bool(before) and fingerprint(path_of(uri)) != before.removeprefix(_PASSED_OVER)
+    except CheckpointError:
+        return False
 
 
 def _is_text(name: str) -> bool:

@@ -10,14 +10,21 @@ import io
 import os
 import shutil
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 from etils import epath
 
-from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint, theta_sha256
-from lobench.core.errors import CheckpointError, CheckpointGone, StoreError
+from lobench.core.checkpoint import (
+    Checkpoint,
+    CheckpointContent,
+    SeenCheckpoint,
+    digests_of,
+    leaves_sha256,
+    theta_sha256,
+)
+from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused, StoreError
 from lobench.core.wording import cause, one_line_of
 from lobench.engine.checkpoints.files import mark_of
 from lobench.engine.checkpoints.places import path_of
@@ -26,7 +33,7 @@ from lobench.engine.whole_file import sync, write_whole
 from lobench.hookspecs import CheckpointReader
 from lobench.plugins import load_plugins
 
-__all__ = ["Spool", "checkpoint_sha256", "dump_theta", "fingerprint", "load_theta"]
+__all__ = ["Spool", "checkpoint_sha256", "dump_theta", "fingerprint", "holds_theta", "load_theta"]
 
 _ATTEMPTS = 3
 
@@ -57,9 +64,20 @@ class Spool:
         except OSError:
             return sha256, 0
 
-    def take(self, seen: SeenCheckpoint, reader: CheckpointReader) -> Checkpoint:
+    def take(
+        self,
+        seen: SeenCheckpoint,
+        reader: CheckpointReader,
+        *,
+        is_known: Callable[[str], bool] = lambda sha256: False,
+        arrival: Callable[[str], int] = lambda sha256: 0,
+    ) -> Checkpoint:
         """Copies a checkpoint, reads the copy, keeps theta under its hash and drops the copy.
 
+        Args:
+          is_known: Whether a digest was recorded before. If only the one that an older version computed was, the
+            checkpoint keeps it, and so its results.
+          arrival: Returns the outer step of a theta whose file has none in its name and content, by its digest.
         Raises:
           CheckpointGone: deleted before or while it was copied.
           CheckpointError: it cannot be read, or it changed each time that it was copied.
@@ -78,6 +96,11 @@ class Spool:
                 if content.generation is None:
                     content = dataclasses.replace(content, generation=seen.generation)
                 checkpoint = dataclasses.replace(checkpoint_of(content, seen.uri, seen.index), run=seen.run)
+                former = leaves_sha256(content.leaves)
+                if former != checkpoint.sha256 and is_known(former) and not is_known(checkpoint.sha256):
+                    checkpoint = dataclasses.replace(checkpoint, sha256=former)
+                if content.outer_step is None and seen.index is None:
+                    checkpoint = dataclasses.replace(checkpoint, outer_step=arrival(checkpoint.sha256))
                 self._keep(checkpoint.sha256, content.leaves)
                 return checkpoint
             except (CheckpointError, StoreError) as error:
@@ -184,13 +207,37 @@ def checkpoint_sha256(location: str | Path) -> str:
     Raises:
       CheckpointGone: nothing there. CheckpointError: no reader knows it, or it cannot be read.
     """
+    return theta_sha256(_leaves_at(location))
+
+
+def holds_theta(location: str | Path, sha256: str) -> bool | None:
+    """Whether the theta of a digest lies at a place, and can be read.
+
+    Args:
+      sha256: As `checkpoint_sha256` returns it, or as an older version did.
+    Returns:
+      None if it cannot be told here: a remote place, a pickle, or a format of a reader that only the suite has.
+    """
+    if "://" in str(location):
+        return None
+    try:
+        if Path(location).exists() and reader_for(path_of(str(location)), _readers()) is None:
+            return None
+        return sha256 in digests_of(_leaves_at(location))
+    except PickleRefused:
+        return None
+    except (CheckpointError, OSError):
+        return False
+
+
+def _leaves_at(location: str | Path) -> Mapping[str, np.ndarray]:
     path, readers = path_of(str(location)), _readers()
     name = reader_for(path, readers)
     if not path.exists():
         raise CheckpointGone("there is no checkpoint here", where=str(location))
     if name is None:
         raise CheckpointError("no reader knows this checkpoint", where=str(location), expected=", ".join(readers))
-    return checkpoint_of(_plain(readers[name].read(path)), str(location), None).sha256
+    return readers[name].read(path).leaves
 
 
 @functools.cache
@@ -221,6 +268,6 @@ def load_theta(path: str | Path) -> dict[str, np.ndarray]:
     except Exception as error:
         raise CheckpointError("the spool's copy cannot be read", where=str(path), got=str(error)) from error
     expected = Path(path).stem
-    if len(expected) == 64 and theta_sha256(leaves) != expected:
+    if len(expected) == 64 and expected not in digests_of(leaves):
         raise CheckpointError("the spool's copy is damaged", where=str(path), next_step="remove it and start again")
     return leaves

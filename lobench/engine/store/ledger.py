@@ -6,10 +6,11 @@ Only the chief writes; readers may look on meanwhile. What a restart needs is al
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sqlite3
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ from lobench.engine.store.network import LocalCopy, OnProblem, is_network
 from lobench.engine.store.plans import Plans
 from lobench.engine.store.programs import register
 from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader, case_json
+from lobench.engine.store.restarts import Restart, Restarts
 from lobench.engine.store.schema import connect, store_errors
 from lobench.engine.store.subject_rows import SIGHTING, values_of
 
@@ -165,11 +167,23 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
 
     # What the chief writes.
 
-    def record_sighting(self, subject: Subject, fingerprint: str = "") -> int:
+    def record_sighting(
+        self,
+        subject: Subject,
+        fingerprint: str = "",
+        *,
+        restarts_from: int | None = None,
+        on_restart: Callable[[Restart], None] = lambda restart: None,
+    ) -> int:
         """Returns the position of a sighting, 0, 1, 2, ... in order of first sight.
+
+        A sighting of other content at the place of an earlier one, and at its outer step or a lower one, is the first
+        of a restart in place: see `restarts`.
 
         Args:
           fingerprint: Of the files it was read from, so that a restart need not read them again.
+          restarts_from: Outer step from which on a restart, which is known to be one, supersedes earlier sightings.
+          on_restart: Called if the sighting is the first of a restart.
         """
         values = values_of(subject)
         where = " AND ".join(f"{column} = :{column}" for column in SIGHTING)
@@ -185,7 +199,42 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
             elif values["label"]:
                 self._db.execute(f"UPDATE subjects SET label = :label WHERE {where}", values)
             self.remember(subject.uri, fingerprint)
-            return int(found[0])
+            position = int(found[0])
+            if subject.has_theta:
+                self._sighted.add_sighting(position, subject)
+                restart = self._sighted.caused_by(position, subject, from_step=restarts_from)
+                if restart is not None:
+                    self.record_event(restart.kind, **restart.detail)
+                    self._sighted.add_event(restart.kind, restart.detail)
+                    on_restart(restart)
+            return position
+
+    @functools.cached_property
+    def _sighted(self) -> Restarts:
+        """What this ledger's only writer has seen, and the restarts in it."""
+        return Restarts.of(self.sightings(), self.restart_events())
+
+    def ahead_of(self, subject: Subject) -> list[Subject]:
+        """Returns the checkpoints of a subject's run that were seen at its outer step or a higher one.
+
+        They are in order of their sight, without superseded ones.
+        """
+        if self._sighted.is_highest(subject):
+            return []
+        return [one for one in self._sighted.before(subject) if one.outer_step >= subject.outer_step]
+
+    def run_of(self, subject: Subject) -> list[Subject]:
+        """Returns the checkpoints that were seen in a subject's run, without superseded ones."""
+        return self._sighted.before(subject)
+
+    def arrival(self, uri: str, sha256: str) -> int:
+        """Returns the number of what lies in a file without an outer step: 0, 1, 2, ... by order of arrival."""
+        return self._sighted.arrival(uri, sha256)
+
+    def has_seen(self, sha256: str) -> bool:
+        """Whether a theta of this digest was ever seen."""
+        with store_errors(self.store):
+            return self._db.execute("SELECT 1 FROM subjects WHERE sha256 = ? LIMIT 1", (sha256,)).fetchone() is not None
 
     def remember(self, uri: str, fingerprint: str) -> None:
         """Records what the files of a location were like when they were last looked at; "" is not recorded."""

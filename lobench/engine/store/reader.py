@@ -19,6 +19,7 @@ from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, curves_of, read_header
 from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.store.programs import accepted, known_programs, of_row, old_programs
+from lobench.engine.store.restarts import RESTARTED, RETURNED, Restarts
 from lobench.engine.store.run_names import RunNames
 from lobench.engine.store.schema import intact_rows, store_errors
 from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_of
@@ -45,6 +46,7 @@ class EvaluationRow:
       payload: `Curves.to_payload()`; None where the outcome gave no curves, or where they are at hand.
       at_hand: The curves of an evaluation that was not read from a store.
       curves: Read from the payload each time that it is asked for: many readers want a few numbers of many rows.
+      superseded: Those of the subjects that a restart in place superseded: they are in no curve over outer steps.
     """
 
     key: EvaluationKey
@@ -59,6 +61,7 @@ class EvaluationRow:
     session: str
     recorded_at: float
     at_hand: Curves | None = None
+    superseded: tuple[Subject, ...] = ()
 
     @property
     def has_curves(self) -> bool:
@@ -70,6 +73,13 @@ class EvaluationRow:
         if self.subjects:
             return self.subjects
         return (Subject.of_checkpoint(Checkpoint(uri="", sha256=self.key.checkpoint_sha256, outer_step=0)),)
+
+    @property
+    def present(self) -> tuple[Subject, ...]:
+        """Its sightings without those that a restart in place superseded; () if it is of a dead run alone."""
+        if not self.superseded:
+            return self.sightings
+        return tuple(one for one in self.sightings if one not in self.superseded)
 
     @property
     def where(self) -> str:
@@ -211,9 +221,32 @@ class LedgerReader:
         """Returns the run of each position; those that were asked for before keep their names."""
         query = f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c WHERE c.position > ? ORDER BY c.position"
         is_experiment = self._db.execute("SELECT 1 FROM experiments LIMIT 1").fetchone() is not None
-        for row in self._db.execute(query, (max(self._runs.names, default=-1),)).fetchall():
-            self._runs.add(row[0], subject_of(row[1:]), is_experiment=is_experiment)
+        rows = self._db.execute(query, (max(self._runs.names, default=-1),)).fetchall()
+        restarts = self.restarts() if rows else Restarts()
+        for position, *columns in rows:
+            number = restarts.number(position)
+            subject = subject_of(tuple(columns))
+            self._runs.add(position, subject, is_experiment=is_experiment, num_restarts=number)
         return self._runs.names
+
+    def restarts(self) -> Restarts:
+        """Returns the restarts in place among the sightings, and the sightings that they supersede."""
+        events = self.restart_events()
+        return Restarts.of(self.sightings(), events) if events else Restarts()
+
+    def superseded(self) -> frozenset[Subject]:
+        """Returns the checkpoints that restarts in place supersede."""
+        events = self.restart_events()
+        if not events:
+            return frozenset()
+        sightings = self.sightings()
+        return frozenset(sightings[position] for position in Restarts.of(sightings, events).superseded)
+
+    def restart_events(self) -> list[tuple[str, dict[str, Any]]]:
+        query = "SELECT kind, detail FROM events WHERE kind IN (?, ?) ORDER BY id"
+        with store_errors(self.store), intact_rows(self.store):
+            rows = self._db.execute(query, (RESTARTED, RETURNED)).fetchall()
+            return [(kind, json.loads(detail)) for kind, detail in rows]
 
     def first_deliveries(self, sequence: int) -> list[tuple[str, Subject]]:
         """Returns the run and the subject of each position that was delivered up to a place, in that order."""
@@ -297,6 +330,7 @@ class LedgerReader:
             known = known_programs(self._db)
             old: dict[int, Program] | None = None
             sightings = sightings_of_evaluations(self._db, self.sightings(sha256))
+            superseded = self.superseded()
             of_those = f"evaluation IN (SELECT id FROM evaluations WHERE {where})"
             labelled = self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {of_those}", tuple(asked.values()))
             labels = {row[0]: tuple(map(str, row[1:])) for row in labelled}
@@ -309,6 +343,7 @@ class LedgerReader:
                     old = old_programs(self._db) if old is None else old
                     named = old.get(number)
                 program = named or known.get(row[5]) or Program(version=row[5])
+                subjects = sightings(number, row[0])
                 experiment, trial, session = labels.get(number, ("", "", ""))
                 yield EvaluationRow(
                     key=EvaluationKey(
@@ -323,11 +358,12 @@ class LedgerReader:
                     outcome=Outcome(row[7]),
                     message=row[8],
                     payload=row[9],
-                    subjects=sightings(number, row[0]),
+                    subjects=subjects,
                     experiment=experiment,
                     trial=trial,
                     session=session,
                     recorded_at=row[11],
+                    superseded=tuple(one for one in subjects if one in superseded) if superseded else (),
                 )
 
     def events(self, kind: str = "") -> list[tuple[str, dict[str, Any]]]:

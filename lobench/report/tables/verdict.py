@@ -317,6 +317,12 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
         "chart here, and in the table of evaluations."
         for name, count in snapshot.changed
     ]
+    if snapshot.superseded:
+        dead = counted(len(snapshot.superseded), "checkpoint")
+        lines.append(
+            f"{dead} of a former run in this folder, which its trainer began again, are in no number and no chart "
+            "here, and in the table of evaluations."
+        )
     lines += summary.scales.problem_lines()
     lines += [f"No score on {name}, and no bold: {how_to_declare(name)}." for name in summary.scales.undeclared()]
     lines += summary.scales.notes()

@@ -17,10 +17,12 @@ from lobench.api.evaluate import evaluate_into
 from lobench.api.resolve import RunFolder, find_run
 from lobench.api.settings import command_text, default_store, num_workers, texts
 from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
-from lobench.core.checkpoint import Checkpoint
+from lobench.core.checkpoint import Checkpoint, digests_of
 from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError
+from lobench.core.subject import GivenCheckpoint
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_checkpoint, load_readers
+from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import number_of
 from lobench.engine.config.layers import Layers
@@ -89,11 +91,11 @@ def bisect(
     names = names_of_one(case, places)
     options = {"name": "bisect", "workers": workers, "gin_files": texts(gin_files)}
 
-    def evaluate(paths: Sequence[str], block: SeedBlock) -> None:
+    def evaluate(chosen: Sequence[Checkpoint], block: SeedBlock) -> None:
         own = [f"Case.first_seed = {block.start}", f"Case.block_sizes = ({block.size},)"]
         evaluate_into(
             store / "bisect",
-            paths,
+            [GivenCheckpoint(uri=one.uri, sha256=one.sha256) for one in chosen],
             places,
             location=location,
             progress=progress,
@@ -170,14 +172,14 @@ class _Search:
 
     Attributes:
       first: The case's first seed block, which counts as long as no store says what blocks it has.
-      evaluate: Checkpoints by path, on a seed block.
+      evaluate: Evaluates checkpoints on a seed block.
       look: Returns what the stores hold.
       most: New evaluations.
     """
 
     checkpoints: Sequence[Checkpoint]
     first: SeedBlock
-    evaluate: Callable[[Sequence[str], SeedBlock], None]
+    evaluate: Callable[[Sequence[Checkpoint], SeedBlock], None]
     look: Callable[[], Probed]
     log: Callable[[str], None]
     level: float
@@ -187,7 +189,7 @@ class _Search:
 
     def run(self) -> tuple[Status, Probed, Belief]:
         seen = self.look()
-        closed = {place for place, one in enumerate(self.checkpoints) if not epath.Path(one.uri).exists()}
+        closed = {place for place, one in enumerate(self.checkpoints) if holds_theta(one.uri, one.sha256) is False}
         while wanted := scan(seen.probes, len(self.checkpoints), closed)[: self._num_left]:
             seen = self._look_at(wanted, seen, closed)
         while True:
@@ -221,7 +223,7 @@ class _Search:
         for place in wanted:
             by_block.setdefault(_free_block(seen, place, self.first), []).append(place)
         for block, places in by_block.items():
-            self.evaluate([self.checkpoints[place].uri for place in places], block)
+            self.evaluate([self.checkpoints[place] for place in places], block)
         after = self.look()
         self.num_new += max(after.num_evaluations - seen.num_evaluations, 0)
         counts = [Counter(probe.place for probe in one.probes) for one in (seen, after)]
@@ -292,19 +294,26 @@ def _checkpoints(
     source = make(SourceContext(location=run.location, readers=readers))
     seen = [*source.poll(), *source.poll()]  # a file without a mark of completeness is one when it stays as it is
     found: dict[tuple[str, int, int], Checkpoint] = {}
+    dead = {row.key.checkpoint_sha256 for row in rows if not row.present}  # of a run before a restart in place
     for row in rows:
-        for who in row.sightings:
-            if who.has_theta and who.uri and run.holds(who.uri):
-                one = who.checkpoint
+        for who in row.present:
+            if who.has_theta and who.uri and run.holds(who.uri) and who.sha256 not in dead:
+                one = dataclasses.replace(who.checkpoint, uri=run.path_of(who.uri))
                 found[one.run, one.generation, one.outer_step] = one
+    stored = {(_resolved(one.uri), one.sha256) for one in found.values()}
     for each in seen:
         try:
-            one, _ = load_checkpoint(each.uri, manager, allow_pickle=False)
+            one, leaves = load_checkpoint(each.uri, manager, allow_pickle=False)
         except CheckpointError as error:
             progress.log(f"left out: {error}")
             continue
-        found[one.run, one.generation, one.outer_step] = one
+        if not any((_resolved(one.uri), sha256) in stored for sha256 in digests_of(leaves)):
+            found[one.run, one.generation, one.outer_step] = one
     runs = sorted({one.run for one in found.values()})
     if len(runs) > 1:
         raise UsageError("several runs", where=run.location, got=", ".join(runs), expected="the folder of one of them")
     return sorted(found.values(), key=lambda one: (one.generation, one.outer_step))
+
+
+def _resolved(uri: str) -> str:
+    return uri if "://" in uri else str(Path(uri).resolve())
