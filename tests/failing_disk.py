@@ -87,6 +87,18 @@ int renameat(int at, const char *from, int into, const char *to) {
     return fails("rename", to) ? -1 : REAL(renameat)(at, from, into, to); }
 int stat(const char *path, struct stat *to) { return fails("stat", path) ? -1 : REAL(stat)(path, to); }
 int stat64(const char *path, struct stat64 *to) { return fails("stat", path) ? -1 : REAL(stat64)(path, to); }
+int flock(int file, int how) { return fails_at("lock", file) ? -1 : REAL(flock)(file, how); }
+static int control(int file, int command, void *argument, const char *name) {
+    int locks = command == F_SETLK || command == F_SETLKW || command == F_OFD_SETLK;
+    if (locks && fails_at("lock", file)) return -1;
+    return ((int (*)(int, int, void *))dlsym(RTLD_NEXT, name))(file, command, argument);
+}
+int fcntl(int file, int command, ...) {
+    va_list rest; va_start(rest, command); void *argument = va_arg(rest, void *); va_end(rest);
+    return control(file, command, argument, "fcntl"); }
+int fcntl64(int file, int command, ...) {
+    va_list rest; va_start(rest, command); void *argument = va_arg(rest, void *); va_end(rest);
+    return control(file, command, argument, "fcntl64"); }
 int unlink(const char *path) { return fails("unlink", path) ? -1 : REAL(unlink)(path); }
 """
 
@@ -94,7 +106,7 @@ int unlink(const char *path) { return fails("unlink", path) ? -1 : REAL(unlink)(
 def failing_disk(
     folder: Path, *calls: str, paths: tuple[str, ...], number: int = errno.EIO, seconds: float = 1.0
 ) -> dict[str, str]:
-    """Returns an environment in which calls (`open`, `read`, `fsync`, `rename`, `stat`, `unlink`) fail for a while.
+    """Returns an environment in which calls (`open`, `read`, `fsync`, `rename`, `stat`, `unlink`, `lock`) fail for a while.
 
     Args:
       paths: Parts of the paths that are concerned.
