@@ -106,9 +106,10 @@ int unlink(const char *path) { return fails("unlink", path) ? -1 : REAL(unlink)(
 def failing_disk(
     folder: Path, *calls: str, paths: tuple[str, ...], number: int = errno.EIO, seconds: float = 1.0
 ) -> dict[str, str]:
-    """Returns an environment in which calls (`open`, `read`, `fsync`, `rename`, `stat`, `unlink`, `lock`) fail for a while.
+    """Returns an environment in which calls fail for a while.
 
     Args:
+      calls: Of `open`, `read`, `fsync`, `rename`, `stat`, `unlink` and `lock`.
       paths: Parts of the paths that are concerned.
       number: The error number.
       seconds: How long, from a process's first such call on.

@@ -121,7 +121,9 @@ def refused_by_system(error: OSError) -> LobenchError | None:
     if error.errno not in _REFUSED or error.filename is None:
         return None
     next_step = "see who may read and write it: `ls -ld`" if isinstance(error, PermissionError) else ""
-    return LobenchError("cannot use this file or folder", where=str(error.filename), got=cause(error), next_step=next_step)
+    return LobenchError(
+        "cannot use this file or folder", where=str(error.filename), got=cause(error), next_step=next_step
+    )
 
 
 def format_option(*kinds: str, name: str = "kind", help: str = _HELP, prints: Mapping[str, str]) -> Callable[[C], C]:

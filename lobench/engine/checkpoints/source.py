@@ -145,7 +145,6 @@ class DirectorySource:
         self._yielded[name] = mark
         return mark[1], SeenCheckpoint(uri=name, reader=reader_name, index=index_in_name(path.name))
 
-
     def _state(
         self, reader: CheckpointReader, path: epath.Path, mark: tuple[int, float], *, is_done: bool
     ) -> tuple[bool, bool]:

@@ -41,9 +41,7 @@ def intact_rows(where: Path | str) -> contextlib.AbstractContextManager[None]:
     return one_line_of(errors, StoreError, "a row of the ledger is damaged", where=where, next_step=next_step)
 
 
-def connect(
-    store: Path, *, read_only: bool, database: Path | None = None, is_live: bool = False
-) -> sqlite3.Connection:
+def connect(store: Path, *, read_only: bool, database: Path | None = None, is_live: bool = False) -> sqlite3.Connection:
     """Opens the ledger of a store. A writer makes its tables where there are none.
 
     Args:
