@@ -92,7 +92,7 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
 
     def reader(self) -> Ledger:
         """Returns a ledger for another thread, which sees every commit of this one."""
-        return Ledger(self.store, connect(self.store, read_only=True, database=self._file))
+        return Ledger(self.store, connect(self.store, read_only=True, database=self._file, is_live=True))
 
     def __enter__(self) -> Ledger:
         return self

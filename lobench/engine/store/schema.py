@@ -41,19 +41,22 @@ def intact_rows(where: Path | str) -> contextlib.AbstractContextManager[None]:
     return one_line_of(errors, StoreError, "a row of the ledger is damaged", where=where, next_step=next_step)
 
 
-def connect(store: Path, *, read_only: bool, database: Path | None = None) -> sqlite3.Connection:
+def connect(store: Path, *, read_only: bool, database: Path | None = None, is_live: bool = False) -> sqlite3.Connection:
     """Opens the ledger of a store. A writer makes its tables where there are none.
 
     Args:
+      is_live: A reader that sees what is committed later.
       database: Its file, where that does not lie in the store.
     Raises:
       StoreError: not readable, not writable, not a ledger, or one of another schema, which is left as it is.
     """
     database = database or ledger_file(store)
-    if read_only and not database.is_file():
+    with unusable_store(store):
+        is_there = not read_only or database.is_file()
+    if not is_there:
         raise StoreError("there is no result store here", where=str(store), next_step="is the path right?")
     with store_errors(store):
-        connection, version = _look_on(database) if read_only else _open_to_write(database)
+        connection, version = _look_on(database, is_live=is_live) if read_only else _open_to_write(database)
     try:
         check_schema(version, store)
         if not read_only:
@@ -88,8 +91,8 @@ def check_schema(version: int, where: Path) -> None:
         )
 
 
-def _look_on(database: Path) -> tuple[sqlite3.Connection, int]:
-    connection = open_to_read(database)
+def _look_on(database: Path, *, is_live: bool) -> tuple[sqlite3.Connection, int]:
+    connection = open_to_read(database, is_live=is_live)
     return connection, schema_version(connection)
 
 
