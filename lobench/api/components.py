@@ -16,6 +16,7 @@ from lobench.core.wording import headline
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_readers
 from lobench.engine.chief.interfaces import WatchProgress
+from lobench.engine.config.import_path import prepare_import_path
 from lobench.engine.store.delivery import Deliverer, exits_raise
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.states import state_folder
@@ -137,6 +138,7 @@ def plugins_of(suites: Iterable[str], progress: WatchProgress) -> PluginManager:
         file = (path if path.is_dir() else path.parent) / "conftest.py"
         if not file.is_file():
             continue
+        prepare_import_path(file.parent)
         spec = importlib.util.spec_from_file_location(f"lobench_conftest_{abs(hash(file))}", file)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)

@@ -31,8 +31,10 @@ __all__ = [
     "BaselineError",
     "GridPoint",
     "StaleBaseline",
+    "baseline_files",
     "baseline_path",
     "beside_cases",
+    "check_baselines",
     "find_baselines",
     "trained_by",
 ]
@@ -273,6 +275,21 @@ def find_baselines(suite: Path) -> list[Path]:
         return path.name != "adam-velo.json", not path.name.startswith("adam-"), path.name
 
     return sorted(folder.glob("*.json"), key=place)
+
+
+def check_baselines(places: Iterable[Path]) -> None:
+    """Reads the baseline files of suites, or files, before the evaluations that they are the scale of.
+
+    Raises:
+      BaselineError: one cannot be read.
+    """
+    for file in baseline_files(places):
+        Baseline.load(file)
+
+
+def baseline_files(places: Iterable[Path]) -> list[Path]:
+    """Returns the baseline files of places: suites, in the order of `find_baselines`, or the files themselves."""
+    return [path for place in places for path in ([place] if place.suffix == ".json" else find_baselines(place))]
 
 
 def beside_cases(cases: Iterable[CaseInfo]) -> list[Path]:

@@ -17,8 +17,8 @@ from lobench.analysis.scores.baseline_file import (
     BaselineCase,
     BaselineError,
     StaleBaseline,
+    baseline_files,
     beside_cases,
-    find_baselines,
 )
 from lobench.analysis.scores.score_scale import ScoreScale, exploded, is_signed, merits, scores
 from lobench.analysis.store.snapshot import case_names
@@ -86,8 +86,7 @@ class Scales:
                 among.setdefault(identity, []).append(cell)
         current = {identity: cell.case for subject in subjects for identity, cell in subject.cells.items()}
         places = beside_cases(current.values()) if places is None else places
-        files = [path for place in places for path in ([place] if place.suffix == ".json" else find_baselines(place))]
-        loaded = [Baseline.load(path) for path in files]
+        loaded = [Baseline.load(path) for path in baseline_files(places)]
         loaded = [found for found in loaded if found.label == loaded[0].label]
         tuned: dict[str, BaselineCase] = {}
         problems = []
