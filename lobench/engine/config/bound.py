@@ -208,6 +208,7 @@ def _info(spec: CaseSpec, case: Case, **found: str) -> CaseInfo:
         minimum=case.minimum,
         file=spec.file,
         own_name=spec.name,
+        places=(),
         **found,
     )
 
