@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +26,15 @@ from lobench.engine.workers.pool import WorkerConfig
 from lobench.hookspecs import CheckpointReader, CheckpointSource, Executor, ResultSink, SinkContext, SourceContext
 from lobench.plugins import CASE_WORKER, COMMAND_WORKER, PluginManager, load_plugins
 
-__all__ = ["WatchComponents", "components_of", "make_deliverer", "make_sinks", "plugins_of", "worker_config"]
+__all__ = [
+    "WatchComponents",
+    "absolute_location",
+    "components_of",
+    "make_deliverer",
+    "make_sinks",
+    "plugins_of",
+    "worker_config",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +65,15 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
     return WatchComponents(
         manager=manager,
         readers=readers,
-        make_source=partial(make_source, SourceContext(location=settings.location, readers=readers)),
+        make_source=partial(make_source, SourceContext(location=absolute_location(settings.location), readers=readers)),
         policy=make_policy(argument, where=f"--checkpoints {settings.checkpoints}"),
         make_executor=manager.find("lobench_executors", settings.executor, kind="executor").load(),
     )
+
+
+def absolute_location(location: str) -> str:
+    """Returns the path of a run by which its checkpoints are recorded: the same from every working directory."""
+    return location if not location or "://" in location else os.path.abspath(location)
 
 
 def worker_config(settings: WatchSettings, manager: PluginManager, store: Path) -> WorkerConfig:

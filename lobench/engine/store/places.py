@@ -7,9 +7,11 @@ import functools
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TypeAlias
 
 from lobench.core.case import CaseInfo
+from lobench.core.subject import Subject
 from lobench.core.suite_place import SuitePlace, relocated
 from lobench.engine.store.database import LedgerPart
 from lobench.engine.store.schema import intact_rows, store_errors
@@ -37,12 +39,55 @@ class Places(LedgerPart):
             with self.transaction():
                 self._db.execute("INSERT OR REPLACE INTO locations (path) VALUES (?)", (self._here,))
                 self._db.executemany("INSERT OR REPLACE INTO suites (suite, path, baselines) VALUES (?, ?, ?)", rows)
+        self.__dict__.pop("_moved_from", None)
         self.__dict__["_places_of_suites"] = self._read_places()  # `placed` is called by other threads
 
-    def places_of(self, path: str) -> list[str]:
-        """Returns where a file may lie today whose absolute path the store recorded; see `relocated`."""
+    def take_location(self, location: str) -> None:
+        """Changes the recorded paths of a run's checkpoints to those that they have now, as absolute paths.
+
+        Earlier versions recorded the path as it was typed. And a run may have been moved together with its store. Their
+        checkpoints are known by the new paths, so that nothing is read or delivered again.
+
+        Args:
+          location: Path of the run that is watched now.
+        """
+        if not location or "://" in location:
+            return
+        root = os.path.abspath(location)
         with store_errors(self.store):
-            return relocated(path, self._here, self._locations())
+            uris = [uri for (uri,) in self._db.execute("SELECT DISTINCT uri FROM subjects WHERE kind = 'checkpoint'")]
+        moved = list[tuple[str, str]]()
+        for uri in (uri for uri in uris if not _is_in(root, uri)):
+            candidates = [path for path in self._candidates(uri) if _is_in(root, path)]
+            there = [path for path in candidates if os.path.exists(path)]
+            # A trainer may have deleted the file, and its folder tells the place.
+            there += [path for path in candidates if os.path.isdir(os.path.dirname(path))]
+            moved += [(path, uri) for path in there[:1]]
+        if moved:
+            with self.transaction():
+                for table in ("subjects", "fingerprints"):
+                    self._db.executemany(f"UPDATE OR IGNORE {table} SET uri = ? WHERE uri = ?", moved)
+
+    def present(self, subject: Subject) -> Subject:
+        """Returns a recorded subject with the path that its checkpoint has today, if it was moved with the store."""
+        uri = subject.uri
+        if not subject.has_theta or "://" in uri or (os.path.isabs(uri) and self._moved_from == ()):
+            return subject
+        found = next((path for path in self._candidates(uri) if os.path.exists(path)), uri)
+        return subject if found == uri else dataclasses.replace(subject, uri=found)
+
+    def _candidates(self, uri: str) -> list[str]:
+        """Returns where a checkpoint may lie today; of a path as it was typed the working directory is not known."""
+        if os.path.isabs(uri):
+            return relocated(uri, self._here, self._moved_from)
+        around = Path(self._here).parents
+        return [os.path.normpath(folder / uri) for folder in (Path.cwd(), *around)]
+
+    @functools.cached_property
+    def _moved_from(self) -> tuple[str, ...]:
+        """Earlier paths of the store."""
+        with store_errors(self.store):
+            return tuple(path for path in self._locations() if path != self._here)
 
     def placed(self, case: CaseInfo) -> CaseInfo:
         """Returns a case with the places of its suite, the last one first."""
@@ -93,6 +138,10 @@ class Places(LedgerPart):
     @property
     def _here(self) -> str:
         return os.path.abspath(self.store)
+
+
+def _is_in(folder: str, path: str) -> bool:
+    return path == folder or path.startswith(f"{folder}{os.sep}")
 
 
 @functools.lru_cache(maxsize=1024)

@@ -110,7 +110,7 @@ class LedgerReader(Places):
             rows = self._db.execute(
                 f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c {where} ORDER BY c.position", values
             ).fetchall()
-        return {row[0]: subject_of(row[1:]) for row in rows}
+        return {row[0]: self.present(subject_of(row[1:])) for row in rows}
 
     def finished(self) -> set[SubjectKey]:
         """Returns of whom every evaluation that was planned has an outcome."""
