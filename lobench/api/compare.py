@@ -14,7 +14,7 @@ from lobench.analysis.comparisons.gates import GateRules
 from lobench.analysis.comparisons.method_comparison import MethodComparison, compare_subjects
 from lobench.analysis.comparisons.step_costs import CaseCosts, compare_costs
 from lobench.analysis.comparisons.steps_to_target import CaseSteps, compare_steps, parse_target
-from lobench.analysis.scores.baseline_file import StaleBaseline
+from lobench.analysis.scores.baseline_file import StaleBaseline, check_baselines
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.search_history import edges_in
 from lobench.analysis.store.snapshot import read_store
@@ -128,6 +128,10 @@ def compare(
     places, store = tuple(str(find_suite(suite)) for suite in texts(suites)), None if store is None else Path(store)
     if len(names) < 2:
         raise UsageError("nothing to compare with", got=", ".join(map(repr, names)), expected="A and B")
+    given = [Path(path) for path in texts(baselines)]
+    check_baselines(given or map(Path, places))
+    asked = None if target is None else parse_target(str(target))
+    rules = GateRules(alpha=alpha, max_diverged=max_diverged)
     is_evaluated = {text: bool(places) and not is_store(text.partition("@")[0] or "no store") for text in names}
     stored = {text: find_stored(text, store) for text in names if not is_evaluated[text]}
     evaluated: dict[str, Stored] = {}
@@ -143,7 +147,6 @@ def compare(
         }
         evaluated = _evaluate(others, folder, places, progress or default_progress(), options)
     chosen = [(stored | evaluated)[text] for text in names]
-    given = [Path(path) for path in texts(baselines)]
     scales = Scales.of(subjects_beside(chosen), given or [Path(suite) for suite in places] or None)
     stale = next((problem for problem in scales.problems if isinstance(problem, StaleBaseline)), None)
     if given and stale is not None:
@@ -151,13 +154,12 @@ def compare(
     pairs = compare_subjects(
         _distinguished([one.subject for one in chosen], names),
         metrics=tuple(metrics),
-        rules=GateRules(alpha=alpha, max_diverged=max_diverged),
+        rules=rules,
         margin=margin,
         scales=scales,
     )
     steps: list[tuple[CaseSteps, ...]] = []
-    if target is not None:
-        asked = parse_target(str(target))
+    if asked is not None:
         steps = [tuple(compare_steps(pair.a, pair.b, asked, scales, alpha=alpha)) for pair in pairs]
     first, *rest = map(_edges, chosen)
     pairs = [replace(pair, edges=(*first, *edges)) for pair, edges in zip(pairs, rest, strict=True)]

@@ -58,8 +58,7 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
     "baselines",
     multiple=True,
     type=click.Path(exists=True, path_type=Path),
-    help="Suite or file of baselines that sets 1 on the scale (default: that of --suite, or of the stores' suites "
-    "below this folder).",
+    help="Suite or file of baselines that sets 1 on the scale (default: that of --suite, or of the stores' suites).",
 )
 @click.option(
     "--metric",

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any, TypeAlias
 
 from lobench.core.phases import Phase
+from lobench.core.suite_place import SuitePlace
 
 __all__ = [
     "HEADLINES",
@@ -193,6 +194,7 @@ class CaseInfo:
       problem: sha256 (hex) of what is trained and for how long: a baseline is comparable where it is equal, whatever
         the number of seeds, the deadlines and the test's expectations. Empty in stores of an older lobench.
       file, own_name: As `CaseSpec` says them: `digits` and `relu32`. Empty in stores of an older lobench.
+      places: Places of its suite that the store knows it was read from, the last one first. Not part of a row.
     """
 
     identity: str
@@ -218,6 +220,7 @@ class CaseInfo:
     headline: str = HEADLINES[0]
     file: str = ""
     own_name: str = ""
+    places: tuple[SuitePlace, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "block_sizes", tuple(self.block_sizes))  # JSON knows lists alone

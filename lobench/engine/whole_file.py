@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import tempfile
 import uuid
 from functools import partial
 from pathlib import Path
 
+from lobench.core.errors import UsageError
+from lobench.core.wording import one_line_of
 from lobench.engine.retries import retried
 
-__all__ = ["sync", "write_whole"]
+__all__ = ["require_folder", "require_writable", "sync", "write_whole"]
 
 _PATIENCE_SECONDS = 5.0  # for a disk that fails for a moment
 
@@ -56,6 +60,34 @@ def _write(path: Path, data: bytes, *, durable: bool, sync_name: bool) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+
+
+def require_writable(path: Path) -> None:
+    """Checks that `write_whole` could write a file now, before the work that its content takes; leaves nothing behind.
+
+    Folders that are missing are not made: the nearest one that exists must take new names.
+
+    Raises:
+      LobenchError: it could not, with the reason.
+    """
+    with one_line_of(OSError, UsageError, "cannot write here", where=path, next_step="name another file or folder"):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if _is_written_to(path):
+            return
+        place = Path(os.path.realpath(path)) if path.is_symlink() else path
+        require_folder(place.parent)
+
+
+def require_folder(folder: Path) -> None:
+    """Checks that files could be written into a folder, which need not exist yet.
+
+    Raises:
+      OSError: they could not.
+    """
+    there = next(above for above in (folder.absolute(), *folder.absolute().parents) if above.exists())
+    with tempfile.TemporaryFile(dir=there):
+        pass
 
 
 def _is_written_to(path: Path) -> bool:

@@ -23,6 +23,7 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite, name_of
 from lobench.engine.config.suite import specs_called
 from lobench.engine.store.provenance import provenance
+from lobench.engine.whole_file import require_writable
 from lobench.experiments.tune import searched
 from lobench.plugins import load_plugins
 from lobench.report.live.notebook_progress import default_progress
@@ -90,6 +91,7 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
     found = list(_bound_cases(suite, command, layers))
     for optimizer, grid in grids.items():
         path = baseline_path(suite, optimizer, grid.name)
+        require_writable(path)
         baseline = _start(path, suite, command, optimizer, grid)
         for spec, bound in found:
             name = case_key(spec, suite)

@@ -239,6 +239,8 @@ class ExperimentRecord:
             for seed in row.key.seed_block.seeds
             if role.sessions is None or seed in role.sessions
         ]
+        if self._ledger is not None:  # rows of events do not say where the suites lie
+            rows = [replace(row, case=self._ledger.placed(row.case)) for row in rows]
         return of_members(Snapshot.of(self._method_index.store, rows), self._file.text, found)
 
     def plan(self, cases: Sequence[CaseInfo]) -> tuple[Mapping[str, int], Sequence[EvaluationRow]]:

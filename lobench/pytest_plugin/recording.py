@@ -122,11 +122,14 @@ class SessionRecorder:
         )
 
     def _open(self, suite: str) -> Ledger:
+        from lobench.analysis.scores.baseline_places import record_suites
         from lobench.engine.store.ledger import Ledger
-        from lobench.pytest_plugin.reuse import store_path
+        from lobench.pytest_plugin.reuse import store_path, suites_of_session
 
         path = store_path(self._config, suite)
-        return Ledger.open(path, name=path.name, on_problem=self._problems.append)
+        ledger = Ledger.open(path, name=path.name, on_problem=self._problems.append)
+        record_suites(ledger, suites_of_session(self._config))
+        return ledger
 
     def pytest_sessionfinish(self) -> None:
         if self._ledger is not None:

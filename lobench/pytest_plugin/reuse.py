@@ -23,7 +23,7 @@ from lobench.pytest_plugin.options import loaded_subject, option
 if TYPE_CHECKING:
     from lobench.engine.store.reader import EvaluationRow
 
-__all__ = ["REUSED", "known_info", "leave_out_hypothesis", "reused", "store_path", "stored_curves"]
+__all__ = ["REUSED", "known_info", "leave_out_hypothesis", "reused", "store_path", "stored_curves", "suites_of_session"]
 
 _Key = tuple[str, SeedBlock]
 REUSED: pytest.StashKey[bool] = pytest.StashKey()  # of an item whose case was not bound
@@ -35,6 +35,12 @@ def store_path(config: pytest.Config, suite: str) -> Path:
     given, selected = option(config, "store"), config.stash.get(EXPERIMENT, None)
     name = suite if selected is None else selected.file.experiment.name
     return Path(given) if given else config.rootpath / ".lobench" / name
+
+
+def suites_of_session(config: pytest.Config) -> list[Path]:
+    """Returns the folders and files that the session was started with."""
+    paths = [config.invocation_params.dir / str(arg).partition("::")[0] for arg in config.args]
+    return list(dict.fromkeys(path for path in paths if path.exists()))
 
 
 def known_info(item: pytest.Item, variant: Variant) -> CaseInfo | None:

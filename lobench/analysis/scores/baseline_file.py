@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import json
 import shlex
@@ -21,7 +20,7 @@ from lobench.core.errors import LobenchError
 from lobench.core.metric import Direction
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.wording import headline
-from lobench.engine.config.shipped import shipped_suite
+from lobench.engine.store.bundle import BASELINES
 from lobench.engine.whole_file import write_whole
 
 __all__ = [
@@ -31,13 +30,14 @@ __all__ = [
     "BaselineError",
     "GridPoint",
     "StaleBaseline",
+    "baseline_files",
     "baseline_path",
-    "beside_cases",
+    "check_baselines",
     "find_baselines",
     "trained_by",
 ]
 
-FOLDER = "baselines"  # beside the suite's gin files
+FOLDER = BASELINES
 # 1 lacks where the seeds began, and the case's scale and minimum; up to 2 nothing says what trained a case, and `tuned`
 # is what the program of all points gave, its optimizer told `horizon_factor` times the budget.
 _FORMAT = 3
@@ -275,17 +275,19 @@ def find_baselines(suite: Path) -> list[Path]:
     return sorted(folder.glob("*.json"), key=place)
 
 
-def beside_cases(cases: Iterable[CaseInfo]) -> list[Path]:
-    """Returns the folders of the cases that hold baselines: below the working directory, or lobench's own suites."""
-    texts = functools.cache(lambda suite: [file.read_text() for file in find_baselines(suite)])
-    found: set[Path] = set()
-    for case in cases:
-        here, shipped = Path(case.node_id.split("::")[0]).parent, shipped_suite(case.suite)
-        if find_baselines(here):
-            found.add(here)
-        elif shipped is not None and any(case.problem in text for text in texts(shipped)):
-            found.add(shipped)  # a user's own suite may have the name of one of ours
-    return sorted(found)
+def check_baselines(places: Iterable[Path]) -> None:
+    """Reads the baseline files of suites, or files, before the evaluations that they are the scale of.
+
+    Raises:
+      BaselineError: one cannot be read.
+    """
+    for file in baseline_files(places):
+        Baseline.load(file)
+
+
+def baseline_files(places: Iterable[Path]) -> list[Path]:
+    """Returns the baseline files of places: suites, in the order of `find_baselines`, or the files themselves."""
+    return [path for place in places for path in ([place] if place.suffix == ".json" else find_baselines(place))]
 
 
 def _is_called(key: str, name: str) -> bool:

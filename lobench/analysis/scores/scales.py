@@ -17,9 +17,9 @@ from lobench.analysis.scores.baseline_file import (
     BaselineCase,
     BaselineError,
     StaleBaseline,
-    beside_cases,
-    find_baselines,
+    baseline_files,
 )
+from lobench.analysis.scores.baseline_places import baselines_of_cases
 from lobench.analysis.scores.score_scale import ScoreScale, exploded, is_signed, merits, scores
 from lobench.analysis.store.snapshot import case_names
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject
@@ -52,6 +52,7 @@ class Scales:
       baseline: The first file that was found, whose optimizer and protocol all others share.
       problems: Of what was found: which cases it does not serve, and why.
       cases: What was looked for, by identity.
+      moved: A line for each suite whose baselines are gone, or are not those that its store was scored by.
     """
 
     among: Mapping[str, Sequence[Cell]]
@@ -59,6 +60,7 @@ class Scales:
     baseline: Baseline | None = None
     problems: tuple[BaselineError, ...] = ()
     cases: Mapping[str, CaseInfo]
+    moved: tuple[str, ...] = ()
     _declared: dict[str, dict[str, Direction]] = field(default_factory=dict, repr=False, compare=False)
     _known: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
     _made: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
@@ -76,7 +78,7 @@ class Scales:
           subjects: Everyone whom the stores hold, not only those who are compared: a number must not change with whom
             it stands beside.
           places: Suites, or files of baselines; all that count are of the first one's optimizer and protocol. None:
-            those beside the cases, where these lie below the working directory.
+            those of the cases' suites, as the cases' stores name them (`baselines_of_cases`).
         Raises:
           BaselineError: a file cannot be read.
         """
@@ -85,9 +87,11 @@ class Scales:
             for identity, cell in subject.every_form().items():
                 among.setdefault(identity, []).append(cell)
         current = {identity: cell.case for subject in subjects for identity, cell in subject.cells.items()}
-        places = beside_cases(current.values()) if places is None else places
-        files = [path for place in places for path in ([place] if place.suffix == ".json" else find_baselines(place))]
-        loaded = [Baseline.load(path) for path in files]
+        moved: tuple[str, ...] = ()
+        if places is None:
+            placed = baselines_of_cases(current.values())
+            places, moved = placed.folders, placed.notes
+        loaded = [Baseline.load(path) for path in baseline_files(places)]
         loaded = [found for found in loaded if found.label == loaded[0].label]
         tuned: dict[str, BaselineCase] = {}
         problems = []
@@ -103,6 +107,7 @@ class Scales:
             baseline=loaded[0] if loaded else None,
             problems=tuple(problems),
             cases=current,
+            moved=moved,
         )
 
     @property
@@ -328,6 +333,10 @@ class Scales:
         lines += [f"no score on {name}: {how_to_declare(name)}" for name in self.undeclared()]
         return "\n".join([*lines, *self.notes()])
 
+    def describe_shortly(self) -> str:
+        """Returns what 0 and 1 are, and whether the baselines are others than the store's, in one line."""
+        return "; ".join([self.describe().splitlines()[0], *self.moved])
+
     def problem_lines(self) -> list[str]:
         """Returns a line for each kind of problem with baselines, with the cases that have it."""
         found: dict[str, list[BaselineError]] = {}
@@ -351,7 +360,7 @@ class Scales:
                 if self.is_signed(case, metric):
                     text = f'a {metric} lies below 0, so that its scale is linear: Case.scale = "linear" says so'
                     found.setdefault(text, []).append(name)
-        return [f"{text}: {', '.join(sorted(members))}" for text, members in found.items()]
+        return [*self.moved, *(f"{text}: {', '.join(sorted(members))}" for text, members in found.items())]
 
 
 def seed_scores(

@@ -99,6 +99,7 @@ class _Maker:
         spec = dataclasses.replace(spec, methods=[name for name in spec.methods if name != baseline])
         self._spec, self._digits = spec, digits
         self._notes = [f"no bold of {name}: {how_to_declare(name)}" for name in summary.scales.undeclared()]
+        self._notes += summary.scales.moved
         method_groups, case_groups = _groups(summary, spec)
         self._summary = renamed(summary, spec)
         snapshot = self._summary.snapshot

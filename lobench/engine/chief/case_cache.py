@@ -23,8 +23,9 @@ from typing import Protocol
 from lobench.core.case import CaseInfo
 from lobench.core.experiment import SessionBlocks
 from lobench.core.subject import Variant
+from lobench.engine.config.import_path import INI_FILES
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.suite_files import INI_FILES, SuiteFiles, files_above, included_files, marks_of
+from lobench.engine.config.suite_files import SuiteFiles, files_above, included_files, marks_of
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.provenance import versions_here
 from lobench.engine.workers.protocol import Described

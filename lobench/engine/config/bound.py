@@ -20,6 +20,7 @@ from lobench.engine.config.arguments import Settings, settings_of, settings_of_p
 from lobench.engine.config.binding import UnknownName, bind_overrides, bind_strictly, import_all
 from lobench.engine.config.case_checks import check_case, role_of
 from lobench.engine.config.gin_state import bindings_in, enclosing, isolated_gin, reached_from, task_lines
+from lobench.engine.config.import_path import prepare_import_path
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers
 from lobench.engine.config.phases import (
@@ -111,6 +112,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         constructor.
     """
     paths = (str(Path(spec.path).parent), spec.root, *layers.import_folders)
+    prepare_import_path(paths[0])
     with isolated_gin(*paths):
         parsed = parse_layers(spec, layers)
         problems = _bind_layers(parsed)
@@ -206,6 +208,7 @@ def _info(spec: CaseSpec, case: Case, **found: str) -> CaseInfo:
         minimum=case.minimum,
         file=spec.file,
         own_name=spec.name,
+        places=(),
         **found,
     )
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import gin
 
 from lobench.engine.config.gin_state import CONFIGURABLES
+from lobench.engine.config.import_path import INI_FILES
 
 __all__ = [
     "INCLUDE",
-    "INI_FILES",
     "SuiteFiles",
     "files_above",
     "files_below",
@@ -26,8 +26,6 @@ __all__ = [
     "marks_of",
     "modules_meanwhile",
 ]
-
-INI_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")  # any of them makes pytest's root
 
 _MARKS_OF_FOREIGN_FOLDERS = ("pyvenv.cfg", "ledger.sqlite")
 _SUFFIXES = (".py", ".gin")  # of what is read

@@ -90,6 +90,7 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
                 "EXISTS (SELECT 1 FROM main.events m WHERE m.kind = s.kind AND m.detail = s.detail AND m.at = s.at)"
             )
             _take_experiments(db)
+            _take_places(db)
             db.execute(f"DROP VIEW {_ROWS}")
             db.execute(f"DROP TABLE {_PROGRAMS}")
     finally:
@@ -243,3 +244,13 @@ def _take_experiments(db: sqlite3.Connection) -> None:
         f"FROM source.memberships s {experiments} JOIN {_ROWS} se ON se.id = s.evaluation "
         f"JOIN main.evaluations me ON {same_key} ORDER BY mx.id, me.id"
     )
+
+
+def _take_places(db: sqlite3.Connection) -> None:
+    """Adds where the suites lay, and where the source lay; the source may be of an older lobench."""
+    tables = {name for (name,) in db.execute("SELECT name FROM source.sqlite_master WHERE type = 'table'")}
+    for table, columns in (("locations", "path"), ("suites", "suite, path, baselines")):
+        if table in tables:
+            db.execute(
+                f"INSERT OR IGNORE INTO main.{table} ({columns}) SELECT {columns} FROM source.{table} ORDER BY id"
+            )

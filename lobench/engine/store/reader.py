@@ -18,6 +18,7 @@ from lobench.core.history import EvaluationId, History
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, curves_of, read_header
 from lobench.core.subject import Subject, SubjectKey
+from lobench.engine.store.places import Places
 from lobench.engine.store.programs import accepted, known_programs, of_row, old_programs
 from lobench.engine.store.restarts import RESTARTED, RETURNED, Restarts
 from lobench.engine.store.run_names import RunNames
@@ -103,7 +104,7 @@ class EvaluationRow:
                 raise
 
 
-class LedgerReader:
+class LedgerReader(Places):
     """The reading half of `Ledger`."""
 
     def __init__(self, store: Path, connection: sqlite3.Connection) -> None:
@@ -119,7 +120,7 @@ class LedgerReader:
             rows = self._db.execute(
                 f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c {where} ORDER BY c.position", values
             ).fetchall()
-        return {row[0]: subject_of(row[1:]) for row in rows}
+        return {row[0]: self.present(subject_of(row[1:])) for row in rows}
 
     def finished(self) -> set[SubjectKey]:
         """Returns of whom every evaluation that was planned has an outcome."""
@@ -354,7 +355,7 @@ class LedgerReader:
                         program_version=row[5] if named is None else named.key,
                     ),
                     program=program,
-                    case=case_of(row[6]),
+                    case=self.placed(case_of(row[6])),
                     outcome=Outcome(row[7]),
                     message=row[8],
                     payload=row[9],
@@ -376,7 +377,7 @@ class LedgerReader:
 def case_json(case: CaseInfo) -> str:
     """Returns a case as a row has it, without what is a default: `case_of` adds that, as it does to older rows."""
     named = ((one, getattr(case, one.name)) for one in dataclasses.fields(case))
-    return json.dumps({one.name: value for one, value in named if value != one.default})
+    return json.dumps({one.name: value for one, value in named if value != one.default and one.name != "places"})
 
 
 @functools.lru_cache(maxsize=1024)  # thousands of rows have a few

@@ -59,6 +59,10 @@ _TABLES = (
     "CREATE INDEX IF NOT EXISTS memberships_by_evaluation ON memberships (evaluation)",
     """CREATE TABLE IF NOT EXISTS described (
   variant TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, cases_json TEXT NOT NULL, files_json TEXT NOT NULL)""",
+    # Where suites lay, with the sha256 of the baseline files beside them, and where the store lay: the last row counts.
+    """CREATE TABLE IF NOT EXISTS suites (
+  id INTEGER PRIMARY KEY, suite TEXT NOT NULL, path TEXT NOT NULL, baselines TEXT NOT NULL, UNIQUE (suite, path))""",
+    "CREATE TABLE IF NOT EXISTS locations (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE)",
     # Of several memberships the first one.
     """CREATE VIEW IF NOT EXISTS labels AS SELECT evaluation, name AS experiment, method, trial, session FROM
   (SELECT experiment, method, trial, session, evaluation, MIN(rowid) FROM memberships GROUP BY evaluation) m

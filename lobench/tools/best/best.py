@@ -31,7 +31,7 @@ from lobench.engine.checkpoints.kept import readable_place
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import EvaluationRow
-from lobench.engine.whole_file import write_whole
+from lobench.engine.whole_file import require_writable, write_whole
 from lobench.tools.best.choice import Best, BestRecord, Candidate
 
 __all__ = ["best", "ranked_run"]
@@ -89,6 +89,7 @@ def best(
         )
 
     _kept(store / "best.json")  # before hours of work, and not after
+    require_writable(store / "best.json")
     first_seed = _next_seed(read_store(store).rows)
     measured, scales, every = ranked_run(store, places, metric)
     ranked = [one for one in every if run.holds(one.subject.who.uri)]

@@ -12,7 +12,7 @@ from etils import epath
 
 from lobench.analysis.stats.change_point import Belief, believe, next_probes, scan
 from lobench.analysis.store.snapshot import read_store
-from lobench.api.components import plugins_of
+from lobench.api.components import absolute_location, plugins_of
 from lobench.api.evaluate import evaluate_into
 from lobench.api.resolve import RunFolder, find_run
 from lobench.api.settings import command_text, default_store, num_workers, texts
@@ -291,7 +291,7 @@ def _checkpoints(
     """Returns the run's checkpoints in order: those that lie there, and those that were evaluated and are gone."""
     readers = load_readers(manager, allow_pickle=False)
     make = manager.find("lobench_checkpoint_sources", "directory", kind="source").load()
-    source = make(SourceContext(location=run.location, readers=readers))
+    source = make(SourceContext(location=absolute_location(run.location), readers=readers))
     seen = [*source.poll(), *source.poll()]  # a file without a mark of completeness is one when it stays as it is
     found: dict[tuple[str, int, int], Checkpoint] = {}
     dead = {row.key.checkpoint_sha256 for row in rows if not row.present}  # of a run before a restart in place

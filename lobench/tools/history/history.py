@@ -157,7 +157,7 @@ def history_of(
     return CaseHistory(
         case=f"{info.suite}/{info.name}",
         metric=metric or info.primary_metric,
-        scale=scales.describe().splitlines()[0],
+        scale=scales.describe_shortly(),
         seeds=tuple(seeds),
         runs=tuple(runs),
         changes=tuple(sorted(_changes(runs, 0, len(runs), probability), key=lambda change: change.place)),
