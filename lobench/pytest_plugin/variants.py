@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
-import sys
-import sysconfig
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lobench.core.case import CaseInfo
+from lobench.core.code_origin import Origin, file_of, loaded_modules
 from lobench.core.errors import LobenchError
 from lobench.core.subject import Variant
 from lobench.core.wording import counted
@@ -132,12 +130,8 @@ def files_of(suites: Sequence[str], layers: Layers) -> tuple[FileMark, ...]:
 
 
 def _loaded() -> Iterator[Path]:
-    """Yields the Python files that this process has imported from outside the interpreter's and packages' folders."""
-    folders = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    installed = tuple(f"{folder}{os.sep}" for folder in folders)
-    for module in list(sys.modules.values()):
-        name = getattr(module, "__file__", None)
-        if isinstance(name, str) and name.endswith(".py"):
-            file = Path(name).resolve()
-            if not str(file).startswith(installed):
-                yield file
+    """Yields the Python files of the user, and of lobench, that this process has imported."""
+    for origin in (Origin.USER, Origin.LOBENCH):
+        for _, module in loaded_modules(origin):
+            if (name := file_of(module)).endswith(".py"):
+                yield Path(name).resolve()
