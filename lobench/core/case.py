@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
+from lobench.core.code import joined_code
 from lobench.core.phases import Phase
 
 __all__ = [
@@ -193,6 +194,8 @@ class CaseInfo:
       problem: sha256 (hex) of what is trained and for how long: a baseline is comparable where it is equal, whatever
         the number of seeds, the deadlines and the test's expectations. Empty in stores of an older lobench.
       file, own_name: As `CaseSpec` says them: `digits` and `relu32`. Empty in stores of an older lobench.
+      case_code, subject_code: Fingerprints of the user's code (`lobench.core.code`) behind task and test, and behind
+        the optimizer. No part of the key. "" if there is no such code, and in stores of an older lobench.
     """
 
     identity: str
@@ -218,6 +221,8 @@ class CaseInfo:
     headline: str = HEADLINES[0]
     file: str = ""
     own_name: str = ""
+    case_code: str = ""
+    subject_code: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "block_sizes", tuple(self.block_sizes))  # JSON knows lists alone
@@ -233,6 +238,11 @@ class CaseInfo:
     def key(self) -> str:
         """Identity of the case together with its optimizer's bindings."""
         return f"{self.identity}:{self.optimizer_hash}"
+
+    @property
+    def code(self) -> str:
+        """Both fingerprints as one text; see `joined_code`."""
+        return joined_code(self.case_code, self.subject_code)
 
     @property
     def program_key(self) -> str:

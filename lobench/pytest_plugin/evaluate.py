@@ -11,6 +11,7 @@ from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.result import Curves, Outcome
 from lobench.core.wording import headline
+from lobench.engine.config.user_code import fingerprints_here
 from lobench.evaluation.request import DeadlinePassed
 from lobench.evaluation.result import Result
 from lobench.experiments.pytest_items import member_of
@@ -92,6 +93,10 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
             payload=curves.to_payload() if curves is not None else b"",
         )
         records.append(finished.to_bytes())
+    # The parts of its code, for the process that writes the ledger.
+    report.lobench_codes = {  # type: ignore[attr-defined]
+        one: dict(found.parts) for one, found in fingerprints_here([info]).items()
+    }
     report.lobench = records  # type: ignore[attr-defined]
     report.lobench_apart = item.stash.get(APART, "")  # type: ignore[attr-defined]
     report.lobench_gate = item.stash.setdefault(MEASURED, [])  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,10 +122,18 @@ def _long_name(info: CaseInfo, parts: int) -> str:
     return f"{Path(file).stem}.{info.name if parts == 1 else test}"
 
 
-def files_of(suites: Sequence[str], layers: Layers) -> tuple[FileMark, ...]:
-    """Returns what the cases hang on: see `Described.files`."""
+def files_of(suites: Sequence[str], layers: Layers, code: Iterable[str] = ()) -> tuple[FileMark, ...]:
+    """Returns what the cases hang on: see `Described.files`.
+
+    Args:
+      code: Files of the user's code that need not be loaded.
+    """
     around = [*layers.gin_files, *([layers.trainer_config] if layers.trainer_config else [])]
-    files = [*SuiteFiles(suites, around).files(), *_loaded()]  # a module that a suite made up has none
+    files = [
+        *SuiteFiles(suites, around).files(),
+        *_loaded(),
+        *map(Path, code),
+    ]  # a module that a suite made up has none
     return tuple(FileMark(path=path, size=size, mtime_ns=at) for path, size, at in marks_of(files))
 
 

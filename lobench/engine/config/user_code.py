@@ -14,20 +14,23 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lobench.core.case import CaseInfo
 from lobench.core.code import CodeFingerprint
 from lobench.core.code_origin import Origin, file_of, origin_of_file
 
-__all__ = ["fingerprint_of", "tree_sha256"]
+__all__ = ["fingerprint_of", "fingerprints_here", "tree_sha256", "united_fingerprint"]
 
 # Versions of these are part of `Program`, or fix no number of a training.
 _NOT_COUNTED = frozenset({"jax", "jaxlib", "lobench", "gin", "pytest", "_pytest", "pluggy"})
 _IGNORED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 _HAS_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_COARSEST_SECONDS = 2.0  # steps of a file system's times
 _COMPILED = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 
 
@@ -58,12 +61,31 @@ def fingerprint_of(
       modules: Names of modules, loaded or not.
       folders: Folders that modules are searched in before those of `sys.path`.
     """
-    walk = _Walk(folders)
-    for file in files:
+    key = (tuple(map(str, files)), tuple(modules), tuple(folders), tuple(sys.path))
+    if key in _remembered and _remembered[key].is_current():
+        return _remembered[key].fingerprint
+    at, walk = time.time(), _Walk(folders)
+    for file in key[0]:
         walk.add_file(Path(file))
-    for name in modules:
+    for name in key[1]:
         walk.add_module(name)
-    return walk.fingerprint()
+    found = walk.fingerprint()
+    _remembered[key] = _Remembered(found, _marks_of(found), at)
+    _made[found.id] = found
+    return found
+
+
+def united_fingerprint(fingerprints: Iterable[CodeFingerprint]) -> CodeFingerprint:
+    """Returns the fingerprint of several together."""
+    found = functools.reduce(CodeFingerprint.__or__, fingerprints, CodeFingerprint())
+    _made[found.id] = found
+    return found
+
+
+def fingerprints_here(cases: Iterable[CaseInfo]) -> dict[str, CodeFingerprint]:
+    """Returns the fingerprints of cases by their ids, as far as this process has made them."""
+    ids = {code for case in cases for code in (case.case_code, case.subject_code)}
+    return {one: _made[one] for one in sorted(ids) if one in _made}
 
 
 def tree_sha256(content: bytes) -> str:
@@ -73,6 +95,36 @@ def tree_sha256(content: bytes) -> str:
     True
     """
     return _source_file(content).sha256
+
+
+class _Remembered(NamedTuple):
+    """A fingerprint with the marks of its files, and when they were read; seconds since 1970."""
+
+    fingerprint: CodeFingerprint
+    marks: Mapping[str, tuple[int, int] | None]
+    at: float
+
+    def is_current(self) -> bool:
+        """Whether no file has changed since. Marks are no proof if a file was written just before it was read."""
+        newest = max((mark[1] for mark in self.marks.values() if mark is not None), default=0)
+        return self.at - newest / 1e9 > _COARSEST_SECONDS and self.marks == _marks_of(self.fingerprint)
+
+
+_remembered: dict[tuple[tuple[str, ...], ...], _Remembered] = {}
+_made: dict[str, CodeFingerprint] = {}  # by id
+
+
+def _marks_of(fingerprint: CodeFingerprint) -> dict[str, tuple[int, int] | None]:
+    """Returns the size and time (ns) of each file, None for those that do not exist."""
+    marks: dict[str, tuple[int, int] | None] = {}
+    for file in (*fingerprint.files, *fingerprint.missing):
+        try:
+            found = os.stat(file)
+        except OSError:
+            marks[file] = None
+        else:
+            marks[file] = found.st_size, found.st_mtime_ns
+    return marks
 
 
 class _Walk:

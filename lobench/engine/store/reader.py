@@ -18,6 +18,7 @@ from lobench.core.history import EvaluationId, History
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, curves_of, read_header
 from lobench.core.subject import Subject, SubjectKey
+from lobench.engine.store.codes import OF_CASES, Codes
 from lobench.engine.store.programs import accepted, known_programs, of_row, old_programs
 from lobench.engine.store.run_names import RunNames
 from lobench.engine.store.schema import intact_rows, store_errors
@@ -30,7 +31,7 @@ __all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader", "case_json", "
 
 EVALUATION_COLUMNS = (
     "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
-    "message, payload, seconds, recorded_at"
+    "message, payload, seconds, recorded_at, code"
 )
 _LABEL_COLUMNS = "evaluation, experiment, trial, session"
 _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
@@ -93,7 +94,7 @@ class EvaluationRow:
                 raise
 
 
-class LedgerReader:
+class LedgerReader(Codes):
     """The reading half of `Ledger`."""
 
     def __init__(self, store: Path, connection: sqlite3.Connection) -> None:
@@ -122,17 +123,20 @@ class LedgerReader:
         with store_errors(self.store):
             return dict(self._db.execute("SELECT uri, fingerprint FROM fingerprints").fetchall())
 
-    def history(self, programs: Collection[str], *, retried: Collection[Outcome] = ()) -> History:
+    def history(
+        self, programs: Collection[str], *, retried: Collection[Outcome] = (), keeps_code: bool = False
+    ) -> History:
         """Returns what the scheduler must know to go on.
 
         Args:
           programs: Keys of those whose results count.
           retried: Outcomes that are to be tried again.
+          keeps_code: Whether results of any code count.
         """
         with store_errors(self.store):
             rows = self._db.execute(
                 "SELECT checkpoint_sha256, case_identity || ':' || optimizer_hash, seed_start, seed_count, seconds, "
-                "program_version, outcome FROM evaluations"
+                "program_version, outcome, code FROM evaluations ORDER BY id"
             ).fetchall()
             incidents = self._db.execute(
                 "SELECT kind, checkpoint_sha256, case_key, seed_start, seed_count FROM incidents"
@@ -140,15 +144,20 @@ class LedgerReader:
             positions = self._db.execute("SELECT position, admission, finished FROM subjects").fetchall()
         seconds: dict[str, list[float]] = {}
         deaths: dict[EvaluationId, int] = {}
+        codes: dict[EvaluationId, tuple[str, ...]] = {}
+        retried_codes: dict[EvaluationId, tuple[str, ...]] = {}
+        accepted_code = self.accepted_code
         recorded, again, splits = set(), set(), set()
-        for sha256, case_key, start, size, took, program, outcome in rows:
+        for sha256, case_key, start, size, took, program, outcome, code in rows:
             if took > 0:  # what ended without curves says nothing of how long the case takes
                 seconds.setdefault(case_key, []).append(took)
             if program in programs:
                 evaluation = EvaluationId(sha256, case_key, SeedBlock(start=start, size=size))
                 recorded.add(evaluation)
+                codes[evaluation] = (*codes.get(evaluation, ()), code)
                 if outcome in retried:
                     again.add(evaluation)
+                    retried_codes[evaluation] = (*retried_codes.get(evaluation, ()), code)
         for kind, sha256, case_key, start, size in incidents:
             evaluation = EvaluationId(sha256, case_key, SeedBlock(start=start, size=size))
             if kind == "split":
@@ -163,6 +172,10 @@ class LedgerReader:
             admissions={position: admission for position, admission, _ in positions if admission != "waiting"},
             finished={position for position, _, finished in positions if finished},
             durations={key: statistics.median(values) for key, values in seconds.items()},
+            codes={one: found for one, found in codes.items() if any(found)},
+            retried_codes={one: found for one, found in retried_codes.items() if any(codes[one])},
+            same_codes=accepted_code,
+            keeps_code=keeps_code,
         )
 
     def accepted_programs(self, expected: Iterable[Program]) -> set[str]:
@@ -171,15 +184,27 @@ class LedgerReader:
             return accepted(self._db, expected)
 
     def outcomes(
-        self, programs: Collection[str], case_keys: Collection[str], sha256s: Collection[str]
+        self,
+        programs: Collection[str],
+        case_keys: Collection[str],
+        sha256s: Collection[str],
+        codes: Mapping[str, str] | None = None,
     ) -> dict[Outcome, int]:
-        """Counts the outcomes of these programs, cases (`CaseInfo.key`) and subjects."""
+        """Counts the outcomes of these programs, cases (`CaseInfo.key`) and subjects.
+
+        Args:
+          codes: Today's code by `CaseInfo.key`; of a case that is not in it any code counts.
+        """
         with store_errors(self.store), intact_rows(self.store):
             rows = self._db.execute(
-                "SELECT outcome, COUNT(*) FROM evaluations WHERE program_version IN (SELECT value FROM json_each(?)) "
-                "AND case_identity || ':' || optimizer_hash IN (SELECT value FROM json_each(?)) "
+                "SELECT outcome, COUNT(*) FROM evaluations e WHERE program_version IN (SELECT value FROM json_each(?)) "
+                f"AND {OF_CASES} "
                 "AND checkpoint_sha256 IN (SELECT value FROM json_each(?)) GROUP BY outcome",
-                tuple(json.dumps(sorted(chosen)) for chosen in (programs, case_keys, sha256s)),
+                (
+                    json.dumps(sorted(programs)),
+                    self.case_filter(case_keys, codes or {}),
+                    json.dumps(sorted(sha256s)),
+                ),
             ).fetchall()
             return {Outcome(outcome): count for outcome, count in rows}
 
@@ -288,8 +313,14 @@ class LedgerReader:
 
     # Reading.
 
-    def evaluations(self, sha256: str = "", outcome: Outcome | None = None) -> Iterator[EvaluationRow]:
-        """Yields every evaluation, or those of one subject, or with one outcome, in the order of their recording."""
+    def evaluations(
+        self, sha256: str = "", outcome: Outcome | None = None, *, all_codes: bool = False
+    ) -> Iterator[EvaluationRow]:
+        """Yields every evaluation, or those of one subject, or with one outcome, in the order of their recording.
+
+        Args:
+          all_codes: Also those of code that the user has edited since; see `Codes.superseded`.
+        """
         columns = {"checkpoint_sha256": sha256, "outcome": outcome or ""}
         asked = {name: value for name, value in columns.items() if value}
         where = " AND ".join(["1", *(f"{name} = ?" for name in asked)])
@@ -301,7 +332,10 @@ class LedgerReader:
             labelled = self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {of_those}", tuple(asked.values()))
             labels = {row[0]: tuple(map(str, row[1:])) for row in labelled}
             query = f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations WHERE {where} ORDER BY id"
+            superseded = frozenset[int]() if all_codes else self.superseded()
             for number, *row in self._db.execute(query, tuple(asked.values())):
+                if number in superseded:
+                    continue
                 named = None
                 if row[5].isdecimal() and row[9] is not None:  # of before there were keys
                     named = of_row(row[5], row[9])
@@ -317,6 +351,7 @@ class LedgerReader:
                         case_identity=row[2],
                         seed_block=_block(row[3], row[4]),
                         program_version=row[5] if named is None else named.key,
+                        code=row[12],
                     ),
                     program=program,
                     case=case_of(row[6]),

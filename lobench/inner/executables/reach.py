@@ -25,8 +25,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from lobench.inner.backend import settings_of_jax
 from lobench.core.code_origin import LOBENCH, Origin, file_of, loaded_modules, origin_of_file, origin_of_module
+from lobench.inner.backend import settings_of_jax
 from lobench.inner.executables.state import MADE_BY_PYTHON, StateHash, Unhashable, known_name
 
 __all__ = [

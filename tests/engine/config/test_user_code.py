@@ -200,7 +200,7 @@ _PROBE = "from lobench.engine.config.user_code import fingerprint_of as f; impor
 
 
 def probed(file: Path, *folders: Path) -> str:
-    """Returns the parts that a fresh process finds, which has further folders on its path; nothing is imported there."""
+    """Returns the parts that a fresh process with further folders on its path finds, without jax."""
     script = f"import sys; sys.path += {[*map(str, folders)]!r}\n{_PROBE}\nassert 'jax' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", script, str(file)], capture_output=True, text=True, check=True)
     return done.stdout
