@@ -314,13 +314,21 @@ class LedgerReader(Codes):
     # Reading.
 
     def evaluations(
-        self, sha256: str = "", outcome: Outcome | None = None, *, all_codes: bool = False
+        self,
+        sha256: str = "",
+        outcome: Outcome | None = None,
+        *,
+        all_codes: bool = False,
+        codes: Mapping[str, str] | None = None,
     ) -> Iterator[EvaluationRow]:
         """Yields every evaluation, or those of one subject, or with one outcome, in the order of their recording.
 
         Args:
           all_codes: Also those of code that the user has edited since; see `Codes.superseded`.
+          codes: Today's code by `CaseInfo.key`, if the caller knows it: of these cases only the results count that were
+            made by it.
         """
+        todays = codes or {}
         columns = {"checkpoint_sha256": sha256, "outcome": outcome or ""}
         asked = {name: value for name, value in columns.items() if value}
         where = " AND ".join(["1", *(f"{name} = ?" for name in asked)])
@@ -332,9 +340,9 @@ class LedgerReader(Codes):
             labelled = self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {of_those}", tuple(asked.values()))
             labels = {row[0]: tuple(map(str, row[1:])) for row in labelled}
             query = f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations WHERE {where} ORDER BY id"
-            superseded = frozenset[int]() if all_codes else self.superseded()
+            superseded = frozenset[int]() if all_codes or codes is not None else self.superseded()
             for number, *row in self._db.execute(query, tuple(asked.values())):
-                if number in superseded:
+                if number in superseded or not self.counts(row[12], todays.get(f"{row[2]}:{row[1]}", "")):
                     continue
                 named = None
                 if row[5].isdecimal() and row[9] is not None:  # of before there were keys

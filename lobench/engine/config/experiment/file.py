@@ -48,8 +48,8 @@ from lobench.engine.config.syntax import (
 
 __all__ = ["ExperimentFile", "chosen_methods", "is_experiment", "read_experiment"]
 
-_OF_COMMANDS = ("checkpoints", "num_cpus", "num_gpus")
-_OF_SCRIPTS = ("num_cpus", "num_gpus", "metrics", "paired_seeds", "until_step")  # too
+_OF_COMMANDS = ("checkpoints", "files", "num_cpus", "num_gpus")
+_OF_SCRIPTS = ("files", "num_cpus", "num_gpus", "metrics", "paired_seeds", "until_step")  # too
 _OF_CURVES = (
     "metrics",
     "pattern",
