@@ -222,8 +222,9 @@ def named_subjects(
 def _found(store: Path, wanted: Sequence[Who]) -> list[StoredSubject | None]:
     """Returns what a store holds of subjects on the cases that it knows as today's."""
     with Ledger.open(store, read_only=True) as ledger:
-        rows = list(ledger.evaluations())
         described = {who.variant.key: ledger.described(who.variant.key) for who in wanted}
+        codes = {case.key: case.code for known in described.values() if known is not None for case in known.cases}
+        rows = list(ledger.evaluations(codes=codes))
     found: list[StoredSubject | None] = []
     for who in wanted:
         known = described[who.variant.key]

@@ -196,6 +196,7 @@ class CaseInfo:
       file, own_name: As `CaseSpec` says them: `digits` and `relu32`. Empty in stores of an older lobench.
       case_code, subject_code: Fingerprints of the user's code (`lobench.core.code`) behind task and test, and behind
         the optimizer. No part of the key. "" if there is no such code, and in stores of an older lobench.
+      task_code: The same of the task alone, which is what a tuned baseline was trained on.
     """
 
     identity: str
@@ -223,6 +224,7 @@ class CaseInfo:
     own_name: str = ""
     case_code: str = ""
     subject_code: str = ""
+    task_code: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "block_sizes", tuple(self.block_sizes))  # JSON knows lists alone

@@ -324,7 +324,7 @@ def _watch_settings(settings: RunSettings, file: ExperimentFile, store: Path, ca
         checkpoints="all",
         once=True,
         gin_params=(*file.shared, *(blocks.bindings if blocks else ())),
-        import_folders=(str(file.path.parent),),
+        import_folders=file.import_folders,
         cases=cases,
         traced=True,
         **{one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in _OF_RUNS},

@@ -151,6 +151,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         program_hash=settings.program_hash,
         case_code=case_code.id,
         subject_code=subject_code.id,
+        task_code=case_code.id,
         # A stream of tasks is another one where its tasks are longer or more; an optimizer's phases are its own.
         problem=_sha256(
             _budget(case), *of_task, *(line for one in phases if one.is_of_task for line in one.case_lines)

@@ -72,7 +72,9 @@ def known_cases(ledger: Ledger) -> list[tuple[CaseInfo, bool]]:
         rows = ledger.connection.execute(query).fetchall()
         found: dict[CaseInfo, bool] = {}
         for text, program in reversed(rows):  # a case that two versions wrote has two texts
-            case = replace(case_of(text), case_code="", subject_code="")  # edited code makes no other case
+            case = replace(
+                case_of(text), case_code="", subject_code="", task_code=""
+            )  # edited code makes no other case
             found.setdefault(case, program == _PROGRAM)
     return list(found.items())[::-1]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lobench.core.errors import ConfigError
 
-__all__ = ["library_at", "python_at"]
+__all__ = ["library_at", "portable_python", "python_at"]
 
 # The files count, and not the version alone: a checkout that is installed to be edited keeps its version.
 _SCRIPT = """
@@ -48,6 +48,25 @@ def python_at(path: str, folder: Path, where: str) -> str:
     if not os.access(found, os.X_OK) or os.path.isdir(found):
         raise ConfigError("no Python", where=where, got=found, expected="a path such as envs/old/bin/python")
     return found
+
+
+def portable_python(path: str, folder: Path) -> tuple[str, str]:
+    """Returns the path of a Python as identities have it, and the folder that it is relative to.
+
+    A path below the experiment's folder, or beside it, is relative to that. Of one that the file writes as an absolute
+    path the last three parts stay, so that the same experiment has the same results on another machine.
+
+    Args:
+      path: As the experiment's file has it.
+      folder: Of the experiment's file.
+    """
+    if not os.path.isabs(os.path.expanduser(path)):
+        return Path(os.path.normpath(path)).as_posix(), str(folder)
+    found = Path(os.path.normpath(os.path.expanduser(path)))
+    if found.is_relative_to(folder):
+        return found.relative_to(folder).as_posix(), str(folder)
+    text = "/".join(found.parts[-3:]).lstrip("/")
+    return text, str(found).removesuffix(text)
 
 
 def library_at(python: str, package: str, where: str) -> str:
