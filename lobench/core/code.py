@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 
 from lobench.core.wording import counted, first_of
 
-__all__ = ["CodeFingerprint", "changed_code_line", "changed_parts", "is_same_code", "joined_code", "parts_of_code"]
+__all__ = [
+    "CodeFingerprint",
+    "changed_code_line",
+    "changed_parts",
+    "describe_codes",
+    "is_same_code",
+    "joined_code",
+    "parts_of_code",
+    "united",
+]
 
 _HASHED = 16  # hex digits
 _MOST_NAMED = 3
@@ -108,6 +117,26 @@ def changed_code_line(
     named = f": {first_of(list(names), _MOST_NAMED)}" if names else ""
     line = f"{counted(len(changes), 'result')} {'was' if len(changes) == 1 else 'were'} made by other code{named}"
     return f"{line}; kept, since --keep-results says that they count" if kept else line
+
+
+def describe_codes(rows: Iterable[tuple[str, str, str, str]]) -> str:
+    """Return a line on results of several versions of the user's code; "" if each case and each subject has one.
+
+    Args:
+      rows: Of each result: the case's name, its identity, the subject's, and the code.
+    """
+    by_case: dict[tuple[str, str], set[str]] = {}
+    by_subject: dict[tuple[str, str], set[str]] = {}
+    for name, identity, subject, code in rows:
+        case_code, subject_code = parts_of_code(code)
+        if case_code:
+            by_case.setdefault((name, identity), set()).add(case_code)
+        if subject_code:
+            by_subject.setdefault((name, subject), set()).add(subject_code)
+    found = {name for groups in (by_case, by_subject) for (name, _), codes in groups.items() if len(codes) > 1}
+    if not found:
+        return ""
+    return f"results of several versions of the user's code are side by side: {first_of(sorted(found), _MOST_NAMED)}"
 
 
 def united(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:

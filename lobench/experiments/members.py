@@ -252,6 +252,7 @@ class ExperimentRecord:
                 session=seed,
                 evaluation=EvaluationId(row.key.checkpoint_sha256, row.case.key, row.key.seed_block),
                 program=row.key.program_version,
+                code=row.key.code,
             )
             for row in rows
             for subject in row.sightings

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from lobench.core.code import is_same_code, parts_of_code, united
+from lobench.core.code import is_same_code, joined_code, parts_of_code, united
 from lobench.engine.store.database import LedgerPart
 from lobench.engine.store.schema import intact_rows, store_errors
 
@@ -76,6 +76,11 @@ class Codes(LedgerPart):
     def code_parts(self, code: str) -> Mapping[str, str] | None:
         """Returns the parts of a fingerprint; None if the store does not know it."""
         return self._parts.get(code)
+
+    def canonical_code(self, code: str) -> str:
+        """Returns a code with one fingerprint for all that count as the same."""
+        same = self.accepted_code
+        return joined_code(*(same.get(part, part) for part in parts_of_code(code))) if code and same else code
 
     def counts(self, stored: str, todays: str) -> bool:
         """Returns whether a result of some code counts as made by today's."""

@@ -52,6 +52,7 @@ class Membership:
     Attributes:
       trial, session: Numbers; texts where evaluations were only labelled.
       program: Key of what computed it.
+      code: `EvaluationKey.code`.
     """
 
     method: str
@@ -59,6 +60,7 @@ class Membership:
     session: int | str
     evaluation: EvaluationId
     program: str
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +176,7 @@ class Experiments(Codes):
         with store_errors(self.store):
             rows = self._db.execute(
                 "SELECT m.method, m.trial, m.session, e.checkpoint_sha256, e.case_identity || ':' || e.optimizer_hash, "
-                "e.seed_start, e.seed_count, e.program_version FROM memberships m JOIN evaluations e "
+                "e.seed_start, e.seed_count, e.program_version, e.code FROM memberships m JOIN evaluations e "
                 "ON e.id = m.evaluation WHERE m.experiment = ? ORDER BY m.method, m.trial, m.session, e.id",
                 (experiment,),
             ).fetchall()
@@ -185,8 +187,9 @@ class Experiments(Codes):
                 session=session,
                 evaluation=EvaluationId(sha256, case_key, SeedBlock(start=start, size=size)),
                 program=program,
+                code=code,
             )
-            for method, trial, session, sha256, case_key, start, size, program in rows
+            for method, trial, session, sha256, case_key, start, size, program, code in rows
         ]
 
     def set_trial(self, experiment: int, trial: TrialRow) -> None:

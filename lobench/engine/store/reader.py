@@ -45,6 +45,7 @@ class EvaluationRow:
       program: What the key's program stands for.
       payload: `Curves.to_payload()`; None where the outcome gave no curves, or where they are at hand.
       at_hand: The curves of an evaluation that was not read from a store.
+      code: As `key.code`, with one fingerprint for all that count as the same.
       curves: Read from the payload each time that it is asked for: many readers want a few numbers of many rows.
     """
 
@@ -60,6 +61,7 @@ class EvaluationRow:
     session: str
     recorded_at: float
     at_hand: Curves | None = None
+    code: str = ""
 
     @property
     def has_curves(self) -> bool:
@@ -371,6 +373,7 @@ class LedgerReader(Codes):
                     trial=trial,
                     session=session,
                     recorded_at=row[11],
+                    code=self.canonical_code(row[12]),
                 )
 
     def events(self, kind: str = "") -> list[tuple[str, dict[str, Any]]]:

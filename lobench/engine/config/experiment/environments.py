@@ -53,19 +53,15 @@ def python_at(path: str, folder: Path, where: str) -> str:
 def portable_python(path: str, folder: Path) -> tuple[str, str]:
     """Returns the path of a Python as identities have it, and the folder that it is relative to.
 
-    A path below the experiment's folder, or beside it, is relative to that. Of one that the file writes as an absolute
-    path the last three parts stay, so that the same experiment has the same results on another machine.
+    Only the last three parts stay (`main/bin/python`), so that the same experiment has the same results on another
+    machine, wherever its environments are.
 
     Args:
       path: As the experiment's file has it.
       folder: Of the experiment's file.
     """
-    if not os.path.isabs(os.path.expanduser(path)):
-        return Path(os.path.normpath(path)).as_posix(), str(folder)
-    found = Path(os.path.normpath(os.path.expanduser(path)))
-    if found.is_relative_to(folder):
-        return found.relative_to(folder).as_posix(), str(folder)
-    text = "/".join(found.parts[-3:]).lstrip("/")
+    found = Path(os.path.normpath(folder / Path(path).expanduser()))
+    text = "/".join(part for part in found.parts[-3:] if part != found.anchor)
     return text, str(found).removesuffix(text)
 
 
