@@ -102,6 +102,7 @@ def compare(
     insecure: bool = False,
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
+    keep_results: bool = False,
     progress: WatchProgress | None = None,
 ) -> Comparison:
     """Compares B, C, ... with A: is it better, on which cases, by how much, and is that noise?
@@ -119,6 +120,7 @@ def compare(
       max_diverged: PASS rules out that a larger share of B's seeds diverges; 1: the bound is gates_text, no more.
       target: A value of the primary metric, or "val/loss=3.28": after how many steps is either there?
       workers, executor, ray_address, insecure, gin_files, gin_params: Of the evaluations.
+      keep_results: Whether results that were made by other code count.
       progress: What is gates_text while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Raises:
       LobenchError: usage; nothing of that name; an evaluation that cannot start; a named baseline is stale.
@@ -144,6 +146,7 @@ def compare(
             "insecure": insecure,
             "gin_files": texts(gin_files),
             "gin_params": tuple(gin_params),
+            "keep_results": keep_results,
         }
         evaluated = _evaluate(others, folder, places, progress or default_progress(), options)
     chosen = [(stored | evaluated)[text] for text in names]
@@ -230,8 +233,9 @@ def named_subjects(
 def _found(store: Path, wanted: Sequence[Who]) -> list[StoredSubject | None]:
     """Returns what a store holds of subjects on the cases that it knows as today's."""
     with Ledger.open(store, read_only=True) as ledger:
-        rows = list(ledger.evaluations())
         described = {who.variant.key: ledger.described(who.variant.key) for who in wanted}
+        codes = {case.key: case.code for known in described.values() if known is not None for case in known.cases}
+        rows = list(ledger.evaluations(codes=codes))
     found: list[StoredSubject | None] = []
     for who in wanted:
         known = described[who.variant.key]

@@ -121,7 +121,7 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
         "compare.track3": "lobench.report.tables.track3:Track3Record",
     },
 )
-@options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params")
+@options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params", "keep_results")
 def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | None, kind: str, **options: Any) -> None:
     """Compare B, C, ... with A: the cases, the size of each difference, its noise. The exit code is the gate's verdict.
 

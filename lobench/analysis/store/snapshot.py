@@ -209,12 +209,16 @@ def case_names(cases: Sequence[CaseInfo]) -> dict[str, str]:
     return {identity: f"{name} ({identity[:8]})" if counts[name] > 1 else name for identity, name in names.items()}
 
 
-def read_store(store: Path) -> Snapshot:
+def read_store(store: Path, *, all_codes: bool = False) -> Snapshot:
     """Reads a store, which may be in use.
 
+    Args:
+      all_codes: Also the evaluations of code that the user has edited since.
     Raises:
       StoreError: there is none.
     """
     with Ledger.open(store, read_only=True) as ledger:
         positions = {who: place for place, who in ledger.sightings().items()}
-        return Snapshot.of(store, tuple(ledger.evaluations()), positions=positions, events=tuple(ledger.events()))
+        return Snapshot.of(
+            store, tuple(ledger.evaluations(all_codes=all_codes)), positions=positions, events=tuple(ledger.events())
+        )

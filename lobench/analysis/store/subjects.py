@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.code import describe_codes
 from lobench.core.metric import Direction, is_of_batch
 from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
@@ -25,6 +26,7 @@ __all__ = [
     "Cell",
     "StoredSubject",
     "are_common",
+    "codes_note",
     "current_forms",
     "headline_metrics",
     "last_on_most_cases",
@@ -133,6 +135,7 @@ class StoredSubject:
       cells: By the identity of the case.
       former: By identity too: cases in a form that the store has a later one of. They are in no headline.
       git_revisions: Of the checkouts that the evaluations were made in, `+` where that had changes.
+      codes: Code of the evaluations, as `describe_codes` takes it.
       name: How to call it, where not by its own label.
     """
 
@@ -142,6 +145,7 @@ class StoredSubject:
     former: Mapping[str, Cell] = field(default_factory=dict)
     git_revisions: frozenset[str] = frozenset()
     programs: frozenset[Program] = frozenset()
+    codes: frozenset[tuple[str, str, str, str]] = frozenset()
     name: str = ""
 
     def named(self, name: str) -> StoredSubject:
@@ -314,7 +318,19 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: set[str]) -> St
         former={identity: cell for identity, cell in cells.items() if identity not in current},
         git_revisions=frozenset(o.git_revision[:12] + "+" * o.git_dirty for o in origins if o.git_revision),
         programs=_programs([row for row in rows if row.case.identity in current]),
+        codes=frozenset(_code_of(row) for row in rows if row.code and row.case.identity in current),
     )
+
+
+def _code_of(row: EvaluationRow) -> tuple[str, str, str, str]:
+    """Return what `describe_codes` is given of a row."""
+    subject = f"{row.key.checkpoint_sha256} {row.key.optimizer_hash}"
+    return f"{row.case.suite}/{row.case.name}", row.case.identity, subject, row.code
+
+
+def codes_note(rows: Iterable[EvaluationRow]) -> str:
+    """Return a line on results of several versions of the user's code; "" if there is one version."""
+    return describe_codes({_code_of(row) for row in rows if row.code})
 
 
 def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:

@@ -10,7 +10,7 @@ import functools
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject
 from lobench.engine.store.bundle import has_ledger, ledger_file
+from lobench.engine.store.codes import OF_CASES
 from lobench.engine.store.database import StoreLock, transaction
 from lobench.engine.store.described import SuiteRows
 from lobench.engine.store.experiments import Experiments, label
@@ -33,6 +34,12 @@ from lobench.engine.store.schema import connect, store_errors
 from lobench.engine.store.subject_rows import SIGHTING, values_of
 
 __all__ = ["EvaluationRow", "Ledger"]
+
+# The columns that make an evaluation the one it is, in the order in which `identity` has their values.
+_IDENTITY = (
+    *("checkpoint_sha256", "optimizer_hash", "case_identity"),
+    *("seed_start", "seed_count", "program_version", "code"),
+)
 
 
 class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
@@ -281,26 +288,32 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
         block = key.seed_block
         identity = (
             *(key.checkpoint_sha256, key.optimizer_hash, key.case_identity),
-            *(block.start, block.size, key.program_version),
+            *(block.start, block.size, key.program_version, key.code),
         )
         values = (
-            *identity,
+            *identity[:-1],
             case_json(case),
             str(outcome),
             message.encode("utf-8", "backslashreplace").decode(),  # an exception's text may hold a name that is no text
             payload,
             seconds,
             time.time(),
+            key.code,
         )
         conflict = "DO NOTHING"
         if replace:
             columns = ("case_json", "outcome", "message", "payload", "seconds", "recorded_at")
             conflict = "DO UPDATE SET " + ", ".join(f"{column} = excluded.{column}" for column in columns)
         with self.transaction():
+            if replace and key.code:  # a result of unknown code is replaced as one of today's is
+                where = " AND ".join(f"{column} = ?" for column in _IDENTITY[:-1])
+                self._db.execute(
+                    f"UPDATE OR IGNORE evaluations SET code = ? WHERE {where} AND code = ''", (key.code, *identity[:-1])
+                )
             cursor = self._db.execute(
                 f"INSERT INTO evaluations ({EVALUATION_COLUMNS}) VALUES ({', '.join('?' * len(values))}) "
                 "ON CONFLICT (checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, "
-                f"program_version) {conflict}",
+                f"program_version, code) {conflict}",
                 values,
             )
             if cursor.rowcount == 0:
@@ -324,7 +337,7 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
             "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT c.position, e.id "
             "FROM evaluations e JOIN subjects c ON c.sha256 = e.checkpoint_sha256 WHERE e.checkpoint_sha256 = ? "
             "AND e.optimizer_hash = ? AND e.case_identity = ? AND e.seed_start = ? AND e.seed_count = ? "
-            f"AND e.program_version = ? AND c.admission = 'admitted' AND c.finished = 0 AND {is_its}",
+            f"AND e.program_version = ? AND e.code = ? AND c.admission = 'admitted' AND c.finished = 0 AND {is_its}",
             (*identity, *(() if positions is None else (json.dumps(sorted(positions)),))),
         )
 
@@ -349,18 +362,31 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
             skipped = json.dumps({"position": position})
             self._db.execute("DELETE FROM events WHERE kind = 'skipped' AND detail = ?", (skipped,))
 
-    def forget(self, evaluations: Collection[EvaluationId], *, programs: Collection[str]) -> None:
-        """Drops outcomes that another try may change (`--retry-errors`), and how often workers were lost with them."""
+    def forget(
+        self,
+        evaluations: Collection[EvaluationId],
+        *,
+        programs: Collection[str],
+        codes: Mapping[str, str] | None = None,
+    ) -> None:
+        """Drops outcomes that another try may change (`--retry-errors`), and how often workers were lost with them.
+
+        Args:
+          codes: Today's code by `CaseInfo.key`: results of other code stay; None: it is not known.
+        """
+        todays = codes or {}
         columns = "checkpoint_sha256 = ? AND {} = ? AND seed_start = ? AND seed_count = ?"
         where = columns.format("case_identity || ':' || optimizer_hash")
         marks = ", ".join("?" * len(programs))
         with self.transaction():
             for one in evaluations:
                 values = (one.sha256, one.case_key, one.block.start, one.block.size)
-                found = self._db.execute(
-                    f"SELECT id FROM evaluations WHERE {where} AND program_version IN ({marks})", (*values, *programs)
-                )
-                for row in found.fetchall():
+                rows = self._db.execute(
+                    f"SELECT id, code FROM evaluations WHERE {where} AND program_version IN ({marks})",
+                    (*values, *programs),
+                ).fetchall()
+                counting = [number for number, code in rows if self.counts(code, todays.get(one.case_key, ""))]
+                for row in ((number,) for number in counting):
                     self._db.execute("DELETE FROM deliveries WHERE evaluation = ?", row)
                     self._db.execute("DELETE FROM completions WHERE evaluation = ?", row)
                     self._db.execute("DELETE FROM memberships WHERE evaluation = ?", row)
@@ -368,12 +394,20 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
                 where_case = columns.format("case_key")
                 self._db.execute(f"DELETE FROM incidents WHERE kind = 'death' AND {where_case}", values)
 
-    def finish_checkpoint(self, position: int, *, programs: Collection[str], case_keys: Collection[str]) -> None:
+    def finish_checkpoint(
+        self,
+        position: int,
+        *,
+        programs: Collection[str],
+        case_keys: Collection[str],
+        codes: Mapping[str, str] | None = None,
+    ) -> None:
         """Records that a position is complete, and whatever of it was not announced yet.
 
         Args:
           programs, case_keys: Which evaluations make it complete (`CaseInfo.key`): of the same theta a store may hold
             others, of another program, of other cases or of another optimizer. Of several programs' the last counts.
+          codes: Today's code by `CaseInfo.key`; of a case that is not in it any code counts.
         """
         with self.transaction():
             done = self._db.execute("SELECT finished FROM subjects WHERE position = ?", (position,)).fetchone()
@@ -383,9 +417,9 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
                 "INSERT OR IGNORE INTO completions SELECT c.position, MAX(e.id) FROM subjects c "
                 "JOIN evaluations e ON e.checkpoint_sha256 = c.sha256 WHERE c.position = ? "
                 "AND e.program_version IN (SELECT value FROM json_each(?)) "
-                "AND e.case_identity || ':' || e.optimizer_hash IN (SELECT value FROM json_each(?)) "
+                f"AND {OF_CASES} "
                 "GROUP BY e.case_identity, e.optimizer_hash, e.seed_start, e.seed_count",
-                (position, json.dumps(sorted(programs)), json.dumps(sorted(case_keys))),
+                (position, json.dumps(sorted(programs)), self.case_filter(case_keys, codes or {})),
             )
             self._db.execute(
                 "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT d.position, e.id FROM completions d "

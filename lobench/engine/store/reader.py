@@ -18,6 +18,7 @@ from lobench.core.history import EvaluationId, History
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, curves_of, read_header
 from lobench.core.subject import Subject, SubjectKey
+from lobench.engine.store.codes import OF_CASES, Codes
 from lobench.engine.store.places import Places
 from lobench.engine.store.programs import accepted, known_programs, of_row, old_programs
 from lobench.engine.store.restarts import RESTARTED, RETURNED, Restarts
@@ -32,7 +33,7 @@ __all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader", "case_json", "
 
 EVALUATION_COLUMNS = (
     "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
-    "message, payload, seconds, recorded_at"
+    "message, payload, seconds, recorded_at, code"
 )
 _LABEL_COLUMNS = "evaluation, experiment, trial, session"
 _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
@@ -46,6 +47,7 @@ class EvaluationRow:
       program: What the key's program stands for.
       payload: `Curves.to_payload()`; None where the outcome gave no curves, or where they are at hand.
       at_hand: The curves of an evaluation that was not read from a store.
+      code: As `key.code`, with one fingerprint for all that count as the same.
       curves: Read from the payload each time that it is asked for: many readers want a few numbers of many rows.
       superseded: Those of the subjects that a restart in place superseded: they are in no curve over outer steps.
     """
@@ -63,6 +65,7 @@ class EvaluationRow:
     recorded_at: float
     at_hand: Curves | None = None
     superseded: tuple[Subject, ...] = ()
+    code: str = ""
 
     @property
     def has_curves(self) -> bool:
@@ -104,7 +107,7 @@ class EvaluationRow:
                 raise
 
 
-class LedgerReader(Places):
+class LedgerReader(Places, Codes):
     """The reading half of `Ledger`."""
 
     def __init__(self, store: Path, connection: sqlite3.Connection) -> None:
@@ -133,17 +136,20 @@ class LedgerReader(Places):
         with store_errors(self.store):
             return dict(self._db.execute("SELECT uri, fingerprint FROM fingerprints").fetchall())
 
-    def history(self, programs: Collection[str], *, retried: Collection[Outcome] = ()) -> History:
+    def history(
+        self, programs: Collection[str], *, retried: Collection[Outcome] = (), keeps_code: bool = False
+    ) -> History:
         """Returns what the scheduler must know to go on.
 
         Args:
           programs: Keys of those whose results count.
           retried: Outcomes that are to be tried again.
+          keeps_code: Whether results of any code count.
         """
         with store_errors(self.store):
             rows = self._db.execute(
                 "SELECT checkpoint_sha256, case_identity || ':' || optimizer_hash, seed_start, seed_count, seconds, "
-                "program_version, outcome FROM evaluations"
+                "program_version, outcome, code FROM evaluations ORDER BY id"
             ).fetchall()
             incidents = self._db.execute(
                 "SELECT kind, checkpoint_sha256, case_key, seed_start, seed_count FROM incidents"
@@ -151,15 +157,20 @@ class LedgerReader(Places):
             positions = self._db.execute("SELECT position, admission, finished FROM subjects").fetchall()
         seconds: dict[str, list[float]] = {}
         deaths: dict[EvaluationId, int] = {}
+        codes: dict[EvaluationId, tuple[str, ...]] = {}
+        retried_codes: dict[EvaluationId, tuple[str, ...]] = {}
+        accepted_code = self.accepted_code
         recorded, again, splits = set(), set(), set()
-        for sha256, case_key, start, size, took, program, outcome in rows:
+        for sha256, case_key, start, size, took, program, outcome, code in rows:
             if took > 0:  # what ended without curves says nothing of how long the case takes
                 seconds.setdefault(case_key, []).append(took)
             if program in programs:
                 evaluation = EvaluationId(sha256, case_key, SeedBlock(start=start, size=size))
                 recorded.add(evaluation)
+                codes[evaluation] = (*codes.get(evaluation, ()), code)
                 if outcome in retried:
                     again.add(evaluation)
+                    retried_codes[evaluation] = (*retried_codes.get(evaluation, ()), code)
         for kind, sha256, case_key, start, size in incidents:
             evaluation = EvaluationId(sha256, case_key, SeedBlock(start=start, size=size))
             if kind == "split":
@@ -174,6 +185,10 @@ class LedgerReader(Places):
             admissions={position: admission for position, admission, _ in positions if admission != "waiting"},
             finished={position for position, _, finished in positions if finished},
             durations={key: statistics.median(values) for key, values in seconds.items()},
+            codes={one: found for one, found in codes.items() if any(found)},
+            retried_codes={one: found for one, found in retried_codes.items() if any(codes[one])},
+            same_codes=accepted_code,
+            keeps_code=keeps_code,
         )
 
     def accepted_programs(self, expected: Iterable[Program]) -> set[str]:
@@ -182,15 +197,27 @@ class LedgerReader(Places):
             return accepted(self._db, expected)
 
     def outcomes(
-        self, programs: Collection[str], case_keys: Collection[str], sha256s: Collection[str]
+        self,
+        programs: Collection[str],
+        case_keys: Collection[str],
+        sha256s: Collection[str],
+        codes: Mapping[str, str] | None = None,
     ) -> dict[Outcome, int]:
-        """Counts the outcomes of these programs, cases (`CaseInfo.key`) and subjects."""
+        """Counts the outcomes of these programs, cases (`CaseInfo.key`) and subjects.
+
+        Args:
+          codes: Today's code by `CaseInfo.key`; of a case that is not in it any code counts.
+        """
         with store_errors(self.store), intact_rows(self.store):
             rows = self._db.execute(
-                "SELECT outcome, COUNT(*) FROM evaluations WHERE program_version IN (SELECT value FROM json_each(?)) "
-                "AND case_identity || ':' || optimizer_hash IN (SELECT value FROM json_each(?)) "
+                "SELECT outcome, COUNT(*) FROM evaluations e WHERE program_version IN (SELECT value FROM json_each(?)) "
+                f"AND {OF_CASES} "
                 "AND checkpoint_sha256 IN (SELECT value FROM json_each(?)) GROUP BY outcome",
-                tuple(json.dumps(sorted(chosen)) for chosen in (programs, case_keys, sha256s)),
+                (
+                    json.dumps(sorted(programs)),
+                    self.case_filter(case_keys, codes or {}),
+                    json.dumps(sorted(sha256s)),
+                ),
             ).fetchall()
             return {Outcome(outcome): count for outcome, count in rows}
 
@@ -322,8 +349,22 @@ class LedgerReader(Places):
 
     # Reading.
 
-    def evaluations(self, sha256: str = "", outcome: Outcome | None = None) -> Iterator[EvaluationRow]:
-        """Yields every evaluation, or those of one subject, or with one outcome, in the order of their recording."""
+    def evaluations(
+        self,
+        sha256: str = "",
+        outcome: Outcome | None = None,
+        *,
+        all_codes: bool = False,
+        codes: Mapping[str, str] | None = None,
+    ) -> Iterator[EvaluationRow]:
+        """Yields every evaluation, or those of one subject, or with one outcome, in the order of their recording.
+
+        Args:
+          all_codes: Also those of code that the user has edited since; see `Codes.superseded`.
+          codes: Today's code by `CaseInfo.key`, if the caller knows it: of these cases only the results count that were
+            made by it.
+        """
+        todays = codes or {}
         columns = {"checkpoint_sha256": sha256, "outcome": outcome or ""}
         asked = {name: value for name, value in columns.items() if value}
         where = " AND ".join(["1", *(f"{name} = ?" for name in asked)])
@@ -336,7 +377,10 @@ class LedgerReader(Places):
             labelled = self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {of_those}", tuple(asked.values()))
             labels = {row[0]: tuple(map(str, row[1:])) for row in labelled}
             query = f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations WHERE {where} ORDER BY id"
+            superseded = frozenset[int]() if all_codes or codes is not None else self.superseded()
             for number, *row in self._db.execute(query, tuple(asked.values())):
+                if number in superseded or not self.counts(row[12], todays.get(f"{row[2]}:{row[1]}", "")):
+                    continue
                 named = None
                 if row[5].isdecimal() and row[9] is not None:  # of before there were keys
                     named = of_row(row[5], row[9])
@@ -353,6 +397,7 @@ class LedgerReader(Places):
                         case_identity=row[2],
                         seed_block=_block(row[3], row[4]),
                         program_version=row[5] if named is None else named.key,
+                        code=row[12],
                     ),
                     program=program,
                     case=self.placed(case_of(row[6])),
@@ -365,6 +410,7 @@ class LedgerReader(Places):
                     session=session,
                     recorded_at=row[11],
                     superseded=tuple(one for one in subjects if one in superseded) if superseded else (),
+                    code=self.canonical_code(row[12]),
                 )
 
     def events(self, kind: str = "") -> list[tuple[str, dict[str, Any]]]:

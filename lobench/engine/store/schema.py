@@ -20,7 +20,7 @@ from lobench.engine.store.database import (
     unusable_store,
     write_ahead,
 )
-from lobench.engine.store.tables import SCHEMA_VERSION, make_tables
+from lobench.engine.store.tables import OLDEST_SCHEMA, SCHEMA_VERSION, make_tables, show_code
 
 _TAKES_OVER = "59df9d4"  # the last one that reads schema 1
 
@@ -63,6 +63,9 @@ def connect(store: Path, *, read_only: bool, database: Path | None = None, is_li
             with store_errors(store):
                 write_ahead(connection)
                 make_tables(connection)
+        else:
+            with store_errors(store):
+                show_code(connection)
     except BaseException:
         connection.close()
         raise
@@ -79,14 +82,14 @@ def _open_to_write(database: Path) -> tuple[sqlite3.Connection, int]:
 
 
 def check_schema(version: int, where: Path) -> None:
-    """Raises StoreError for a ledger of another schema than today's; 0 is of a new one."""
+    """Raises StoreError for a ledger of a schema that cannot be read; 0 is of a new one."""
     if version > SCHEMA_VERSION:
         raise newer_schema(where, got=version, expected=SCHEMA_VERSION)
-    if 0 < version < SCHEMA_VERSION:
+    if 0 < version < OLDEST_SCHEMA:
         raise StoreError(
             f"the store has schema {version}, of a lobench before 0.1.0",
             where=str(where),
-            expected=f"schema {SCHEMA_VERSION}",
+            expected=f"schema {OLDEST_SCHEMA} or {SCHEMA_VERSION}",
             next_step=f"lobench at revision {_TAKES_OVER} takes it over: `lobench merge STORE --output NEW` there",
         )
 

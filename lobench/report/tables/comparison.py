@@ -17,6 +17,7 @@ from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.comparison import Effect, MeanDifference, comparison_words
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.store.subjects import Cell, StoredSubject
+from lobench.core.code import describe_codes
 from lobench.core.json_numbers import Finite
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
@@ -280,6 +281,8 @@ def _counts(found: MethodComparison) -> str:
     if num_apart := found.primary.comparison.num_undecidable:
         parts.append(f"without a comparison, and in no mean: {counted(num_apart, 'case')}")
     if several := describe_programs(found.a.programs | found.b.programs):
+        parts.append(several)
+    if several := describe_codes(found.a.codes | found.b.codes):
         parts.append(several)
     return "; ".join(parts)
 

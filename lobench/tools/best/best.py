@@ -49,6 +49,7 @@ def best(
     workers: str | int = "auto",
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
+    keep_results: bool = False,
     progress: WatchProgress | None = None,
 ) -> Best:
     """Finds the best checkpoint of a watched run, and says how good it is on seeds that did not choose it.
@@ -62,6 +63,7 @@ def best(
       name: Of the watch; "": the first suite's.
       store: Of the watch; None: where `lobench.watch` puts it.
       workers, gin_files, gin_params: As of the watch.
+      keep_results: Whether results of fresh seeds that were made by other code count.
       progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Returns:
       What `best.json` of the store keeps a record of.
@@ -85,6 +87,7 @@ def best(
             workers=workers,
             gin_files=texts(gin_files),
             gin_params=(*gin_params, f"Case.first_seed = {first_seed}", *num_seeds),
+            keep_results=keep_results,
             progress=progress,
         )
 

@@ -56,6 +56,7 @@ def bisect(
     workers: str | int = "auto",
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
+    keep_results: bool = False,
     progress: WatchProgress | None = None,
 ) -> Bisection:
     """Finds the first checkpoint of a run at which a case is worse than before, and stays so.
@@ -75,6 +76,7 @@ def bisect(
       store: Of the watch; None: where `lobench.watch` puts it.
       workers: As of the watch; so many checkpoints are looked at together.
       gin_files, gin_params: As of the watch.
+      keep_results: Whether results that were made by other code count.
       progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Raises:
       LobenchError: fewer than two checkpoints, no such case, nothing could be evaluated, all diverged.
@@ -89,7 +91,12 @@ def bisect(
     )
     progress = progress or default_progress()
     names = names_of_one(case, places)
-    options = {"name": "bisect", "workers": workers, "gin_files": texts(gin_files)}
+    options = {
+        "name": "bisect",
+        "workers": workers,
+        "gin_files": texts(gin_files),
+        "keep_results": keep_results,
+    }
 
     def evaluate(chosen: Sequence[Checkpoint], block: SeedBlock) -> None:
         own = [f"Case.first_seed = {block.start}", f"Case.block_sizes = ({block.size},)"]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -63,9 +65,17 @@ def transformation(
     return _Transformation(library, made, dict(settings), transposed).made(found.has_modes)
 
 
+def _python_at(python: str) -> str:
+    """Returns the path of a Python; a relative one is of a folder that modules are imported from, or of this folder."""
+    if os.path.isabs(python):
+        return python
+    places = (os.path.join(folder, python) for folder in (*sys.path, os.getcwd()))
+    return next((os.path.normpath(place) for place in places if os.path.isfile(place)), python)
+
+
 def _library(python: str) -> Library | OtherPython:
     if python:
-        return OtherPython.at(python)
+        return OtherPython.at(_python_at(python))
     from lobench_torch.host import Library
 
     return Library()
