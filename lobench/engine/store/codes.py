@@ -122,7 +122,7 @@ class Codes(LedgerPart):
                     found.update(plans.get(detail["plan"], {}))
         return found
 
-    def superseded(self) -> frozenset[int]:
+    def outdated(self) -> frozenset[int]:
         """Returns the ids of evaluations that have another result of the same work, made by code that counts more.
 
         Of one case's results for one subject only those count that were made by the code that was planned last; if

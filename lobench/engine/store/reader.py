@@ -360,7 +360,7 @@ class LedgerReader(Places, Codes):
         """Yields every evaluation, or those of one subject, or with one outcome, in the order of their recording.
 
         Args:
-          all_codes: Also those of code that the user has edited since; see `Codes.superseded`.
+          all_codes: Also those of code that the user has edited since; see `Codes.outdated`.
           codes: Today's code by `CaseInfo.key`, if the caller knows it: of these cases only the results count that were
             made by it.
         """
@@ -377,9 +377,9 @@ class LedgerReader(Places, Codes):
             labelled = self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {of_those}", tuple(asked.values()))
             labels = {row[0]: tuple(map(str, row[1:])) for row in labelled}
             query = f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations WHERE {where} ORDER BY id"
-            superseded = frozenset[int]() if all_codes or codes is not None else self.superseded()
+            outdated = frozenset[int]() if all_codes or codes is not None else self.outdated()
             for number, *row in self._db.execute(query, tuple(asked.values())):
-                if number in superseded or not self.counts(row[12], todays.get(f"{row[2]}:{row[1]}", "")):
+                if number in outdated or not self.counts(row[12], todays.get(f"{row[2]}:{row[1]}", "")):
                     continue
                 named = None
                 if row[5].isdecimal() and row[9] is not None:  # of before there were keys

@@ -267,7 +267,7 @@ class _InstanceCache:
 
 def _checksum(state: np.ndarray) -> int:
     """Return a number that is equal for equal states. Only the ends of a large state count."""
-    return zlib.crc32(state[-(1 << 16) :], zlib.crc32(state[: 1 << 16]))
+    return zlib.crc32(state[-(1 << 16) :].data, zlib.crc32(state[: 1 << 16].data))
 
 
 @dataclass

@@ -278,7 +278,7 @@ class _Encoder:
         known = self._memory.get(identity)
         if known is None:
             self._alive.append(storage)
-            size = self._buffer(torch.tensor([], dtype=torch.uint8).set_(storage).numpy())  # type: ignore[call-overload]
+            size = self._buffer(torch.tensor([], dtype=torch.uint8).set_(storage).numpy())
             self._memory[identity] = self._num_new
             self._num_new += 1
             return ["new", size]
@@ -360,7 +360,7 @@ class _Encoder:
     def _object(self, it: Any) -> Json:
         """Return an object by its class, its attributes, and its items if it is a dict or a list."""
         kind = type(it)
-        if _has_hidden_content(kind):
+        if _has_hidden_content(kind):  # type: ignore[arg-type]
             raise _NotSaved(it)
         attributes = {name: getattr(it, name) for name in _slots(kind) if hasattr(it, name)}
         attributes |= getattr(it, "__dict__", {})
@@ -437,7 +437,8 @@ def _nested_code(module: str, name: str, line: int) -> types.CodeType | None:
     source = getattr(sys.modules.get(module), "__file__", None)
     outer, *inner = name.split(".<locals>.")
     start = _lookup(module, outer)
-    start = inspect.unwrap(start.fget if isinstance(start, property) else start) if start is not None else None
+    start = start.fget if isinstance(start, property) else start
+    start = inspect.unwrap(start) if callable(start) else None
     if inner and isinstance(start, types.FunctionType) and start.__code__.co_filename == source:
         pending = list(start.__code__.co_consts)
     else:
@@ -534,12 +535,14 @@ class _Decoder:
         return self._fill(self._seen[number], pairs)
 
     def _default(self, number: int, factory: Json, pairs: list[Json]) -> Any:
-        self._seen[number] = found = collections.defaultdict(None)
+        found: collections.defaultdict[Any, Any] = collections.defaultdict(None)
+        self._seen[number] = found
         found.default_factory = self.value(factory)
         return self._fill(found, pairs)
 
     def _list(self, number: int, items: list[Json]) -> Any:
-        self._seen[number] = found = []
+        found: list[Any] = []
+        self._seen[number] = found
         found.extend(map(self.value, items))
         return found
 
@@ -547,7 +550,8 @@ class _Decoder:
         return tuple(map(self.value, items))
 
     def _set(self, number: int, items: list[Json]) -> Any:
-        self._seen[number] = found = set()
+        found: set[Any] = set()
+        self._seen[number] = found
         found.update(map(self.value, items))
         return found
 
@@ -555,7 +559,8 @@ class _Decoder:
         return frozenset(map(self.value, items))
 
     def _deque(self, number: int, items: list[Json], longest: int | None) -> Any:
-        self._seen[number] = found = collections.deque(maxlen=longest)
+        found: collections.deque[Any] = collections.deque(maxlen=longest)
+        self._seen[number] = found
         found.extend(map(self.value, items))
         return found
 
@@ -577,7 +582,7 @@ class _Decoder:
             storage = (
                 self._parameters[memory[1]].untyped_storage() if isinstance(memory, list) else self._storages[memory]
             )
-        found = torch.tensor([], dtype=_of_torch(dtype)).set_(storage, offset, shape, stride)  # type: ignore[call-overload]
+        found = torch.tensor([], dtype=_of_torch(dtype)).set_(storage, offset, shape, stride)
         if is_parameter:
             return torch.nn.Parameter(found, requires_grad=grad)
         return found.requires_grad_(grad)
@@ -712,7 +717,8 @@ class _Decoder:
         if not isinstance(cls, type) or _has_hidden_content(cls):
             raise ValueError(f"{cls!r} is not a class whose objects can be saved")
         base = next(base for base in _BASES if issubclass(cls, base))
-        self._seen[number] = found = base.__new__(cls)
+        found: Any = base.__new__(cls)
+        self._seen[number] = found
         for name, value in attributes:
             object.__setattr__(found, name, self.value(value))
         if content is not None and content[0] == "list":
