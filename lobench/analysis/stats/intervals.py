@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +18,8 @@ from lobench.core.result import mean_of
 __all__ = [
     "Interval",
     "IntervalMethod",
+    "complete_seeds",
+    "grouped_t_mean",
     "is_trial",
     "metric_bounds",
     "metric_mean",
@@ -27,7 +29,7 @@ __all__ = [
     "stratified_t_mean",
 ]
 
-IntervalMethod = Literal["t", "log-t", "logit-t", "exact", "bootstrap", "sign"]
+IntervalMethod = Literal["t", "log-t", "logit-t", "exact", "bootstrap", "newcombe", "sign"]
 _TAIL = 0.025  # of a 95% interval
 
 
@@ -87,17 +89,55 @@ def _variances(cells: Sequence[Sequence[float]]) -> list[float]:
     return found
 
 
-def stratified_t(means: Sequence[Estimate], confidence: float = 0.95) -> Interval:
+def grouped_t_mean(
+    cells: Sequence[Mapping[int, float]], groups: Sequence[Sequence[int]], confidence: float = 0.95
+) -> Interval:
+    """Returns `stratified_t_mean` of cases of which some share their seeds' randomness.
+
+    A seed of a group has one value, the mean over the group's cases. Seeds that lack a case of their group are in the
+    mean, but not in its variance. There are no bounds if fewer than two seeds have all cases of a group.
+
+    Args:
+      cells: Values by seed, of each case.
+      groups: Places of the cases, by group.
+    """
+    if all(len(group) == 1 for group in groups):
+        return stratified_t_mean([list(cell.values()) for cell in cells], confidence)
+    mean = mean_of([mean_of(list(cell.values())) for cell in cells])
+    rows = [[cells[place] for place in group] for group in groups]
+    values = [[mean_of([cell[seed] for cell in row]) for seed in complete_seeds(row)] for row in rows]
+    if any(len(row) < 2 for row in values) or not math.isfinite(mean):
+        return Interval(mean=mean)
+    found = [
+        Estimate(mean=mean_of(row), variance=float(np.var(row, ddof=1)) / len(row), degrees=len(row) - 1)
+        for row in values
+    ]
+    interval = stratified_t(found, confidence, [len(group) / len(cells) for group in groups])
+    shift = mean - interval.mean
+    return Interval(mean=mean, lower=interval.lower + shift, upper=interval.upper + shift, degrees=interval.degrees)
+
+
+def complete_seeds(cells: Sequence[Mapping[int, float]]) -> list[int]:
+    """Returns the seeds that all of some cases have, in order."""
+    return sorted(set.intersection(*(set(cell) for cell in cells))) if cells else []
+
+
+def stratified_t(
+    means: Sequence[Estimate], confidence: float = 0.95, weights: Sequence[float] | None = None
+) -> Interval:
     """Returns the mean over cases of a mean of each, with a t interval; see `stratified_t_mean`.
 
     Args:
       means: One at least.
+      weights: Of the means, with the sum 1; None: all alike.
       confidence: Strictly between 0 and 1.
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}, not strictly between 0 and 1")
     mean = mean_of([one.mean for one in means])
-    variance, degrees = pooled_mean(means)
+    if weights is not None:
+        mean = math.fsum(one.mean * weight for one, weight in zip(means, weights, strict=True))
+    variance, degrees = pooled_mean(means, weights)
     if math.isnan(variance):
         return Interval(mean=mean)
     if variance == 0:
