@@ -29,7 +29,7 @@ from lobench.core.subject import Variant
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.item_result import ItemResult
 from lobench.pytest_plugin.options import option
-from lobench.pytest_plugin.references import Finals, GateReference, Train, find_reference, scale_of
+from lobench.pytest_plugin.references import Finals, GateReference, Train, candidates_of, reference_of, scale_of
 
 __all__ = ["Gate", "Measured", "gate_of", "rules_of"]
 
@@ -50,6 +50,9 @@ class Measured:
       has_starts: Whether the baseline's file says where its seeds began.
       looks: The session's planned looks; empty without adaptive seeds.
       note: What limits the verdict: fewer seeds than the case has, a thin scale, seeds that prove nothing.
+      against: The reference, with its hash.
+      is_itself: Whether the reference has the content of the session's own subject.
+      choices: The choices of the reference, as events of the store keep them.
       reference: Records of what was trained for the reference.
     """
 
@@ -66,6 +69,9 @@ class Measured:
     has_starts: bool
     looks: list[int]
     note: str
+    against: str
+    is_itself: bool
+    choices: list[dict[str, Any]]
     reference: list[bytes]
 
     @property
@@ -87,6 +93,7 @@ class Gate:
 
     def __init__(self, config: pytest.Config, reference: GateReference, cases: Sequence[CaseInfo]) -> None:
         self.reference = reference
+        self._candidates = {candidate.sha256 for candidate in candidates_of(config)}
         self._against = option(config, "against")
         self._margin_is_set = bool(option(config, "margin"))
         self._maximum = adaptive_maximum(config)
@@ -159,6 +166,9 @@ class Gate:
             has_starts=scale is None or scale.has_starts,
             looks=list(self._looks),
             note="; ".join(filter(None, (note, _program_note(reference, blocks)))),
+            against=self.reference.name(spec, info),
+            is_itself=self.reference.sha256 in self._candidates,
+            choices=[choice.to_event() for choice in self.reference.choices],
             reference=[_record(info, block, curves) for block, curves in trained],
         )
 
@@ -170,11 +180,11 @@ def gate_of(item: pytest.Item) -> Gate:
     """Returns the session's gate, made once a process.
 
     Raises:
-      LobenchError: see `find_reference`.
+      LobenchError: see `reference_of`.
     """
     config = item.config
     if _GATE not in config.stash:
-        config.stash[_GATE] = Gate(config, find_reference(config), _cases(item.session))
+        config.stash[_GATE] = Gate(config, reference_of(config, item.session.items), _cases(item.session))
     return config.stash[_GATE]
 
 
