@@ -19,9 +19,10 @@ from lobench.analysis.scores.score_scale import DEFAULT_MARGINS, ScaleKind
 from lobench.analysis.stats.alpha_spending import Looks
 from lobench.analysis.stats.comparison import counts_of, holm, mean_difference
 from lobench.analysis.stats.distributions import chi2_ppf, nct_sf, norm_isf, norm_sf
-from lobench.analysis.stats.location import LEAST_P, Location, locate, mean_location
+from lobench.analysis.stats.location import LEAST_P, Location, locate
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.proportions import Counts, most_share, p_more, two_sided
+from lobench.analysis.stats.seed_groups import group_counts, mean_over_cases
 from lobench.analysis.stats.t_distribution import t_isf
 from lobench.core.wording import counted
 
@@ -241,9 +242,11 @@ class _Measured:
       num_seeds: Those that diverged count.
       num_converged: Of pairs on which both sides did.
       difference: None where nothing can be said of those.
-      counts: Of the seeds that diverged; of the mean, one for each case.
+      counts: Of the seeds that diverged; of the mean, one for each group of cases.
       is_one_value: Whether no seed of either side differs from another; of the mean, whether that is so of all cases.
       raised: By how much the case's own margin is above that of the rules; of the mean, the cases' mean.
+      samples: Of a case.
+      groups: Of the mean, the cases by group.
     """
 
     case: str
@@ -255,6 +258,8 @@ class _Measured:
     is_one_value: bool = False
     raised: float = 0.0
     note: str = ""
+    samples: Samples = Samples()
+    groups: tuple[tuple[str, ...], ...] = ()
 
 
 def _measure(samples: Samples, case: str) -> _Measured:
@@ -263,33 +268,37 @@ def _measure(samples: Samples, case: str) -> _Measured:
         case=case,
         num_seeds=found.num_seeds,
         num_converged=found.num_converged,
-        difference=None if math.isnan(found.sd) else locate(samples, is_one_sided=True),
+        difference=None if math.isnan(found.sd) else locate(samples),
         harm=0.0 - found.mean,
         counts=(counts_of(samples),) if samples.has_scale and len(samples) > 1 else (),
         is_one_value=samples.has_scale and samples.is_one_value,
         raised=samples.raised,
         note=found.note.partition(":")[0] if not samples.has_scale else found.note,
+        samples=samples,
     )
 
 
 def _measure_mean(cases: Collection[_Measured]) -> _Measured:
-    """Returns the mean over the cases that can be measured, by the stratified t."""
-    counts = tuple(one for case in cases for one in case.counts)
-    usable = [(case, case.difference) for case in cases if case.difference is not None]
-    if not usable:
+    """Returns the mean over the cases that can be measured, by the stratified t over groups of cases."""
+    counts = tuple(group_counts([case.samples for case in cases if case.counts]))
+    usable = [case for case in cases if case.difference is not None]
+    mean = mean_over_cases([case.samples for case in usable])
+    if mean.location is None:
         return _Measured(case="", num_seeds=0, counts=counts, note="no case can be measured")
-    mean = mean_location([difference for _, difference in usable])
+    groups = tuple(tuple(usable[place].case for place in places) for places in mean.groups)
+    usable = [usable[place] for places in mean.groups for place in places]
     missing = len(cases) - len(usable)
     return _Measured(
         case="",
-        num_seeds=min(case.num_seeds for case, _ in usable),
-        num_converged=min(case.num_converged for case, _ in usable),
-        difference=mean,
-        harm=0.0 - mean.estimate.mean,
+        num_seeds=min(case.num_seeds for case in usable),
+        num_converged=mean.num_converged,
+        difference=mean.location,
+        harm=0.0 - mean.location.estimate.mean,
         counts=counts,
-        is_one_value=all(case.is_one_value for case, _ in usable),
-        raised=math.fsum(case.raised for case, _ in usable) / len(usable),
+        is_one_value=all(case.is_one_value for case in usable),
+        raised=math.fsum(case.raised for case in usable) / len(usable),
         note=f"without {counted(missing, 'case')} that cannot be measured" if missing else "",
+        groups=groups,
     )
 
 

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from lobench.analysis.stats.intervals import Interval
-from lobench.analysis.stats.location import LEAST_P, Location, Method, locate, mean_location
+from lobench.analysis.stats.location import LEAST_P, Location, Method, locate
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.proportions import Counts, p_fewer, p_more, two_sided
+from lobench.analysis.stats.seed_groups import counts_of, group_counts, mean_over_cases, seed_means_ratio
 
 __all__ = [
     "CaseEffect",
@@ -53,8 +54,8 @@ class MeanDifference:
       p_value: Two-sided, of no difference; where a seed diverged min(1, 2 min(p_converged, p_diverged)). NaN where
         nothing can be tested, never 0.
       degrees: Of freedom; Satterthwaite's of two samples.
-      method: "paired"; of sides whose seeds are not the same draws "welch", or "permutation" where one has more
-        than twice the other's seeds.
+      method: "paired"; of sides whose seeds are not the same draws "welch", or "permutation" if they have unequal
+        numbers of seeds: then the p-value is the larger one of Welch's and of a permutation test.
       num_converged: Pairs on which both converged, or seeds of the side that has fewer.
       p_converged: Of the mean alone.
       p_diverged: Two-sided, of the counts of diverged seeds; NaN where none diverged.
@@ -101,11 +102,16 @@ class PairComparison:
 
     Attributes:
       cases: In the order given.
-      overall: Mean over the cases of the mean difference over the seeds that converge, with its stratified t interval.
+      overall: Mean over the cases of the mean difference over the seeds that converge, with its stratified t interval
+        over groups of cases.
       p_value: Two-sided, of no difference overall; where a seed diverged min(1, 2 min(p_converged, p_diverged)).
-      p_converged, p_diverged: Its two parts, as of a case; p_diverged is stratified by case.
+      p_converged, p_diverged: Its two parts, as of a case; p_diverged is stratified by group of cases.
       verdict: Of the overall difference at `alpha`.
       num_undecidable: Cases with fewer than two seeds that converge on both sides: shown, and in no mean.
+      groups: Names of the cases in the mean, by group: those of one group share their seeds' randomness.
+      num_incomplete: Seeds that lack a case of their group, and are in no mean.
+      seeds_ratio, p_seeds_ratio: Variance of the seeds' means over that of independent groups, and the p-value of its
+        being above 1; NaN with fewer than eight seeds. No verdict depends on them.
     """
 
     cases: tuple[CaseEffect, ...]
@@ -116,6 +122,10 @@ class PairComparison:
     verdict: Effect
     alpha: float
     num_undecidable: int
+    groups: tuple[tuple[str, ...], ...] = ()
+    num_incomplete: int = 0
+    seeds_ratio: float = math.nan
+    p_seeds_ratio: float = math.nan
 
     @property
     def diverged(self) -> Counts:
@@ -125,22 +135,23 @@ class PairComparison:
 
 
 class MeanEffect(NamedTuple):
-    """The overall part of a comparison; the mean is None where no case can be tested."""
+    """The overall part of a comparison; the mean is None if no case can be tested.
+
+    Attributes:
+      groups: Places of the tested cases, by group.
+      num_incomplete: Seeds that lack a case of their group.
+    """
 
     mean: Location | None
     p_value: float
     p_converged: float
     p_diverged: float
     verdict: Effect
+    groups: tuple[tuple[int, ...], ...] = ()
+    num_incomplete: int = 0
 
 
 _COUNTS = ("diverged_a", "num_a", "diverged_b", "num_b")
-
-
-def counts_of(samples: Samples) -> Counts:
-    """Returns how many seeds of either side diverged."""
-    lost_a, lost_b = samples.num_diverged
-    return Counts(lost_a, len(samples.a), lost_b, len(samples.b))
 
 
 def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifference:
@@ -256,6 +267,9 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
         parts.add(samples[case], paired)
     overall = parts.effect(alpha)
     level = alpha if math.isnan(overall.p_diverged) else alpha / 2
+    tested = [case for case, paired in found.items() if not math.isnan(paired.p_converged)]
+    groups = tuple(tuple(tested[place] for place in places) for places in overall.groups)
+    ratio, p_ratio = seed_means_ratio(parts.tested)
     return PairComparison(
         cases=cases,
         overall=_interval(overall.mean, level) if overall.mean else Interval(),
@@ -264,38 +278,48 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
         p_diverged=overall.p_diverged,
         verdict=overall.verdict,
         alpha=alpha,
-        num_undecidable=len(found) - len(parts.located),
+        num_undecidable=len(found) - sum(map(len, groups)),
+        groups=groups,
+        num_incomplete=overall.num_incomplete,
+        seeds_ratio=ratio,
+        p_seeds_ratio=p_ratio,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class MeanParts:
-    """What a mean over cases is made of, case by case.
+    """Parts of a mean over cases.
 
     Attributes:
-      located: Of the cases that can be tested.
-      counts: Of diverged seeds, of all cases with two seeds or more and a scale.
+      located: Cases that are groups of their own, and whose test is known without their samples.
+      counts: Their diverged seeds.
+      tested: Other cases that can be tested.
+      counted: Those with two seeds or more and a scale, whose diverged seeds are counted.
     """
 
     located: list[Location] = field(default_factory=list)
     counts: list[Counts] = field(default_factory=list)
+    tested: list[Samples] = field(default_factory=list)
+    counted: list[Samples] = field(default_factory=list)
 
     def add(self, samples: Samples, paired: MeanDifference) -> None:
-        """Takes a case."""
+        """Adds a case."""
         if not math.isnan(paired.p_converged):
-            self.located.append(locate(samples))
+            self.tested.append(samples)
         if samples.has_scale and len(samples) > 1:
-            self.counts.append(counts_of(samples))
+            self.counted.append(samples)
 
     def effect(self, alpha: float) -> MeanEffect:
         """Returns the mean over the cases, and its verdict."""
-        p_diverged = _p_diverged(self.counts)
-        mean = mean_location(self.located) if self.located else None
+        counts = [*self.counts, *group_counts(self.counted)]
+        p_diverged = _p_diverged(counts)
+        found = mean_over_cases(self.tested, self.located)
+        mean = found.location
         p_converged = mean.p_value() if mean else math.nan
         p_value = _either(p_converged, p_diverged)
-        fewer = sum(one.b for one in self.counts) < sum(one.a for one in self.counts)
+        fewer = sum(one.b for one in counts) < sum(one.a for one in counts)
         verdict = _verdict(mean.estimate.mean if mean else 0.0, p_converged, p_diverged, fewer, p_value, alpha)
-        return MeanEffect(mean, p_value, p_converged, p_diverged, verdict)
+        return MeanEffect(mean, p_value, p_converged, p_diverged, verdict, found.groups, found.num_incomplete)
 
 
 def _interval(mean: Location, level: float) -> Interval:
