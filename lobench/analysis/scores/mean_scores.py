@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import DIVERGED_SCORE
 from lobench.analysis.stats.intervals import Interval, stratified_t_mean
-from lobench.analysis.store.subjects import StoredSubject
+from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.result import mean_of
 
 __all__ = ["MeanScore", "Ranked", "mean_score", "rank"]
@@ -28,11 +28,18 @@ class MeanScore:
       scores: Of each case in the mean, by identity and seed.
       num_missing: Cases without a curve or a scale: they are not in the mean.
       num_diverged: Seeds that diverged; each counts as -1.
+      converged: Cases on which at least one seed ended with a finite value.
     """
 
     scores: Mapping[str, Mapping[int, float]]
     num_missing: int
     num_diverged: int
+    converged: frozenset[str]
+
+    @property
+    def has_finite_seed(self) -> bool:
+        """Whether any seed in the mean ended with a finite value; without one the mean is no result to be best by."""
+        return not self.converged.isdisjoint(self.scores)
 
     @property
     def num_cases(self) -> int:
@@ -73,7 +80,13 @@ def mean_score(
         scores=known,
         num_missing=len({*(subject.cells if cases is None else cases)} - known.keys()),
         num_diverged=subject.num_diverged,
+        converged=frozenset(key for key in known if _has_finite_final(subject.cells[key], metric)),
     )
+
+
+def _has_finite_final(cell: Cell, metric: str | None) -> bool:
+    finals = cell.final.get(metric or cell.case.primary_metric, {})
+    return any(math.isfinite(final) and seed not in cell.diverged_at for seed, final in finals.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
