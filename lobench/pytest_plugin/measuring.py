@@ -20,6 +20,7 @@ from lobench.analysis.scores.score_scale import SIGNED, ScoreScale, are_undecide
 from lobench.analysis.stats.alpha_spending import Looks
 from lobench.analysis.stats.comparison import mean_difference
 from lobench.analysis.stats.paired_samples import FLOAT_STEP, Samples
+from lobench.analysis.store.case_groups import training_of
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.metric import Direction, UnknownDirection
@@ -29,7 +30,7 @@ from lobench.core.subject import Variant
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.item_result import ItemResult
 from lobench.pytest_plugin.options import option
-from lobench.pytest_plugin.references import Finals, GateReference, Train, find_reference, scale_of
+from lobench.pytest_plugin.references import Finals, GateReference, Train, candidates_of, reference_of, scale_of
 
 __all__ = ["Gate", "Measured", "gate_of", "rules_of"]
 
@@ -44,12 +45,17 @@ class Measured:
       name: Suite and case.
       a, b: Scores on the primary metric of each common seed that counts, in order; -inf where it diverged.
       step, precision, may_vary: As `Samples` has them.
+      seeds: The common seeds.
+      shared: Names of the trainings that the case shares with others.
       test_harm: Mean of score(A) - score(B) on `test/loss`; NaN without one. It stands beside the verdict, no more.
       margin: Of this case.
       tolerated_ratio: How many times higher a loss the margin tolerates; NaN on a linear scale.
       has_starts: Whether the baseline's file says where its seeds began.
       looks: The session's planned looks; empty without adaptive seeds.
       note: What limits the verdict: fewer seeds than the case has, a thin scale, seeds that prove nothing.
+      against: The reference, with its hash.
+      is_itself: Whether the reference has the content of the session's own subject.
+      choices: The choices of the reference, as events of the store keep them.
       reference: Records of what was trained for the reference.
     """
 
@@ -60,18 +66,30 @@ class Measured:
     step: float
     precision: float
     may_vary: bool
+    seeds: list[int]
+    shared: list[str]
     test_harm: float
     margin: float
     tolerated_ratio: float
     has_starts: bool
     looks: list[int]
     note: str
+    against: str
+    is_itself: bool
+    choices: list[dict[str, Any]]
     reference: list[bytes]
 
     @property
     def samples(self) -> Samples:
         return Samples(
-            a=tuple(self.a), b=tuple(self.b), step=self.step, precision=self.precision, may_vary=self.may_vary
+            a=tuple(self.a),
+            b=tuple(self.b),
+            step=self.step,
+            precision=self.precision,
+            may_vary=self.may_vary,
+            seeds_a=tuple(self.seeds),
+            seeds_b=tuple(self.seeds),
+            shared=frozenset(self.shared),
         )
 
     def to_record(self) -> dict[str, Any]:
@@ -87,6 +105,7 @@ class Gate:
 
     def __init__(self, config: pytest.Config, reference: GateReference, cases: Sequence[CaseInfo]) -> None:
         self.reference = reference
+        self._candidates = {candidate.sha256 for candidate in candidates_of(config)}
         self._against = option(config, "against")
         self._margin_is_set = bool(option(config, "margin"))
         self._maximum = adaptive_maximum(config)
@@ -153,12 +172,17 @@ class Gate:
             step=found.samples.step,
             precision=found.samples.precision,
             may_vary=found.samples.may_vary,
+            seeds=list(found.samples.seeds_a[:count]),
+            shared=sorted({training_of(curves.provenance.bindings) for _, curves in blocks} - {""}),
             test_harm=_test_harm(Finals.of(blocks), reference, baseline, info),
             margin=margin,
             tolerated_ratio=scale.tolerated_ratio(margin) if scale else math.nan,
             has_starts=scale is None or scale.has_starts,
             looks=list(self._looks),
             note="; ".join(filter(None, (note, _program_note(reference, blocks)))),
+            against=self.reference.name(spec, info),
+            is_itself=self.reference.sha256 in self._candidates,
+            choices=[choice.to_event() for choice in self.reference.choices],
             reference=[_record(info, block, curves) for block, curves in trained],
         )
 
@@ -170,11 +194,11 @@ def gate_of(item: pytest.Item) -> Gate:
     """Returns the session's gate, made once a process.
 
     Raises:
-      LobenchError: see `find_reference`.
+      LobenchError: see `reference_of`.
     """
     config = item.config
     if _GATE not in config.stash:
-        config.stash[_GATE] = Gate(config, find_reference(config), _cases(item.session))
+        config.stash[_GATE] = Gate(config, reference_of(config, item.session.items), _cases(item.session))
     return config.stash[_GATE]
 
 

@@ -330,3 +330,34 @@ def test_the_best_mean_that_is_printed_is_bold(tmp_path: Path, bold: str) -> Non
     entries = dict(zip([column.label for column in found.columns], cells, strict=True))
     assert entries["steady"].interval.mean < entries["spoilt"].interval.mean and entries["steady"].is_bold
     assert not (bold == "best" and entries["spoilt"].is_bold)
+
+
+@pytest.mark.parametrize("num_seeds", [2, 3, 6])
+@pytest.mark.parametrize("bold", ["indistinct", "best"])
+def test_tabulate_method_without_a_finite_seed_is_never_bold(tmp_path: Path, num_seeds: int, bold: str) -> None:
+    good = [0.5, 0.9, 0.6, 0.8, 0.7, 0.75][:num_seeds]
+    for case in ["a", "b"]:
+        add(tmp_path, 0, {case: {"train/loss": good}}, optimizer="good()")
+        add(tmp_path, 0, {case: {"train/loss": [np.nan] * num_seeds}}, optimizer="lost()")
+        add(tmp_path, 0, {case: {"train/loss": [[2.0, np.nan]] * num_seeds}}, optimizer="gone()")
+    summary = summary_of(tmp_path, [])
+    table = tabulate(summary, TableSpec(rows="method", bold=bold))  # type: ignore[arg-type]
+    bold_labels = {
+        line.heading.label
+        for panel in table.panels
+        for line in panel.lines
+        for entry in line.entries
+        if entry is not None and entry.is_bold
+    }
+    assert bold_labels == {"good()"}
+    assert summary.snapshot.labels[summary.shown] == "good()"
+    records = json.loads(lobench("results", "--store", tmp_path, "--by", "method", "--format", "json").stdout)
+    assert {one["method"] for one in records if one["bold"]} == {"good()"}
+
+
+def test_report_of_methods_that_all_diverged_names_none_as_the_best(tmp_path: Path) -> None:
+    for name in ("lost()", "gone()", "away()"):
+        add(tmp_path, 0, {"a": {"train/loss": [np.nan] * 3}}, optimizer=name)
+    done = lobench("results", "--store", tmp_path, "--by", "method")
+    assert "*" not in done.stdout, done.stdout
+    assert "highest mean score" not in lobench("report", "--store", tmp_path, "--format", "text").stdout

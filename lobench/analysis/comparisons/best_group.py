@@ -81,18 +81,24 @@ def _samples(best: Cell, cell: Cell, metric: str, scales: Scales) -> Samples:
     return found.samples if found.scale.is_usable else values_of(best, cell, metric, found.scale.direction)
 
 
-def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: str = "") -> Bold:
+def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: str = "", *, alone: bool = False) -> Bold:
     """Returns the places in `subjects` of the best mean score, and of those that a comparison does not find worse.
+
+    A subject without a finite seed has a mean score of -1 by definition, which no test of few seeds may tell apart from
+    the best one: it is never among them.
 
     Args:
       suite: Of means over this suite's cases; "": over all.
+      alone: The best, and what equals it, alone.
     """
     found_means = [summary.mean_score(subject, metric, suite) for subject in subjects]
     most = max((one.num_cases for one in found_means), default=0)  # one over fewer is no better for the easy ones
-    means = [one.interval.mean if one.num_cases == most else math.nan for one in found_means]
+    means = [one.interval.mean if one.num_cases == most and one.has_finite_seed else math.nan for one in found_means]
     if all(map(math.isnan, means)):
         return Bold()
     best = int(np.nanargmax(means))
+    if alone:
+        return Bold(places=frozenset(index for index, mean in enumerate(means) if mean == means[best]))
     others = {index: subjects[index] for index, mean in enumerate(means) if index != best and not math.isnan(mean)}
     verdicts = _mean_verdicts(summary, subjects[best], others, metric, suite, _ALPHA / max(1, len(others)))
     tests = {test for _, own in verdicts.values() for test in own}

@@ -133,6 +133,11 @@ class GateReport:
     rules: GateRules
     groups: tuple[tuple[str, ...], ...] = ()
 
+    @property
+    def compared_nothing(self) -> bool:
+        """Whether no case has a common seed: the verdict is then about nothing, and no pass."""
+        return all(case.num_seeds == 0 for case in self.cases)
+
 
 def gate(samples: Samples, rules: GateRules | None = None, *, case: str = "") -> GateResult:
     """Returns the verdict on one case by itself; for several cases call `gate_cases`.

@@ -194,9 +194,9 @@ class Summary:
         subjects = self.snapshot.subjects
         if self.has_checkpoints or not subjects:
             return self.snapshot.shown if subjects else 0
-        means = {place: self.mean_score(place, "primary").mean for place in range(len(subjects))}
-        scored = [place for place, mean in means.items() if not math.isnan(mean)]
-        return max(scored, key=means.__getitem__) if scored else self.snapshot.shown
+        means = {place: self.mean_score(place, "primary") for place in range(len(subjects))}
+        scored = [place for place, found in means.items() if not math.isnan(found.mean) and found.has_finite_seed]
+        return max(scored, key=lambda place: means[place].mean) if scored else self.snapshot.shown
 
     @property
     def has_checkpoints(self) -> bool:

@@ -31,12 +31,19 @@ class MeanScore:
       num_missing: Cases without a curve or a scale: they are not in the mean.
       num_diverged: Seeds that diverged; each counts as -1.
       cells: By the identity of the case, those of the scores and others; the groups of cases are theirs.
+      converged: Cases on which at least one seed ended with a finite value.
     """
 
     scores: Mapping[str, Mapping[int, float]]
     num_missing: int
     num_diverged: int
+    converged: frozenset[str]
     cells: Mapping[str, Cell] = field(default_factory=dict, repr=False)
+
+    @property
+    def has_finite_seed(self) -> bool:
+        """Whether any seed in the mean ended with a finite value; without one the mean is no result to be best by."""
+        return not self.converged.isdisjoint(self.scores)
 
     @property
     def num_cases(self) -> int:
@@ -98,7 +105,13 @@ def mean_score(
         num_missing=len({*(subject.cells if cases is None else cases)} - known.keys()),
         num_diverged=subject.num_diverged,
         cells=subject.cells,
+        converged=frozenset(key for key in known if _has_finite_final(subject.cells[key], metric)),
     )
+
+
+def _has_finite_final(cell: Cell, metric: str | None) -> bool:
+    finals = cell.final.get(metric or cell.case.primary_metric, {})
+    return any(math.isfinite(final) and seed not in cell.diverged_at for seed, final in finals.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

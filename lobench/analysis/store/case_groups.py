@@ -17,13 +17,24 @@ import functools
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
+from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.seed_groups import group_places
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell
+from lobench.core.errors import UsageError
 from lobench.core.result import Curves
 
-__all__ = ["CaseDesign", "are_labels", "case_groups", "shared_trainings", "training_of"]
+__all__ = [
+    "CaseDesign",
+    "are_labels",
+    "case_groups",
+    "design_of",
+    "redesigned",
+    "shared_trainings",
+    "training_of",
+]
 
 CaseDesign: TypeAlias = Literal["by design", "independent", "seed means"]
 
@@ -69,6 +80,27 @@ def shared_trainings(cell: Cell, design: CaseDesign = "by design") -> frozenset[
 def are_labels(cell: Cell) -> bool:
     """Returns whether a cell's seeds are labels of a table, which say nothing of what cases share."""
     return bool(cell.sources) and cell.draws == "" and not shared_trainings(cell)
+
+
+def design_of(*, independent_cases: bool = False, seed_means: bool = False) -> CaseDesign:
+    """Returns the design that two options name.
+
+    Raises:
+      UsageError: both are set.
+    """
+    if independent_cases and seed_means:
+        raise UsageError(
+            "--independent-cases and --seed-means contradict each other",
+            expected="one of them, or neither: then the way in which the cases were made decides",
+        )
+    return "independent" if independent_cases else "seed means" if seed_means else "by design"
+
+
+def redesigned(samples: Samples, design: CaseDesign) -> Samples:
+    """Returns samples of a case that is taken for independent, or for one of a group of all cases."""
+    if design == "by design":
+        return samples
+    return replace(samples, shared=_EVERY_CASE if design == "seed means" else frozenset())
 
 
 def _names(curves: Curves) -> frozenset[str]:

@@ -79,6 +79,12 @@ class Cell:
         return frozenset(self.diverged_at)
 
     @property
+    def exploded(self) -> frozenset[int]:
+        """Seeds that exploded in the primary metric; see `lobench.core.result.exploded_seeds`."""
+        found = {id(curves): curves.exploded(self.case) for curves, _ in self.sources.values()}
+        return frozenset(seed for seed, (curves, row) in self.sources.items() if found[id(curves)][row])
+
+    @property
     def steps(self) -> NDArray[np.int64]:
         """The inner steps of the evaluations: int64[num_evals].
 

@@ -10,8 +10,6 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from lobench.analysis.comparisons.best_group import bold_cells, bold_means
 from lobench.analysis.comparisons.step_costs import SideCost, class_costs
 from lobench.analysis.comparisons.summary import Summary, summary_of
@@ -389,12 +387,10 @@ class _Maker:
         cases = self._summary.snapshot.cases
         is_primary = all(self._summary.metric_of(at, metric) == one.primary_metric for at, one in enumerate(cases))
         bold: set[int] = set()
-        if self._spec.bold == "indistinct":
-            indistinct = bold_means(self._summary, places, metric)
-            self._tests |= indistinct.tests
-            bold = {places[index] for index in indistinct.places}
-        elif self._spec.bold == "best":
-            bold = {places[int(np.nanargmax([found[place].mean for place in places]))]}
+        if self._spec.bold != "none":
+            marked = bold_means(self._summary, places, metric, alone=self._spec.bold == "best")
+            self._tests |= marked.tests
+            bold = {places[index] for index in marked.places}
         one = Interval(mean=1.0)
         entries = [
             (self._left[place] if is_primary else None)

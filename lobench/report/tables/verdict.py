@@ -241,7 +241,8 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
     snapshot = summary.snapshot
     shown = snapshot.openings[summary.shown]
     lines = [f"On the scale {summary.scale_label}; clipped to [-1, 2], a diverged seed counts as -1."]
-    if snapshot.groups.shows_methods and not summary.has_checkpoints:
+    is_ranked = summary.mean_score(summary.shown, "primary").has_finite_seed
+    if snapshot.groups.shows_methods and not summary.has_checkpoints and is_ranked:
         lines.insert(0, f"{shown} has the highest mean score of {len(snapshot.subjects)} methods.")
     for metric in summary.metrics:
         found, name, label = summary.against_tuned(metric), summary.metric_label(metric), summary.baseline_label
