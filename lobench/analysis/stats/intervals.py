@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.stats.paired_samples import Estimate, pooled_mean
+from lobench.analysis.stats.paired_samples import EQUAL, Estimate, pooled_mean
 from lobench.analysis.stats.proportions import least_share, most_share
 from lobench.analysis.stats.t_distribution import t_isf
 from lobench.core.result import mean_of
@@ -24,6 +25,7 @@ __all__ = [
     "metric_bounds",
     "metric_mean",
     "metric_means",
+    "num_examples",
     "percentile_bounds",
     "stratified_t",
     "stratified_t_mean",
@@ -31,6 +33,8 @@ __all__ = [
 
 IntervalMethod = Literal["t", "log-t", "logit-t", "exact", "bootstrap", "newcombe", "sign"]
 _TAIL = 0.025  # of a 95% interval
+# Examples that a share is a mean of: with fewer it would be a trial, and more change little.
+_LEAST_EXAMPLES, _MOST_EXAMPLES = 4, 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +232,28 @@ def _of_one_seed(metric: str, row: Sequence[float]) -> Interval:
     return Interval(mean=mean_of(row), degrees=0, method=method)
 
 
+def num_examples(share: float) -> int:
+    """Returns the smallest number of examples, 4 to 1,000, of which a share can be: it shows in what steps it moves.
+
+    The true number is a multiple of it, so that bounds by it are rather too wide. Values are float32.
+
+    >>> num_examples(0.97), num_examples(0.96875), num_examples(1.0)
+    (100, 32, 4)
+    """
+    for number in range(1, _MOST_EXAMPLES):
+        if abs(share * number - round(share * number)) <= EQUAL * number:
+            return number * -(-_LEAST_EXAMPLES // number)
+    return _MOST_EXAMPLES
+
+
+@functools.lru_cache(maxsize=4096)
+def _agreed_bounds(share: float, num_seeds: int) -> tuple[float, float]:
+    """Returns the bounds of a share that all seeds have: those of as many examples, all seeds together."""
+    number = num_examples(share)
+    trials, right = number * num_seeds, round(share * number) * num_seeds
+    return min(least_share(right, trials, _TAIL), share), max(most_share(right, trials, _TAIL), share)
+
+
 def metric_bounds(
     metric: str, rows: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.str_]]:
@@ -236,8 +262,9 @@ def metric_bounds(
     - "t": mean and standard error.
     - "log-t", of losses above 0: t on the logarithm of the mean, so that the bounds are above 0.
     - "logit-t", of shares in [0, 1]: t on the logit of the mean, so that the bounds are inside.
-    - "exact", of trials that are a success or a failure as a whole: Clopper and Pearson's. Four successes of four say
-      that at least 40% do.
+    - "exact", Clopper and Pearson's: of trials that are a success or a failure as a whole, where four successes of four
+      say that at least 40% do; and of shares that agree on all seeds, which have no variance to go by. Their number of
+      examples is then the smallest that allows such a share, 100 of .97, and at least 4 (`num_examples`).
 
     Args:
       rows: float64[..., num_seeds, num_points].
@@ -269,6 +296,10 @@ def metric_bounds(
         np.where(inside, 0.5 + np.tanh((centre + side) / 2) / 2, plain)
         for side, plain in ((-reach, lower), (reach, upper))
     )
+    agree = share & (np.ptp(rows, axis=-2) <= EQUAL * np.abs(mean))
+    for at in zip(*np.nonzero(agree), strict=True):
+        lower[at], upper[at] = _agreed_bounds(float(mean[at]), count)
+        methods[at] = "exact"
     whole = share & ((rows == 0) | (rows == 1)).all(axis=-2)
     for right in range(count + 1) if is_trial(metric) else ():
         at = whole & (np.rint(mean * count) == right)
