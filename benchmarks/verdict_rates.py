@@ -41,6 +41,7 @@ from lobench.tools.alarm.rule import AlarmRules, Confirmation, Kind, TwoStages, 
 Floats = NDArray[np.float64]
 RUN = frozenset({"run"})
 SHIFT = 2.8  # standard errors
+RULES = GateRules(margin=0.0, resolution=1e6)  # the number of seeds that would decide is not asked for
 LAWS = ("normal", "t3", "lognormal", "rounded")
 
 
@@ -67,7 +68,7 @@ class Cell:
 MEANS = (
     *(
         Cell(num_cases=cases, num_seeds=seeds, correlation=correlation, is_one_group=correlation > 0)
-        for cases, seeds in ((6, 2), (6, 4), (6, 8), (12, 4), (16, 4), (12, 20))
+        for cases, seeds in ((6, 2), (6, 4), (12, 8), (16, 4))
         for correlation in (0.0, 0.2, 0.5, 0.8)
     ),
     *(Cell(num_cases=1, num_seeds=seeds) for seeds in (2, 4, 8)),
@@ -77,9 +78,8 @@ MEANS = (
 )
 UNEQUAL = tuple(
     (sizes, ratio, law)
-    for sizes in ((3, 3), (3, 6), (3, 10), (4, 20), (2, 10), (5, 20), (8, 8))
-    for ratio in (0.25, 1.0, 4.0)
-    for law in ("normal", "t3")
+    for sizes in ((3, 3), (3, 6), (3, 10), (4, 20), (2, 10), (5, 20), (8, 8), (2, 3), (3, 4), (3, 5), (4, 5))
+    for ratio, law in ((0.25, "normal"), (1.0, "normal"), (4.0, "normal"), (4.0, "t3"))
 )
 
 
@@ -117,7 +117,8 @@ def samples_of(a: Floats, b: Floats, *, is_one_group: bool, is_paired: bool = Tr
 
 def p_of_seed_means(a: Floats, b: Floats) -> float:
     """Returns the two-sided p-value of a t test of the seeds' mean differences, of the seeds that converge."""
-    rows = (b - a)[:, np.isfinite(a).all(axis=0) & np.isfinite(b).all(axis=0)].mean(axis=0)
+    kept = np.isfinite(a).all(axis=0) & np.isfinite(b).all(axis=0)
+    rows = (b[:, kept] - a[:, kept]).mean(axis=0)
     if len(rows) < 2:
         return 1.0
     error = rows.std(ddof=1) / math.sqrt(len(rows))
@@ -143,7 +144,7 @@ def means(worlds: int, draw: np.random.Generator) -> Iterator[str]:
             a, b = sides(draw, cell)
             cases = samples_of(a, b, is_one_group=cell.is_one_group)
             found = compare_cases(cases)
-            gate = gate_cases(cases, GateRules(margin=0.0))
+            gate = gate_cases(cases, RULES)
             shifted = b + SHIFT * spread
             power = compare_cases(samples_of(a, shifted, is_one_group=cell.is_one_group))
             counts += (
@@ -175,7 +176,7 @@ def unequal(worlds: int, draw: np.random.Generator) -> Iterator[str]:
             a, b = ratio * values(draw, law, (1, size_a)), values(draw, law, (1, size_b))
             cases = samples_of(a, b, is_one_group=False, is_paired=False)
             found = compare_cases(cases)
-            gate = gate_cases(cases, GateRules(margin=0.0)).overall
+            gate = gate_cases(cases, RULES).overall
             shifted = b + SHIFT * spread
             power = compare_cases(samples_of(a, shifted, is_one_group=False, is_paired=False))
             counts += (

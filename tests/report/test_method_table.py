@@ -133,9 +133,9 @@ def test_bold_is_the_best_alone_or_what_is_told_apart_from_it_or_nothing(tmp_pat
     ("sizes", "tests"),
     [
         ({"b()": (0, 3)}, "a paired t test"),
-        ({"b()": (FIRST_REPORT_SEED, 5)}, "Welch's t test"),
+        ({"b()": (FIRST_REPORT_SEED, 3)}, "Welch's t test"),
         ({"b()": (FIRST_REPORT_SEED, 7)}, "a permutation test"),
-        ({"b()": (0, 3), "c()": (FIRST_REPORT_SEED, 5)}, "a paired t test or Welch's t test"),
+        ({"b()": (0, 3), "c()": (FIRST_REPORT_SEED, 4)}, "a paired t test or Welch's t test"),
     ],
 )
 def test_the_legend_names_the_tests_that_were_used(
@@ -157,7 +157,7 @@ def test_the_interval_of_an_accuracy_lies_inside_0_and_1() -> None:
     assert 0 < found.lower < found.mean < found.upper < 1 and found.mean == pytest.approx(0.975)
     assert metric_mean("accuracy", [0.0, 0.1]).lower > 0
     same, alone = metric_mean("accuracy", [0.5, 0.5]), metric_mean("accuracy", [0.5])
-    assert (same.lower, same.upper) == (0.5, 0.5) and alone.mean == 0.5 and np.isnan(alone.upper)
+    assert same.lower < 0.5 < same.upper and alone.mean == 0.5 and np.isnan(alone.upper)
     # Far from the ends both agree: the logit is a line there.
     many = np.random.default_rng(0).normal(0.5, 0.02, 50).tolist()
     assert metric_mean("accuracy", many).upper == pytest.approx(stratified_t_mean([many]).upper, abs=1e-4)
