@@ -67,6 +67,10 @@ class Comparison:
         """Returns the gate's verdict on each of B, C, ..."""
         return tuple(pair.primary.gate.verdict for pair in self.pairs)
 
+    def compared_nothing(self) -> tuple[str, ...]:
+        """Returns the labels of those of B, C, ... that have no seed with results in common with A."""
+        return tuple(pair.b.label for pair in self.pairs if pair.primary.gate.compared_nothing)
+
     def __repr__(self) -> str:
         gates_text = ", ".join(f"{pair.b.label}: {pair.primary.gate.verdict}" for pair in self.pairs)
         return f"Comparison(against {self.pairs[0].a.label}: {gates_text})"

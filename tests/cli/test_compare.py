@@ -135,7 +135,8 @@ def test_where_every_evaluation_is_lost_it_says_so(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": Outcome.ERROR})
     add(tmp_path, 2, {"a": Outcome.TIMEOUT})
     done = run("1", "2", "--store", tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.strip() == "nothing was compared: no seed has results of theta_1.npz and of theta_2.npz"
     assert "without a result: 4 and 4 seeds; without a comparison, and in no mean: 1 case" in done.stdout
     row = next(line for line in done.stdout.splitlines() if line.startswith("s/a"))
     assert "error" in row and "timeout" in row and "INCONCLUSIVE" in row

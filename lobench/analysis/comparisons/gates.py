@@ -77,6 +77,7 @@ class GateResult:
       num_converged: Seeds that the harm is of.
       p_diverged: One-sided p-value of "B diverges no more often", a part of p_regressed; NaN where no seed diverged.
       num_a, num_b, diverged_a, diverged_b: Seeds of either side, and those that diverged; of the mean, their sums.
+      missing_a, missing_b: Planned seeds of either side without a value: with one of them there is no PASS.
       most_diverged: Exact upper confidence bound, at alpha, of the share of B's seeds that diverge.
       p_holm: `p_regressed`, adjusted over the cases of the gate; the verdict is its.
       sd, degrees: Standard deviation of one seed's part in the harm, and the degrees of freedom of its estimate.
@@ -104,6 +105,8 @@ class GateResult:
     diverged_a: int = 0
     diverged_b: int = 0
     most_diverged: float = math.nan
+    missing_a: int = 0
+    missing_b: int = 0
     note: str = ""
 
     @property
@@ -247,6 +250,7 @@ class _Measured:
       raised: By how much the case's own margin is above that of the rules; of the mean, the cases' mean.
       samples: Of a case.
       groups: Of the mean, the cases by group.
+      missing: Planned seeds without a value of either side; of the mean, the sums over all cases.
     """
 
     case: str
@@ -260,6 +264,7 @@ class _Measured:
     note: str = ""
     samples: Samples = Samples()
     groups: tuple[tuple[str, ...], ...] = ()
+    missing: tuple[int, int] = (0, 0)
 
 
 def _measure(samples: Samples, case: str) -> _Measured:
@@ -275,16 +280,18 @@ def _measure(samples: Samples, case: str) -> _Measured:
         raised=samples.raised,
         note=found.note.partition(":")[0] if not samples.has_scale else found.note,
         samples=samples,
+        missing=samples.missing,
     )
 
 
 def _measure_mean(cases: Collection[_Measured]) -> _Measured:
     """Returns the mean over the cases that can be measured, by the stratified t over groups of cases."""
     counts = tuple(group_counts([case.samples for case in cases if case.counts]))
+    lacking = (sum(case.missing[0] for case in cases), sum(case.missing[1] for case in cases))
     usable = [case for case in cases if case.difference is not None]
     mean = mean_over_cases([case.samples for case in usable])
     if mean.location is None:
-        return _Measured(case="", num_seeds=0, counts=counts, note="no case can be measured")
+        return _Measured(case="", num_seeds=0, counts=counts, note="no case can be measured", missing=lacking)
     groups = tuple(tuple(usable[place].case for place in places) for places in mean.groups)
     usable = [usable[place] for places in mean.groups for place in places]
     missing = len(cases) - len(usable)
@@ -299,6 +306,7 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
         raised=math.fsum(case.raised for case in usable) / len(usable),
         note=f"without {counted(missing, 'case')} that cannot be measured" if missing else "",
         groups=groups,
+        missing=lacking,
     )
 
 
@@ -318,6 +326,8 @@ def _decide(found: _Measured, rules: GateRules) -> GateResult:
         diverged_a=lost_a,
         diverged_b=lost_b,
         most_diverged=most_share(lost_b, num_b, alpha) if num_b else math.nan,
+        missing_a=found.missing[0],
+        missing_b=found.missing[1],
         note=found.note,
     )
     p_diverged = max(LEAST_P, p_more(found.counts)) if lost_a + lost_b else math.nan
@@ -365,6 +375,12 @@ def _remember(result: GateResult, previous: GateResult | None) -> GateResult:
     return dataclasses.replace(result, p_regressed=p_regressed, p_pass=p_pass, p_holm=p_regressed)
 
 
+def _lacks(result: GateResult) -> str:
+    """Returns how many planned seeds have no value: "no PASS without all planned seeds: A lacks 1"."""
+    sides = [f"{side} lacks {count}" for side, count in (("A", result.missing_a), ("B", result.missing_b)) if count]
+    return f"no PASS without all planned seeds: {', '.join(sides)}"
+
+
 def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: int) -> GateResult:
     """Returns the result with its verdict, and with the seeds that would decide it where it is undecided.
 
@@ -374,6 +390,8 @@ def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: in
     """
     if result.p_holm <= alpha:
         return dataclasses.replace(result, verdict=Verdict.REGRESSED)
+    if result.missing_a or result.missing_b:
+        return dataclasses.replace(result, note="; ".join(filter(None, (result.note, _lacks(result)))))
     if result.p_pass <= rules.alpha:
         if rules.max_diverged >= 1 or result.most_diverged <= rules.max_diverged:
             return dataclasses.replace(result, verdict=Verdict.PASS)

@@ -26,7 +26,7 @@ from lobench.analysis.stats.comparison import (
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.store.snapshot import case_names
-from lobench.analysis.store.subjects import StoredSubject, headline_metrics
+from lobench.analysis.store.subjects import Cell, StoredSubject, headline_metrics
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
 from lobench.core.metric import UnknownDirection
@@ -213,6 +213,10 @@ def _effect(
     comparison = compare_cases(samples, alpha=rules.alpha)
     ends = {key: ends for key in found if (ends := _Ends.of(a, b, key, names[key], scales))}
     effects = {effect.case: effect.paired for effect in comparison.cases}
+    notes = {key: _note(one, found[key], effects[key], key in signed) for key, one in ends.items()}
+    limits = {key: [limit for limit in (lack_note(a, b, key), ends_note(a, b, key)) if limit] for key in found}
+    notes = {key: "; ".join(filter(None, (*limits[key], notes.get(key, "")))) for key in found}
+    notes = {key: note for key, note in notes.items() if note}
     return MetricEffect(
         metric=label,
         comparison=comparison,
@@ -224,7 +228,7 @@ def _effect(
         ratios={key: _ratio(effects[key], one, found[key]) for key, one in ends.items()},
         values={key: mean_difference(one.samples, 1 - rules.alpha) for key, one in ends.items()},
         is_of_finals=all(one.is_of_finals for one in found.values()),
-        notes={key: note for key, one in ends.items() if (note := _note(one, found[key], effects[key], key in signed))},
+        notes=notes,
     )
 
 
@@ -293,6 +297,33 @@ def _note(ends: _Ends, values: PairedValues, paired: MeanDifference, is_signed: 
         if scale.is_usable and scale.is_thin:
             found.append("thin scale")
     return "; ".join(found)
+
+
+def lack_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
+    """Returns which planned seeds of a case have no result, "" if none.
+
+    Example: "theta_2.npz has 2 of 3 seeds (1 error): compared on common seeds only".
+    """
+    sides = [(side.label, side.cells[identity]) for side in (a, b) if identity in side.cells]
+    lacking = [f"{label} has {_count_of(cell)}" for label, cell in sides if cell.missing]
+    return f"{'; '.join(lacking)}: compared on common seeds only" if lacking else ""
+
+
+def _count_of(cell: Cell) -> str:
+    num_there = cell.num_planned - len(cell.missing)
+    return f"{num_there} of {counted(cell.num_planned, 'seed')} ({cell.why_missing()})"
+
+
+def ends_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
+    """Returns at which steps the finals of a case are, if they are at different ones; "" otherwise."""
+    cells = [side.cells[identity] for side in (a, b) if identity in side.cells]
+    ends = [
+        sorted({step for seed, step in cell.last_steps().items() if seed not in cell.diverged_at}) for cell in cells
+    ]
+    if len({step for steps in ends for step in steps}) < 2:
+        return ""
+    spans = [f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}" for steps in ends if steps]
+    return f"finals at different steps, {' against '.join(spans)}: --until-step common compares at one step"
 
 
 def _changed(a: StoredSubject, b: StoredSubject) -> tuple[str, ...]:

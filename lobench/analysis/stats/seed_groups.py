@@ -222,7 +222,6 @@ def seed_means_ratio(cases: Sequence[Samples]) -> tuple[float, float]:
     return together / total, float(fdtrc(freedom, degrees, together / total))
 
 
-
 def _differences(pairs: Samples) -> dict[int, float]:
     """Returns b - a of pairs by seed."""
     b = pairs.by_seed("b")

@@ -289,6 +289,7 @@ def _of_seeds(cell: Cell, seeds: Collection[int]) -> Cell:
         final=of(cell.final),
         untrained=of(cell.untrained),
         diverged_at={seed: at for seed, at in cell.diverged_at.items() if seed in wanted},
+        missing={seed: outcome for seed, outcome in cell.missing.items() if seed in seeds},
         sources={seed: cell.sources[seed] for seed in sorted(wanted)},
     )
 

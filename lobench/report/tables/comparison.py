@@ -275,8 +275,8 @@ def _origin(subject: StoredSubject) -> str:
 def _counts(found: MethodComparison) -> str:
     parts = [f"diverged: {found.a.num_diverged} of the first, {found.b.num_diverged} of the second"]
     parts.append("exploded: {} of the first, {} of the second".format(*found.num_exploded))
-    if found.a.num_lost or found.b.num_lost:
-        parts.append(f"without a result: {found.a.num_lost} and {found.b.num_lost} seeds")
+    if found.a.num_missing or found.b.num_missing:
+        parts.append(f"without a result: {found.a.num_missing} and {found.b.num_missing} seeds")
     if num_apart := found.primary.comparison.num_undecidable:
         parts.append(f"without a comparison, and in no mean: {counted(num_apart, 'case')}")
     if several := describe_programs(found.a.programs | found.b.programs):
@@ -332,7 +332,10 @@ def _final(cell: Cell | None, metric: str, digits: int) -> str:
     if cell is not None and not values and cell.lost:
         return ", ".join(sorted(cell.lost))
     mean = mean_of(values) if values else math.nan
-    return f"{mean:.{digits}g}" if not math.isnan(mean) else "diverged" if values else "-"
+    text = f"{mean:.{digits}g}" if not math.isnan(mean) else "diverged" if values else "-"
+    if cell is None or not cell.missing:
+        return text
+    return f"{text} ({cell.num_planned - len(cell.missing)} of {counted(cell.num_planned, 'seed')})"
 
 
 def _gate(verdict: Verdict, found: GateResult) -> str:
