@@ -45,13 +45,13 @@ class GateReporter:
         self._config = config
         self._recorder = recorder
         self._measured: dict[str, Measured] = {}
-        self._evaluated: dict[str, list[Outcome]] = {}  # of each case the outcomes of its seed blocks
+        self._evaluated: dict[str, list[ItemResult]] = {}  # of each case the results of its seed blocks
         self._report: GateReport | None = None
         self._is_strict = bool(config.getoption("lobench_strict") or config.getini("lobench_strict"))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         for found in map(ItemResult.from_bytes, getattr(report, "lobench", [])):
-            self._evaluated.setdefault(f"{found.case.suite}/{found.case.name}", []).append(found.outcome)
+            self._evaluated.setdefault(f"{found.case.suite}/{found.case.name}", []).append(found)
         for record in getattr(report, "lobench_gate", []):
             measured = Measured(**record)
             name = measured.name if measured.name not in self._measured else measured.node_id
@@ -81,7 +81,7 @@ class GateReporter:
     def _decide(self, session: pytest.Session) -> None:
         looks = next(iter(self._measured.values())).looks
         samples = {name: measured.samples for name, measured in sorted(self._measured.items())}
-        samples |= dict.fromkeys(self._lost(), Samples())
+        samples |= {name: Samples(missing=(0, num_seeds)) for name, (_, num_seeds) in self._lost().items()}
         self._report = decide(samples, rules_of(self._config, looks), self._margins())
         self._record()
         results = list(self._report.cases)
@@ -96,20 +96,24 @@ class GateReporter:
     def _margins(self) -> dict[str, float]:
         return {name: measured.margin for name, measured in self._measured.items()}
 
-    def _lost(self) -> dict[str, str]:
-        """Returns the cases on which the session's own evaluation gave no result, with the reason; no skipped ones."""
-        no_result = {
-            name: ", ".join(sorted({str(outcome) for outcome in outcomes} - {str(Outcome.SKIPPED)}))
-            for name, outcomes in sorted(self._evaluated.items())
-            if name not in self._measured
-        }
-        return {name: outcomes for name, outcomes in no_result.items() if outcomes}
+    def _lost(self) -> dict[str, tuple[str, int]]:
+        """Returns the cases on which the session's own evaluation gave no result: the outcomes, the number of seeds.
+
+        A skipped case was not planned.
+        """
+        found = {}
+        for name, results in sorted(self._evaluated.items()):
+            lost = [one for one in results if one.outcome is not Outcome.SKIPPED]
+            if name not in self._measured and lost:
+                outcomes = ", ".join(sorted({str(one.outcome) for one in lost}))
+                found[name] = (outcomes, sum(one.seed_block.size for one in lost))
+        return found
 
     def _note(self, case: str) -> str:
         """Returns the note of a case: of a case without a result its outcome."""
         measured = self._measured.get(case)
         lost = self._lost().get(case)
-        return measured.note if measured else f"no result: {lost}" if lost else ""
+        return measured.note if measured else f"no result: {lost[0]}" if lost else ""
 
     def _record(self) -> None:
         """Keeps the reference's evaluations and the verdict in the store, where they can be traced."""
