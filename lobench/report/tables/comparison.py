@@ -16,6 +16,7 @@ from lobench.analysis.comparisons.summary import seeds_note
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.comparison import Effect, MeanDifference, comparison_words
 from lobench.analysis.stats.intervals import Interval
+from lobench.analysis.store.reference import with_hash
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.json_numbers import Finite
 from lobench.core.program import describe_programs
@@ -232,9 +233,9 @@ def _ending(found: MethodComparison) -> list[str]:
 
 
 def comparison_notes(found: MethodComparison) -> list[str]:
-    """Returns which cases were not compared, where curves part, and which searches ended on an edge."""
+    """Returns the cases that were not compared, the reference with its hash, where curves part, edges of searches."""
     notes = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
-    return [*notes, *_parted(found), *found.edges]
+    return [*notes, f"reference: {with_hash(found.a)}", *_parted(found), *found.edges]
 
 
 def _parted(found: MethodComparison) -> list[str]:
