@@ -16,6 +16,7 @@ from lobench.analysis.comparisons.step_costs import CaseCosts, compare_costs
 from lobench.analysis.comparisons.steps_to_target import CaseSteps, compare_steps, parse_target
 from lobench.analysis.scores.baseline_file import StaleBaseline
 from lobench.analysis.scores.scales import Scales
+from lobench.analysis.store.case_groups import design_of
 from lobench.analysis.store.reference import CHOICE, Choice, kept_choices
 from lobench.analysis.store.search_history import edges_in
 from lobench.analysis.store.snapshot import read_store
@@ -100,6 +101,8 @@ def compare(
     margin: float | None = None,
     alpha: float = 0.05,
     max_diverged: float = 1.0,
+    independent_cases: bool = False,
+    seed_means: bool = False,
     target: str | float | None = None,
     workers: str | int = "auto",
     executor: str = "local",
@@ -122,6 +125,8 @@ def compare(
       margin: Harm to the score that the gate tolerates (default: 0.05 on a log scale, 0.02 on a linear one).
       alpha: Chance of a false alarm.
       max_diverged: PASS rules out that a larger share of B's seeds diverges; 1: the bound is gates_text, no more.
+      independent_cases, seed_means: Take all cases for independent, or as one group, of which a seed has one value.
+        Neither: cases of one training are a group, and all others independent.
       target: A value of the primary metric, or "val/loss=3.28": after how many steps is either there?
       workers, executor, ray_address, insecure, gin_files, gin_params: Of the evaluations.
       progress: What is gates_text while it runs; None: in a notebook a display, elsewhere nothing is shown.
@@ -129,6 +134,7 @@ def compare(
       LobenchError: usage; nothing of that name; an evaluation that cannot start; a named baseline is stale.
       KeyboardInterrupt: Ctrl-C; the same call goes on from there.
     """
+    design = design_of(independent_cases=independent_cases, seed_means=seed_means)
     names = texts(subjects)
     places, store = tuple(str(find_suite(suite)) for suite in texts(suites)), None if store is None else Path(store)
     if len(names) < 2:
@@ -158,6 +164,7 @@ def compare(
         rules=GateRules(alpha=alpha, max_diverged=max_diverged),
         margin=margin,
         scales=scales,
+        design=design,
     )
     steps: list[tuple[CaseSteps, ...]] = []
     if target is not None:

@@ -78,7 +78,8 @@ class Provenance:
       optimizer: Which program ran for an object of google/learned_optimization of whose class lobench has its own:
         "lobench's MLPLOpt in place of ...", or "... itself: " and the reason; "" for all others.
       imported: Of curves that were made elsewhere: `file` and its `sha256`, what `kind` of file it is, what it calls
-        the `run`, and whose `draws` its seeds are (see `lobench.analysis.store.subjects.Cell`); empty of all others.
+        the `run`, whose `draws` its seeds are (see `lobench.analysis.store.subjects.Cell`), and the `training` if
+        curves of other cases may be of the same one; empty of all others.
     """
 
     host: str = ""

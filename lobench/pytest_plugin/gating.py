@@ -27,7 +27,7 @@ from lobench.pytest_plugin.measuring import Measured, rules_of
 from lobench.pytest_plugin.options import option
 from lobench.pytest_plugin.recording import SessionRecorder
 from lobench.pytest_plugin.references import candidates_of, check_reference, reference_of
-from lobench.report.tables.text import text_table
+from lobench.report.tables.text import groups_text, text_table
 
 __all__ = ["GateReporter", "make_reporter", "problem_with_reference"]
 
@@ -193,6 +193,8 @@ class GateReporter:
         if len(self._report.cases) > 1:
             rows.append(("mean", *self._row(self._report.overall)[1:]))
         terminalreporter.write_line(text_table(rows, left={0, 1, 9}))
+        if groups := groups_text(self._report.groups):
+            terminalreporter.write_line(groups)
         terminalreporter.write_line(f"{self._report.verdict}", bold=True, **{_COLOURS[self._report.verdict]: True})
 
     def _row(self, result: GateResult) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from lobench.analysis.scores.score_scale import SIGNED, ScoreScale, are_undecide
 from lobench.analysis.stats.alpha_spending import Looks
 from lobench.analysis.stats.comparison import mean_difference
 from lobench.analysis.stats.paired_samples import FLOAT_STEP, Samples
+from lobench.analysis.store.case_groups import training_of
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.metric import Direction, UnknownDirection
@@ -44,6 +45,8 @@ class Measured:
       name: Suite and case.
       a, b: Scores on the primary metric of each common seed that counts, in order; -inf where it diverged.
       step, precision, may_vary: As `Samples` has them.
+      seeds: The common seeds.
+      shared: Names of the trainings that the case shares with others.
       test_harm: Mean of score(A) - score(B) on `test/loss`; NaN without one. It stands beside the verdict, no more.
       margin: Of this case.
       tolerated_ratio: How many times higher a loss the margin tolerates; NaN on a linear scale.
@@ -64,6 +67,8 @@ class Measured:
     step: float
     precision: float
     may_vary: bool
+    seeds: list[int]
+    shared: list[str]
     test_harm: float
     margin: float
     tolerated_ratio: float
@@ -84,6 +89,9 @@ class Measured:
             step=self.step,
             precision=self.precision,
             may_vary=self.may_vary,
+            seeds_a=tuple(self.seeds),
+            seeds_b=tuple(self.seeds),
+            shared=frozenset(self.shared),
             missing=(self.missing, 0),
         )
 
@@ -167,6 +175,8 @@ class Gate:
             step=found.samples.step,
             precision=found.samples.precision,
             may_vary=found.samples.may_vary,
+            seeds=list(found.samples.seeds_a[:count]),
+            shared=sorted({training_of(curves.provenance.bindings) for _, curves in blocks} - {""}),
             test_harm=_test_harm(Finals.of(blocks), reference, baseline, info),
             margin=margin,
             tolerated_ratio=scale.tolerated_ratio(margin) if scale else math.nan,

@@ -15,6 +15,7 @@ from lobench.analysis.stats.comparison import Effect, MeanParts, compare_cases, 
 from lobench.analysis.stats.location import Location, Method
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.proportions import Counts
+from lobench.analysis.store.case_groups import case_groups
 from lobench.analysis.store.subjects import Cell
 from lobench.core.metric import Direction
 from lobench.core.result import mean_of
@@ -126,18 +127,22 @@ def _mean_verdicts(
     subjects, asked = summary.snapshot.subjects, None if metric == "primary" else metric
     parts, tests = {index: MeanParts() for index in others}, {index: set[Method]() for index in others}
     cases = summary.cases_of(suite) if suite else subjects[best].cells.keys()
-    for identity, mine in subjects[best].cells.items():
-        if identity not in cases:
-            continue
+    compared = [case for case in subjects[best].cells if case in cases]
+    groups = case_groups([subjects[at].cells for at in (best, *others.values())], compared)
+    grouped = {case for group in groups if len(group) > 1 for case in group}
+    for identity in compared:
+        mine = subjects[best].cells[identity]
         cells = {index: cell for index, at in others.items() if (cell := subjects[at].cells.get(identity)) is not None}
-        places, block = paired_block(mine, cells, asked, summary.scales)
+        # The arrays hold means over seeds, of which no group can be formed.
+        by_arrays = {} if identity in grouped else cells
+        places, block = paired_block(mine, by_arrays, asked, summary.scales)
         if block is not None:
             none_diverged = Counts(0, block.num_seeds, 0, block.num_seeds)
             for index, estimate in zip(places, block.estimates(), strict=True):
                 parts[index].located.extend([Location(method="paired", estimate=estimate)] if estimate else [])
                 parts[index].counts.extend([none_diverged] if block.num_seeds > 1 else [])
                 tests[index].add("paired")
-        for index in cells.keys() - places:
+        for index in sorted(cells.keys() - places):
             samples = paired_values(mine, cells[index], asked, summary.scales).samples
             found = mean_difference(samples, 1 - alpha)
             parts[index].add(samples, found)

@@ -13,7 +13,7 @@ import dataclasses
 import enum
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lobench.analysis.scores.score_scale import DEFAULT_MARGINS, ScaleKind
 from lobench.analysis.stats.alpha_spending import Looks
@@ -125,12 +125,16 @@ class GateReport:
     REGRESSED where the mean or a case regressed; PASS where the mean and every case passed. The mean has one half of
     alpha, the cases together (by Holm) the other, so that the chance that any of it alarms falsely is below alpha; a
     gate of a single case is that case, with all of alpha.
+
+    Attributes:
+      groups: Names of the cases in the mean, by group: those of one group share their seeds' randomness.
     """
 
     cases: tuple[GateResult, ...]
     overall: GateResult
     verdict: Verdict
     rules: GateRules
+    groups: tuple[tuple[str, ...], ...] = ()
 
     @property
     def compared_nothing(self) -> bool:
@@ -179,13 +183,15 @@ def gate_cases(
         _settle(dataclasses.replace(result, p_holm=p_holm), rules, alpha=half, num_tests=len(samples))
         for result, p_holm in zip(alone, adjusted, strict=True)
     )
-    overall = cases[0]
+    overall, groups = cases[0], tuple[tuple[str, ...], ...]()
     if several:
-        mean = _remember(_decide(_measure_mean(measured.values()), rules), (previous or {}).get(""))
+        measured_mean = _measure_mean(measured.values())
+        groups = measured_mean.groups
+        mean = _remember(_decide(measured_mean, rules), (previous or {}).get(""))
         overall = _settle(mean, rules, alpha=half, num_tests=1)
     verdicts = {overall.verdict, *(case.verdict for case in cases)}
     worst = next(v for v in (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.PASS) if v in verdicts)
-    return GateReport(cases=cases, overall=overall, verdict=worst, rules=rules)
+    return GateReport(cases=cases, overall=overall, verdict=worst, rules=rules, groups=groups)
 
 
 def seeds_to_decide(
@@ -262,7 +268,7 @@ class _Measured:
     is_one_value: bool = False
     raised: float = 0.0
     note: str = ""
-    samples: Samples = Samples()
+    samples: Samples = field(default=Samples(), repr=False)
     groups: tuple[tuple[str, ...], ...] = ()
     missing: tuple[int, int] = (0, 0)
 

@@ -25,6 +25,7 @@ from lobench.analysis.stats.comparison import (
 )
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.paired_samples import Samples
+from lobench.analysis.store.case_groups import CaseDesign, are_labels, redesigned
 from lobench.analysis.store.snapshot import case_names
 from lobench.analysis.store.subjects import Cell, StoredSubject, headline_metrics
 from lobench.core.case import CaseInfo
@@ -75,6 +76,7 @@ class MethodComparison:
       num_exploded: Of A and of B, seeds that ended above twice their start, without having diverged.
       parted: The first step at which their curves differ, by the identity of the case.
       edges: Parameters of searches that chose A or B whose best value is the least or the largest tried, as lines.
+      design: Which cases were taken for a group.
     """
 
     a: StoredSubject
@@ -85,6 +87,20 @@ class MethodComparison:
     num_exploded: tuple[int, int]
     parted: FirstDifferences
     edges: tuple[str, ...] = ()
+    design: CaseDesign = "by design"
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the cases in the mean of the primary metric, by group."""
+        names = case_names(list(self.cases.values()))
+        return tuple(tuple(names[case] for case in group) for group in self.primary.comparison.groups)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the seeds of several cases are labels of a table, and nothing says whether the cases share them."""
+        compared = [one.case for one in self.primary.comparison.cases]
+        cells = [side.cells[case] for side in (self.a, self.b) for case in compared if case in side.cells]
+        return self.design == "by design" and len(compared) > 1 and any(map(are_labels, cells))
 
     @property
     def primary(self) -> MetricEffect:
@@ -109,6 +125,7 @@ def compare_subjects(
     rules: GateRules | None = None,
     scales: Scales | None = None,
     margin: float | None = None,
+    design: CaseDesign = "by design",
 ) -> list[MethodComparison]:
     """Compares every subject but the first with the first.
 
@@ -116,6 +133,7 @@ def compare_subjects(
       metrics: Instead of the primary one and the losses of train and test.
       margin: Of all cases; None: the default of each case's scale.
       scales: Of all that the stores of the subjects hold; None: of these subjects alone.
+      design: Which cases are taken for a group, whose seeds have one value each.
     Raises:
       UsageError: no case in common, or nobody knows a metric.
       UnknownDirection: of a metric that was asked for; nobody declares which way it is better.
@@ -124,7 +142,9 @@ def compare_subjects(
     for metric in (name for asked in metrics for name in scales.undeclared(asked)):
         raise UnknownDirection(metric)
     first, *others = subjects
-    return [_compared(*_on_common_forms(first, other), subjects, metrics, rules, scales, margin) for other in others]
+    return [
+        _compared(*_on_common_forms(first, other), subjects, metrics, rules, scales, margin, design) for other in others
+    ]
 
 
 def _compared(
@@ -135,6 +155,7 @@ def _compared(
     rules: GateRules,
     scales: Scales,
     margin: float | None,
+    design: CaseDesign,
 ) -> MethodComparison:
     changed = _changed(first, other)
     if not first.cells.keys() & other.cells.keys():
@@ -146,7 +167,7 @@ def _compared(
             next_step="evaluate both on the same suite" + (", as it is now" if changed else ""),
         )
     chosen = _metrics([first, other, *subjects], metrics)
-    effects = [_effect(first, other, label, metric, scales, rules, margin) for label, metric in chosen]
+    effects = [_effect(first, other, label, metric, scales, rules, margin, design) for label, metric in chosen]
     if not any(effects):
         raise UsageError(
             f"neither {first.label} nor {other.label} has the metric",
@@ -163,6 +184,7 @@ def _compared(
         changed=changed,
         num_exploded=(exploded_a, exploded_b),
         parted=first_differences(first, other),
+        design=design,
     )
 
 
@@ -199,6 +221,7 @@ def _effect(
     scales: Scales,
     rules: GateRules,
     margin: float | None,
+    design: CaseDesign,
 ) -> MetricEffect | None:
     found = differences(a, b, metric, scales)
     if not found:
@@ -207,7 +230,7 @@ def _effect(
     names = {key: metric or case.primary_metric for key, case in cases.items()}
     signed = {key for key, case in cases.items() if scales.is_signed(case, names[key]) and not found[key].is_of_finals}
     margins = {key: one.scale.default_margin if margin is None else margin for key, one in found.items()}
-    samples = {key: one.samples for key, one in found.items()}
+    samples = {key: redesigned(one.samples, design) for key, one in found.items()}
     # Reports have the linear scale where a loss is signed; whether that was meant only the suite can say.
     gated = {key: without_scale(one) if key in signed else one for key, one in samples.items()}
     comparison = compare_cases(samples, alpha=rules.alpha)
@@ -221,7 +244,7 @@ def _effect(
         metric=label,
         comparison=comparison,
         gate=decide(gated, rules, margins),
-        improvement=improvement(a, b, metric, scales),
+        improvement=improvement(a, b, metric, scales, design),
         num_pairs=sum(len(one) for one in samples.values() if one.is_paired),
         margins=margins,
         tolerated={key: one.scale.tolerated_ratio(margins[key]) for key, one in found.items()},
@@ -281,7 +304,10 @@ def _ratio(paired: MeanDifference, ends: _Ends, values: PairedValues) -> Interva
 
 
 # What is said of the interval of a difference whose sides share no seed.
-APART = {"welch": "no common seeds: Welch's interval", "permutation": "no common seeds: a permutation interval"}
+APART = {
+    "welch": "no common seeds: Welch's interval",
+    "permutation": "no common seeds, unequal numbers: the wider of Welch's and a permutation interval",
+}
 
 
 def _note(ends: _Ends, values: PairedValues, paired: MeanDifference, is_signed: bool) -> str:

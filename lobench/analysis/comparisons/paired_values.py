@@ -15,6 +15,7 @@ from lobench.analysis.scores.score_scale import ScaleKind, ScoreScale, scores
 from lobench.analysis.stats.comparison import mean_difference
 from lobench.analysis.stats.pair_block import PairBlock, rounding_steps
 from lobench.analysis.stats.paired_samples import DIVERGED, FLOAT_STEP, Samples, rounding_step
+from lobench.analysis.store.case_groups import shared_trainings
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, are_common
 from lobench.core.metric import Direction
 from lobench.core.trials import FIRST_REPORT_SEED
@@ -69,7 +70,8 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
         starts = {**scales.starts_of(b, name), **scales.starts_of(a, name)}
         is_paired = _is_fresh(a) == _is_fresh(b)
         samples = scored(sides[0], sides[1], starts, scale, is_paired=is_paired)
-        samples = dataclasses.replace(samples, may_vary=samples.may_vary or _are_one(a, b), missing=missing)
+        may_vary = samples.may_vary or _are_one(a, b)
+        samples = dataclasses.replace(samples, may_vary=may_vary, shared=_shared(a, b), missing=missing)
         return PairedValues(samples=samples, scale=scale)
     if scale.direction is None:
         samples = dataclasses.replace(samples_of(sides[0], sides[1], a, b), missing=missing)
@@ -162,10 +164,17 @@ def _precision_of_each(values: FloatArray, scale: ScoreScale) -> FloatArray:
 def samples_of(a: Finals, b: Finals, of_a: Cell, of_b: Cell) -> Samples:
     """Returns values of two cells, NaN of what diverged: pairs where their seeds are the same draws."""
     is_paired = are_common(of_a.draws, of_b.draws) and _is_fresh(of_a) == _is_fresh(of_b)
-    seeds = sorted(a.keys() & b.keys()) if is_paired else []
-    sides = ([side[seed] for seed in seeds] if is_paired else list(side.values()) for side in (a, b))
+    common = sorted(a.keys() & b.keys()) if is_paired else []
+    seeds_a, seeds_b = ([*common] if is_paired else [*side] for side in (a, b))
+    sides = ([side[seed] for seed in seeds] for side, seeds in ((a, seeds_a), (b, seeds_b)))
     ours, theirs = ([DIVERGED if not math.isfinite(value) else value for value in side] for side in sides)
-    return Samples.of(ours, theirs, is_paired=is_paired)
+    samples = Samples.of(ours, theirs, is_paired=is_paired)
+    return dataclasses.replace(samples, seeds_a=tuple(seeds_a), seeds_b=tuple(seeds_b), shared=_shared(of_a, of_b))
+
+
+def _shared(a: Cell, b: Cell) -> frozenset[str]:
+    """Returns the names of the trainings that two cells of a case are of."""
+    return shared_trainings(a) | shared_trainings(b)
 
 
 def values_of(a: Cell, b: Cell, metric: str, direction: Direction | None) -> Samples:
@@ -216,7 +225,16 @@ def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale,
     finite = [value for value in every if math.isfinite(value)]
     may_vary = bool(finite) and max(finite) - min(finite) > 4 * FLOAT_STEP * max(map(abs, finite))
     ours, theirs = (tuple(side) for side in found)
-    return Samples(a=ours, b=theirs, is_paired=is_paired, step=step, precision=precision, may_vary=may_vary)
+    return Samples(
+        a=ours,
+        b=theirs,
+        is_paired=is_paired,
+        step=step,
+        precision=precision,
+        may_vary=may_vary,
+        seeds_a=tuple(sides[0]),
+        seeds_b=tuple(sides[1]),
+    )
 
 
 def _in_unit(step: float, values: Sequence[float], scale: ScoreScale) -> float:

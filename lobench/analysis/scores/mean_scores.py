@@ -9,11 +9,13 @@ import dataclasses
 import functools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import DIVERGED_SCORE
-from lobench.analysis.stats.intervals import Interval, stratified_t_mean
+from lobench.analysis.stats.aggregates import iqm_interval
+from lobench.analysis.stats.intervals import Interval, complete_seeds, grouped_t_mean
+from lobench.analysis.store.case_groups import case_groups
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.result import mean_of
 
@@ -28,6 +30,7 @@ class MeanScore:
       scores: Of each case in the mean, by identity and seed.
       num_missing: Cases without a curve or a scale: they are not in the mean.
       num_diverged: Seeds that diverged; each counts as -1.
+      cells: By the identity of the case, those of the scores and others; the groups of cases are theirs.
       converged: Cases on which at least one seed ended with a finite value.
     """
 
@@ -35,6 +38,7 @@ class MeanScore:
     num_missing: int
     num_diverged: int
     converged: frozenset[str]
+    cells: Mapping[str, Cell] = field(default_factory=dict, repr=False)
 
     @property
     def has_finite_seed(self) -> bool:
@@ -52,7 +56,27 @@ class MeanScore:
 
     @functools.cached_property
     def interval(self) -> Interval:
-        return stratified_t_mean(self._by_case()) if self.scores else Interval()
+        return grouped_t_mean(list(self.scores.values()), self._places) if self.scores else Interval()
+
+    @functools.cached_property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """Identities of the cases in the mean, by group: those of one group share their seeds' randomness."""
+        return case_groups([self.cells], list(self.scores))
+
+    @property
+    def _places(self) -> list[list[int]]:
+        place_of = {case: place for place, case in enumerate(self.scores)}
+        return [[place_of[case] for case in group] for group in self.groups]
+
+    def interquartile_mean(self) -> Interval:
+        """Returns the mean of the middle half of all seeds of all cases; a group's seeds are resampled together."""
+        if not self.scores:
+            return Interval()
+        kept = {case: complete_seeds([self.scores[one] for one in group]) for group in self.groups for case in group}
+        cells = [[scores[seed] for seed in kept[case]] for case, scores in self.scores.items()]
+        if not all(cells):
+            return Interval()
+        return iqm_interval(cells, groups=self._places)
 
     def _by_case(self) -> list[list[float]]:
         return [list(scores.values()) for scores in self.scores.values()]
@@ -80,6 +104,7 @@ def mean_score(
         scores=known,
         num_missing=len({*(subject.cells if cases is None else cases)} - known.keys()),
         num_diverged=subject.num_diverged,
+        cells=subject.cells,
         converged=frozenset(key for key in known if _has_finite_final(subject.cells[key], metric)),
     )
 

@@ -1,4 +1,4 @@
-"""Location tests on a case: Student's t for pairs; Welch's t, and of unequal sizes a permutation test, for two samples."""
+"""Location tests on a case: Student's t for pairs; Welch's t for two samples, with permutations if sizes differ."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Location:
 
     Attributes:
       estimate: Over the seeds that converged; NaN where they are too few.
-      permutation: Of two samples of unequal sizes. Both tests then have to reject: Welch's alone errs under heavy tails,
-        and permutations alone err if the smaller side is the noisier one.
+      permutation: Of two samples of unequal sizes. Both tests then have to reject: Welch's alone errs under heavy
+        tails, and permutations alone err if the smaller side is the noisier one.
       samples: What converged.
     """
 

@@ -9,7 +9,7 @@ those of independent cases. A group's seed diverged if it diverged on any case o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,6 @@ from lobench.analysis.stats.proportions import Counts
 
 __all__ = [
     "CasesMean",
-    "complete_seeds",
     "contrast_location",
     "counts_of",
     "group_counts",
@@ -194,7 +193,7 @@ def contrast_location(cases: Sequence[Samples], weights: Sequence[float]) -> Loc
 def seed_means_ratio(cases: Sequence[Samples]) -> tuple[float, float]:
     """Returns the variance of the seeds' means over groups over the pooled one, and the p-value of its being above 1.
 
-    It is a check, and decides nothing: independent cases have a ratio near 1, and cases that move together a larger one.
+    It is a check and decides nothing. Independent cases have a ratio near 1, cases that move together a larger one.
 
     Args:
       cases: Pairs.
@@ -226,8 +225,3 @@ def _differences(pairs: Samples) -> dict[int, float]:
     """Returns b - a of pairs by seed."""
     b = pairs.by_seed("b")
     return {seed: b[seed] - value for seed, value in pairs.by_seed("a").items()}
-
-
-def complete_seeds(cells: Sequence[Mapping[int, float]]) -> list[int]:
-    """Returns the seeds that all cases of a group have, in order."""
-    return sorted(set.intersection(*(set(cell) for cell in cells))) if cells else []

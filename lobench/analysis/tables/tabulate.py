@@ -17,6 +17,7 @@ from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.stats.intervals import Interval, metric_means
 from lobench.analysis.stats.location import Method
 from lobench.analysis.stats.mean_ranks import mean_ranks
+from lobench.analysis.store.case_groups import case_groups
 from lobench.analysis.store.methods import (
     check_named,
     hyperparameters,
@@ -347,7 +348,10 @@ class _Maker:
         """
         sides = {place: self._scores(place, metric) for place, _ in self._methods}
         sides = {place: found for place, found in sides.items() if found}
-        found, num_cases = mean_ranks(list(sides.values())) if len(sides) > 2 else ([], 0)
+        subjects = self._summary.snapshot.subjects
+        cells = [subjects[place].cells for place in sides if place >= 0]
+        groups = case_groups(cells, list(dict.fromkeys(case for side in sides.values() for case in side)))
+        found, num_cases = mean_ranks(list(sides.values()), groups) if len(sides) > 2 else ([], 0)
         if num_cases < 2:
             return []
         note = f"mean rank of {len(sides)} by the score, 1 is best, over the {num_cases} cases that all of them have; "

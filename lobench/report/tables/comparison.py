@@ -27,7 +27,7 @@ from lobench.drawing.html import paragraph
 from lobench.drawing.html import table as html_table
 from lobench.drawing.html import text as html_text
 from lobench.report.tables.costs import CostRecord, cost_notes, cost_records, cost_tables, cost_text
-from lobench.report.tables.text import interval_cell, p_cell, text_table
+from lobench.report.tables.text import groups_text, interval_cell, p_cell, text_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,6 +81,7 @@ class ComparedMetric(TypedDict):
     probability_of_improvement: Interval
     gate: GateResult
     num_pairs: int
+    groups: Annotated[list[list[str]], "Cases in the mean; those of one group share their seeds' randomness."]
     cases: dict[str, ComparedCase]
 
 
@@ -134,6 +135,7 @@ class ComparisonRecord(TypedDict):
 ComparisonRecords: TypeAlias = list[ComparisonRecord]
 
 _SIGNED = "+.3f"
+_TOGETHER = 0.01  # p-value of the check whether independent cases move together
 
 
 def comparison_text(
@@ -235,7 +237,24 @@ def _ending(found: MethodComparison) -> list[str]:
 def comparison_notes(found: MethodComparison) -> list[str]:
     """Returns the cases that were not compared, the reference with its hash, where curves part, edges of searches."""
     notes = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
-    return [*notes, f"reference: {with_hash(found.a)}", *_parted(found), *found.edges]
+    return [*notes, f"reference: {with_hash(found.a)}", *_group_notes(found), *_parted(found), *found.edges]
+
+
+def _group_notes(found: MethodComparison) -> list[str]:
+    """Returns which groups of cases were formed, and what suggests others."""
+    comparison, notes = found.primary.comparison, []
+    if groups := groups_text(found.groups):
+        notes.append(groups)
+    if comparison.num_incomplete:
+        notes.append(f"{counted(comparison.num_incomplete, 'seed')} that lack a case of their group are in no mean")
+    if found.has_labels:
+        notes.append("the seeds are labels of a table, and the cases are taken for independent (see --seed-means)")
+    if comparison.p_seeds_ratio < _TOGETHER and found.design != "independent":
+        notes.append(
+            f"cases move together: the seeds' means vary {comparison.seeds_ratio:.2g} times as much as those of "
+            "independent cases; --seed-means treats all cases as one group"
+        )
+    return notes
 
 
 def _parted(found: MethodComparison) -> list[str]:
@@ -417,6 +436,7 @@ def _metric(found: MethodComparison, effect: MetricEffect) -> ComparedMetric:
         "probability_of_improvement": effect.improvement,
         "gate": dataclasses.replace(effect.gate.overall, verdict=effect.gate.verdict, case=""),
         "num_pairs": effect.num_pairs,
+        "groups": [[found.name(case) for case in group] for group in effect.comparison.groups],
         "cases": {
             found.name(row.case): ComparedCase(
                 **dataclasses.asdict(row.paired) | {"note": effect.notes.get(row.case, "")},
