@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import math
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ __all__ = [
     "effect_words",
     "holm",
     "mean_difference",
+    "simultaneous",
 ]
 
 
@@ -87,7 +89,14 @@ class MeanDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseEffect:
-    """One case of a comparison; `p_holm` is adjusted over the cases of the comparison, and the verdict is its."""
+    """One case of a comparison.
+
+    Attributes:
+      paired: The difference. Its bounds hold for all cases of the comparison together (Bonferroni), as the verdicts do,
+        and are those of `simultaneous`; its p-value is the case's alone.
+      p_holm: The p-value, adjusted by Holm over the cases of the comparison.
+      verdict: By `p_holm`.
+    """
 
     case: str
     paired: MeanDifference
@@ -248,7 +257,12 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
     found = {case: mean_difference(one, 1 - alpha) for case, one in samples.items()}
     adjusted = holm([paired.p_value for paired in found.values()])
     cases = tuple(
-        CaseEffect(case=case, paired=paired, p_holm=p_holm, verdict=_case_verdict(paired, p_holm, alpha))
+        CaseEffect(
+            case=case,
+            paired=simultaneous(samples[case], paired, p_holm, alpha=alpha, num_cases=len(samples)),
+            p_holm=p_holm,
+            verdict=_case_verdict(paired, p_holm, alpha),
+        )
         for (case, paired), p_holm in zip(found.items(), adjusted, strict=True)
     )
     parts = MeanParts()
@@ -266,6 +280,27 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
         alpha=alpha,
         num_undecidable=len(found) - len(parts.located),
     )
+
+
+def simultaneous(
+    samples: Samples, paired: MeanDifference, p_holm: float, *, alpha: float, num_cases: int
+) -> MeanDifference:
+    """Return a case's difference with bounds that hold for all cases together, at the level of Holm's verdicts.
+
+    The bounds are Bonferroni's: all of them hold with a probability of at least 1 - alpha. Holm's steps decide some
+    cases that Bonferroni's leave open. The bound between the mean and 0 of such a case is that of Holm's own step, so
+    that a case whose mean is better or worse never has 0 between its bounds.
+    """
+    if num_cases == 1 or math.isnan(paired.lower):
+        return paired
+    strict = mean_difference(samples, 1 - alpha / num_cases)
+    lower, upper = strict.lower, strict.upper
+    level = alpha * paired.p_value / p_holm if p_holm > 0 else alpha / num_cases
+    is_decided = p_holm <= alpha and paired.p_converged <= level / (1 if math.isnan(paired.p_diverged) else 2)
+    if is_decided and not (lower > 0 or upper < 0):
+        step = mean_difference(samples, 1 - level)
+        lower, upper = (step.lower, upper) if paired.mean > 0 else (lower, step.upper)
+    return dataclasses.replace(paired, lower=lower, upper=upper)
 
 
 @dataclass(frozen=True, slots=True)
