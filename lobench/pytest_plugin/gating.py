@@ -131,8 +131,8 @@ class GateReporter:
             return
         rules, against = self._report.rules, option(self._config, "against")
         terminalreporter.write_line(
-            f"against {against}: difference of the score (0 untrained, 1 tuned; above 0: better); ratio: how many times "
-            f"higher a loss the margin tolerates; alpha {rules.alpha:g}, for all cases together"
+            f"against {against}: difference of the score (0 untrained, 1 tuned; above 0: better); ratio: how many "
+            f"times higher a loss the margin tolerates; alpha {rules.alpha:g}, for all cases together"
         )
         if not all(measured.has_starts for measured in self._measured.values()):
             terminalreporter.write_line(
