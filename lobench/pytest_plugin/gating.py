@@ -179,8 +179,8 @@ class GateReporter:
         named = ", ".join(self._references())
         source = "" if named.startswith(against) else f" (from {against})"
         terminalreporter.write_line(
-            f"against {named}{source}: harm on the score from untrained (0) to tuned (1); ratio: how many times higher "
-            f"a loss the margin tolerates; alpha {rules.alpha:g}"
+            f"against {named}{source}: difference of the score (0 untrained, 1 tuned; above 0: better); ratio: how many "
+            f"times higher a loss the margin tolerates; alpha {rules.alpha:g}, for all cases together"
         )
         if any(measured.is_itself for measured in self._measured.values()):
             terminalreporter.write_line("the reference and the checkpoint of this session have the same content")
@@ -202,24 +202,24 @@ class GateReporter:
         return (
             result.case,
             str(result.verdict),
-            _signed(result.harm),
-            f"{_signed(result.lower)} .. {_signed(result.upper)}",
+            _signed(-result.harm),
+            f"{_signed(-result.upper)} .. {_signed(-result.lower)}",
             f"{self._margin(result):.3g}",
             _ratio(measured),
-            _signed(measured.test_harm) if measured else "-",
+            _signed(-measured.test_harm) if measured else "-",
             str(result.num_seeds),
             "-" if result.seeds_to_decide is None else str(result.seeds_to_decide),
             "; ".join(filter(None, (result.divergence, result.note, self._note(result.case)))),
         )
 
 
-_HEADER = ("case", "verdict", "harm", "bounds", "margin", "ratio", "on test", "seeds", "would decide", "note")
+_HEADER = ("case", "verdict", "difference", "bounds", "margin", "ratio", "on test", "seeds", "would decide", "note")
 
 
 def describe(result: GateResult, margin: float, *, ratio: str = "-", note: str = "") -> str:
     """Returns one line that says what the verdict is and why."""
     text = (
-        f"{result.verdict}: harm {_signed(result.harm)} [{_signed(result.lower)}, {_signed(result.upper)}], "
+        f"{result.verdict}: difference {_signed(-result.harm)} [{_signed(-result.upper)}, {_signed(-result.lower)}], "
         f"margin {margin:g}{f' (a loss {ratio} as high)' if ratio != '-' else ''}, {counted(result.num_seeds, 'seed')}"
     )
     if result.verdict is Verdict.REGRESSED:
@@ -235,7 +235,7 @@ def _ratio(measured: Measured | None) -> str:
 
 
 def _signed(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:+.3f}"
+    return "-" if math.isnan(value) else f"{value + 0.0:+.3f}"
 
 
 def _properties(result: GateResult) -> list[tuple[str, object]]:

@@ -71,7 +71,9 @@ class GateResult:
     Attributes:
       num_seeds: Common seeds; for the mean, of the case that has fewest.
       harm: Mean of score(A) - score(B) over the seeds that converge on both sides; above 0: B is worse.
-      lower, upper: One-sided confidence bounds of the harm at this look's alpha, before Holm; NaN below two seeds.
+      lower: Lower confidence bound of the harm at the level of REGRESSED: that of this look and of the gate's half of
+        alpha, for all cases of the gate together; NaN below two seeds.
+      upper: Upper confidence bound at the level of PASS: that of this look, and of each case alone.
       p_regressed, p_pass: One-sided p-values of "harm <= margin and B diverges no more often" and of "harm >= margin";
         with looks, the smallest overall alpha at which this look rejects.
       num_converged: Seeds that the harm is of.
@@ -151,7 +153,9 @@ def gate(samples: Samples, rules: GateRules | None = None, *, case: str = "") ->
       ValueError: a number of seeds that is no planned look.
     """
     rules = rules or GateRules()
-    return _settle(_decide(_measure(samples, case), rules), rules, alpha=rules.alpha, num_tests=1)
+    found = _measure(samples, case)
+    result = _settle(_decide(found, rules), rules, alpha=rules.alpha, num_tests=1)
+    return _bounded(result, found, rules, alpha=rules.alpha, num_tests=1)
 
 
 def gate_cases(
@@ -180,15 +184,22 @@ def gate_cases(
     alone = [_remember(result, (previous or {}).get(result.case)) for result in alone]
     adjusted = holm([result.p_regressed for result in alone])
     cases = tuple(
-        _settle(dataclasses.replace(result, p_holm=p_holm), rules, alpha=half, num_tests=len(samples))
+        _bounded(
+            _settle(dataclasses.replace(result, p_holm=p_holm), rules, alpha=half, num_tests=len(samples)),
+            measured[result.case],
+            rules,
+            alpha=half,
+            num_tests=len(samples),
+            previous=(previous or {}).get(result.case),
+        )
         for result, p_holm in zip(alone, adjusted, strict=True)
     )
     overall, groups = cases[0], tuple[tuple[str, ...], ...]()
     if several:
-        measured_mean = _measure_mean(measured.values())
+        measured_mean, earlier = _measure_mean(measured.values()), (previous or {}).get("")
         groups = measured_mean.groups
-        mean = _remember(_decide(measured_mean, rules), (previous or {}).get(""))
-        overall = _settle(mean, rules, alpha=half, num_tests=1)
+        mean = _settle(_remember(_decide(measured_mean, rules), earlier), rules, alpha=half, num_tests=1)
+        overall = _bounded(mean, measured_mean, rules, alpha=half, num_tests=1, previous=earlier)
     verdicts = {overall.verdict, *(case.verdict for case in cases)}
     worst = next(v for v in (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.PASS) if v in verdicts)
     return GateReport(cases=cases, overall=overall, verdict=worst, rules=rules, groups=groups)
@@ -370,6 +381,45 @@ def _decide(found: _Measured, rules: GateRules) -> GateResult:
         sd=difference.error * math.sqrt(found.num_converged) if difference else math.nan,
         degrees=difference.estimate.degrees if difference else math.nan,
     )
+
+
+def _bounded(
+    result: GateResult,
+    found: _Measured,
+    rules: GateRules,
+    *,
+    alpha: float,
+    num_tests: int,
+    previous: GateResult | None = None,
+) -> GateResult:
+    """Return a result whose bounds are of the levels of its verdict.
+
+    REGRESSED has `alpha` for all tests together (Holm); so has the lower bound (Bonferroni). Where Holm's steps decide
+    a case that Bonferroni's leave open, the bound is that of Holm's own step. A verdict of an earlier look keeps the
+    bound of that look.
+
+    Args:
+      alpha: Of REGRESSED, for `num_tests` tests together.
+      previous: Result of the look before.
+    """
+    difference = found.difference
+    if difference is None:
+        return result
+    parts = 1 if math.isnan(result.p_diverged) else 2  # harm and divergence have half of the level each
+
+    def lower_bound(level: float) -> float:
+        nominal = rules.looks.level(found.num_seeds, level) if rules.looks is not None else level
+        return 0.0 - difference.bounds(nominal / parts)[1]
+
+    lower, upper = lower_bound(alpha / num_tests), result.upper
+    is_decided = result.verdict is Verdict.REGRESSED and result.p_holm > 0
+    if is_decided and not lower > rules.margin:
+        lower = max(lower, lower_bound(alpha * result.p_regressed / result.p_holm))
+    if previous is not None and previous.p_regressed <= result.p_regressed and is_decided:
+        lower = max(lower, previous.lower)
+    if previous is not None and previous.p_pass <= result.p_pass and result.verdict is Verdict.PASS:
+        upper = min(upper, previous.upper)
+    return dataclasses.replace(result, lower=lower, upper=upper)
 
 
 def _remember(result: GateResult, previous: GateResult | None) -> GateResult:

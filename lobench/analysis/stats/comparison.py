@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +31,7 @@ __all__ = [
     "effect_words",
     "holm",
     "mean_difference",
+    "simultaneous",
 ]
 
 
@@ -89,7 +91,14 @@ class MeanDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseEffect:
-    """One case of a comparison; `p_holm` is adjusted over the cases of the comparison, and the verdict is its."""
+    """One case of a comparison.
+
+    Attributes:
+      paired: The difference. Its bounds hold for all cases of the comparison together (Bonferroni), as the verdicts do,
+        and are those of `simultaneous`; its p-value is the case's alone.
+      p_holm: The p-value, adjusted by Holm over the cases of the comparison.
+      verdict: By `p_holm`.
+    """
 
     case: str
     paired: MeanDifference
@@ -262,7 +271,7 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
     cases = tuple(
         CaseEffect(
             case=case,
-            paired=paired,
+            paired=simultaneous(samples[case], paired, p_holm, alpha=alpha, num_cases=len(samples)),
             p_holm=p_holm,
             verdict=capped(_case_verdict(paired, p_holm, alpha), samples[case].missing),
         )
@@ -310,6 +319,27 @@ def capped(verdict: Effect, missing: tuple[int, int]) -> Effect:
 def _sum_of_missing(samples: Iterable[Samples]) -> tuple[int, int]:
     missing = [one.missing for one in samples]
     return sum(a for a, _ in missing), sum(b for _, b in missing)
+
+
+def simultaneous(
+    samples: Samples, paired: MeanDifference, p_holm: float, *, alpha: float, num_cases: int
+) -> MeanDifference:
+    """Return a case's difference with bounds that hold for all cases together, at the level of Holm's verdicts.
+
+    The bounds are Bonferroni's: all of them hold with a probability of at least 1 - alpha. Holm's steps decide some
+    cases that Bonferroni's leave open. The bound between the mean and 0 of such a case is that of Holm's own step, so
+    that a case whose mean is better or worse never has 0 between its bounds.
+    """
+    if num_cases == 1 or math.isnan(paired.lower):
+        return paired
+    strict = mean_difference(samples, 1 - alpha / num_cases)
+    lower, upper = strict.lower, strict.upper
+    level = alpha * paired.p_value / p_holm if p_holm > 0 else alpha / num_cases
+    is_decided = p_holm <= alpha and paired.p_converged <= level / (1 if math.isnan(paired.p_diverged) else 2)
+    if is_decided and not (lower > 0 or upper < 0):
+        step = mean_difference(samples, 1 - level)
+        lower, upper = (step.lower, upper) if paired.mean > 0 else (lower, step.upper)
+    return dataclasses.replace(paired, lower=lower, upper=upper)
 
 
 @dataclass(frozen=True, slots=True)

@@ -274,6 +274,7 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
             f"{verdicts['worse']} worse, {verdicts['undecided']} undecided"
             + (f", {verdicts['mixed']} better in one and worse in the other" if verdicts["mixed"] else "")
             + "."
+            + " The bounds of their differences hold for all cases together, too." * (len(comparison.cases) > 1)
         )
         if (count := len(snapshot.groups.run_of(summary.shown))) > 2:
             lines.append(f"It is one of {count} checkpoints of its run: {MANY_LOOKS}.")
