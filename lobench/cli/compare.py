@@ -42,7 +42,8 @@ Examples:
   lobench compare dm.npz dm_cl.npz --suite suites/digits --gin-param 'Case.learned_optimizer = @L2ODM()'
   lobench compare 'adam()' 'adam(); adam.learning_rate = 0.01' 'sgd()' --suite quick --race
 
-Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is undecided), 2 usage. Of --race: 0, also
+Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is undecided), 2 usage, 3 nothing was
+compared: one of B, C, ... has no seed with results in common with A. Of --race: 0, also
 where several are in at the end; 2 usage, or an evaluation gave no result. Of --rule track3: 0, 1 a result is not
 accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
 )
@@ -161,7 +162,13 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
     else:
         click.echo(comparison_text(found.pairs, scale=found.scale, steps=found.steps, costs=found.costs))
     bad = {"REGRESSED", "INCONCLUSIVE"} if strict else {"REGRESSED"}
-    sys.exit(ExitCode.VERDICT if bad.intersection(found.verdicts()) else ExitCode.OK)
+    empty = found.compared_nothing()
+    if empty:
+        first = found.pairs[0].a.label
+        click.echo(f"nothing was compared: no seed has results of {first} and of {', '.join(empty)}", err=True)
+    if bad.intersection(found.verdicts()):
+        sys.exit(ExitCode.VERDICT)
+    sys.exit(ExitCode.ERROR if empty else ExitCode.OK)
 
 
 def _race(methods: tuple[str, ...], options: dict[str, Any], kind: str) -> None:

@@ -45,13 +45,13 @@ class GateReporter:
         self._config = config
         self._recorder = recorder
         self._measured: dict[str, Measured] = {}
-        self._evaluated: dict[str, list[Outcome]] = {}  # of each case the outcomes of its seed blocks
+        self._evaluated: dict[str, list[ItemResult]] = {}  # of each case the results of its seed blocks
         self._report: GateReport | None = None
         self._is_strict = bool(config.getoption("lobench_strict") or config.getini("lobench_strict"))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         for found in map(ItemResult.from_bytes, getattr(report, "lobench", [])):
-            self._evaluated.setdefault(f"{found.case.suite}/{found.case.name}", []).append(found.outcome)
+            self._evaluated.setdefault(f"{found.case.suite}/{found.case.name}", []).append(found)
         for record in getattr(report, "lobench_gate", []):
             measured = Measured(**record)
             name = measured.name if measured.name not in self._measured else measured.node_id
@@ -81,7 +81,7 @@ class GateReporter:
     def _decide(self, session: pytest.Session) -> None:
         looks = next(iter(self._measured.values())).looks
         samples = {name: measured.samples for name, measured in sorted(self._measured.items())}
-        samples |= dict.fromkeys(self._lost(), Samples())
+        samples |= {name: Samples(missing=(0, num_seeds)) for name, (_, num_seeds) in self._lost().items()}
         self._report = decide(samples, rules_of(self._config, looks), self._margins())
         self._record()
         results = list(self._report.cases)
@@ -96,20 +96,24 @@ class GateReporter:
     def _margins(self) -> dict[str, float]:
         return {name: measured.margin for name, measured in self._measured.items()}
 
-    def _lost(self) -> dict[str, str]:
-        """Returns the cases on which the session's own evaluation gave no result, with the reason; no skipped ones."""
-        no_result = {
-            name: ", ".join(sorted({str(outcome) for outcome in outcomes} - {str(Outcome.SKIPPED)}))
-            for name, outcomes in sorted(self._evaluated.items())
-            if name not in self._measured
-        }
-        return {name: outcomes for name, outcomes in no_result.items() if outcomes}
+    def _lost(self) -> dict[str, tuple[str, int]]:
+        """Returns the cases on which the session's own evaluation gave no result: the outcomes, the number of seeds.
+
+        A skipped case was not planned.
+        """
+        found = {}
+        for name, results in sorted(self._evaluated.items()):
+            lost = [one for one in results if one.outcome is not Outcome.SKIPPED]
+            if name not in self._measured and lost:
+                outcomes = ", ".join(sorted({str(one.outcome) for one in lost}))
+                found[name] = (outcomes, sum(one.seed_block.size for one in lost))
+        return found
 
     def _note(self, case: str) -> str:
         """Returns the note of a case: of a case without a result its outcome."""
         measured = self._measured.get(case)
         lost = self._lost().get(case)
-        return measured.note if measured else f"no result: {lost}" if lost else ""
+        return measured.note if measured else f"no result: {lost[0]}" if lost else ""
 
     def _record(self) -> None:
         """Keeps the reference's evaluations and the verdict in the store, where they can be traced."""
@@ -175,8 +179,8 @@ class GateReporter:
         named = ", ".join(self._references())
         source = "" if named.startswith(against) else f" (from {against})"
         terminalreporter.write_line(
-            f"against {named}{source}: harm on the score from untrained (0) to tuned (1); ratio: how many times higher "
-            f"a loss the margin tolerates; alpha {rules.alpha:g}"
+            f"against {named}{source}: difference of the score (0 untrained, 1 tuned; above 0: better); ratio: how many "
+            f"times higher a loss the margin tolerates; alpha {rules.alpha:g}, for all cases together"
         )
         if any(measured.is_itself for measured in self._measured.values()):
             terminalreporter.write_line("the reference and the checkpoint of this session have the same content")
@@ -198,24 +202,24 @@ class GateReporter:
         return (
             result.case,
             str(result.verdict),
-            _signed(result.harm),
-            f"{_signed(result.lower)} .. {_signed(result.upper)}",
+            _signed(-result.harm),
+            f"{_signed(-result.upper)} .. {_signed(-result.lower)}",
             f"{self._margin(result):.3g}",
             _ratio(measured),
-            _signed(measured.test_harm) if measured else "-",
+            _signed(-measured.test_harm) if measured else "-",
             str(result.num_seeds),
             "-" if result.seeds_to_decide is None else str(result.seeds_to_decide),
             "; ".join(filter(None, (result.divergence, result.note, self._note(result.case)))),
         )
 
 
-_HEADER = ("case", "verdict", "harm", "bounds", "margin", "ratio", "on test", "seeds", "would decide", "note")
+_HEADER = ("case", "verdict", "difference", "bounds", "margin", "ratio", "on test", "seeds", "would decide", "note")
 
 
 def describe(result: GateResult, margin: float, *, ratio: str = "-", note: str = "") -> str:
     """Returns one line that says what the verdict is and why."""
     text = (
-        f"{result.verdict}: harm {_signed(result.harm)} [{_signed(result.lower)}, {_signed(result.upper)}], "
+        f"{result.verdict}: difference {_signed(-result.harm)} [{_signed(-result.upper)}, {_signed(-result.lower)}], "
         f"margin {margin:g}{f' (a loss {ratio} as high)' if ratio != '-' else ''}, {counted(result.num_seeds, 'seed')}"
     )
     if result.verdict is Verdict.REGRESSED:
@@ -231,7 +235,7 @@ def _ratio(measured: Measured | None) -> str:
 
 
 def _signed(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:+.3f}"
+    return "-" if math.isnan(value) else f"{value + 0.0:+.3f}"
 
 
 def _properties(result: GateResult) -> list[tuple[str, object]]:

@@ -53,6 +53,7 @@ class Measured:
       has_starts: Whether the baseline's file says where its seeds began.
       looks: The session's planned looks; empty without adaptive seeds.
       note: What limits the verdict: fewer seeds than the case has, a thin scale, seeds that prove nothing.
+      missing: The case's own seeds that the reference lacks.
       against: The reference, with its hash.
       is_itself: Whether the reference has the content of the session's own subject.
       choices: The choices of the reference, as events of the store keep them.
@@ -74,6 +75,7 @@ class Measured:
     has_starts: bool
     looks: list[int]
     note: str
+    missing: int
     against: str
     is_itself: bool
     choices: list[dict[str, Any]]
@@ -90,6 +92,7 @@ class Measured:
             seeds_a=tuple(self.seeds),
             seeds_b=tuple(self.seeds),
             shared=frozenset(self.shared),
+            missing=(self.missing, 0),
         )
 
     def to_record(self) -> dict[str, Any]:
@@ -180,6 +183,7 @@ class Gate:
             has_starts=scale is None or scale.has_starts,
             looks=list(self._looks),
             note="; ".join(filter(None, (note, _program_note(reference, blocks)))),
+            missing=_num_missing(self.reference, reference, own, info.primary_metric),
             against=self.reference.name(spec, info),
             is_itself=self.reference.sha256 in self._candidates,
             choices=[choice.to_event() for choice in self.reference.choices],
@@ -292,6 +296,13 @@ def _are_one(new: Finals, old: Finals) -> bool:
     shared = [(new.metrics[name], old.metrics[name]) for name in new.metrics.keys() & old.metrics.keys()]
     ends = [(mine[seed], his[seed]) for mine, his in shared for seed in mine.keys() & his.keys()]
     return len(shared) > 1 and all(math.isclose(*pair, rel_tol=FLOAT_STEP) for pair in ends)
+
+
+def _num_missing(reference: GateReference, found: Finals, own: Sequence[tuple[SeedBlock, Curves]], metric: str) -> int:
+    """Returns how many of the case's own seeds the reference lacks; a tuned baseline has the seeds of its own plan."""
+    if not reference.has_own_seeds:
+        return 0
+    return len({seed for block, _ in own for seed in block.seeds} - found.metrics.get(metric, {}).keys())
 
 
 def _test_harm(new: Finals, old: Finals, baseline: BaselineCase, info: CaseInfo) -> float:

@@ -72,11 +72,14 @@ class GateReference(Protocol):
 
     Attributes:
       checkpoint: Checkpoint that its evaluations are recorded of; None if it is not trained in this session.
+      has_own_seeds: Whether it is to have the seeds of the session's cases; False for a baseline, which was planned
+        with others.
       choices: For each candidate the choice of this reference; () if the reference was named and not chosen.
     """
 
     checkpoint: Checkpoint | None
     choices: Sequence[Choice]
+    has_own_seeds: bool
 
     @property
     def sha256(self) -> str:
@@ -96,6 +99,7 @@ class _CheckpointReference:
     checkpoint: Checkpoint | None
     theta: ThetaLeaves
     choices: Sequence[Choice] = ()
+    has_own_seeds: bool = True
     _done: dict[tuple[str, SeedBlock], Curves] = field(default_factory=dict)
 
     @property
@@ -127,6 +131,7 @@ class _StoreReference:
     programs: frozenset[Program] = frozenset()
     checkpoint: Checkpoint | None = None
     choices: Sequence[Choice] = ()
+    has_own_seeds: bool = True
 
     def name(self, spec: CaseSpec, info: CaseInfo) -> str:
         return self.label
@@ -154,6 +159,7 @@ class _BaselineReference:
     optimizer: str = ""
     checkpoint: Checkpoint | None = None
     choices: Sequence[Choice] = ()
+    has_own_seeds: bool = False
     sha256: str = ""
 
     def _files(self, spec: CaseSpec) -> list[Path]:

@@ -94,7 +94,7 @@ SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "text": (HARMFUL, "experiment@sgd(); sgd.learning_rate = 0.1", ()),
     "no such name": (HARMFUL, "STORE same@theta_9.npz", ()),
     "other case": (GOOD, "STORE unclear", ()),
-    "fewer seeds": (BAD, "STORE same", (*ONE, "--lobench-gin-param", "Case.num_seeds = 4")),
+    "fewer seeds": (GOOD, "STORE harmful@theta_3.npz", (*ONE, "--lobench-gin-param", "Case.num_seeds = 4")),
     "own margin": (
         HARMFUL,
         f"run/{GOOD}",
@@ -287,7 +287,9 @@ def no_training(theta: ThetaLeaves, block: SeedBlock) -> NoReturn:
 
 def test_a_store_without_the_case_or_with_fewer_seeds_notes_so(runs: dict[str, Done]) -> None:
     assert runs["other case"].code == 0 and "no common seed" in runs["other case"].out, runs["other case"].out
-    assert "2 of 4 seeds count" in runs["fewer seeds"].out, runs["fewer seeds"].out
+    fewer = runs["fewer seeds"]
+    assert "2 of 4 seeds count" in fewer.out and "A lacks 2" in fewer.out, fewer.out
+    assert fewer.verdicts()["gate[tiny/b]"][0] == "INCONCLUSIVE"
 
 
 def test_a_gate_that_compared_nothing_has_the_exit_code_of_an_error(runs: dict[str, Done]) -> None:

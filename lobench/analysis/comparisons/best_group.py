@@ -36,7 +36,8 @@ class Bold:
 def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alone: bool = False) -> Bold:
     """Returns the cells of the best mean, and those that a comparison does not find to be worse.
 
-    The means are those that are printed; one that lost a seed to divergence has none. The comparison is that of
+    The means are those that are printed; one that lost a seed to divergence has none, and one that lacks a
+    planned seed is not the best of those that have all. The comparison is that of
     `lobench compare` on the case, at level .05 for all of them together: what is truly best is left out in at most .05.
 
     Args:
@@ -49,7 +50,11 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
     if direction is None:  # nobody knows what is better
         return Bold()
     sign = -1.0 if direction is Direction.MAX else 1.0
-    means = [sign * mean_of(list(values.values())) if values else math.nan for values in finals]
+    is_whole = [cell is not None and not cell.missing for cell in cells]
+    means = [
+        sign * mean_of(list(values.values())) if values and whole else math.nan
+        for values, whole in zip(finals, is_whole, strict=True)
+    ]
     if all(map(math.isnan, means)):
         return Bold()
     best = int(np.nanargmin(means))
@@ -84,7 +89,8 @@ def _samples(best: Cell, cell: Cell, metric: str, scales: Scales) -> Samples:
 def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: str = "", *, alone: bool = False) -> Bold:
     """Returns the places in `subjects` of the best mean score, and of those that a comparison does not find worse.
 
-    A subject without a finite seed has a mean score of -1 by definition, which no test of few seeds may tell apart from
+    A subject that lacks a planned seed is never among them: a crash is no reason to be the best. A subject without a
+    finite seed has a mean score of -1 by definition, which no test of few seeds may tell apart from
     the best one: it is never among them.
 
     Args:
@@ -93,7 +99,12 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
     """
     found_means = [summary.mean_score(subject, metric, suite) for subject in subjects]
     most = max((one.num_cases for one in found_means), default=0)  # one over fewer is no better for the easy ones
-    means = [one.interval.mean if one.num_cases == most and one.has_finite_seed else math.nan for one in found_means]
+    means = [
+        one.interval.mean
+        if one.num_cases == most and one.has_finite_seed and not summary.snapshot.subjects[subject].num_missing
+        else math.nan
+        for one, subject in zip(found_means, subjects, strict=True)
+    ]
     if all(map(math.isnan, means)):
         return Bold()
     best = int(np.nanargmax(means))

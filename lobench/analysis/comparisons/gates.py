@@ -71,12 +71,15 @@ class GateResult:
     Attributes:
       num_seeds: Common seeds; for the mean, of the case that has fewest.
       harm: Mean of score(A) - score(B) over the seeds that converge on both sides; above 0: B is worse.
-      lower, upper: One-sided confidence bounds of the harm at this look's alpha, before Holm; NaN below two seeds.
+      lower: Lower confidence bound of the harm at the level of REGRESSED: that of this look and of the gate's half of
+        alpha, for all cases of the gate together; NaN below two seeds.
+      upper: Upper confidence bound at the level of PASS: that of this look, and of each case alone.
       p_regressed, p_pass: One-sided p-values of "harm <= margin and B diverges no more often" and of "harm >= margin";
         with looks, the smallest overall alpha at which this look rejects.
       num_converged: Seeds that the harm is of.
       p_diverged: One-sided p-value of "B diverges no more often", a part of p_regressed; NaN where no seed diverged.
       num_a, num_b, diverged_a, diverged_b: Seeds of either side, and those that diverged; of the mean, their sums.
+      missing_a, missing_b: Planned seeds of either side without a value: with one of them there is no PASS.
       most_diverged: Exact upper confidence bound, at alpha, of the share of B's seeds that diverge.
       p_holm: `p_regressed`, adjusted over the cases of the gate; the verdict is its.
       sd, degrees: Standard deviation of one seed's part in the harm, and the degrees of freedom of its estimate.
@@ -104,6 +107,8 @@ class GateResult:
     diverged_a: int = 0
     diverged_b: int = 0
     most_diverged: float = math.nan
+    missing_a: int = 0
+    missing_b: int = 0
     note: str = ""
 
     @property
@@ -148,7 +153,9 @@ def gate(samples: Samples, rules: GateRules | None = None, *, case: str = "") ->
       ValueError: a number of seeds that is no planned look.
     """
     rules = rules or GateRules()
-    return _settle(_decide(_measure(samples, case), rules), rules, alpha=rules.alpha, num_tests=1)
+    found = _measure(samples, case)
+    result = _settle(_decide(found, rules), rules, alpha=rules.alpha, num_tests=1)
+    return _bounded(result, found, rules, alpha=rules.alpha, num_tests=1)
 
 
 def gate_cases(
@@ -177,15 +184,22 @@ def gate_cases(
     alone = [_remember(result, (previous or {}).get(result.case)) for result in alone]
     adjusted = holm([result.p_regressed for result in alone])
     cases = tuple(
-        _settle(dataclasses.replace(result, p_holm=p_holm), rules, alpha=half, num_tests=len(samples))
+        _bounded(
+            _settle(dataclasses.replace(result, p_holm=p_holm), rules, alpha=half, num_tests=len(samples)),
+            measured[result.case],
+            rules,
+            alpha=half,
+            num_tests=len(samples),
+            previous=(previous or {}).get(result.case),
+        )
         for result, p_holm in zip(alone, adjusted, strict=True)
     )
     overall, groups = cases[0], tuple[tuple[str, ...], ...]()
     if several:
-        measured_mean = _measure_mean(measured.values())
+        measured_mean, earlier = _measure_mean(measured.values()), (previous or {}).get("")
         groups = measured_mean.groups
-        mean = _remember(_decide(measured_mean, rules), (previous or {}).get(""))
-        overall = _settle(mean, rules, alpha=half, num_tests=1)
+        mean = _settle(_remember(_decide(measured_mean, rules), earlier), rules, alpha=half, num_tests=1)
+        overall = _bounded(mean, measured_mean, rules, alpha=half, num_tests=1, previous=earlier)
     verdicts = {overall.verdict, *(case.verdict for case in cases)}
     worst = next(v for v in (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.PASS) if v in verdicts)
     return GateReport(cases=cases, overall=overall, verdict=worst, rules=rules, groups=groups)
@@ -253,6 +267,7 @@ class _Measured:
       raised: By how much the case's own margin is above that of the rules; of the mean, the cases' mean.
       samples: Of a case.
       groups: Of the mean, the cases by group.
+      missing: Planned seeds without a value of either side; of the mean, the sums over all cases.
     """
 
     case: str
@@ -266,6 +281,7 @@ class _Measured:
     note: str = ""
     samples: Samples = field(default=Samples(), repr=False)
     groups: tuple[tuple[str, ...], ...] = ()
+    missing: tuple[int, int] = (0, 0)
 
 
 def _measure(samples: Samples, case: str) -> _Measured:
@@ -281,16 +297,18 @@ def _measure(samples: Samples, case: str) -> _Measured:
         raised=samples.raised,
         note=found.note.partition(":")[0] if not samples.has_scale else found.note,
         samples=samples,
+        missing=samples.missing,
     )
 
 
 def _measure_mean(cases: Collection[_Measured]) -> _Measured:
     """Returns the mean over the cases that can be measured, by the stratified t over groups of cases."""
     counts = tuple(group_counts([case.samples for case in cases if case.counts]))
+    lacking = (sum(case.missing[0] for case in cases), sum(case.missing[1] for case in cases))
     usable = [case for case in cases if case.difference is not None]
     mean = mean_over_cases([case.samples for case in usable])
     if mean.location is None:
-        return _Measured(case="", num_seeds=0, counts=counts, note="no case can be measured")
+        return _Measured(case="", num_seeds=0, counts=counts, note="no case can be measured", missing=lacking)
     groups = tuple(tuple(usable[place].case for place in places) for places in mean.groups)
     usable = [usable[place] for places in mean.groups for place in places]
     missing = len(cases) - len(usable)
@@ -305,6 +323,7 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
         raised=math.fsum(case.raised for case in usable) / len(usable),
         note=f"without {counted(missing, 'case')} that cannot be measured" if missing else "",
         groups=groups,
+        missing=lacking,
     )
 
 
@@ -324,6 +343,8 @@ def _decide(found: _Measured, rules: GateRules) -> GateResult:
         diverged_a=lost_a,
         diverged_b=lost_b,
         most_diverged=most_share(lost_b, num_b, alpha) if num_b else math.nan,
+        missing_a=found.missing[0],
+        missing_b=found.missing[1],
         note=found.note,
     )
     p_diverged = max(LEAST_P, p_more(found.counts)) if lost_a + lost_b else math.nan
@@ -362,6 +383,45 @@ def _decide(found: _Measured, rules: GateRules) -> GateResult:
     )
 
 
+def _bounded(
+    result: GateResult,
+    found: _Measured,
+    rules: GateRules,
+    *,
+    alpha: float,
+    num_tests: int,
+    previous: GateResult | None = None,
+) -> GateResult:
+    """Return a result whose bounds are of the levels of its verdict.
+
+    REGRESSED has `alpha` for all tests together (Holm); so has the lower bound (Bonferroni). Where Holm's steps decide
+    a case that Bonferroni's leave open, the bound is that of Holm's own step. A verdict of an earlier look keeps the
+    bound of that look.
+
+    Args:
+      alpha: Of REGRESSED, for `num_tests` tests together.
+      previous: Result of the look before.
+    """
+    difference = found.difference
+    if difference is None:
+        return result
+    parts = 1 if math.isnan(result.p_diverged) else 2  # harm and divergence have half of the level each
+
+    def lower_bound(level: float) -> float:
+        nominal = rules.looks.level(found.num_seeds, level) if rules.looks is not None else level
+        return 0.0 - difference.bounds(nominal / parts)[1]
+
+    lower, upper = lower_bound(alpha / num_tests), result.upper
+    is_decided = result.verdict is Verdict.REGRESSED and result.p_holm > 0
+    if is_decided and not lower > rules.margin:
+        lower = max(lower, lower_bound(alpha * result.p_regressed / result.p_holm))
+    if previous is not None and previous.p_regressed <= result.p_regressed and is_decided:
+        lower = max(lower, previous.lower)
+    if previous is not None and previous.p_pass <= result.p_pass and result.verdict is Verdict.PASS:
+        upper = min(upper, previous.upper)
+    return dataclasses.replace(result, lower=lower, upper=upper)
+
+
 def _remember(result: GateResult, previous: GateResult | None) -> GateResult:
     """Keeps the smaller p-value of two looks."""
     if previous is None or math.isnan(previous.p_regressed):
@@ -369,6 +429,12 @@ def _remember(result: GateResult, previous: GateResult | None) -> GateResult:
     p_regressed = min(result.p_regressed, previous.p_regressed)
     p_pass = min(result.p_pass, previous.p_pass)
     return dataclasses.replace(result, p_regressed=p_regressed, p_pass=p_pass, p_holm=p_regressed)
+
+
+def _lacks(result: GateResult) -> str:
+    """Returns how many planned seeds have no value: "no PASS without all planned seeds: A lacks 1"."""
+    sides = [f"{side} lacks {count}" for side, count in (("A", result.missing_a), ("B", result.missing_b)) if count]
+    return f"no PASS without all planned seeds: {', '.join(sides)}"
 
 
 def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: int) -> GateResult:
@@ -380,6 +446,8 @@ def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: in
     """
     if result.p_holm <= alpha:
         return dataclasses.replace(result, verdict=Verdict.REGRESSED)
+    if result.missing_a or result.missing_b:
+        return dataclasses.replace(result, note="; ".join(filter(None, (result.note, _lacks(result)))))
     if result.p_pass <= rules.alpha:
         if rules.max_diverged >= 1 or result.most_diverged <= rules.max_diverged:
             return dataclasses.replace(result, verdict=Verdict.PASS)

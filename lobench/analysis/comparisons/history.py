@@ -191,11 +191,15 @@ def _experiment_summary(experiment: ExperimentRow, snapshot: Snapshot, scales: S
     scores = [summary.mean_score(place, metric or "primary") for place in range(len(snapshot.subjects))]
     means = [found.interval for found in scores]
     out_at = summary.race.out_at if summary.race is not None else [None] * len(means)
-    # A method that left a race has few seeds, and one without a finite seed has no result: neither is the best.
+    # A method that left a race has few seeds, one without a finite seed has no result, and one
+    # that lacks planned seeds may have lost the bad ones: none of them is the best.
     known = [
         place
         for place, found in enumerate(scores)
-        if not math.isnan(found.mean) and found.has_finite_seed and out_at[place] is None
+        if not math.isnan(found.mean)
+        and found.has_finite_seed
+        and out_at[place] is None
+        and not snapshot.subjects[place].num_missing
     ]
     best = max(known, key=lambda place: means[place].mean, default=None)
     revision = experiment.revision

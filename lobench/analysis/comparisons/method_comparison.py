@@ -27,10 +27,10 @@ from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.store.case_groups import CaseDesign, are_labels, redesigned
 from lobench.analysis.store.snapshot import case_names
-from lobench.analysis.store.subjects import StoredSubject, headline_metrics
+from lobench.analysis.store.subjects import Cell, StoredSubject, headline_metrics
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
-from lobench.core.metric import UnknownDirection
+from lobench.core.metric import Direction, UnknownDirection
 from lobench.core.wording import counted
 
 __all__ = ["APART", "MethodComparison", "MetricEffect", "compare_subjects"]
@@ -46,10 +46,14 @@ class MetricEffect:
       num_pairs: Common seeds, summed over the cases.
       margins: What the gate tolerates on each case.
       tolerated: How many times higher a loss that is; NaN on a linear scale.
-      ratios: How many times A's loss B's is; no bounds, and no mean, where a seed is clipped or on a linear scale.
-      values: Final value of B less that of A, in the metric's own unit.
+      ratios: B's geometric mean loss over A's; no bounds, and no mean, where a seed is clipped or on a linear scale.
+      values: Final value of B less that of A, in the metric's own unit: arithmetic means, whose bounds hold for all
+        cases together.
       is_of_finals: Whether no case has scores: the differences are of final values.
       notes: What limits a case's verdict; only of cases of which there is something to say.
+      directions: Which way the metric of a case is better; None if nobody declares it.
+      geometric_means: Of A's and of B's losses, less the case's minimum, over the seeds that the ratio is of; only of
+        cases with a ratio.
     """
 
     metric: str
@@ -63,6 +67,22 @@ class MetricEffect:
     values: Mapping[str, MeanDifference]
     is_of_finals: bool
     notes: Mapping[str, str]
+    directions: Mapping[str, Direction | None]
+    geometric_means: Mapping[str, tuple[float, float]]
+
+    @property
+    def ratios_known(self) -> bool:
+        """Whether any case has a ratio."""
+        return bool(self.geometric_means)
+
+    @property
+    def improvements(self) -> dict[str, MeanDifference]:
+        """Return `values` with the sign of the scores: above 0, B is better; none if no direction is declared."""
+        return {
+            key: one if self.directions[key] is Direction.MAX else _negative(one)
+            for key, one in self.values.items()
+            if self.directions[key] is not None
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +256,10 @@ def _effect(
     comparison = compare_cases(samples, alpha=rules.alpha)
     ends = {key: ends for key in found if (ends := _Ends.of(a, b, key, names[key], scales))}
     effects = {effect.case: effect.paired for effect in comparison.cases}
+    notes = {key: _note(one, found[key], effects[key], key in signed) for key, one in ends.items()}
+    limits = {key: [limit for limit in (lack_note(a, b, key), ends_note(a, b, key)) if limit] for key in found}
+    notes = {key: "; ".join(filter(None, (*limits[key], notes.get(key, "")))) for key in found}
+    notes = {key: note for key, note in notes.items() if note}
     return MetricEffect(
         metric=label,
         comparison=comparison,
@@ -245,10 +269,20 @@ def _effect(
         margins=margins,
         tolerated={key: one.scale.tolerated_ratio(margins[key]) for key, one in found.items()},
         ratios={key: _ratio(effects[key], one, found[key]) for key, one in ends.items()},
-        values={key: mean_difference(one.samples, 1 - rules.alpha) for key, one in ends.items()},
+        values={key: mean_difference(one.samples, 1 - rules.alpha / len(found)) for key, one in ends.items()},
         is_of_finals=all(one.is_of_finals for one in found.values()),
-        notes={key: note for key, one in ends.items() if (note := _note(one, found[key], effects[key], key in signed))},
+        notes=notes,
+        directions={key: scales.direction(cases[key], names[key]) for key in ends},
+        geometric_means={
+            key: one.geometric_means(found[key].scale.minimum or 0.0)
+            for key, one in ends.items()
+            if not math.isnan(_ratio(effects[key], one, found[key]).mean)
+        },
     )
+
+
+def _negative(found: MeanDifference) -> MeanDifference:
+    return dataclasses.replace(found, mean=0.0 - found.mean, lower=0.0 - found.upper, upper=0.0 - found.lower)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,9 +320,23 @@ class _Ends:
         counts = (len(finals[0]), len(finals[1]))
         return cls(ours=ours, theirs=theirs, begins=(begun_a, begun_b), num_seeds=counts, samples=found)
 
+    def geometric_means(self, minimum: float) -> tuple[float, float]:
+        """Return the geometric mean of each side's losses less the minimum, of the seeds that converge.
+
+        Of pairs those on which both sides do.
+        """
+        sides = [np.asarray(self.ours) - minimum, np.asarray(self.theirs) - minimum]
+        if self.samples.is_paired:
+            converged = np.isfinite(sides[0]) & np.isfinite(sides[1])
+            sides = [side[converged] for side in sides]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = [np.log(side[np.isfinite(side)]) for side in sides]
+        ours, theirs = (float(np.exp(np.mean(one))) if len(one) else math.nan for one in logs)
+        return ours, theirs
+
 
 def _ratio(paired: MeanDifference, ends: _Ends, values: PairedValues) -> Interval:
-    """Returns how many times A's loss B's is, of the seeds that converge; NaN where one of them is clipped."""
+    """Return B's geometric mean loss over A's, of the seeds that converge; NaN if one of them is clipped."""
     scale, is_plain = values.scale, values.is_of_finals
     if not is_plain:
         sides = zip((ends.ours, ends.theirs), ends.begins, strict=True)
@@ -319,6 +367,33 @@ def _note(ends: _Ends, values: PairedValues, paired: MeanDifference, is_signed: 
         if scale.is_usable and scale.is_thin:
             found.append("thin scale")
     return "; ".join(found)
+
+
+def lack_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
+    """Returns which planned seeds of a case have no result, "" if none.
+
+    Example: "theta_2.npz has 2 of 3 seeds (1 error): compared on common seeds only".
+    """
+    sides = [(side.label, side.cells[identity]) for side in (a, b) if identity in side.cells]
+    lacking = [f"{label} has {_count_of(cell)}" for label, cell in sides if cell.missing]
+    return f"{'; '.join(lacking)}: compared on common seeds only" if lacking else ""
+
+
+def _count_of(cell: Cell) -> str:
+    num_there = cell.num_planned - len(cell.missing)
+    return f"{num_there} of {counted(cell.num_planned, 'seed')} ({cell.why_missing()})"
+
+
+def ends_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
+    """Returns at which steps the finals of a case are, if they are at different ones; "" otherwise."""
+    cells = [side.cells[identity] for side in (a, b) if identity in side.cells]
+    ends = [
+        sorted({step for seed, step in cell.last_steps().items() if seed not in cell.diverged_at}) for cell in cells
+    ]
+    if len({step for steps in ends for step in steps}) < 2:
+        return ""
+    spans = [f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}" for steps in ends if steps]
+    return f"finals at different steps, {' against '.join(spans)}: --until-step common compares at one step"
 
 
 def _changed(a: StoredSubject, b: StoredSubject) -> tuple[str, ...]:

@@ -62,21 +62,42 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     case = next(cell.case for cell in (a, b) if cell is not None)
     name = metric or case.primary_metric
     scale = scales.scale(case, name)
+    missing = _missing(a, b, name)
     if a is None or b is None:
-        return PairedValues(samples=Samples(), scale=scale)
+        return PairedValues(samples=Samples(missing=missing), scale=scale)
     sides = [cell.finals(name) for cell in (a, b)]
     if a.draws == b.draws == LOBENCH_SEEDS:
         starts = {**scales.starts_of(b, name), **scales.starts_of(a, name)}
         is_paired = _is_fresh(a) == _is_fresh(b)
         samples = scored(sides[0], sides[1], starts, scale, is_paired=is_paired)
         may_vary = samples.may_vary or _are_one(a, b)
-        samples = dataclasses.replace(samples, may_vary=may_vary, shared=_shared(a, b))
+        samples = dataclasses.replace(samples, may_vary=may_vary, shared=_shared(a, b), missing=missing)
         return PairedValues(samples=samples, scale=scale)
     if scale.direction is None:
-        return PairedValues(samples=without_scale(samples_of(sides[0], sides[1], a, b)), scale=scale)
+        samples = dataclasses.replace(samples_of(sides[0], sides[1], a, b), missing=missing)
+        return PairedValues(samples=without_scale(samples), scale=scale)
     scale, note = _scale_of_two(a, b, name, scales)
-    samples = samples_of(sides[0], sides[1], a, b)
+    samples = dataclasses.replace(samples_of(sides[0], sides[1], a, b), missing=missing)
     return PairedValues(samples=_in_units(samples, scale), scale=scale, is_of_finals=True, note=note)
+
+
+def _missing(a: Cell | None, b: Cell | None, metric: str) -> tuple[int, int]:
+    """Returns how many planned seeds of either side have no value: without curves, or without the metric.
+
+    A seed that lobench trained, and that stopped before the last step of the others, has no final value either.
+    """
+    cells = [cell for cell in (a, b) if cell is not None and cell.draws == LOBENCH_SEEDS]
+    end = max((step for cell in cells for step in cell.last_steps().values()), default=0)
+    found = [0, 0]
+    for side, cell in enumerate((a, b)):
+        if cell is not None:
+            ended = cell.last_steps().items() if cell in cells else ()
+            early = {seed for seed, step in ended if step < end and seed not in cell.diverged_at}
+            without_metric = (
+                cell.sources.keys() - cell.final.get(metric, {}).keys() if cell.final.get(metric) else set()
+            )
+            found[side] = len({*cell.missing, *early, *without_metric})
+    return found[0], found[1]
 
 
 def paired_block(
@@ -93,13 +114,17 @@ def paired_block(
     scale, finals, starts = scales.scale(a.case, name), a.final.get(name, {}), scales.starts_of(a, name)
     unknown, kept = [seed for seed in finals if seed not in starts], dict[int, list[float]]()
     may_be_fresh, is_fresh = min(finals, default=-1) >= FIRST_REPORT_SEED, _is_fresh(a)
-    if finals and scale.is_usable and a.draws == LOBENCH_SEEDS and not a.diverged_at:
+    ends = set(a.last_steps().values())
+    is_whole = not a.diverged_at and not a.missing and len(ends) == 1
+    if finals and scale.is_usable and a.draws == LOBENCH_SEEDS and is_whole:
         for place, cell in others.items():
             values = cell.final.get(name, {})
             if (
                 values.keys() == finals.keys()
                 and cell.draws == LOBENCH_SEEDS
                 and not cell.diverged_at
+                and not cell.missing
+                and ends.issuperset(cell.last_steps().values())
                 and (not may_be_fresh or _is_fresh(cell) == is_fresh)
                 and not (unknown and any(seed in cell.untrained.get(name, {}) for seed in unknown))
             ):

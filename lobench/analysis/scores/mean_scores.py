@@ -152,7 +152,7 @@ def _ranked(subject: StoredSubject, metric: str | None, scales: Scales) -> Ranke
     means = []
     for identity, cell in subject.cells.items():
         scale = scales.scale(cell.case, metric or cell.case.primary_metric)
-        values = [*found.scores.get(identity, {}).values(), *[DIVERGED_SCORE] * sum(cell.lost.values())]
+        values = [*found.scores.get(identity, {}).values(), *[DIVERGED_SCORE] * len(cell.missing)]
         if values and scale.is_usable:
             means.append(mean_of(values))
     return Ranked(
@@ -162,5 +162,5 @@ def _ranked(subject: StoredSubject, metric: str | None, scales: Scales) -> Ranke
         num_cases=found.num_cases,
         num_diverged=found.num_diverged,
         num_exploded=scales.num_exploded(*subject.cells.values()),
-        num_lost=subject.num_lost,
+        num_lost=subject.num_missing,
     )

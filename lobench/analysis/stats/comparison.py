@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,12 +24,14 @@ __all__ = [
     "MeanEffect",
     "MeanParts",
     "PairComparison",
+    "capped",
     "compare_cases",
     "comparison_words",
     "counts_of",
     "effect_words",
     "holm",
     "mean_difference",
+    "simultaneous",
 ]
 
 
@@ -88,7 +91,14 @@ class MeanDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseEffect:
-    """One case of a comparison; `p_holm` is adjusted over the cases of the comparison, and the verdict is its."""
+    """One case of a comparison.
+
+    Attributes:
+      paired: The difference. Its bounds hold for all cases of the comparison together (Bonferroni), as the verdicts do,
+        and are those of `simultaneous`; its p-value is the case's alone.
+      p_holm: The p-value, adjusted by Holm over the cases of the comparison.
+      verdict: By `p_holm`.
+    """
 
     case: str
     paired: MeanDifference
@@ -259,7 +269,12 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
     found = {case: mean_difference(one, 1 - alpha) for case, one in samples.items()}
     adjusted = holm([paired.p_value for paired in found.values()])
     cases = tuple(
-        CaseEffect(case=case, paired=paired, p_holm=p_holm, verdict=_case_verdict(paired, p_holm, alpha))
+        CaseEffect(
+            case=case,
+            paired=simultaneous(samples[case], paired, p_holm, alpha=alpha, num_cases=len(samples)),
+            p_holm=p_holm,
+            verdict=capped(_case_verdict(paired, p_holm, alpha), samples[case].missing),
+        )
         for (case, paired), p_holm in zip(found.items(), adjusted, strict=True)
     )
     parts = MeanParts()
@@ -286,6 +301,47 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
     )
 
 
+def capped(verdict: Effect, missing: tuple[int, int]) -> Effect:
+    """Returns the verdict that planned seeds without a value allow.
+
+    The side that lacks a seed is not better: a crash says more of a method than the seeds that are left. It may be
+    worse, since the seed that it lacks could only have been a loss.
+
+    Args:
+      missing: Numbers of such seeds of A and of B.
+    """
+    missing_a, missing_b = missing
+    if (verdict is Effect.BETTER and any(missing)) or (verdict is Effect.WORSE and missing_a):
+        return Effect.UNDECIDED
+    return Effect.UNDECIDED if verdict is Effect.MIXED and missing_a + missing_b else verdict
+
+
+def _sum_of_missing(samples: Iterable[Samples]) -> tuple[int, int]:
+    missing = [one.missing for one in samples]
+    return sum(a for a, _ in missing), sum(b for _, b in missing)
+
+
+def simultaneous(
+    samples: Samples, paired: MeanDifference, p_holm: float, *, alpha: float, num_cases: int
+) -> MeanDifference:
+    """Return a case's difference with bounds that hold for all cases together, at the level of Holm's verdicts.
+
+    The bounds are Bonferroni's: all of them hold with a probability of at least 1 - alpha. Holm's steps decide some
+    cases that Bonferroni's leave open. The bound between the mean and 0 of such a case is that of Holm's own step, so
+    that a case whose mean is better or worse never has 0 between its bounds.
+    """
+    if num_cases == 1 or math.isnan(paired.lower):
+        return paired
+    strict = mean_difference(samples, 1 - alpha / num_cases)
+    lower, upper = strict.lower, strict.upper
+    level = alpha * paired.p_value / p_holm if p_holm > 0 else alpha / num_cases
+    is_decided = p_holm <= alpha and paired.p_converged <= level / (1 if math.isnan(paired.p_diverged) else 2)
+    if is_decided and not (lower > 0 or upper < 0):
+        step = mean_difference(samples, 1 - level)
+        lower, upper = (step.lower, upper) if paired.mean > 0 else (lower, step.upper)
+    return dataclasses.replace(paired, lower=lower, upper=upper)
+
+
 @dataclass(frozen=True, slots=True)
 class MeanParts:
     """Parts of a mean over cases.
@@ -295,15 +351,19 @@ class MeanParts:
       counts: Their diverged seeds.
       tested: Other cases that can be tested.
       counted: Those with two seeds or more and a scale, whose diverged seeds are counted.
+      lacking: Those with planned seeds that have no value.
     """
 
     located: list[Location] = field(default_factory=list)
     counts: list[Counts] = field(default_factory=list)
     tested: list[Samples] = field(default_factory=list)
     counted: list[Samples] = field(default_factory=list)
+    lacking: list[Samples] = field(default_factory=list)
 
     def add(self, samples: Samples, paired: MeanDifference) -> None:
         """Adds a case."""
+        if any(samples.missing):
+            self.lacking.append(samples)
         if not math.isnan(paired.p_converged):
             self.tested.append(samples)
         if samples.has_scale and len(samples) > 1:
@@ -319,6 +379,7 @@ class MeanParts:
         p_value = _either(p_converged, p_diverged)
         fewer = sum(one.b for one in counts) < sum(one.a for one in counts)
         verdict = _verdict(mean.estimate.mean if mean else 0.0, p_converged, p_diverged, fewer, p_value, alpha)
+        verdict = capped(verdict, _sum_of_missing(self.lacking))
         return MeanEffect(mean, p_value, p_converged, p_diverged, verdict, found.groups, found.num_incomplete)
 
 

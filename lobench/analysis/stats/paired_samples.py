@@ -45,6 +45,8 @@ class Samples:
       raised: What `shifted` has added to B.
       seeds_a, seeds_b: The seed of each value; (): 0, 1, ... The two are equal for pairs.
       shared: Names of the trainings that this case shares with others; see `lobench.analysis.stats.seed_groups`.
+      missing: Planned seeds of A and of B that have no value. They are not missing at random, so that no verdict may be
+        better than undecided.
     """
 
     a: tuple[float, ...] = ()
@@ -58,6 +60,7 @@ class Samples:
     seeds_a: tuple[int, ...] = field(default=(), compare=False, repr=False)
     seeds_b: tuple[int, ...] = field(default=(), compare=False, repr=False)
     shared: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    missing: tuple[int, int] = field(default=(0, 0), compare=False, repr=False)
 
     @classmethod
     def of(cls, a: Sequence[float], b: Sequence[float], *, is_paired: bool = True) -> Samples:

@@ -45,7 +45,7 @@ def called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = (
     """
     every = [place for place, subject in enumerate(snapshot.subjects) if subject.who.key not in candidates]
     if text.isdecimal() and not snapshot.methods:
-        whos = [snapshot.subjects[place].who for place in every]
+        whos = {place: snapshot.subjects[place].who for place in every}
         if steps := [place for place in every if whos[place].has_theta and whos[place].outer_step == int(text)]:
             return Called(tuple(steps), is_exact=False)
     exact = [place for place in every if text in names_of(snapshot, place)]

@@ -286,6 +286,7 @@ class _Maker:
         columns = [cell.finals(name) if cell is not None else {} for cell in cells]
         bold = self._bold(name, cells)
         entries = self._entries_of(columns, name, bold)
+        entries = [_with_missing(entry, cell) for entry, cell in zip(entries, cells, strict=True)]
         return [
             self._with_search(entry, place, lambda searched: self._mean_of(searched, case, name))
             for entry, (place, _) in zip(entries, self._methods, strict=True)
@@ -384,7 +385,7 @@ class _Maker:
         note = "mean score: 0 is untrained, 1 the best mean of all methods here, on each case (no baseline found)"
         if not self._summary.scales.tuned and note not in self._notes:
             self._notes.append(note)
-        cases = self._summary.snapshot.cases
+        snapshot, cases = self._summary.snapshot, self._summary.snapshot.cases
         is_primary = all(self._summary.metric_of(at, metric) == one.primary_metric for at, one in enumerate(cases))
         bold: set[int] = set()
         if self._spec.bold != "none":
@@ -397,7 +398,14 @@ class _Maker:
             if place in self._left
             else None
             if place >= 0 and math.isnan(found[place].mean)
-            else Entry(interval=found.get(place, one), num_lost=0, num_seeds=0, is_bold=place in bold, is_score=True)
+            else Entry(
+                interval=found.get(place, one),
+                num_lost=0,
+                num_seeds=0,
+                is_bold=place in bold,
+                is_score=True,
+                num_missing=snapshot.subjects[place].num_missing if place >= 0 else 0,
+            )
             for place, _ in self._methods
         ]
         return [
@@ -420,6 +428,14 @@ class _Maker:
         fewer = [f"{labels[place]} {few}" for place, few in found.items() if 0 < few < max(found.values())]
         note = f"mean scores over fewer than {max(found.values())} cases, never bold: {', '.join(fewer)}"
         self._notes += [note] if fewer and note not in self._notes else []
+
+
+def _with_missing(entry: Entry | None, cell: Cell | None) -> Entry | None:
+    """Returns a cell with the number of planned seeds that have no value; of a method without any value, that alone."""
+    if cell is None or not cell.missing:
+        return entry
+    entry = entry or Entry(interval=Interval(), num_lost=0, num_seeds=0, is_bold=False)
+    return dataclasses.replace(entry, num_missing=len(cell.missing))
 
 
 def _time(value: float, of: SideCost | Overhead) -> Entry | None:

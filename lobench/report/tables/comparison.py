@@ -16,6 +16,7 @@ from lobench.analysis.comparisons.summary import seeds_note
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.comparison import Effect, MeanDifference, comparison_words
 from lobench.analysis.stats.intervals import Interval
+from lobench.analysis.store.reference import with_hash
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.json_numbers import Finite
 from lobench.core.program import describe_programs
@@ -60,12 +61,12 @@ class ComparedSubject(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedCase(MeanDifference):
-    """The difference of the score on a case."""
+    """The difference of the score on a case; its bounds hold for all cases together, as `effect` does."""
 
     values: MeanDifference | None
     p_holm: float
     effect: Effect
-    ratio: Annotated[Interval | None, "How many times A's loss B's is."]
+    ratio: Annotated[Interval | None, "B's geometric mean loss over A's, of the seeds that converge."]
     margin: float
     tolerated_ratio: float
     gate: GateResult
@@ -234,9 +235,12 @@ def _ending(found: MethodComparison) -> list[str]:
 
 
 def comparison_notes(found: MethodComparison) -> list[str]:
-    """Returns which cases were not compared, where curves part, and which searches ended on an edge."""
+    """Returns the cases that were not compared, the reference with its hash, where curves part, edges of searches."""
     notes = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
-    return [*notes, *_group_notes(found), *_parted(found), *found.edges]
+    if len(found.primary.comparison.cases) > 1:
+        level = f"{100 * (1 - found.primary.comparison.alpha):g}%"
+        notes.append(f"bounds of cases hold for all of them together with {level}, as their effects do (Holm)")
+    return [*notes, f"reference: {with_hash(found.a)}", *_group_notes(found), *_parted(found), *found.edges]
 
 
 def _group_notes(found: MethodComparison) -> list[str]:
@@ -294,8 +298,8 @@ def _origin(subject: StoredSubject) -> str:
 def _counts(found: MethodComparison) -> str:
     parts = [f"diverged: {found.a.num_diverged} of the first, {found.b.num_diverged} of the second"]
     parts.append("exploded: {} of the first, {} of the second".format(*found.num_exploded))
-    if found.a.num_lost or found.b.num_lost:
-        parts.append(f"without a result: {found.a.num_lost} and {found.b.num_lost} seeds")
+    if found.a.num_missing or found.b.num_missing:
+        parts.append(f"without a result: {found.a.num_missing} and {found.b.num_missing} seeds")
     if num_apart := found.primary.comparison.num_undecidable:
         parts.append(f"without a comparison, and in no mean: {counted(num_apart, 'case')}")
     if several := describe_programs(found.a.programs | found.b.programs):
@@ -316,21 +320,35 @@ def _headline(effect: MetricEffect) -> list[str]:
 
 
 def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
-    """Returns the table of the cases, its header first."""
-    has_values = found.a.who.is_imported or found.b.who.is_imported  # whose readers know losses, and no scores
-    header = [f"{effect.metric} by case", _short(found.a.label), _short(found.b.label)]
-    # Of a loss the two have opposite signs: B - A below 0 is a difference of the score above 0.
-    header += [*(["B - A, as printed", "difference, + is better"] if has_values else ["difference"]), "ratio", "p Holm"]
+    """Return the table of the cases, its header first: one statistic, which the header names, and one sign.
+
+    Differences of scores on a log scale are logarithms of ratios of geometric means. A table with such a ratio has the
+    geometric means of both sides, of the seeds that the ratio is of. Readers of imports know the arithmetic means of
+    their losses: a table of these has no ratio, and its differences have the sign of the score, too.
+    """
+    has_values = found.a.who.is_imported or found.b.who.is_imported
+    statistic = "means" if has_values or not effect.ratios_known else "geometric means"
+    header = [f"{statistic} of {effect.metric} by case", _short(found.a.label), _short(found.b.label)]
+    header += ["as printed, + is better", "score, + is better"] if has_values else ["difference", "ratio"]
     rows = []
     for one, gate in zip(effect.comparison.cases, effect.gate.cases, strict=True):
         case, paired = found.cases[one.case], one.paired
         metric = case.primary_metric if effect.metric == "primary" else effect.metric
+        difference = interval_cell(paired, _SIGNED) if not math.isnan(paired.lower) else paired.note
+        if has_values:
+            means = [_final(subject.cells.get(one.case), metric, 6) for subject in (found.a, found.b)]
+            differences = [interval_cell(effect.improvements.get(one.case), "+.4g"), difference]
+        else:
+            known = effect.geometric_means.get(one.case, (math.nan, math.nan))
+            means = [
+                _final(subject.cells.get(one.case), metric, 4) if math.isnan(mean) else f"{mean:.4g}"
+                for subject, mean in zip((found.a, found.b), known, strict=True)
+            ]
+            differences = [difference, interval_cell(effect.ratios.get(one.case), ".3g", mark="x")]
         row = [
             found.name(one.case),
-            *(_final(subject.cells.get(one.case), metric, 6 if has_values else 4) for subject in (found.a, found.b)),
-            *([interval_cell(effect.values.get(one.case), "+.4g")] if has_values else []),
-            interval_cell(paired, _SIGNED) if not math.isnan(paired.lower) else paired.note,
-            interval_cell(effect.ratios.get(one.case), ".3g", mark="x"),
+            *means,
+            *differences,
             p_cell(one.p_holm),
             str(one.verdict),
             _gate(gate.verdict, gate),
@@ -338,7 +356,7 @@ def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
             effect.notes.get(one.case, ""),
         ]
         rows.append(row)
-    return [[*header, "effect", "gate", "margin", "note"], *sorted(rows)]
+    return [[*header, "p Holm", "effect", "gate", "margin", "note"], *sorted(rows)]
 
 
 def _tolerated(effect: MetricEffect, case: str) -> str:
@@ -351,7 +369,10 @@ def _final(cell: Cell | None, metric: str, digits: int) -> str:
     if cell is not None and not values and cell.lost:
         return ", ".join(sorted(cell.lost))
     mean = mean_of(values) if values else math.nan
-    return f"{mean:.{digits}g}" if not math.isnan(mean) else "diverged" if values else "-"
+    text = f"{mean:.{digits}g}" if not math.isnan(mean) else "diverged" if values else "-"
+    if cell is None or not cell.missing:
+        return text
+    return f"{text} ({cell.num_planned - len(cell.missing)} of {counted(cell.num_planned, 'seed')})"
 
 
 def _gate(verdict: Verdict, found: GateResult) -> str:
