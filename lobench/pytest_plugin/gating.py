@@ -179,8 +179,8 @@ class GateReporter:
         named = ", ".join(self._references())
         source = "" if named.startswith(against) else f" (from {against})"
         terminalreporter.write_line(
-            f"against {named}{source}: difference of the score (0 untrained, 1 tuned; above 0: better); ratio: how many "
-            f"times higher a loss the margin tolerates; alpha {rules.alpha:g}, for all cases together"
+            f"against {named}{source}: difference of the score (0 untrained, 1 tuned; above 0: better); ratio: how "
+            f"many times higher a loss the margin tolerates; alpha {rules.alpha:g}, for all cases together"
         )
         if any(measured.is_itself for measured in self._measured.values()):
             terminalreporter.write_line("the reference and the checkpoint of this session have the same content")

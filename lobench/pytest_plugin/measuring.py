@@ -161,7 +161,7 @@ class Gate:
                 blocks.append(next(more))
             reference = self.reference.finals(spec, info, [block for block, _ in blocks], train)
             trained += reference.trained
-            found = _paired(Finals.of(blocks), reference, scale, info.primary_metric)
+            found = _paired(Finals.of(blocks, info), reference, scale, info.primary_metric)
             count = usable(len(found.samples), self.rules)
             shifted = with_margin(found.samples.first(count), margin, self.rules)
             if count < size or found.is_signed or is_settled(shifted, self.rules, self._num_cases):
@@ -177,7 +177,7 @@ class Gate:
             may_vary=found.samples.may_vary,
             seeds=list(found.samples.seeds_a[:count]),
             shared=sorted({training_of(curves.provenance.bindings) for _, curves in blocks} - {""}),
-            test_harm=_test_harm(Finals.of(blocks), reference, baseline, info),
+            test_harm=_test_harm(Finals.of(blocks, info), reference, baseline, info),
             margin=margin,
             tolerated_ratio=scale.tolerated_ratio(margin) if scale else math.nan,
             has_starts=scale is None or scale.has_starts,

@@ -40,7 +40,7 @@ _REFERENCE: pytest.StashKey[GateReference] = pytest.StashKey()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finals:
-    """Final values by metric and seed; a diverged seed is NaN.
+    """Final values by metric and seed; a seed that diverged or exploded is NaN.
 
     Attributes:
       starts: Values before the first inner step, where they are known; those of the session count for both sides.
@@ -54,15 +54,17 @@ class Finals:
     programs: frozenset[Program] = frozenset()
 
     @classmethod
-    def of(cls, blocks: Sequence[tuple[SeedBlock, Curves]]) -> Finals:
+    def of(cls, blocks: Sequence[tuple[SeedBlock, Curves]], case: CaseInfo) -> Finals:
         metrics: dict[str, dict[int, float]] = {}
         starts: dict[str, dict[int, float]] = {}
         for _, curves in blocks:
+            exploded = curves.exploded(case)
+            lost = [at >= 0 or is_exploded for at, is_exploded in zip(curves.diverged_at, exploded, strict=True)]
             for name in curves.metrics:
                 if is_of_batch(name):
                     continue
-                rows = zip(curves.seeds, curves.final(name), curves.diverged_at, strict=True)
-                metrics.setdefault(name, {}).update({s: math.nan if at >= 0 else value for s, value, at in rows})
+                rows = zip(curves.seeds, curves.final(name), lost, strict=True)
+                metrics.setdefault(name, {}).update({s: math.nan if is_lost else value for s, value, is_lost in rows})
                 starts.setdefault(name, {}).update(zip(curves.seeds, curves.first(name), strict=True))
         return cls(metrics=metrics, starts=starts)
 
@@ -117,7 +119,7 @@ class _CheckpointReference:
             if (info.key, block) not in self._done:
                 self._done[info.key, block] = train(self.theta, block)
                 new.append((block, self._done[info.key, block]))
-        found = Finals.of([(block, self._done[info.key, block]) for block in blocks])
+        found = Finals.of([(block, self._done[info.key, block]) for block in blocks], info)
         return dataclasses.replace(found, trained=tuple(new))
 
 
@@ -140,8 +142,9 @@ class _StoreReference:
         wanted = {seed for block in blocks for seed in block.seeds}
         metrics: dict[str, dict[int, float]] = {}
         for cell in self.cells.get(info.problem, ()):
+            lost = cell.diverged | cell.exploded
             for name, values in cell.final.items():
-                found = {s: math.nan if s in cell.diverged_at else value for s, value in values.items() if s in wanted}
+                found = {s: math.nan if s in lost else value for s, value in values.items() if s in wanted}
                 metrics.setdefault(name, {}).update(found)
         return Finals(metrics=metrics, programs=self.programs)
 

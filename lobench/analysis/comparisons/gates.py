@@ -78,7 +78,7 @@ class GateResult:
         with looks, the smallest overall alpha at which this look rejects.
       num_converged: Seeds that the harm is of.
       p_diverged: One-sided p-value of "B diverges no more often", a part of p_regressed; NaN where no seed diverged.
-      num_a, num_b, diverged_a, diverged_b: Seeds of either side, and those that diverged; of the mean, their sums.
+      num_a, num_b, diverged_a, diverged_b: Seeds of either side, those that diverged or exploded; of the mean, sums.
       missing_a, missing_b: Planned seeds of either side without a value: with one of them there is no PASS.
       most_diverged: Exact upper confidence bound, at alpha, of the share of B's seeds that diverge.
       p_holm: `p_regressed`, adjusted over the cases of the gate; the verdict is its.
@@ -113,10 +113,10 @@ class GateResult:
 
     @property
     def divergence(self) -> str:
-        """What is to be said of B's diverged seeds, "0 of 4 diverged, at most 53%"; of A's where there are any."""
+        """B's lost seeds, "0 of 4 diverged or exploded, at most 53%"; those of A follow if there are any."""
         if not self.num_b:
             return ""
-        text = f"{self.diverged_b} of {self.num_b} diverged, at most {100 * self.most_diverged:.0f}%"
+        text = f"{self.diverged_b} of {self.num_b} diverged or exploded, at most {100 * self.most_diverged:.0f}%"
         return text + (f" (against {self.diverged_a} of {self.num_a})" if self.diverged_a or self.diverged_b else "")
 
 

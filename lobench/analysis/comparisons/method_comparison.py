@@ -12,7 +12,7 @@ import numpy as np
 from lobench.analysis.comparisons.first_difference import FirstDifferences, first_differences
 from lobench.analysis.comparisons.gate_looks import decide
 from lobench.analysis.comparisons.gates import GateReport, GateRules
-from lobench.analysis.comparisons.paired_values import PairedValues, samples_of, without_scale
+from lobench.analysis.comparisons.paired_values import PairedValues, samples_of, with_explosions, without_scale
 from lobench.analysis.comparisons.summary import differences, improvement, is_changed
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import SIGNED, are_plain, are_undecided, silence
@@ -252,7 +252,10 @@ def _effect(
     margins = {key: one.scale.default_margin if margin is None else margin for key, one in found.items()}
     samples = {key: redesigned(one.samples, design) for key, one in found.items()}
     # Reports have the linear scale where a loss is signed; whether that was meant only the suite can say.
-    gated = {key: without_scale(one) if key in signed else one for key, one in samples.items()}
+    gated = {
+        key: without_scale(one) if key in signed else with_explosions(one, a.cells.get(key), b.cells.get(key))
+        for key, one in samples.items()
+    }
     comparison = compare_cases(samples, alpha=rules.alpha)
     ends = {key: ends for key in found if (ends := _Ends.of(a, b, key, names[key], scales))}
     effects = {effect.case: effect.paired for effect in comparison.cases}

@@ -20,7 +20,16 @@ from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, are_common
 from lobench.core.metric import Direction
 from lobench.core.trials import FIRST_REPORT_SEED
 
-__all__ = ["PairedValues", "paired_block", "paired_values", "samples_of", "scored", "values_of", "without_scale"]
+__all__ = [
+    "PairedValues",
+    "paired_block",
+    "paired_values",
+    "samples_of",
+    "scored",
+    "values_of",
+    "with_explosions",
+    "without_scale",
+]
 
 # Finals whose largest is at most so many times the smallest are compared as they are: a logarithm would say the same
 # to three digits, and p-values that were published are of the values.
@@ -182,6 +191,23 @@ def values_of(a: Cell, b: Cell, metric: str, direction: Direction | None) -> Sam
     sign = 1.0 if direction is Direction.MAX else -1.0
     ours, theirs = ({seed: sign * value for seed, value in cell.finals(metric).items()} for cell in (a, b))
     return samples_of(ours, theirs, a, b)
+
+
+def with_explosions(samples: Samples, a: Cell | None, b: Cell | None) -> Samples:
+    """Returns samples in which an exploded seed has diverged, as gates take it.
+
+    The score of an explosion is clipped, so that a rare one hardly moves a mean: counted as a divergence it is held
+    against the candidate.
+    """
+    lost_a, lost_b = (cell.exploded if cell is not None else frozenset[int]() for cell in (a, b))
+    if not samples.has_scale or not lost_a | lost_b:
+        return samples
+    sides = samples.by_seed("a"), samples.by_seed("b")
+    ours, theirs = (
+        tuple(DIVERGED if seed in lost else value for seed, value in side.items())
+        for side, lost in zip(sides, (lost_a, lost_b), strict=True)
+    )
+    return dataclasses.replace(samples, a=ours, b=theirs)
 
 
 def without_scale(samples: Samples) -> Samples:

@@ -341,7 +341,9 @@ def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
         else:
             known = effect.geometric_means.get(one.case, (math.nan, math.nan))
             means = [
-                _final(subject.cells.get(one.case), metric, 4) if math.isnan(mean) else f"{mean:.4g}"
+                _final(subject.cells.get(one.case), metric, 4)
+                if math.isnan(mean)
+                else f"{mean:.4g}{_seeds_of(subject.cells.get(one.case))}"
                 for subject, mean in zip((found.a, found.b), known, strict=True)
             ]
             differences = [difference, interval_cell(effect.ratios.get(one.case), ".3g", mark="x")]
@@ -370,9 +372,14 @@ def _final(cell: Cell | None, metric: str, digits: int) -> str:
         return ", ".join(sorted(cell.lost))
     mean = mean_of(values) if values else math.nan
     text = f"{mean:.{digits}g}" if not math.isnan(mean) else "diverged" if values else "-"
+    return f"{text}{_seeds_of(cell)}"
+
+
+def _seeds_of(cell: Cell | None) -> str:
+    """Returns how many of the planned seeds have a value: " (2 of 3 seeds)"; "" if all have."""
     if cell is None or not cell.missing:
-        return text
-    return f"{text} ({cell.num_planned - len(cell.missing)} of {counted(cell.num_planned, 'seed')})"
+        return ""
+    return f" ({cell.num_planned - len(cell.missing)} of {counted(cell.num_planned, 'seed')})"
 
 
 def _gate(verdict: Verdict, found: GateResult) -> str:
