@@ -21,13 +21,13 @@ from lobench.core.errors import LobenchError
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject, SubjectKey
-from lobench.core.wording import counted
+from lobench.core.wording import counted, groups_text
 from lobench.pytest_plugin.item_result import ItemResult
 from lobench.pytest_plugin.measuring import Measured, rules_of
 from lobench.pytest_plugin.options import option
 from lobench.pytest_plugin.recording import SessionRecorder
 from lobench.pytest_plugin.references import candidates_of, check_reference, reference_of
-from lobench.report.tables.text import groups_text, text_table
+from lobench.report.tables.text import text_table
 
 __all__ = ["GateReporter", "make_reporter", "problem_with_reference"]
 

@@ -1,4 +1,4 @@
-"""Groups of cases by how they were made: imports of one run, declared common seeds, own trainings of several lengths."""
+"""Groups of cases by how they were made: one run, declared common seeds, own trainings of several lengths."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from lobench.analysis.store.subjects import Cell, StoredSubject, headline_metric
 from lobench.core.case import HEADLINES, ROLES, CaseInfo
 from lobench.core.errors import LobenchError
 from lobench.core.result import mean_of
-from lobench.core.wording import counted
+from lobench.core.wording import counted, groups_text
 
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.race import RaceResult
@@ -276,6 +276,12 @@ class Summary:
             for case in self.snapshot.cases
             if case.identity not in self.common_cases(metric) and any(case.identity in one for one in own.values())
         }
+
+    def groups_note(self, metric: str) -> str:
+        """Returns the groups of the cases that the means of those compared are over; "" if each case is its own."""
+        cases = [case.identity for case in self.snapshot.cases if case.identity in self.common_cases(metric)]
+        groups = case_groups([self.snapshot.subjects[place].cells for place in sorted(self.compared)], cases)
+        return groups_text([[self.snapshot.names[case] for case in group] for group in groups])
 
     def over_which_cases(self, metric: str, *, names: bool = True) -> str:
         """Returns over which cases the means of those compared are, with who lacks the others; "" if all have all."""

@@ -418,7 +418,9 @@ class _Maker:
         return found.over(self._summary.common_cases(metric)).mean
 
     def _note_left_out(self, metric: str) -> None:
-        """Says which cases are in no mean score and no rank, since a method lacks them."""
+        """Notes the groups of cases, and which cases are in no mean score and no rank, since a method lacks them."""
+        if (groups := self._summary.groups_note(metric)) and groups not in self._notes:
+            self._notes.append(groups)
         if which := self._summary.over_which_cases(metric):
             note = f"mean scores are over {which}"
             self._notes += [note] if note not in self._notes else []

@@ -21,13 +21,13 @@ from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.json_numbers import Finite
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
-from lobench.core.wording import counted, one_line
+from lobench.core.wording import counted, groups_text, one_line
 from lobench.drawing.axes import draw_intervals, new_axes, plain
 from lobench.drawing.html import paragraph
 from lobench.drawing.html import table as html_table
 from lobench.drawing.html import text as html_text
 from lobench.report.tables.costs import CostRecord, cost_notes, cost_records, cost_tables, cost_text
-from lobench.report.tables.text import groups_text, interval_cell, p_cell, text_table
+from lobench.report.tables.text import interval_cell, p_cell, text_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

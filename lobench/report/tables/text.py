@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "fenced",
-    "groups_text",
     "interval_cell",
     "markdown_line",
     "markdown_table",
@@ -44,12 +43,6 @@ def subjects_in_words(subjects: Iterable[Subject]) -> str:
     names = {"checkpoint": "checkpoint", "optimizer": "optimizer", "imported": "imported method"}
     counts = Counter(names[subject.kind] for subject in subjects)
     return " and ".join(counted(counts[name], name) for name in names.values() if counts[name]) or "no subjects"
-
-
-def groups_text(groups: Iterable[Sequence[str]]) -> str:
-    """Returns a line that names the groups of two cases or more; "" if there are none."""
-    shown = [", ".join(sorted(group)) for group in groups if len(group) > 1]
-    return f"cases in one group, of which a seed has one value, their mean: {'; '.join(shown)}" if shown else ""
 
 
 def interval_cell(found: Interval | MeanDifference | None, form: str = ".3f", *, mark: str = "") -> str:

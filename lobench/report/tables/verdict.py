@@ -336,6 +336,8 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
                 f"baseline, run for {factor} times the budget, never was as low. Those numbers are lower "
                 f"bounds{further}."
             )
+    if groups := summary.groups_note("primary"):
+        lines.append(f"{groups[0].upper()}{groups[1:]}.")
     places = range(len(snapshot.cases))
     missing = [snapshot.name(case) for case in places if snapshot.cell(summary.shown, case) is None]
     if missing:
