@@ -74,6 +74,7 @@ SMALLEST: dict[str, str | Elsewhere] = {
     "benchmarks/fresh.py": Elsewhere("benchmarks/RESULTS.md", MINUTES),
     "benchmarks/gate_added_seeds.py": "benchmarks/gate_added_seeds.py 2 2",
     "benchmarks/gate_rates.py": "benchmarks/gate_rates.py 1",
+    "benchmarks/verdict_rates.py": "benchmarks/verdict_rates.py --worlds 1",
     "benchmarks/gpu.py": Elsewhere("tests/test_benchmarks.py"),
     "benchmarks/harness.py": Elsewhere("benchmarks/run.py", IMPORTED),
     "benchmarks/idle_worker.py": Elsewhere("benchmarks/chief.py", IMPORTED),

@@ -76,3 +76,38 @@ def test_what_is_not_there_is_named(tmp_path: Path, case: str, subject: str) -> 
 def test_one_run_is_a_history_too(tmp_path: Path) -> None:
     assert changes(history_of([nightly(tmp_path, [0.5])], "a")) == []
     assert lobench("history", tmp_path, "--case", "a").returncode == 0
+
+
+def with_divergers(folder: Path, finals: Sequence[float], share: float, *, from_night: int = 0) -> Path:
+    """Writes nights of which a share of the seeds diverged from one night on."""
+    rng = np.random.default_rng(1)
+    for night, final in enumerate(finals):
+        losses = final * np.exp(0.02 * rng.standard_normal(8))
+        losses[rng.random(8) < share * (night >= from_night)] = np.nan
+        add(
+            folder / f"night{night:03d}",
+            0,
+            {"a": {"train/loss": losses.tolist()}},
+            optimizer="adam()",
+            revision=f"{night:040x}",
+            program_version="1",
+        )
+    return folder
+
+
+def test_a_fall_among_rare_divergers_is_found_where_it_was_planted(tmp_path: Path) -> None:
+    found = history_of([with_divergers(tmp_path, [0.5] * 8 + [0.54] * 8, 0.12)], "a")
+    assert changes(found) == [(8, False)]
+    assert found.changes[0].lost[0] + found.changes[0].lost[2] > 5
+
+
+def test_more_seeds_that_diverge_are_a_fall(tmp_path: Path) -> None:
+    found = history_of([with_divergers(tmp_path, [0.5] * 16, 0.7, from_night=8)], "a")
+    assert [(change.place, change.is_rise) for change in found.changes] == [(8, False)]
+    before, _, after, all_after = found.changes[0].lost
+    assert before == 0 and after > all_after / 2
+    assert "diverged or exploded: 0 of 64 seeds before" in lobench("history", tmp_path, "--case", "a").stdout
+
+
+def test_rare_divergers_alone_are_no_change(tmp_path: Path) -> None:
+    assert changes(history_of([with_divergers(tmp_path, [0.5] * 16, 0.1)], "a")) == []

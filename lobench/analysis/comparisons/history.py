@@ -192,10 +192,19 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
 def _experiment_summary(experiment: ExperimentRow, snapshot: Snapshot, scales: Scales) -> ExperimentSummary:
     summary = Summary(snapshot, scales)
     label, metric = headline_metrics(snapshot.subjects)[0] if snapshot.subjects else ("", None)
-    means = [summary.mean_score(place, metric or "primary").interval for place in range(len(snapshot.subjects))]
+    scores = [summary.mean_score(place, metric or "primary") for place in range(len(snapshot.subjects))]
+    means = [found.interval for found in scores]
     out_at = summary.race.out_at if summary.race is not None else [None] * len(means)
-    # Who left a race has few seeds, and is no best by them.
-    known = [place for place, mean in enumerate(means) if not math.isnan(mean.mean) and out_at[place] is None]
+    # A method that left a race has few seeds, one without a finite seed has no result, and one
+    # that lacks planned seeds may have lost the bad ones: none of them is the best.
+    known = [
+        place
+        for place, found in enumerate(scores)
+        if not math.isnan(found.mean)
+        and found.has_finite_seed
+        and out_at[place] is None
+        and not snapshot.subjects[place].num_missing
+    ]
     best = max(known, key=lambda place: means[place].mean, default=None)
     revision = experiment.revision
     return ExperimentSummary(

@@ -20,7 +20,7 @@ from lobench.analysis.scores.baseline_file import (
     baseline_files,
 )
 from lobench.analysis.scores.baseline_places import baselines_of_cases
-from lobench.analysis.scores.score_scale import ScoreScale, exploded, is_signed, merits, scores
+from lobench.analysis.scores.score_scale import ScoreScale, is_signed, merits, scores
 from lobench.analysis.store.snapshot import case_names
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject
 from lobench.core.case import CaseInfo
@@ -204,21 +204,8 @@ class Scales:
         return self._starts[key]
 
     def num_exploded(self, *cells: Cell) -> int:
-        """Returns how many seeds ended above twice their start, which are not those that diverged."""
-        return sum(map(self._num_exploded, cells))
-
-    def _num_exploded(self, cell: Cell) -> int:
-        name = cell.case.primary_metric
-        finals, starts = cell.final.get(name, {}), self.starts_of(cell, name) or cell.untrained.get(name, {})
-        if all(value <= starts.get(seed, -math.inf) for seed, value in finals.items()):
-            return 0  # as nearly always
-        found = exploded(
-            list(finals.values()),
-            self.scale(cell.case, name),
-            starts=[starts.get(seed, math.nan) for seed in finals],
-            diverged=[seed in cell.diverged_at for seed in finals],
-        )
-        return int(found.sum())
+        """Return how many seeds of the cells exploded; see `Cell.exploded`."""
+        return sum(map(_num_exploded, cells))
 
     def merits(self, cell: Cell, metric: str | None) -> list[float]:
         """Returns what the seeds of a cell are ordered by for P(better): unclipped, the worst where one diverged.
@@ -404,3 +391,12 @@ def _case(loaded: Sequence[Baseline], info: CaseInfo) -> BaselineCase | Baseline
             errors.append(error)
     # Of several files the one that knows the case by name has more to say.
     return next((error for error in errors if isinstance(error, StaleBaseline)), errors[0] if errors else None)
+
+
+def _num_exploded(cell: Cell) -> int:
+    name = cell.case.primary_metric
+    starts = cell.untrained.get(name, {})
+    # Nearly always no seed ends above its start, and then no curve has to be read.
+    if all(final <= starts.get(seed, -math.inf) for seed, final in cell.final.get(name, {}).items()):
+        return 0
+    return len(cell.exploded)

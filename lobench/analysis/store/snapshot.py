@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from lobench.analysis.store.entrants import StoredRace
 from lobench.analysis.store.groups import MethodGroups, groups_of
@@ -40,6 +41,7 @@ class BestTrial:
       num_infeasible: How many trials there are where none of them is feasible: the subject is the first, and no best.
       strategy: Name of what proposed the trials: `random`.
       space: What they were proposed from, as the experiment's file says it.
+      parameters: Values of the trial, by path.
     """
 
     subject: StoredSubject
@@ -47,6 +49,7 @@ class BestTrial:
     num_infeasible: int = 0
     strategy: str = ""
     space: tuple[Parameter, ...] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, where nothing that is computed once has a place

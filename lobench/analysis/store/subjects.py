@@ -16,13 +16,15 @@ from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.code import describe_codes
 from lobench.core.metric import Direction, is_of_batch
-from lobench.core.program import Program
+from lobench.core.program import IMPORTED, Program
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Subject as Who
 from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = [
+    "ENDED_EARLY",
     "LOBENCH_SEEDS",
+    "NOT_RUN",
     "Cell",
     "StoredSubject",
     "are_common",
@@ -37,6 +39,8 @@ __all__ = [
 ]
 
 LOBENCH_SEEDS = "lobench"  # the draws of seeds that lobench trained
+NOT_RUN = "not run"  # a planned seed without an evaluation
+ENDED_EARLY = "ended early"  # a seed whose training stopped before the last step of the others
 _LABELS = ""  # of seeds that are labels, and nobody else's
 
 
@@ -54,6 +58,8 @@ class Cell:
       untrained: By metric, then seed: the value before the first one; not of curves from elsewhere that begin later.
       diverged_at: By seed that met a non-finite loss: the first such inner step.
       lost: Seeds of which no evaluation gave curves, counted by the outcome of the last one.
+      missing: Planned seeds without a value, by seed: the outcome of the last evaluation, or NOT_RUN. Those of `lost`
+        are among them.
       failures: Outcome and message of each evaluation that did not pass.
       sources: By seed: the curves of its block, and its row in them.
       directions: By metric, as task and plugins declare them.
@@ -66,6 +72,7 @@ class Cell:
     untrained: Mapping[str, Mapping[int, float]]
     diverged_at: Mapping[int, int] = field(default_factory=dict)
     lost: Mapping[str, int] = field(default_factory=dict)
+    missing: Mapping[int, str] = field(default_factory=dict)
     failures: tuple[tuple[Outcome, str], ...] = ()
     sources: Mapping[int, tuple[Curves, int]] = field(default_factory=dict)
     directions: Mapping[str, Direction] = field(default_factory=dict)
@@ -77,8 +84,28 @@ class Cell:
         return tuple(sorted(self.sources))
 
     @property
+    def num_planned(self) -> int:
+        """Number of the seeds that gave curves, and of the planned ones that did not."""
+        return len(self.sources.keys() | self.missing.keys())
+
+    def why_missing(self) -> str:
+        """Returns the outcomes of the missing seeds with their numbers: `2 error, 1 not run`; "" if none is missing."""
+        counts = sorted(Counter(self.missing.values()).items())
+        return ", ".join(f"{count} {outcome}" for outcome, count in counts)
+
+    def last_steps(self) -> dict[int, int]:
+        """Returns the last evaluated step of each seed."""
+        return {seed: curves.eval_steps[-1] for seed, (curves, _) in self.sources.items()}
+
+    @property
     def diverged(self) -> frozenset[int]:
         return frozenset(self.diverged_at)
+
+    @property
+    def exploded(self) -> frozenset[int]:
+        """Seeds that exploded in the primary metric; see `lobench.core.result.exploded_seeds`."""
+        found = {id(curves): curves.exploded(self.case) for curves, _ in self.sources.values()}
+        return frozenset(seed for seed, (curves, row) in self.sources.items() if found[id(curves)][row])
 
     @property
     def steps(self) -> NDArray[np.int64]:
@@ -169,6 +196,11 @@ class StoredSubject:
     @property
     def num_lost(self) -> int:
         return sum(sum(cell.lost.values()) for cell in self.cells.values())
+
+    @property
+    def num_missing(self) -> int:
+        """Planned seeds without a value, summed over the cases; see `Cell.missing`."""
+        return sum(len(cell.missing) for cell in self.cells.values())
 
     @property
     def num_diverged(self) -> int:
@@ -346,6 +378,19 @@ def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:
     return frozenset(counting.values())
 
 
+def _planned(rows: Sequence[EvaluationRow]) -> set[int]:
+    """Returns the seeds that the case of the last planned evaluation plans.
+
+    Imported curves have no plan, and neither have seeds beyond their case's own, which a gate or an alarm added.
+    """
+    for row in reversed(rows):
+        if row.key.program_version != IMPORTED.key:
+            planned = {seed for block in row.case.blocks() for seed in block.seeds}
+            if planned.issuperset(row.key.seed_block.seeds):
+                return planned
+    return set()
+
+
 def _cell(rows: Sequence[EvaluationRow]) -> Cell:
     """Joins the evaluations of one case, which come in the order of their recording."""
     sources: dict[int, tuple[Curves, int]] = {}
@@ -387,6 +432,7 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
         untrained=untrained,
         diverged_at={seed: at for seed, at in diverged if at >= 0},
         lost=Counter(lost.values()) if lost else {},
+        missing={**dict.fromkeys(_planned(rows) - sources.keys(), NOT_RUN), **lost},
         failures=tuple([(row.outcome, row.message) for row in rows if row.outcome is not Outcome.PASSED]),
         sources=sources,
         directions=directions,

@@ -104,9 +104,10 @@ class Journal:
             case planner.Skip(position):
                 self._ledger.set_admission(position, "skipped")
             case planner.FinishCheckpoint(position):
-                case_keys = self._subjects.cases(self._subjects[position].variant.key)
+                cases = self._subjects.known_cases(self._subjects[position].variant.key)
+                blocks = {key: case.blocks() for key, case in cases.items()}
                 self._ledger.finish_checkpoint(
-                    position, programs=self.programs, case_keys=case_keys, codes=self._subjects.codes()
+                    position, programs=self.programs, case_keys=cases, codes=self._subjects.codes(), blocks=blocks
                 )
             case planner.Reopen(position):
                 self._plan(position)

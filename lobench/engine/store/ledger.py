@@ -10,11 +10,11 @@ import functools
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from lobench.core.case import CaseInfo
+from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.errors import StoreError
 from lobench.core.history import EvaluationId
 from lobench.core.program import Program
@@ -401,6 +401,7 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
         programs: Collection[str],
         case_keys: Collection[str],
         codes: Mapping[str, str] | None = None,
+        blocks: Mapping[str, Sequence[SeedBlock]] | None = None,
     ) -> None:
         """Records that a position is complete, and whatever of it was not announced yet.
 
@@ -408,7 +409,14 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
           programs, case_keys: Which evaluations make it complete (`CaseInfo.key`): of the same theta a store may hold
             others, of another program, of other cases or of another optimizer. Of several programs' the last counts.
           codes: Today's code by `CaseInfo.key`; of a case that is not in it any code counts.
+          blocks: Planned seed blocks by case key. If the theta was seen with several bindings, which may differ in
+            their seeds alone, only evaluations within them count. None: every seed counts.
         """
+        ranges = [
+            [key, min(one.start for one in own), max(one.start + one.size for one in own)]
+            for key, own in (blocks or {}).items()
+            if own
+        ]
         with self.transaction():
             done = self._db.execute("SELECT finished FROM subjects WHERE position = ?", (position,)).fetchone()
             if done is None or done[0]:
@@ -418,8 +426,19 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
                 "JOIN evaluations e ON e.checkpoint_sha256 = c.sha256 WHERE c.position = ? "
                 "AND e.program_version IN (SELECT value FROM json_each(?)) "
                 f"AND {OF_CASES} "
+                "AND (? OR (SELECT COUNT(DISTINCT o.variant) FROM subjects o WHERE o.sha256 = c.sha256) = 1 "
+                "OR EXISTS (SELECT 1 FROM json_each(?) p "
+                "WHERE json_extract(p.value, '$[0]') = e.case_identity || ':' || e.optimizer_hash "
+                "AND json_extract(p.value, '$[1]') <= e.seed_start "
+                "AND json_extract(p.value, '$[2]') >= e.seed_start + e.seed_count)) "
                 "GROUP BY e.case_identity, e.optimizer_hash, e.seed_start, e.seed_count",
-                (position, json.dumps(sorted(programs)), self.case_filter(case_keys, codes or {})),
+                (
+                    position,
+                    json.dumps(sorted(programs)),
+                    self.case_filter(case_keys, codes or {}),
+                    blocks is None,
+                    json.dumps(ranges),
+                ),
             )
             self._db.execute(
                 "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT d.position, e.id FROM completions d "

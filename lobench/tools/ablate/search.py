@@ -10,12 +10,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 from lobench.analysis.stats.comparison import holm
-from lobench.analysis.stats.location import Location, locate, mean_location
+from lobench.analysis.stats.location import Location, locate
 from lobench.analysis.stats.paired_samples import Samples
+from lobench.analysis.stats.seed_groups import mean_over_cases
 from lobench.core.errors import LobenchError
 
 __all__ = ["AblateRules", "Interaction", "KnobSearch", "Lab", "Subset", "Worth", "ablated"]
@@ -251,14 +252,17 @@ class _Search:
             gains = [[b - a for a, b in zip(side[case].a, side[case].b, strict=True)] for side in sides if case in side]
             if len(gains) == len(sides) and len({len(values) for values in gains}) == 1:
                 rests = [x - y - z for x, y, z in zip(*gains, strict=True)]
-                parts.append(Samples.of_differences([rest for rest in rests if math.isfinite(rest)]))
+                seeds = sides[0][case].by_seed("a")
+                kept = {seed: rest for seed, rest in zip(seeds, rests, strict=True) if math.isfinite(rest)}
+                samples = Samples.of_differences(list(kept.values()))
+                shared = sides[0][case].shared
+                parts.append(replace(samples, seeds_a=tuple(kept), seeds_b=tuple(kept), shared=shared))
         return _difference(parts)
 
 
 def _difference(cases: Iterable[Samples]) -> Location | None:
-    """Returns the mean over cases of b - a; None where nothing can be said."""
-    known = [found for one in cases if one.has_scale and (found := locate(one)).is_known]
-    return mean_location(known) if known else None
+    """Returns the mean over cases of b - a, by groups of cases; None if no case can be tested."""
+    return mean_over_cases([one for one in cases if one.has_scale and locate(one).is_known]).location
 
 
 def _worth(found: Location | None, seeds: int) -> Worth:

@@ -17,10 +17,10 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 
 from lobench.analysis.comparisons.gates import GateRules, Verdict, gate_cases
-from lobench.analysis.stats.comparison import counts_of
-from lobench.analysis.stats.location import Location, locate, mean_location
-from lobench.analysis.stats.paired_samples import Estimate, Samples, pooled
+from lobench.analysis.stats.location import locate
+from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.proportions import p_more, two_sided
+from lobench.analysis.stats.seed_groups import contrast_location, group_counts
 from lobench.analysis.stats.t_distribution import t_isf
 from lobench.core.errors import UsageError
 
@@ -198,17 +198,17 @@ class Overfitted:
 
     def __call__(self, samples: Mapping[str, Samples], margin: float, level: float) -> Finding:
         parts = [{case: samples[case] for case in samples if case in side} for side in (self.outside, self.inside)]
-        located = [[locate(one, is_one_sided=True) for one in part.values() if one.has_scale] for part in parts]
-        known = [[one for one in side if one.is_known] for side in located]
-        lost = [[counts_of(one) for one in part.values() if one.has_scale] for part in parts]
+        known = [[one for one in part.values() if one.has_scale and locate(one).is_known] for part in parts]
+        lost = [group_counts([one for one in part.values() if one.has_scale]) for part in parts]
         p_diverged = math.nan
         if any(one.a + one.b for one in lost[0]) and sum(one.b for one in lost[1]) <= sum(one.a for one in lost[1]):
             p_diverged = p_more(lost[0])
         harm, bound, p_mean = math.nan, math.nan, math.nan
         tail = level if math.isnan(p_diverged) else level / 2
-        if all(known):
-            means = [mean_location(side) for side in known]
-            found = _difference(*(one.estimate for one in means))
+        # A case outside and one inside may share a training, so both means are one sum over groups of cases.
+        weights = [sign / len(side) for sign, side in zip((1, -1), known, strict=True) for _ in side]
+        found = contrast_location([*known[0], *known[1]], weights) if all(known) else None
+        if found is not None:
             # B - A out of distribution less that in distribution: the harm is its negative.
             harm, bound = 0.0 - found.estimate.mean, 0.0 - found.bounds(tail)[1]
             p_mean = found.below(-margin)
@@ -221,12 +221,6 @@ class Overfitted:
             p_value=p_value,
             cases=tuple(sorted((case for case in harms if not harms[case] <= margin), key=lambda case: -harms[case])),
         )
-
-
-def _difference(outside: Estimate, inside: Estimate) -> Location:
-    variance, degrees = pooled([outside, inside])
-    mean = outside.mean - inside.mean
-    return Location(method="paired", estimate=Estimate(mean=mean, variance=variance, degrees=degrees))
 
 
 def _known(value: float, otherwise: float = 1.0) -> float:

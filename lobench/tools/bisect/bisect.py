@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from etils import epath
 
-from lobench.analysis.stats.change_point import Belief, believe, next_probes, scan
+from lobench.analysis.stats.change_point import Belief, believe, is_located, next_probes, scan
 from lobench.analysis.store.snapshot import read_store
 from lobench.api.components import absolute_location, plugins_of
 from lobench.api.evaluate import evaluate_into
@@ -37,6 +37,7 @@ from lobench.tools.bisect.probes import Bisection, Probed, Status, probed
 __all__ = ["bisect"]
 
 _LEVEL = 0.95
+_CONFIDENCE = 0.9
 _MOST_AT_ONCE = 8
 _LEAST_BUDGET = 20  # of a short run each checkpoint may be looked at, and some of them again
 
@@ -48,6 +49,7 @@ def bisect(
     case: str,
     metric: str = "",
     probability: float = _LEVEL,
+    confidence: float = _CONFIDENCE,
     most: int | None = None,
     from_step: int | None = None,
     to_step: int | None = None,
@@ -70,6 +72,8 @@ def bisect(
       case: Its name: `relu32`, `quick/relu32`, or with its file's, `digits.relu32`.
       metric: What is to have fallen; "": the case's primary metric.
       probability: Of being within one checkpoint, and of there being a fall, at which it ends.
+      confidence: Probability that the named checkpoint is the first broken one, at which it ends. That one and the one
+        before it are evaluated.
       most: New evaluations, of a seed block each; None: a fifth of the checkpoints, 20 at least.
       from_step, to_step: Outer steps between which it broke; None: the run's first one and its last one.
       name: Of the watch; "": the first suite's.
@@ -140,6 +144,7 @@ def bisect(
         look=look,
         log=progress.log,
         level=probability,
+        confidence=confidence,
         most=max(len(checkpoints) // 5, _LEAST_BUDGET) if most is None else most,
         at_once=min(num_workers(workers), _MOST_AT_ONCE),
     )
@@ -152,6 +157,7 @@ def bisect(
         checkpoints=tuple(checkpoints),
         belief=belief,
         level=probability,
+        confidence=confidence,
         num_evaluations=seen.num_evaluations,
         num_new=search.num_new,
         num_seeds=seen.case.seed_block or seen.case.num_seeds,
@@ -163,6 +169,7 @@ def bisect(
             case=case,
             metric=metric,
             probability=None if probability == _LEVEL else probability,
+            confidence=None if confidence == _CONFIDENCE else confidence,
             from_step=from_step,
             to_step=to_step,
             name=name,
@@ -190,6 +197,7 @@ class _Search:
     look: Callable[[], Probed]
     log: Callable[[str], None]
     level: float
+    confidence: float
     most: int
     at_once: int
     num_new: int = 0
@@ -202,7 +210,7 @@ class _Search:
         while True:
             _refuse_undecidable(seen)
             belief = believe(seen.probes, len(self.checkpoints))
-            status = self._status(belief)
+            status = self._status(belief, {probe.place for probe in seen.probes})
             count = min(self.at_once, self._num_left)
             wanted = [] if status or count < 1 else next_probes(belief, seen.probes, count, closed)
             if not wanted:
@@ -217,8 +225,9 @@ class _Search:
         """How many evaluations may follow."""
         return max(self.most - self.num_new, 0)
 
-    def _status(self, belief: Belief) -> Status | None:
-        if belief.fall >= self.level and belief.within(1) >= self.level:
+    def _status(self, belief: Belief, probed: Collection[int]) -> Status | None:
+        is_near = belief.fall >= self.level and belief.within(1) >= self.level
+        if is_near and is_located(belief, probed, self.confidence):
             return "found"
         return "no_fall" if 1 - belief.fall >= self.level else None
 

@@ -36,7 +36,14 @@ evaluations."""
     type=BoundedNumber(0.5, 0.999),
     default=0.95,
     show_default=True,
-    help="End when the break is within one checkpoint with this probability.",
+    help="End when there is a fall, and the break is within one checkpoint, with this probability.",
+)
+@click.option(
+    "--confidence",
+    type=BoundedNumber(0.5, 0.999),
+    default=0.9,
+    show_default=True,
+    help="End when the named checkpoint is the first broken one with this probability, too.",
 )
 @click.option(
     "--most",
