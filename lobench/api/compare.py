@@ -23,7 +23,15 @@ from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.api.components import plugins_of
 from lobench.api.evaluate import evaluate_into
-from lobench.api.resolve import Stored, find_given, find_stored, is_chosen, is_store, subjects_beside
+from lobench.api.resolve import (
+    Stored,
+    find_given,
+    find_stored,
+    is_chosen,
+    is_store,
+    subjects_beside,
+    subjects_setting_scales,
+)
 from lobench.api.settings import texts
 from lobench.core.errors import CheckpointError, LobenchError, UsageError
 from lobench.core.subject import Given, GivenCheckpoint, SubjectKey
@@ -160,7 +168,11 @@ def compare(
             "keep_results": keep_results,
         },
     )
-    scales = Scales.of(subjects_beside(chosen), given or [Path(suite) for suite in places] or None)
+    scales = Scales.of(
+        subjects_beside(chosen),
+        given or [Path(suite) for suite in places] or None,
+        among=subjects_setting_scales(chosen),
+    )
     stale = next((problem for problem in scales.problems if isinstance(problem, StaleBaseline)), None)
     if given and stale is not None:
         raise stale

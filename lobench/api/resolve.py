@@ -6,7 +6,7 @@ where an option names a store, NAME alone is looked up there.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -37,6 +37,7 @@ __all__ = [
     "is_chosen",
     "is_store",
     "subjects_beside",
+    "subjects_setting_scales",
 ]
 
 
@@ -360,6 +361,15 @@ def _same(given: Given, who: Who) -> bool:
 
 
 def subjects_beside(stored: Sequence[Stored]) -> list[StoredSubject]:
-    """Returns everyone whom the stores hold; two of them may be of one store."""
-    everyone = [(one.store.resolve(), subject) for one in stored for subject in one.snapshot.subjects]
+    """Returns everyone who is shown of the stores; two of them may be of one store."""
+    return _of_all((one.store, one.snapshot.subjects) for one in stored)
+
+
+def subjects_setting_scales(stored: Sequence[Stored]) -> list[StoredSubject]:
+    """Returns everyone whom the stores hold: without a tuned baseline the best mean of them scores 1."""
+    return _of_all((one.store, one.snapshot.setting_scales) for one in stored)
+
+
+def _of_all(found: Iterable[tuple[Path, Sequence[StoredSubject]]]) -> list[StoredSubject]:
+    everyone = [(store.resolve(), subject) for store, subjects in found for subject in subjects]
     return list({(store, one.checkpoint, one.optimizer_hashes): one for store, one in everyone}.values())

@@ -183,7 +183,8 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
             for row in forms:
                 own = of_members(whole, row.config, ledger.memberships(row.id), ledger.trials(row.id))
                 found.append((row, with_race(own, row.config, ledger)))
-    scales = Scales.of([subject for _, snapshot in found for subject in snapshot.subjects], None)
+    subjects = [subject for _, snapshot in found for subject in snapshot.subjects]
+    scales = Scales.of(subjects, None, among=[one for _, snapshot in found for one in snapshot.setting_scales])
     return sorted(
         (_experiment_summary(row, snapshot, scales) for row, snapshot in found), key=lambda one: (one.last, one.id)
     )

@@ -25,10 +25,11 @@ from lobench.analysis.store.snapshot import case_names
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject
 from lobench.core.case import CaseInfo
 from lobench.core.metric import Direction, direction_of, how_to_declare
-from lobench.core.wording import counted
+from lobench.core.wording import counted, first_of
 
 __all__ = ["Scales", "seed_scores"]
 
+_AT_ONE = 1e-6  # what rounding may part a mean score of 1 from 1
 _NAMED = 4  # cases, and things to do, of one line
 
 
@@ -53,6 +54,7 @@ class Scales:
       problems: Of what was found: which cases it does not serve, and why.
       cases: What was looked for, by identity.
       moved: A line for each suite whose baselines are gone, or are not those that its store was scored by.
+      labels: Of the subjects of `among`, by the `id` of the cell.
     """
 
     among: Mapping[str, Sequence[Cell]]
@@ -61,6 +63,7 @@ class Scales:
     problems: tuple[BaselineError, ...] = ()
     cases: Mapping[str, CaseInfo]
     moved: tuple[str, ...] = ()
+    labels: Mapping[int, str] = field(default_factory=dict)
     _declared: dict[str, dict[str, Direction]] = field(default_factory=dict, repr=False, compare=False)
     _known: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
     _made: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
@@ -71,21 +74,29 @@ class Scales:
     )
 
     @classmethod
-    def of(cls, subjects: Iterable[StoredSubject], places: Sequence[Path] | None = ()) -> Scales:
+    def of(
+        cls,
+        subjects: Iterable[StoredSubject],
+        places: Sequence[Path] | None = (),
+        *,
+        among: Iterable[StoredSubject] | None = None,
+    ) -> Scales:
         """Returns the scales of all cases that the subjects have.
 
         Args:
-          subjects: Everyone whom the stores hold, not only those who are compared: a number must not change with whom
-            it stands beside.
+          subjects: Those that are shown.
+          among: Everyone whom the stores hold, not only those who are shown: a number must not change with whom it
+            stands beside. Without a tuned baseline the best mean of them scores 1. None: the subjects.
           places: Suites, or files of baselines; all that count are of the first one's optimizer and protocol. None:
             those of the cases' suites, as the cases' stores name them (`baselines_of_cases`).
         Raises:
           BaselineError: a file cannot be read.
         """
-        subjects, among = tuple(subjects), dict[str, list[Cell]]()
-        for subject in subjects:
+        subjects, cells, labels = tuple(subjects), dict[str, list[Cell]](), dict[int, str]()
+        for subject in subjects if among is None else among:
             for identity, cell in subject.every_form().items():
-                among.setdefault(identity, []).append(cell)
+                cells.setdefault(identity, []).append(cell)
+                labels[id(cell)] = subject.label
         current = {identity: cell.case for subject in subjects for identity, cell in subject.cells.items()}
         moved: tuple[str, ...] = ()
         if places is None:
@@ -102,7 +113,8 @@ class Scales:
             elif found is not None:
                 tuned[identity] = found
         return cls(
-            among=among,
+            among=cells,
+            labels=labels,
             tuned=tuned,
             baseline=loaded[0] if loaded else None,
             problems=tuple(problems),
@@ -318,7 +330,32 @@ class Scales:
         lines = [f"scores: 0 is untrained, 1 {self.one}; a diverged seed scores -1{hint}"]
         lines += [f"without a baseline: {line}" for line in self.problem_lines()]
         lines += [f"no score on {name}: {how_to_declare(name)}" for name in self.undeclared()]
-        return "\n".join([*lines, *self.notes()])
+        return "\n".join([*lines, *self.set_by(), *self.notes()])
+
+    def set_by(self) -> list[str]:
+        """Returns a line that names the subject with the best mean, which scores 1, of the cases without a baseline."""
+        names, found = case_names(list(self.cases.values())), dict[str, list[str]]()
+        for identity, case in self.cases.items():
+            if (label := self._label_of_best(identity, case)) is not None:
+                found.setdefault(label, []).append(names[identity])
+        if len(found) == 1 and len(next(iter(found.values()))) == len(self.cases):
+            return [f"the best mean is that of {next(iter(found))}"]
+        each = [f"{label} ({first_of(sorted(own), _NAMED)})" for label, own in sorted(found.items())]
+        return [f"the best means are those of {first_of(each, _NAMED)}"] if each else []
+
+    def _label_of_best(self, identity: str, case: CaseInfo) -> str | None:
+        """Returns the subject whose mean scores 1 on a case; None if a baseline does, or there is no scale."""
+        if identity in self.tuned or not self.scale(case, case.primary_metric).is_usable:
+            return None
+        best: tuple[float, str] | None = None
+        for cell in self.among.get(identity, ()):
+            finals = cell.finals(case.primary_metric)
+            scores = self.scores(cell, None)
+            known = [scores[seed] for seed, final in finals.items() if math.isfinite(final)]
+            if known and 2 * len(known) >= len(finals):
+                distance = abs(math.fsum(known) / len(known) - 1)
+                best = min(best or (math.inf, ""), (distance, self.labels.get(id(cell), "")))
+        return best[1] or None if best is not None and best[0] < _AT_ONE else None
 
     def describe_shortly(self) -> str:
         """Returns what 0 and 1 are, and whether the baselines are others than the store's, in one line."""

@@ -153,6 +153,7 @@ def of_members(
     return dataclasses.replace(
         snapshot,
         subjects=tuple(subjects),
+        stored=snapshot.stored or snapshot.subjects,
         cases=ordered,
         rows=tuple({id(row): row for row in used}.values()),
         changed=forms.changed(),

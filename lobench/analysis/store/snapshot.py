@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,6 +72,7 @@ class Snapshot:
       trials: Of the experiment's searches, by method and number.
       race: Of the experiment's methods, as they are in its file; None where they do not race.
       num_outside: Optimizers in the store that are no method and no trial of the experiment.
+      stored: Every subject of the store, if the snapshot is a part of it; () if it is not.
     """
 
     store: Path
@@ -88,6 +90,7 @@ class Snapshot:
     trials: tuple[TrialRow, ...] = ()
     race: StoredRace | None = None
     num_outside: int = 0
+    stored: tuple[StoredSubject, ...] = ()
 
     @classmethod
     def of(
@@ -134,6 +137,25 @@ class Snapshot:
         """
         last = last_on_most_cases(self.subjects) if self.methods else last_subject(self.subjects)
         return next(place for place, subject in enumerate(self.subjects) if subject is last)
+
+    @property
+    def setting_scales(self) -> tuple[StoredSubject, ...]:
+        """Everyone among whom the best mean scores 1: all of the store, whichever part is shown.
+
+        Forms of a case that an experiment takes for one are in the store under their own identities, and are added.
+        """
+        if not self.stored:
+            return self.subjects
+        known = {(one.who.key, identity) for one in self.stored for identity in one.every_form()}
+        added = [
+            dataclasses.replace(
+                one,
+                cells={key: cell for key, cell in one.cells.items() if (one.who.key, key) not in known},
+                former={},
+            )
+            for one in self.subjects
+        ]
+        return (*self.stored, *(one for one in added if one.cells))
 
     @functools.cached_property
     def groups(self) -> MethodGroups:

@@ -513,7 +513,8 @@ def steps_text(pair: MethodComparison, found: Sequence[CaseSteps]) -> str:
 def _times(found: TimeToTarget) -> list[str]:
     mark = "~" if found.is_unsteady else ""
     sides = [mark + _side(side) for side in (found.a, found.b)]
-    return [*sides, interval_cell(found.difference, "+.3g"), p_cell(found.difference.p_value)]
+    difference = found.difference.note or interval_cell(found.difference, "+.3g")
+    return [*sides, difference, p_cell(found.difference.p_value)]
 
 
 def _side(found: StepsToTarget) -> str:

@@ -241,6 +241,7 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
     snapshot = summary.snapshot
     shown = snapshot.openings[summary.shown]
     lines = [f"On the scale {summary.scale_label}; clipped to [-1, 2], a diverged seed counts as -1."]
+    lines += [f"{line[:1].upper()}{line[1:]}." for line in summary.scales.set_by()]
     is_ranked = summary.mean_score(summary.shown, "primary").has_finite_seed
     if snapshot.groups.shows_methods and not summary.has_checkpoints and is_ranked:
         num_missing = snapshot.subjects[summary.shown].num_missing
