@@ -42,6 +42,8 @@ class EvaluationRow:
 
     Attributes:
       program: What the key's program stands for.
+      recorded_at: When it was recorded, in seconds since 1970, by the clock of that machine; no order.
+      id: Its place in the order in which its store recorded evaluations; 0 if it is of no store.
       payload: `Curves.to_payload()`; None where the outcome gave no curves, or where they are at hand.
       at_hand: The curves of an evaluation that was not read from a store.
       curves: Read from the payload each time that it is asked for: many readers want a few numbers of many rows.
@@ -58,6 +60,7 @@ class EvaluationRow:
     trial: str
     session: str
     recorded_at: float
+    id: int = 0
     at_hand: Curves | None = None
 
     @property
@@ -328,6 +331,7 @@ class LedgerReader:
                     trial=trial,
                     session=session,
                     recorded_at=row[11],
+                    id=number,
                 )
 
     def events(self, kind: str = "") -> list[tuple[str, dict[str, Any]]]:
