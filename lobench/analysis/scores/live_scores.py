@@ -14,7 +14,7 @@ from lobench.analysis.store.subjects import Cell, StoredSubject, subjects_of
 from lobench.core.result import mean_of
 from lobench.core.subject import Subject as Who
 from lobench.engine.store.current import CurrentCases
-from lobench.engine.store.ledger import EvaluationRow
+from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import Plans
 
 __all__ = ["Fallback", "Scored", "StoreScores"]
