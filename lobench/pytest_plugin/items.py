@@ -14,8 +14,9 @@ from lobench.core.case import CaseInfo, CaseSpec, Expectations, SeedBlock
 from lobench.core.subject import Variant
 from lobench.engine.config import bound as binding
 from lobench.engine.config.layers import Layers
-from lobench.experiments.pytest_items import EXPERIMENT, ItemMember, member_of
+from lobench.experiments.pytest_items import EXPERIMENT, member_of
 from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.item_names import plain_node_id, test_name
 from lobench.pytest_plugin.item_result import CURRENT_JOB, STATES
 from lobench.pytest_plugin.options import layers_of, option
 from lobench.pytest_plugin.reuse import REUSED
@@ -26,7 +27,16 @@ if TYPE_CHECKING:
     from lobench.evaluation.runner import BlockRunner
     from lobench.evaluation.together import JobRunner
 
-__all__ = ["Runners", "blocks_of", "case_info", "expectations_of", "runners_of", "test_name", "variant_of"]
+__all__ = [
+    "Runners",
+    "blocks_of",
+    "case_info",
+    "expectations_of",
+    "plain_node_id",
+    "runners_of",
+    "test_name",
+    "variant_of",
+]
 
 _MAKING = threading.Lock()
 _MOST_VARIANTS = 8  # whose programs stay warm
@@ -86,19 +96,6 @@ def _layers_of(config: pytest.Config, variant: Variant) -> Layers:
     return replace(layers_of(config), variant=variant)
 
 
-def test_name(item: pytest.Item) -> str:
-    """Returns the test's part of a case's identity: with the parameters, where it has others than the case."""
-    if not isinstance(item, pytest.Function):
-        return ""
-    name: str = item.function.__name__
-    callspec = getattr(item, "callspec", None)  # none where the test gets its case otherwise
-    if callspec is None or all(isinstance(value, CaseSpec | ItemMember) for value in callspec.params.values()):
-        return name
-    member = member_of(item)  # the last of the parameters, and none of the user's
-    own: str = callspec.id if member is None else callspec.id.removesuffix(f"-{member}")
-    return f"{name}[{own}]"
-
-
 def expectations_of(item: pytest.Item) -> Expectations:
     """Returns what the gin file of an evaluated item expects; where it was not trained, without binding its case."""
     spec = case_of(item)
@@ -128,7 +125,7 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
         with late_flags(item.config.stash.setdefault(_LATE, set())):
             bound = binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item), build=False)
         bound.require_optimizer()
-    return replace(bound.info, node_id=item.nodeid)
+    return replace(bound.info, node_id=plain_node_id(item))
 
 
 def blocks_of(item: pytest.Item, info: CaseInfo) -> list[SeedBlock]:

@@ -59,6 +59,7 @@ class Snapshot:
       current: Current cases of the store; see `lobench.engine.store.current`.
       events: Kind and detail, in order.
       changed: Names of the cases that `rows` hold in a former form too, by the number of those evaluations.
+      repeated: Names of the cases that hold the same bits as another case, which counts alone.
       labels: What to call each subject among those of the store: by its outer step where that tells it.
       openings: The labels at the start of a sentence: names of files and optimizers keep their spelling.
       names: What to call each case, by identity.
@@ -76,6 +77,7 @@ class Snapshot:
     current: CurrentCases = field(default_factory=CurrentCases, compare=False)
     events: tuple[tuple[str, Mapping[str, object]], ...] = ()
     changed: tuple[tuple[str, int], ...] = ()
+    repeated: tuple[str, ...] = ()
     labels: tuple[str, ...]
     openings: tuple[str, ...]
     names: Mapping[str, str]
@@ -109,6 +111,9 @@ class Snapshot:
             f"{row.case.suite}/{row.case.name}" for row, counts in zip(rows, is_current, strict=True) if not counts
         )
         subjects = tuple(subjects_of(rows, positions, current))
+        shown = {identity for subject in subjects for identity in subject.cells}
+        repeated = [case for identity, case in known.items() if identity not in shown]
+        known = {identity: case for identity, case in known.items() if identity in shown}
         cases = tuple(sorted(known.values(), key=lambda case: (case.suite, case.name, case.identity)))
         labels = _labels(subjects)
         return cls(
@@ -119,6 +124,7 @@ class Snapshot:
             current=current,
             events=tuple(events),
             changed=tuple(sorted(former.items())),
+            repeated=tuple(sorted(f"{case.suite}/{case.name} ({place_of(case).test})" for case in repeated)),
             labels=tuple(labels),
             openings=tuple(label[:1].upper() + label[1:] if label.startswith(_BY_STEP) else label for label in labels),
             names=case_names(cases),

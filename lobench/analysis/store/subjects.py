@@ -18,7 +18,7 @@ from lobench.core.metric import Direction, is_of_batch
 from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Subject as Who
-from lobench.engine.store.current import CurrentCases
+from lobench.engine.store.current import CurrentCases, place_of
 from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = [
@@ -298,6 +298,8 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]
     for row in rows:
         by_case.setdefault(row.case.identity, []).append(row)
     cells = {identity: _cell(members) for identity, members in by_case.items()}
+    repeated = _repeated([cell for identity, cell in cells.items() if identity in current])
+    current = {identity for identity in current if identity not in repeated}
     origins = [curves.provenance for cell in cells.values() for curves, _ in cell.sources.values()]
     return StoredSubject(
         who=who,
@@ -306,6 +308,40 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]
         former={identity: cell for identity, cell in cells.items() if identity not in current},
         git_revisions=frozenset(o.git_revision[:12] + "+" * o.git_dirty for o in origins if o.git_revision),
         programs=_programs([row for row in rows if row.case.identity in current]),
+    )
+
+
+def _repeated(cells: Sequence[Cell]) -> set[str]:
+    """Returns the identities of cases that hold the same bits as another case, which counts alone.
+
+    Two tests may evaluate one case of a file, a test may have parameters of its own, and a file may be linked from
+    another suite: the training is the same, and its seeds would count twice as evidence. Of such cases the one with the
+    most seeds counts, or else the first by name.
+    """
+    groups: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in cells:
+        case = cell.case
+        if case.problem and cell.sources:
+            key = case.problem, case.num_inner_steps, case.primary_metric, case.scale, case.minimum, cell.draws
+            groups.setdefault(key, []).append(cell)
+    found = set[str]()
+    for group in groups.values():
+        group.sort(key=lambda cell: (-len(cell.sources), place_of(cell.case), cell.case.identity))
+        for place, cell in enumerate(group):
+            kept = (one for one in group[:place] if one.case.identity not in found)
+            if any(_is_same(one, cell) for one in kept):
+                found.add(cell.case.identity)
+    return found
+
+
+def _is_same(one: Cell, other: Cell) -> bool:
+    """Returns whether the seeds of the second cell have the same bits in the first one."""
+    if not other.sources.keys() <= one.sources.keys() or other.diverged_at.items() - one.diverged_at.items():
+        return False
+    return all(
+        seed in one.final.get(metric, {}) and repr(one.final[metric][seed]) == repr(value)
+        for metric, values in other.final.items()
+        for seed, value in values.items()
     )
 
 
