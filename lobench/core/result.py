@@ -65,7 +65,9 @@ class EvaluationKey:
             Theta                                       | evaluated again
             A checkpoint file that was overwritten      | evaluated again
             The optimizer's bindings                    | evaluated again
+            The optimizer's code                        | evaluated again
             The case's bindings                         | evaluated again
+            The case's code                             | evaluated again
             Bindings that return to earlier values      | kept
             How a case is scored                        | kept
             Data files                                  | kept with a note
@@ -82,6 +84,7 @@ class EvaluationKey:
             The working directory                       | kept
             The path of the project                     | kept
             The clock                                   | kept
+            The user                                    | kept
             The tuned baseline                          | kept with a note
             A store of a newer lobench                  | refused
             A published bundle                          | refused
