@@ -2,24 +2,33 @@
 
 A seed's score at a checkpoint is what the seed adds (the same at all checkpoints), less the fall from the break on,
 plus noise of standard deviation 1; a probe is a block of four seeds. The break is uniform over the checkpoints. With
-`--wobble` each checkpoint adds something of its own too, which no number of seeds averages out.
+`--wobble` each checkpoint adds something of its own too, which no number of seeds averages out. With `--lost` this
+share of the seeds diverges, before the break and from it on.
 
     python benchmarks/planted_change_points.py [--runs 200] [--most 40]
+
+Whether the named checkpoint is the right one as often as stated, at 300 breaks (`--runs 6 --check` is a smoke test):
+
+    python benchmarks/planted_change_points.py --runs 300 --lost 0.05 --wobble 0 --fall 1.5 --fall 2 --fall 4 --check
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import random
+import sys
 from dataclasses import dataclass
 
 import click
 
-from lobench.analysis.stats.change_point import Belief, Probe, believe, next_probes, scan
+from lobench.analysis.stats.change_point import Belief, Probe, believe, is_located, named_pair, next_probes, scan
 
 NUM_CHECKPOINTS = 200
 NUM_SEEDS = 4
 LEVEL = 0.95
+CONFIDENCE = 0.9
+MISCALIBRATED = 0.05  # at most, between what is stated and what is so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +38,23 @@ class Found:
     broke_at: int
     belief: Belief
     num_probes: int
+    probed: frozenset[int]
+
+    @property
+    def is_exact(self) -> bool:
+        return self.belief.place == self.broke_at
+
+    @property
+    def stated(self) -> float:
+        """Probability of the named checkpoint."""
+        return self.belief.by_place[self.belief.place]
+
+    @property
+    def is_named_pair_probed(self) -> bool:
+        """Whether both checkpoints that would be named were evaluated."""
+        if self.is_decided:
+            return {self.belief.place - 1, self.belief.place} <= self.probed
+        return self.probed.issuperset(named_pair(self.belief, self.probed))
 
     @property
     def is_hit(self) -> bool:
@@ -36,11 +62,19 @@ class Found:
 
     @property
     def is_decided(self) -> bool:
-        return self.belief.fall >= LEVEL and self.belief.within(1) >= LEVEL
+        is_near = self.belief.fall >= LEVEL and self.belief.within(1) >= LEVEL
+        return is_near and is_located(self.belief, self.probed, CONFIDENCE)
 
 
 def bisected(
-    fall: float, draws: random.Random, *, most: int, wobble: float = 0.0, spread: float = 2.0, at_once: int = 1
+    fall: float,
+    draws: random.Random,
+    *,
+    most: int,
+    wobble: float = 0.0,
+    spread: float = 2.0,
+    at_once: int = 1,
+    lost: float = 0.0,
 ) -> Found:
     """Plants a fall and searches for it.
 
@@ -49,6 +83,7 @@ def bisected(
         seed's paired score.
       most: Probes.
       at_once: Probes that are chosen together.
+      lost: Share of seeds that diverge.
     """
     broke_at = draws.randrange(1, NUM_CHECKPOINTS)
     own = [draws.gauss(0, wobble) for _ in range(NUM_CHECKPOINTS)]
@@ -60,14 +95,16 @@ def bisected(
         scores = []
         for seed in range(block * NUM_SEEDS, (block + 1) * NUM_SEEDS):
             common = added.setdefault(seed, draws.gauss(0, spread)) + own[place]
-            scores.append(common - fall * (place >= broke_at) + draws.gauss(0, 1))
+            score = common - fall * (place >= broke_at) + draws.gauss(0, 1)
+            scores.append(-math.inf if lost and draws.random() < lost else score)
         probes.append(Probe(place=place, block=block, scores=tuple(scores)))
 
     for place in scan(probes, NUM_CHECKPOINTS):
         probe(place)
     while True:
         belief = believe(probes, NUM_CHECKPOINTS)
-        found = Found(broke_at=broke_at, belief=belief, num_probes=len(probes))
+        probed = frozenset(one.place for one in probes)
+        found = Found(broke_at=broke_at, belief=belief, num_probes=len(probes), probed=probed)
         if found.is_decided or belief.fall <= 1 - LEVEL or len(probes) >= most:
             return found
         for place in next_probes(belief, probes, min(at_once, most - len(probes))):
@@ -103,24 +140,49 @@ def calibration(found: list[Found]) -> str:
     return "; ".join(parts)
 
 
+def exactness(found: list[Found]) -> tuple[str, bool]:
+    """Returns how often the named checkpoint was the right one, and whether that is as stated."""
+    stated, was = (
+        sum(values) / len(found) for values in ([one.stated for one in found], [one.is_exact for one in found])
+    )
+    num_probed = sum(one.is_named_pair_probed for one in found)
+    text = f"named: stated {stated:.1%}, right {was:.1%}; both evaluated in {num_probed} of {len(found)}"
+    decided = [one for one in found if one.is_decided]
+    if decided:
+        own = sum(one.stated for one in decided) / len(decided), sum(one.is_exact for one in decided) / len(decided)
+        text += f"; of {len(decided)} decided: stated {own[0]:.1%}, right {own[1]:.1%}"
+    tolerance = MISCALIBRATED + 2 * math.sqrt(max(stated * (1 - stated), 0.01) / len(found)) * (len(found) < 300)
+    return text, abs(stated - was) <= tolerance and num_probed == len(found)
+
+
 @click.command()
 @click.option("--runs", default=200, show_default=True)
 @click.option("--most", default=NUM_CHECKPOINTS // 5, show_default=True, help="Evaluations of one bisection.")
 @click.option("--at-once", default=1, show_default=True)
 @click.option("--wobble", multiple=True, type=float, default=(0.0, 0.5), show_default=True)
+@click.option("--lost", default=0.0, show_default=True, help="Share of seeds that diverge.")
+@click.option(
+    "--check", is_flag=True, help="Exit with 1 if the named checkpoint is right less or more often than stated."
+)
 @click.option("--fall", "drops", multiple=True, type=float, default=(0.5, 1.0, 2.0, 4.0), show_default=True)
-def main(runs: int, most: int, at_once: int, wobble: tuple[float, ...], drops: tuple[float, ...]) -> None:
+def main(
+    runs: int, most: int, at_once: int, wobble: tuple[float, ...], lost: float, check: bool, drops: tuple[float, ...]
+) -> None:
     """Print the table."""
     print("| fall | wobble | within one | said | decided | evaluations (of all) | 95th | 'no fall' |")
     print("|---|---|---|---|---|---|---|---|")
-    lines = []
+    lines, is_calibrated = [], True
     for each in wobble:
         for fall in drops:
             draws = random.Random(f"{fall} {each}")
-            found = [bisected(fall, draws, most=most, wobble=each, at_once=at_once) for _ in range(runs)]
+            found = [bisected(fall, draws, most=most, wobble=each, at_once=at_once, lost=lost) for _ in range(runs)]
             print(row(fall, found, each), flush=True)
-            lines.append(f"fall {fall:g}, wobble {each:g}: {calibration(found)}")
+            text, is_right = exactness(found)
+            is_calibrated &= is_right
+            lines.append(f"fall {fall:g}, wobble {each:g}: {calibration(found)}; {text}")
     print("\n".join(lines))
+    if check and not is_calibrated:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

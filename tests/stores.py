@@ -42,7 +42,7 @@ def case_info(
 
 
 def curves(
-    finals: Mapping[str, Sequence[float]],
+    finals: Mapping[str, Sequence[float] | Sequence[Sequence[float]]],
     *,
     start: int = 0,
     untrained: float = 2.0,
@@ -51,17 +51,25 @@ def curves(
     added: tuple[str, ...] | None = (),
     cost: StepCost | None = None,
 ) -> Curves:
-    """Curves that go in two steps from `untrained` to the final value of each seed; NaN: diverged at step 7."""
+    """Curves that go in two steps from `untrained` to the final value of each seed; NaN: diverged at step 7.
+
+    A seed's value may be a whole curve instead; all curves of a call have the same length.
+    """
     metrics = {}
     for name, values in finals.items():
-        rows = [[untrained, untrained if np.isnan(v) else (untrained + v) / 2, v] for v in values]
+        rows = [
+            v if isinstance(v, Sequence) else [untrained, untrained if np.isnan(v) else (untrained + v) / 2, v]
+            for v in values
+        ]
         metrics[name] = memoryview(np.asarray(rows, np.float32))
     values = next(iter(finals.values()))
+    ends = [v[-1] if isinstance(v, Sequence) else v for v in values]
+    (length,) = {view.shape[1] for view in metrics.values()}
     return Curves(
         seeds=tuple(range(start, start + len(values))),
         metrics=metrics,
-        eval_steps=EVAL_STEPS,
-        diverged_at=tuple(7 if np.isnan(v) else -1 for v in values),
+        eval_steps=tuple(5 * place for place in range(length)),
+        diverged_at=tuple(7 if np.isnan(v) else -1 for v in ends),
         wall_seconds=0.5,
         num_params=3,
         provenance=Provenance(host="h", device="cpu", git_revision=revision, bindings="x = 1"),
@@ -74,7 +82,7 @@ def curves(
 def add(
     store: Path,
     step: int,
-    cases: Mapping[str, Mapping[str, Sequence[float]] | Outcome],
+    cases: Mapping[str, Mapping[str, Sequence[float] | Sequence[Sequence[float]]] | Outcome],
     *,
     start: int = 0,
     sha256: str = "",

@@ -50,6 +50,7 @@ ENGINE = "a container engine, which is not here"
 
 # File -> its smallest command, in a folder of its own (`{tmp}`), `;` between several; `lobench` and Python's files.
 SMALLEST: dict[str, str | Elsewhere] = {
+    "benchmarks/ablate_needs.py": "benchmarks/ablate_needs.py --searches 2",
     "benchmarks/ablate_rates.py": "benchmarks/ablate_rates.py --searches 2",
     "benchmarks/alarm_rates.py": "benchmarks/alarm_rates.py --runs 1 --world outside",
     "benchmarks/audit_rates.py": "benchmarks/audit_rates.py size --count 20",
@@ -74,6 +75,7 @@ SMALLEST: dict[str, str | Elsewhere] = {
     "benchmarks/fresh.py": Elsewhere("benchmarks/RESULTS.md", MINUTES),
     "benchmarks/gate_added_seeds.py": "benchmarks/gate_added_seeds.py 2 2",
     "benchmarks/gate_rates.py": "benchmarks/gate_rates.py 1",
+    "benchmarks/verdict_rates.py": "benchmarks/verdict_rates.py --worlds 1",
     "benchmarks/gpu.py": Elsewhere("tests/test_benchmarks.py"),
     "benchmarks/harness.py": Elsewhere("benchmarks/run.py", IMPORTED),
     "benchmarks/idle_worker.py": Elsewhere("benchmarks/chief.py", IMPORTED),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,15 +16,25 @@ from lobench.analysis.comparisons.step_costs import CaseCosts, compare_costs
 from lobench.analysis.comparisons.steps_to_target import CaseSteps, compare_steps, parse_target
 from lobench.analysis.scores.baseline_file import StaleBaseline, check_baselines
 from lobench.analysis.scores.scales import Scales
+from lobench.analysis.store.case_groups import design_of
+from lobench.analysis.store.reference import CHOICE, Choice, kept_choices
 from lobench.analysis.store.search_history import edges_in
 from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.api.components import plugins_of
 from lobench.api.evaluate import evaluate_into
-from lobench.api.resolve import Stored, find_given, find_stored, is_store, subjects_beside
+from lobench.api.resolve import (
+    Stored,
+    find_given,
+    find_stored,
+    is_chosen,
+    is_store,
+    subjects_beside,
+    subjects_setting_scales,
+)
 from lobench.api.settings import texts
 from lobench.core.errors import CheckpointError, LobenchError, UsageError
-from lobench.core.subject import Given
+from lobench.core.subject import Given, GivenCheckpoint, SubjectKey
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.checkpoints.readers import load_checkpoint, load_readers, reader_for
@@ -67,6 +77,10 @@ class Comparison:
         """Returns the gate's verdict on each of B, C, ..."""
         return tuple(pair.primary.gate.verdict for pair in self.pairs)
 
+    def compared_nothing(self) -> tuple[str, ...]:
+        """Returns the labels of those of B, C, ... that have no seed with results in common with A."""
+        return tuple(pair.b.label for pair in self.pairs if pair.primary.gate.compared_nothing)
+
     def __repr__(self) -> str:
         gates_text = ", ".join(f"{pair.b.label}: {pair.primary.gate.verdict}" for pair in self.pairs)
         return f"Comparison(against {self.pairs[0].a.label}: {gates_text})"
@@ -95,6 +109,8 @@ def compare(
     margin: float | None = None,
     alpha: float = 0.05,
     max_diverged: float = 1.0,
+    independent_cases: bool = False,
+    seed_means: bool = False,
     target: str | float | None = None,
     workers: str | int = "auto",
     executor: str = "local",
@@ -102,6 +118,7 @@ def compare(
     insecure: bool = False,
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
+    keep_results: bool = False,
     progress: WatchProgress | None = None,
 ) -> Comparison:
     """Compares B, C, ... with A: is it better, on which cases, by how much, and is that noise?
@@ -117,13 +134,17 @@ def compare(
       margin: Harm to the score that the gate tolerates (default: 0.05 on a log scale, 0.02 on a linear one).
       alpha: Chance of a false alarm.
       max_diverged: PASS rules out that a larger share of B's seeds diverges; 1: the bound is gates_text, no more.
+      independent_cases, seed_means: Take all cases for independent, or as one group, of which a seed has one value.
+        Neither: cases of one training are a group, and all others independent.
       target: A value of the primary metric, or "val/loss=3.28": after how many steps is either there?
       workers, executor, ray_address, insecure, gin_files, gin_params: Of the evaluations.
+      keep_results: Whether results that were made by other code count.
       progress: What is gates_text while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Raises:
       LobenchError: usage; nothing of that name; an evaluation that cannot start; a named baseline is stale.
       KeyboardInterrupt: Ctrl-C; the same call goes on from there.
     """
+    design = design_of(independent_cases=independent_cases, seed_means=seed_means)
     names = texts(subjects)
     places, store = tuple(str(find_suite(suite)) for suite in texts(suites)), None if store is None else Path(store)
     if len(names) < 2:
@@ -132,22 +153,26 @@ def compare(
     check_baselines(given or map(Path, places))
     asked = None if target is None else parse_target(str(target))
     rules = GateRules(alpha=alpha, max_diverged=max_diverged)
-    is_evaluated = {text: bool(places) and not is_store(text.partition("@")[0] or "no store") for text in names}
-    stored = {text: find_stored(text, store) for text in names if not is_evaluated[text]}
-    evaluated: dict[str, Stored] = {}
-    if others := [text for text, is_new in is_evaluated.items() if is_new]:
-        folder = store or default_store_of(places)
-        options = {
+    chosen = _subjects(
+        names,
+        store,
+        places,
+        progress or default_progress(),
+        {
             "workers": workers,
             "executor": executor,
             "ray_address": ray_address,
             "insecure": insecure,
             "gin_files": texts(gin_files),
             "gin_params": tuple(gin_params),
-        }
-        evaluated = _evaluate(others, folder, places, progress or default_progress(), options)
-    chosen = [(stored | evaluated)[text] for text in names]
-    scales = Scales.of(subjects_beside(chosen), given or [Path(suite) for suite in places] or None)
+            "keep_results": keep_results,
+        },
+    )
+    scales = Scales.of(
+        subjects_beside(chosen),
+        given or [Path(suite) for suite in places] or None,
+        among=subjects_setting_scales(chosen),
+    )
     stale = next((problem for problem in scales.problems if isinstance(problem, StaleBaseline)), None)
     if given and stale is not None:
         raise stale
@@ -157,6 +182,7 @@ def compare(
         rules=rules,
         margin=margin,
         scales=scales,
+        design=design,
     )
     steps: list[tuple[CaseSteps, ...]] = []
     if asked is not None:
@@ -187,20 +213,89 @@ def _distinguished(subjects: Sequence[StoredSubject], texts: Sequence[str]) -> l
     return [subject.named(text) for subject, text in zip(subjects, texts, strict=True)]
 
 
+def _subjects(
+    names: Sequence[str],
+    store: Path | None,
+    suites: Sequence[str],
+    progress: WatchProgress,
+    options: Mapping[str, Any],
+) -> list[Stored]:
+    """Returns A, B, ... by their names, evaluated on the suites as far as they are not stored.
+
+    A is none of the others: if its name leaves the choice to lobench, that is the last subject that is not compared
+    with it, and the choice is kept in the store that the evaluations go into.
+    """
+    first, *others = names
+    folder = (store or default_store_of(suites)) if suites else None
+    is_new = {text: bool(suites) and not is_store(text.partition("@")[0] or "no store") for text in names}
+    stored = {text: find_stored(text, store) for text in others if not is_new[text]}
+    new = {}
+    if folder is not None:
+        new_texts = [text for text in others if is_new[text]]
+        new = dict(
+            zip(new_texts, named_subjects(new_texts, folder, suites, progress) if new_texts else (), strict=True)
+        )
+    candidates = {who.key for _, who in new.values()}
+    kept = kept_choices([folder]) if folder is not None else []
+    reference: Stored | None = None
+    if first in new:
+        pass  # the same text, twice: one subject
+    elif is_new[first]:
+        assert folder is not None
+        found = named_subjects([first], folder, suites, progress, candidates=candidates, kept=kept)
+        new |= {first: found[0]}
+    else:
+        place = find_stored(first, store).store.resolve()
+        same_store = (one for one in stored.values() if one.store.resolve() == place)
+        candidates |= {one.subject.who.key for one in same_store}
+        reference = find_stored(first, store, candidates=candidates, kept=kept)
+    evaluated = {}
+    if folder is not None and new:
+        evaluated = _evaluate(new, folder, suites, progress, options)
+    if reference is None:
+        reference = evaluated[first]
+    if folder is not None and new and (chosen_in := _chosen_in(first, store, is_new=is_new[first])):
+        _keep(
+            folder,
+            [Choice(candidate=key, chosen_in=chosen_in, reference=reference.subject.who.key) for key in candidates],
+        )
+    return [reference, *((stored | evaluated)[text] for text in others)]
+
+
+def _chosen_in(text: str, store: Path | None, *, is_new: bool) -> str:
+    """Returns the store, or the run's folder, whose last subject a name stands for; "" if it names one subject."""
+    if is_new:
+        folder = Path(text.partition(";")[0].strip())
+        return str(folder.resolve()) if folder.is_dir() else ""
+    return str(find_stored(text, store).store.resolve()) if is_chosen(text, store) else ""
+
+
+def _keep(folder: Path, choices: Sequence[Choice]) -> None:
+    """Records the choices that a store does not keep yet."""
+    known = kept_choices([folder])
+    if new := [choice for choice in choices if choice not in known]:
+        with Ledger.open(folder) as ledger:
+            for choice in new:
+                ledger.record_event(CHOICE, **choice.to_event())
+
+
 def _evaluate(
-    names: Sequence[str], store: Path, suites: Sequence[str], progress: WatchProgress, options: Mapping[str, Any]
+    named: Mapping[str, tuple[Given, Who]],
+    store: Path,
+    suites: Sequence[str],
+    progress: WatchProgress,
+    options: Mapping[str, Any],
 ) -> dict[str, Stored]:
     """Evaluates subjects in one go, as far as their store does not hold them, and returns them by name.
 
     The store keeps what other calls evaluated, and what lay at the same paths before: of each subject counts what lies
     there now, on today's cases, and nobody beside it.
     """
-    named = named_subjects(names, store, suites, progress)
-    given, wanted = [one for one, _ in named], [who for _, who in named]
+    given, wanted = [one for one, _ in named.values()], [who for _, who in named.values()]
     evaluate_into(store, given, suites, name="compare", progress=progress, **options)
     found: dict[str, Stored] = {}
     snapshot = read_store(store)
-    for name, subject in zip(names, _found(store, wanted), strict=True):
+    for name, subject in zip(named, _found(store, wanted), strict=True):
         if subject is None:
             raise LobenchError("it was not evaluated", where=name, next_step="see the lines above")
         found[name] = Stored(subject=subject, snapshot=replace(snapshot, subjects=(subject,)))
@@ -208,24 +303,65 @@ def _evaluate(
 
 
 def named_subjects(
-    names: Sequence[str], store: Path, suites: Sequence[str], progress: WatchProgress
+    names: Sequence[str],
+    store: Path,
+    suites: Sequence[str],
+    progress: WatchProgress,
+    *,
+    candidates: Collection[SubjectKey] = (),
+    kept: Sequence[Choice] = (),
 ) -> list[tuple[Given, Who]]:
-    """Returns what texts name, perhaps in a store, and what the store will call it.
+    """Returns the subjects that texts name, perhaps in a store, as they are given and as the store will call them.
 
+    Args:
+      candidates: Subjects that are compared with those that are named; a run's folder stands for none of them.
+      kept: Earlier choices of references; see `choose_reference`.
     Raises:
       LobenchError: one of them is neither checkpoint nor optimizer, or cannot be read.
     """
     manager = plugins_of(suites, progress)
     readers = load_readers(manager, allow_pickle=False)
-    given = [_given(name, readers, store) for name in names]
-    return [(one, read_given(one, manager)) for one in given]
+    return [_pinned(*_named(name, readers, store, manager, candidates, kept)) for name in names]
+
+
+def _pinned(given: Given, who: Who) -> tuple[Given, Who]:
+    """Returns a subject that is evaluated only while the file of its checkpoint holds the theta that was read."""
+    return replace(given, sha256=who.sha256) if isinstance(given, GivenCheckpoint) else given, who
+
+
+def _named(
+    text: str,
+    readers: Mapping[str, CheckpointReader],
+    store: Path,
+    manager: PluginManager,
+    candidates: Collection[SubjectKey],
+    kept: Sequence[Choice],
+) -> tuple[Given, Who]:
+    if (name := _run_folder(text, readers)) is None:
+        given = find_given(text, store, candidates=candidates)
+        return given, read_given(given, manager)
+    bindings = [part.strip() for part in text.split(";")[1:] if part.strip()]
+    checkpoints = [given_checkpoint(uri, bindings, label=text) for uri in reversed(_checkpoints(name, readers))]
+    if not candidates:
+        return checkpoints[0], read_given(checkpoints[0], manager)
+    place = str(Path(name).resolve())
+    wanted = {one.reference for one in kept if one.candidate in candidates and one.chosen_in == place}
+    others = ((one, read_given(one, manager)) for one in checkpoints)
+    fit = (pair for pair in others if pair[1].key not in candidates)
+    found = next(fit, None)
+    if wanted and found is not None and found[1].key not in wanted:
+        found = next((pair for pair in fit if pair[1].key in wanted), found)
+    if found is None:
+        raise UsageError("the folder has no other checkpoint to compare with", where=name, got="the candidate alone")
+    return found
 
 
 def _found(store: Path, wanted: Sequence[Who]) -> list[StoredSubject | None]:
     """Returns what a store holds of subjects on the cases that it knows as today's."""
     with Ledger.open(store, read_only=True) as ledger:
-        rows = list(ledger.evaluations())
         described = {who.variant.key: ledger.described(who.variant.key) for who in wanted}
+        codes = {case.key: case.code for known in described.values() if known is not None for case in known.cases}
+        rows = list(ledger.evaluations(codes=codes))
     found: list[StoredSubject | None] = []
     for who in wanted:
         known = described[who.variant.key]
@@ -235,23 +371,22 @@ def _found(store: Path, wanted: Sequence[Who]) -> list[StoredSubject | None]:
     return found
 
 
-def _given(text: str, readers: Mapping[str, CheckpointReader], store: Path) -> Given:
-    """Returns what a text names, perhaps in a store; of a run's folder its last checkpoint.
+def _run_folder(text: str, readers: Mapping[str, CheckpointReader]) -> str | None:
+    """Returns the run's folder that a text names; None if it names something else."""
+    name = text.partition(";")[0].strip()
+    return name if Path(name).is_dir() and reader_for(epath.Path(name), readers) is None else None
 
-    Raises:
-      UsageError: it is neither checkpoint nor optimizer. ConfigError: its gin text is wrong.
-    """
-    name, *bindings = (part.strip() for part in text.split(";"))
-    if not Path(name).is_dir() or reader_for(epath.Path(name), readers) is not None:
-        return find_given(text, store)
-    source, deadline = DirectorySource(SourceContext(location=name, readers=readers)), time.monotonic() + 10.0
+
+def _checkpoints(folder: str, readers: Mapping[str, CheckpointReader]) -> list[str]:
+    """Returns the paths of a run's checkpoints, the last one at the end."""
+    source, deadline = DirectorySource(SourceContext(location=folder, readers=readers)), time.monotonic() + 10.0
     found = [*source.poll()]
     while source.pending() and time.monotonic() < deadline:  # what may still be written
         time.sleep(0.2)
         found += source.poll()
     if not found:
-        raise CheckpointError("there is no checkpoint in this folder", where=name)
-    return given_checkpoint(found[-1].uri, [binding for binding in bindings if binding], label=text)
+        raise CheckpointError("there is no checkpoint in this folder", where=folder)
+    return [one.uri for one in found]
 
 
 def read_given(given: Given, manager: PluginManager) -> Who:

@@ -154,7 +154,7 @@ def _run_round(
         arrivals = guest.begin(ledger, named.readers, progress) if guest is not None else None
         chief = Chief(
             ledger=ledger,
-            spool=Spool(store / "spool"),
+            spool=Spool(store / "spool", progress.log),
             source=source,
             given=given,
             arrivals=arrivals,

@@ -6,7 +6,7 @@ where an option names a store, NAME alone is looked up there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,12 +14,14 @@ from typing import Literal
 from lobench.analysis.comparisons.history import find_stores
 from lobench.analysis.store.methods import read_methods
 from lobench.analysis.store.names import called, one_called
+from lobench.analysis.store.reference import Choice, choose_reference
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import StoredSubject, last_subject
 from lobench.core.errors import CheckpointError, ConfigError, StoreError, UsageError, suggestion
-from lobench.core.subject import Given, GivenCheckpoint
+from lobench.core.subject import Given, GivenCheckpoint, SubjectKey
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_subject
+from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.config.syntax import Binding, parse_text
 from lobench.engine.store.bundle import has_ledger
 from lobench.engine.store.ledger import Ledger
@@ -32,8 +34,10 @@ __all__ = [
     "find_run",
     "find_stored",
     "find_trained",
+    "is_chosen",
     "is_store",
     "subjects_beside",
+    "subjects_setting_scales",
 ]
 
 
@@ -53,7 +57,8 @@ class Stored:
         """It, to be trained again.
 
         Raises:
-          UsageError: its curves were imported, or are each case's own. CheckpointError: its file is gone.
+          UsageError: its curves were imported, or are each case's own. CheckpointError: its file is gone, or holds
+            another theta now.
         """
         who = self.subject.who
         if who.is_imported or (who.is_optimizer and not who.uri):
@@ -62,7 +67,15 @@ class Stored:
             return who
         if "://" not in who.uri and not Path(who.uri).exists():
             raise CheckpointError(f"the file of {self.subject.label!r} is gone", where=str(self.store), got=who.uri)
-        return GivenCheckpoint(uri=who.uri, variant=who.variant, label=self.subject.label)
+        if holds_theta(who.uri, who.sha256) is False:
+            raise CheckpointError(
+                f"the file of {self.subject.label!r} holds another theta now",
+                where=str(self.store),
+                got=who.uri,
+                expected=f"the theta {who.sha256[:12]}, by which it was found",
+                next_step="choose another one, or evaluate what lies there now by its path",
+            )
+        return GivenCheckpoint(uri=who.uri, variant=who.variant, label=self.subject.label, sha256=who.sha256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,17 +117,44 @@ def is_store(folder: str | Path) -> bool:
     return has_ledger(folder)
 
 
-def find_stored(text: str, store: Path | None) -> Stored:
-    """Returns what a text names: `STORE`, `FOLDER` with one store below it, `STORE@NAME`, or NAME in a store.
+def find_stored(
+    text: str,
+    store: Path | None,
+    *,
+    candidates: Collection[SubjectKey] = (),
+    kept: Sequence[Choice] = (),
+) -> Stored:
+    """Returns the subject of `STORE`, of `FOLDER` with one store below it, of `STORE@NAME`, or of NAME in a store.
 
-    Of a store alone it is the last checkpoint.
+    A store alone stands for its last checkpoint.
+
+    Args:
+      candidates: Subjects that are compared with the one that is named. A store stands for none of them, and a name
+        that several subjects have is not theirs.
+      kept: Earlier choices of references; see `choose_reference`.
+    Raises:
+      UsageError: Nothing has this name, several have, or there is no store.
+    """
+    place, name = _place_and_name(text, store)
+    return _in_store(place, name, candidates, kept)
+
+
+def is_chosen(text: str, store: Path | None) -> bool:
+    """Returns whether a text leaves the choice of a subject to lobench: a store alone, or its `last`.
 
     Raises:
-      UsageError: nothing, or several; no store.
+      UsageError: As `find_stored`.
     """
+    return _place_and_name(text, store)[1] in _LAST
+
+
+_LAST = ("", "last")  # names of the last subject of a store
+
+
+def _place_and_name(text: str, store: Path | None) -> tuple[Path, str]:
     place, _, name = text.partition("@")
     if place and is_store(place):
-        return _in_store(Path(place), name)
+        return Path(place), name
     # A folder without a store fits only where there is no --store: checkpoints can be folders, `100` in the run's own.
     if place and Path(place).is_dir() and (store is None or any(Path(place).rglob("ledger.sqlite"))):
         stores = find_stores(Path(place))
@@ -125,19 +165,21 @@ def find_stored(text: str, store: Path | None) -> Stored:
                 got=", ".join(map(str, stores)),
                 next_step="name one of them",
             )
-        return _in_store(stores[0], name)
+        return stores[0], name
     if store is None:
         raise UsageError(
             "neither a store nor a folder with one",
             got=repr(text),
             next_step="give --suite to evaluate it now, or --store to look it up there (or STORE@NAME)",
         )
-    return _in_store(store, text)
+    return store, text
 
 
-def find_given(text: str, store: Path | None) -> Given:
+def find_given(text: str, store: Path | None, *, candidates: Collection[SubjectKey] = ()) -> Given:
     """Returns what is to be trained: a path or URL with bindings after semicolons, gin text, or a name in a store.
 
+    Args:
+      candidates: As of `find_stored`.
     Raises:
       UsageError: nothing has this name, or both a store and the disk do. ConfigError: its gin text is wrong.
     """
@@ -162,7 +204,7 @@ def find_given(text: str, store: Path | None) -> Given:
             next_step="where it is the name of one in a store, give that store",
         )
     try:
-        return find_stored(text, store).given
+        return find_stored(text, store, candidates=candidates).given
     except UsageError:
         _refuse_gin(text)
         raise
@@ -247,17 +289,18 @@ def _labels_in(config: str) -> dict[str, str]:
     return {one.scope: str(one.value) for one in bindings if (one.name, one.parameter) == ("Method", "label")}
 
 
-def _in_store(store: Path, name: str) -> Stored:
-    """Returns a subject of a store by name: as a method of its experiment where it is one's, else whoever it is."""
-    if name in ("", "last"):
+def _in_store(store: Path, name: str, candidates: Collection[SubjectKey], kept: Sequence[Choice]) -> Stored:
+    """Returns a subject of a store by name: a method of its experiment if one has the name, otherwise any subject."""
+    if name in _LAST:
         snapshot = read_store(store)
         if not snapshot.subjects:
             raise UsageError("the store holds no evaluation yet", where=str(store))
-        return Stored(subject=last_subject(snapshot.subjects), snapshot=snapshot)
+        chosen = choose_reference(snapshot, candidates, kept) if candidates else last_subject(snapshot.subjects)
+        return Stored(subject=chosen, snapshot=snapshot)
     snapshot = _snapshot_for(store, name)
     if not snapshot.subjects:
         raise UsageError("the store holds no evaluation yet", where=str(store))
-    place = one_called(snapshot, name)
+    place = one_called(snapshot, name, candidates)
     return Stored(subject=snapshot.subjects[place], snapshot=snapshot)
 
 
@@ -318,6 +361,15 @@ def _same(given: Given, who: Who) -> bool:
 
 
 def subjects_beside(stored: Sequence[Stored]) -> list[StoredSubject]:
-    """Returns everyone whom the stores hold; two of them may be of one store."""
-    everyone = [(one.store.resolve(), subject) for one in stored for subject in one.snapshot.subjects]
+    """Returns everyone who is shown of the stores; two of them may be of one store."""
+    return _of_all((one.store, one.snapshot.subjects) for one in stored)
+
+
+def subjects_setting_scales(stored: Sequence[Stored]) -> list[StoredSubject]:
+    """Returns everyone whom the stores hold: without a tuned baseline the best mean of them scores 1."""
+    return _of_all((one.store, one.snapshot.setting_scales) for one in stored)
+
+
+def _of_all(found: Iterable[tuple[Path, Sequence[StoredSubject]]]) -> list[StoredSubject]:
+    everyone = [(store.resolve(), subject) for store, subjects in found for subject in subjects]
     return list({(store, one.checkpoint, one.optimizer_hashes): one for store, one in everyone}.values())

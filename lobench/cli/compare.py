@@ -18,7 +18,7 @@ from lobench.core.errors import UsageError
 __all__ = ["compare"]
 
 _OF_RACES = {"seeds": 24, "block": 2}  # and what they are where nobody says
-_NOT_OF_RACES = ("metrics", "target", "strict")
+_NOT_OF_RACES = ("metrics", "target", "strict", "independent_cases", "seed_means")
 _OF_RULES = ("subjects", "store", "target", "strict", "rule", "kind")
 
 
@@ -42,7 +42,8 @@ Examples:
   lobench compare dm.npz dm_cl.npz --suite suites/digits --gin-param 'Case.learned_optimizer = @L2ODM()'
   lobench compare 'adam()' 'adam(); adam.learning_rate = 0.01' 'sgd()' --suite quick --race
 
-Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is undecided), 2 usage. Of --race: 0, also
+Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is undecided), 2 usage, 3 nothing was
+compared: one of B, C, ... has no seed with results in common with A. Of --race: 0, also
 where several are in at the end; 2 usage, or an evaluation gave no result. Of --rule track3: 0, 1 a result is not
 accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
 )
@@ -88,6 +89,15 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
     help="PASS requires that at most this share of B's seeds diverges, such as 0.1 (default: print the bound only).",
 )
 @click.option(
+    "--independent-cases",
+    is_flag=True,
+    help="Take all cases for independent (default: cases of one training, or of common imported seeds, are one group, "
+    "of which a seed has one value, the mean over the group's cases).",
+)
+@click.option(
+    "--seed-means", is_flag=True, help="Take all cases as one group: always valid, with less power at few seeds."
+)
+@click.option(
     "--target",
     metavar="[METRIC=]VALUE",
     help="Report after how many steps, and seconds of training, each side reaches this value (default: of the primary "
@@ -121,7 +131,7 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
         "compare.track3": "lobench.report.tables.track3:Track3Record",
     },
 )
-@options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params")
+@options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params", "keep_results")
 def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | None, kind: str, **options: Any) -> None:
     """Compare B, C, ... with A: the cases, the size of each difference, its noise. The exit code is the gate's verdict.
 
@@ -151,14 +161,21 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
     else:
         click.echo(comparison_text(found.pairs, scale=found.scale, steps=found.steps, costs=found.costs))
     bad = {"REGRESSED", "INCONCLUSIVE"} if strict else {"REGRESSED"}
-    sys.exit(ExitCode.VERDICT if bad.intersection(found.verdicts()) else ExitCode.OK)
+    empty = found.compared_nothing()
+    if empty:
+        first = found.pairs[0].a.label
+        click.echo(f"nothing was compared: no seed has results of {first} and of {', '.join(empty)}", err=True)
+    if bad.intersection(found.verdicts()):
+        sys.exit(ExitCode.VERDICT)
+    sys.exit(ExitCode.ERROR if empty else ExitCode.OK)
 
 
 def _race(methods: tuple[str, ...], options: dict[str, Any], kind: str) -> None:
     from lobench.api.race import race
     from lobench.report.tables.race import race_record, race_text
 
-    given = [f"--{'metric' if name == 'metrics' else name}" for name in _NOT_OF_RACES if options.pop(name)]
+    names = {name: "metric" if name == "metrics" else name.replace("_", "-") for name in _NOT_OF_RACES}
+    given = [f"--{names[name]}" for name in _NOT_OF_RACES if options.pop(name)]
     given += ["--max-diverged"] if options.pop("max_diverged") < 1 else []
     _refuse(given, "of no race, which has no A and no verdict")
     options |= {name: options[name] or default for name, default in _OF_RACES.items()}

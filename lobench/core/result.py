@@ -18,7 +18,7 @@ from lobench.core.metric import Direction, UnknownDirection, direction_of
 from lobench.core.step_cost import StepCost
 from lobench.core.wording import headline
 
-__all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "count_exploded", "curves_of", "mean_of", "read_header"]
+__all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "curves_of", "exploded_seeds", "mean_of", "read_header"]
 
 _MAGIC = b"LOB1"
 _SMALL_BYTES = 1 << 15  # so that 256 of them are 8 MiB
@@ -48,6 +48,7 @@ class EvaluationKey:
 
     Attributes:
       program_version: `Program.key`.
+      code: `CaseInfo.code`: the user's code behind case and optimizer; "" if it is not known.
     """
 
     checkpoint_sha256: str
@@ -55,6 +56,7 @@ class EvaluationKey:
     case_identity: str
     seed_block: SeedBlock
     program_version: str
+    code: str = ""
 
     @classmethod
     def of(cls, sha256: str, case: CaseInfo, block: SeedBlock, program: str) -> EvaluationKey:
@@ -101,6 +103,7 @@ class EvaluationKey:
             case_identity=case.identity,
             seed_block=block,
             program_version=program,
+            code=case.code,
         )
 
 
@@ -115,7 +118,8 @@ class Provenance:
       optimizer: Which program ran for an object of google/learned_optimization of whose class lobench has its own:
         "lobench's MLPLOpt in place of ...", or "... itself: " and the reason; "" for all others.
       imported: Of curves that were made elsewhere: `file` and its `sha256`, what `kind` of file it is, what it calls
-        the `run`, and whose `draws` its seeds are (see `lobench.analysis.store.subjects.Cell`); empty of all others.
+        the `run`, whose `draws` its seeds are (see `lobench.analysis.store.subjects.Cell`), and the `training` if
+        curves of other cases may be of the same one; empty of all others.
     """
 
     host: str = ""
@@ -193,9 +197,15 @@ class Curves:
         return sum(step >= 0 for step in self.diverged_at)
 
     def num_exploded(self, case: CaseInfo) -> int:
-        """Returns how many seeds ended above twice their start in the primary metric; see `count_exploded`."""
+        """Return the number of seeds that exploded in the primary metric; see `exploded_seeds`."""
+        return sum(self.exploded(case))
+
+    def exploded(self, case: CaseInfo) -> list[bool]:
+        """Return for each seed whether it exploded in the primary metric; see `exploded_seeds`."""
         name = case.primary_metric
-        return count_exploded(case, self.first(name), self.final(name)) if name in self.metrics else 0
+        if name not in self.metrics or self.metrics[name].shape[1] < 2:  # type: ignore[misc]  # it has two axes
+            return [False] * len(self.seeds)
+        return exploded_seeds(case, self.first(name), self.final(name), self.diverged_at)
 
     def first(self, metric: str) -> list[float]:
         """Returns the value of each seed before the first inner step."""
@@ -331,22 +341,35 @@ def _small_curves_of(payload: bytes) -> Curves:
     return Curves.from_payload(payload)
 
 
-def count_exploded(case: CaseInfo, starts: Sequence[float], finals: Sequence[float]) -> int:
-    """Returns how many seeds are finite at the end and above twice their start, on a log scale.
+def exploded_seeds(
+    case: CaseInfo, starts: Sequence[float], finals: Sequence[float], diverged_at: Sequence[int] = ()
+) -> list[bool]:
+    """Return for each seed whether its loss ended finite and above twice its own first value.
 
-    Without a baseline at hand: a loss that begins above 0 and does not end below it has a log scale.
+    This is the only definition of an explosion. It reads nothing but the curves of one evaluation and the case's
+    declarations, so that every output counts the same seeds, whatever else a store holds. Nothing explodes on a linear
+    scale: if the case declares one, or if it declares nothing and a loss of the evaluation lies below 0. A curve of
+    one point has no start and never explodes: callers must leave it out.
 
     Args:
-      starts, finals: Of the primary metric, by seed; NaN where the seed diverged.
+      starts: First value of the primary metric of each seed.
+      finals: Last value of each seed; NaN if the seed diverged.
+      diverged_at: Step at which each seed diverged, -1 if it did not; a diverged seed did not explode. Empty: the
+        finals alone show what diverged.
     """
-    low = case.minimum or 0.0
-    pairs = [(start - low, end - low) for start, end in zip(starts, finals, strict=True) if math.isfinite(end)]
     is_log = case.scale == "log" or (case.scale is None and case.primary_metric.endswith("/loss"))
-    if not is_log or any(start <= 0 for start, _ in pairs):
-        return 0
-    if (case.scale, case.minimum) == (None, None) and any(end < -1e-6 * start for start, end in pairs):
-        return 0
-    return sum(end > 2 * start for start, end in pairs)
+    if not is_log:
+        return [False] * len(finals)
+    low = case.minimum or 0.0
+    pairs = [(start - low, final - low) for start, final in zip(starts, finals, strict=True)]
+    is_declared = (case.scale, case.minimum) != (None, None)
+    if not is_declared and any(start < 0 or final < -1e-6 * start for start, final in pairs):
+        return [False] * len(finals)
+    steps = diverged_at or (-1,) * len(finals)
+    return [
+        step < 0 and math.isfinite(final) and start > 0 and final > 2 * start
+        for (start, final), step in zip(pairs, steps, strict=True)
+    ]
 
 
 def mean_of(values: Sequence[float]) -> float:

@@ -7,6 +7,7 @@ recorded       what a store remembers of them: a restart goes on there, and asks
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,11 +18,12 @@ from lobench.core.experiment import Experiment, session_blocks
 from lobench.core.search.search import SearchStrategy, Trial, TrialState, best_trial
 from lobench.core.search.space import Space, Value
 
-__all__ = ["FIRST_REPORT_SEED", "TrialHistory", "below_median", "is_over", "report_bindings"]
+__all__ = ["FIRST_REPORT_SEED", "TrialHistory", "below_median", "is_over", "report_bindings", "stopped_between"]
 
 # Where the seeds begin that have chosen nothing: no session of an experiment is one of them, however many are added.
 FIRST_REPORT_SEED = 1_000_000
 
+_STOPPED = re.compile(r"fitness (\S+) after [^,]*, below (\S+), the median of ")  # as `below_median` writes it
 _CLOSE = 1e-9  # another machine may round the last digits of a fitness otherwise
 
 
@@ -151,6 +153,15 @@ def below_median(trials: Iterable[Trial], so_far: Mapping[int, float | None], *,
         if worth is not None and worth < median:
             found[trial.number] = f"fitness {worth:.4g} after {after}, below {median:.4g}, the median of {len(known)}"
     return found
+
+
+def stopped_between(note: str) -> tuple[float, float] | None:
+    """Returns the fitness of a stopped trial at its stop and the median it fell behind, as `below_median` wrote them.
+
+    None if the note says neither, as of a trial that was not stopped.
+    """
+    found = _STOPPED.match(note)
+    return None if found is None else (float(found[1]), float(found[2]))
 
 
 def report_bindings(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from lobench.core.errors import LobenchError
 
-__all__ = ["cause", "counted", "duration", "first_of", "headline", "one_line_of"]
+__all__ = ["cause", "counted", "duration", "first_of", "groups_text", "headline", "one_line_of"]
 
 
 def one_line(text: str) -> str:
@@ -21,6 +21,12 @@ def one_line(text: str) -> str:
 def counted(count: int, name: str) -> str:
     """Returns `1 method`, `2,000 methods`."""
     return f"{count:,} {name}{'' if count == 1 else 's'}"
+
+
+def groups_text(groups: Iterable[Sequence[str]]) -> str:
+    """Returns a line that names the groups of two cases or more; "" if there are none."""
+    shown = [", ".join(sorted(group)) for group in groups if len(group) > 1]
+    return f"cases in one group, of which a seed has one value, their mean: {'; '.join(shown)}" if shown else ""
 
 
 def first_of(names: Sequence[str], most: int) -> str:

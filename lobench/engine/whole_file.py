@@ -7,12 +7,16 @@ import errno
 import os
 import tempfile
 import uuid
+from functools import partial
 from pathlib import Path
 
 from lobench.core.errors import UsageError
 from lobench.core.wording import one_line_of
+from lobench.engine.retries import retried
 
 __all__ = ["require_folder", "require_writable", "sync", "write_whole"]
+
+_PATIENCE_SECONDS = 5.0  # for a disk that fails for a moment
 
 
 def write_whole(path: Path, content: str | bytes, *, durable: bool = False, sync_name: bool = True) -> None:
@@ -27,17 +31,24 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = False, sync
       sync_name: Whether a durable file's name is on the disk when this returns. Otherwise the caller syncs the folder,
         once for many files.
     Raises:
-      OSError: nothing was replaced, and nothing is left beside the file.
+      OSError: nothing was replaced, and nothing is left beside the file. An error that may pass, as of a network disk,
+        is raised after 5 s of attempts.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if _is_written_to(path):
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return
     path = Path(os.path.realpath(path)) if path.is_symlink() else path
+    data = content.encode() if isinstance(content, str) else content
+    write = partial(_write, path, data, durable=durable, sync_name=sync_name)
+    retried(write, may_forbid=False, most_seconds=_PATIENCE_SECONDS)
+
+
+def _write(path: Path, data: bytes, *, durable: bool, sync_name: bool) -> None:
     temporary = path.with_name(f".tmp-{uuid.uuid4().hex}")
     try:
         with temporary.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            file.write(data)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
@@ -46,7 +57,8 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = False, sync
             with contextlib.suppress(OSError):  # some file systems sync no folders
                 sync(path.parent)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise
 
 

@@ -159,7 +159,7 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
         is_other = isinstance(grid, BaselineSearch) and not _is_same_search(baseline.refresh, refresh)
         for spec, bound in found:
             case, name = baseline.find(bound.info.problem, spec.name), case_key(spec, suite)
-            if case is None or not baseline.has(bound.info.problem):
+            if case is None or not baseline.has(bound.info.problem) or not case.is_of_code(bound.info.task_code):
                 problems.append(f"{path}: {name} is stale or missing; run `{refresh}`")
             elif is_other or not _is_tuned_over(case, grid):
                 problems.append(f"{path}: {name} was tuned over other values; run `{refresh}`")
@@ -186,7 +186,7 @@ def _kept(
     case = baseline.find(bound.info.problem, spec.name)
     if command.force or case is None or not baseline.has(bound.info.problem) or not _is_tuned_over(case, grid):
         return None
-    if case.program not in ("", trained_by(bound.phase_lines)):
+    if case.program not in ("", trained_by(bound.phase_lines)) or not case.is_of_code(bound.info.task_code):
         return None
     is_as_long = case.horizon_factor == (1 if case.ends_with_budget else command.horizon_factor)
     return case if is_as_long and len(case.seeds) == command.seeds else None

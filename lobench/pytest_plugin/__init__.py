@@ -125,6 +125,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     if problem := cases_without_subject(config, items):  # of what -k and -m have left
         refuse(config, items, problem)
+    elif config.getoption("lobench_against") or config.getini("lobench_against"):
+        from lobench.pytest_plugin.gating import problem_with_reference
+
+        if problem := problem_with_reference(config, items):
+            refuse(config, items, problem)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

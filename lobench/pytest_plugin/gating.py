@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Literal
 
 import pytest
@@ -12,18 +14,22 @@ import pytest
 from lobench.analysis.comparisons.gate_looks import decide
 from lobench.analysis.comparisons.gates import GateReport, GateResult, Verdict
 from lobench.analysis.scores.score_scale import SCORE_VERSION
+from lobench.analysis.stats.paired_samples import Samples
+from lobench.analysis.store.reference import CHOICE, GATE
+from lobench.cli.exit_codes import ExitCode
 from lobench.core.errors import LobenchError
 from lobench.core.json_numbers import finite_or_none
-from lobench.core.subject import Subject
-from lobench.core.wording import counted
+from lobench.core.result import Outcome
+from lobench.core.subject import Subject, SubjectKey
+from lobench.core.wording import counted, groups_text
 from lobench.pytest_plugin.item_result import ItemResult
 from lobench.pytest_plugin.measuring import Measured, rules_of
 from lobench.pytest_plugin.options import option
 from lobench.pytest_plugin.recording import SessionRecorder
-from lobench.pytest_plugin.references import find_reference
+from lobench.pytest_plugin.references import candidates_of, check_reference, reference_of
 from lobench.report.tables.text import text_table
 
-__all__ = ["GateReporter"]
+__all__ = ["GateReporter", "make_reporter", "problem_with_reference"]
 
 _LETTERS = {Verdict.PASS: ".", Verdict.REGRESSED: "R", Verdict.INCONCLUSIVE: "?"}
 _COLOURS = {Verdict.PASS: "green", Verdict.REGRESSED: "red", Verdict.INCONCLUSIVE: "yellow"}
@@ -39,10 +45,13 @@ class GateReporter:
         self._config = config
         self._recorder = recorder
         self._measured: dict[str, Measured] = {}
+        self._evaluated: dict[str, list[ItemResult]] = {}  # of each case the results of its seed blocks
         self._report: GateReport | None = None
         self._is_strict = bool(config.getoption("lobench_strict") or config.getini("lobench_strict"))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for found in map(ItemResult.from_bytes, getattr(report, "lobench", [])):
+            self._evaluated.setdefault(f"{found.case.suite}/{found.case.name}", []).append(found)
         for record in getattr(report, "lobench_gate", []):
             measured = Measured(**record)
             name = measured.name if measured.name not in self._measured else measured.node_id
@@ -63,9 +72,16 @@ class GateReporter:
             self._decide(session)
         return result
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
+        compared_nothing = self._report is None or self._report.compared_nothing
+        if exitstatus == pytest.ExitCode.OK and compared_nothing and self._evaluated:
+            session.exitstatus = ExitCode.ERROR
+
     def _decide(self, session: pytest.Session) -> None:
         looks = next(iter(self._measured.values())).looks
         samples = {name: measured.samples for name, measured in sorted(self._measured.items())}
+        samples |= {name: Samples(missing=(0, num_seeds)) for name, (_, num_seeds) in self._lost().items()}
         self._report = decide(samples, rules_of(self._config, looks), self._margins())
         self._record()
         results = list(self._report.cases)
@@ -80,16 +96,44 @@ class GateReporter:
     def _margins(self) -> dict[str, float]:
         return {name: measured.margin for name, measured in self._measured.items()}
 
+    def _lost(self) -> dict[str, tuple[str, int]]:
+        """Returns the cases on which the session's own evaluation gave no result: the outcomes, the number of seeds.
+
+        A skipped case was not planned.
+        """
+        found = {}
+        for name, results in sorted(self._evaluated.items()):
+            lost = [one for one in results if one.outcome is not Outcome.SKIPPED]
+            if name not in self._measured and lost:
+                outcomes = ", ".join(sorted({str(one.outcome) for one in lost}))
+                found[name] = (outcomes, sum(one.seed_block.size for one in lost))
+        return found
+
+    def _note(self, case: str) -> str:
+        """Returns the note of a case: of a case without a result its outcome."""
+        measured = self._measured.get(case)
+        lost = self._lost().get(case)
+        return measured.note if measured else f"no result: {lost[0]}" if lost else ""
+
     def _record(self) -> None:
         """Keeps the reference's evaluations and the verdict in the store, where they can be traced."""
         assert self._report is not None
         records = [record for measured in self._measured.values() for record in measured.reference]
-        checkpoint = find_reference(self._config).checkpoint if records else None
+        checkpoint = reference_of(self._config).checkpoint if records else None
         if checkpoint is not None:
             for record in records:
                 self._recorder.record(ItemResult.from_bytes(record), Subject.of_checkpoint(checkpoint))
         margins = {result.case: self._margin(result) for result in (*self._report.cases, self._report.overall)}
-        self._recorder.record_event("gate", **_event(self._report, option(self._config, "against"), margins))
+        choices = {json.dumps(choice): choice for one in self._measured.values() for choice in one.choices}
+        for choice in choices.values():
+            self._recorder.record_event(CHOICE, **choice)
+        detail = _event(self._report, option(self._config, "against"), margins)
+        parties = {"candidates": [list(key) for key in candidates_of(self._config)], "references": self._references()}
+        self._recorder.record_event(GATE, **detail, **parties)
+
+    def _references(self) -> list[str]:
+        """Returns the references of the cases, each with its hash."""
+        return list(dict.fromkeys(measured.against for _, measured in sorted(self._measured.items())))
 
     def _margin(self, result: GateResult) -> float:
         own = self._margins()
@@ -97,7 +141,7 @@ class GateReporter:
 
     def _emit(self, node_id: str, file: str, result: GateResult) -> None:
         measured = self._measured.get(result.case)
-        text = describe(result, self._margin(result), ratio=_ratio(measured), note=measured.note if measured else "")
+        text = describe(result, self._margin(result), ratio=_ratio(measured), note=self._note(result.case))
         outcome: Literal["passed", "failed", "skipped"] = "passed"
         longrepr: str | tuple[str, int, str] | None = None
         if result.verdict is Verdict.REGRESSED or (self._is_strict and result.verdict is Verdict.INCONCLUSIVE):
@@ -129,11 +173,17 @@ class GateReporter:
         if self._report is None:
             terminalreporter.write_line("nothing was compared: no case was evaluated to its end", yellow=True)
             return
+        if self._report.compared_nothing:
+            terminalreporter.write_line("nothing was compared: no case has a seed with results on both sides", red=True)
         rules, against = self._report.rules, option(self._config, "against")
+        named = ", ".join(self._references())
+        source = "" if named.startswith(against) else f" (from {against})"
         terminalreporter.write_line(
-            f"against {against}: harm on the score from untrained (0) to tuned (1); ratio: how many times higher a "
-            f"loss the margin tolerates; alpha {rules.alpha:g}"
+            f"against {named}{source}: difference of the score (0 untrained, 1 tuned; above 0: better); ratio: how "
+            f"many times higher a loss the margin tolerates; alpha {rules.alpha:g}, for all cases together"
         )
+        if any(measured.is_itself for measured in self._measured.values()):
+            terminalreporter.write_line("the reference and the checkpoint of this session have the same content")
         if not all(measured.has_starts for measured in self._measured.values()):
             terminalreporter.write_line(
                 "the baseline's file does not say where its seeds began: they are taken to begin at the untrained mean "
@@ -143,6 +193,8 @@ class GateReporter:
         if len(self._report.cases) > 1:
             rows.append(("mean", *self._row(self._report.overall)[1:]))
         terminalreporter.write_line(text_table(rows, left={0, 1, 9}))
+        if groups := groups_text(self._report.groups):
+            terminalreporter.write_line(groups)
         terminalreporter.write_line(f"{self._report.verdict}", bold=True, **{_COLOURS[self._report.verdict]: True})
 
     def _row(self, result: GateResult) -> tuple[str, ...]:
@@ -150,24 +202,24 @@ class GateReporter:
         return (
             result.case,
             str(result.verdict),
-            _signed(result.harm),
-            f"{_signed(result.lower)} .. {_signed(result.upper)}",
+            _signed(-result.harm),
+            f"{_signed(-result.upper)} .. {_signed(-result.lower)}",
             f"{self._margin(result):.3g}",
             _ratio(measured),
-            _signed(measured.test_harm) if measured else "-",
+            _signed(-measured.test_harm) if measured else "-",
             str(result.num_seeds),
             "-" if result.seeds_to_decide is None else str(result.seeds_to_decide),
-            "; ".join(filter(None, (result.divergence, result.note, measured.note if measured else ""))),
+            "; ".join(filter(None, (result.divergence, result.note, self._note(result.case)))),
         )
 
 
-_HEADER = ("case", "verdict", "harm", "bounds", "margin", "ratio", "on test", "seeds", "would decide", "note")
+_HEADER = ("case", "verdict", "difference", "bounds", "margin", "ratio", "on test", "seeds", "would decide", "note")
 
 
 def describe(result: GateResult, margin: float, *, ratio: str = "-", note: str = "") -> str:
     """Returns one line that says what the verdict is and why."""
     text = (
-        f"{result.verdict}: harm {_signed(result.harm)} [{_signed(result.lower)}, {_signed(result.upper)}], "
+        f"{result.verdict}: difference {_signed(-result.harm)} [{_signed(-result.upper)}, {_signed(-result.lower)}], "
         f"margin {margin:g}{f' (a loss {ratio} as high)' if ratio != '-' else ''}, {counted(result.num_seeds, 'seed')}"
     )
     if result.verdict is Verdict.REGRESSED:
@@ -183,7 +235,7 @@ def _ratio(measured: Measured | None) -> str:
 
 
 def _signed(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:+.3f}"
+    return "-" if math.isnan(value) else f"{value + 0.0:+.3f}"
 
 
 def _properties(result: GateResult) -> list[tuple[str, object]]:
@@ -214,6 +266,19 @@ def _event(report: GateReport, against: str, margins: Mapping[str, float]) -> Ma
     }
 
 
+def problem_with_reference(config: pytest.Config, items: Sequence[pytest.Item]) -> str:
+    """Returns why the session has no reference, so that no case can be compared; "" if it has one."""
+    try:
+        candidates_of(config)
+    except LobenchError:
+        return ""  # each test reports a checkpoint that cannot be read
+    try:
+        reference_of(config, items)
+    except LobenchError as error:
+        return f"--lobench-against: {error}"
+    return ""
+
+
 def make_reporter(config: pytest.Config, recorder: SessionRecorder) -> GateReporter | None:
     """Returns the reporter of a session with a gate; None in an xdist worker, whose controller has it.
 
@@ -221,12 +286,14 @@ def make_reporter(config: pytest.Config, recorder: SessionRecorder) -> GateRepor
       pytest.UsageError: the reference is not there, or a number is out of range.
     """
     from lobench.pytest_plugin.measuring import adaptive_maximum
-    from lobench.pytest_plugin.references import check_reference
 
     if not option(config, "against") or hasattr(config, "workerinput"):
         return None
+    candidates: list[SubjectKey] = []
+    with contextlib.suppress(LobenchError):  # each test reports a checkpoint that cannot be read
+        candidates = candidates_of(config)
     try:
-        check_reference(option(config, "against"), option(config, "store"))
+        check_reference(option(config, "against"), option(config, "store"), candidates)
         rules_of(config, ())
         adaptive_maximum(config)
     except LobenchError as error:

@@ -20,6 +20,7 @@ from lobench.analysis.scores.score_scale import SIGNED, ScoreScale, are_undecide
 from lobench.analysis.stats.alpha_spending import Looks
 from lobench.analysis.stats.comparison import mean_difference
 from lobench.analysis.stats.paired_samples import FLOAT_STEP, Samples
+from lobench.analysis.store.case_groups import training_of
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.metric import Direction, UnknownDirection
@@ -29,7 +30,7 @@ from lobench.core.subject import Variant
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.item_result import ItemResult
 from lobench.pytest_plugin.options import option
-from lobench.pytest_plugin.references import Finals, GateReference, Train, find_reference, scale_of
+from lobench.pytest_plugin.references import Finals, GateReference, Train, candidates_of, reference_of, scale_of
 
 __all__ = ["Gate", "Measured", "gate_of", "rules_of"]
 
@@ -44,12 +45,18 @@ class Measured:
       name: Suite and case.
       a, b: Scores on the primary metric of each common seed that counts, in order; -inf where it diverged.
       step, precision, may_vary: As `Samples` has them.
+      seeds: The common seeds.
+      shared: Names of the trainings that the case shares with others.
       test_harm: Mean of score(A) - score(B) on `test/loss`; NaN without one. It stands beside the verdict, no more.
       margin: Of this case.
       tolerated_ratio: How many times higher a loss the margin tolerates; NaN on a linear scale.
       has_starts: Whether the baseline's file says where its seeds began.
       looks: The session's planned looks; empty without adaptive seeds.
       note: What limits the verdict: fewer seeds than the case has, a thin scale, seeds that prove nothing.
+      missing: The case's own seeds that the reference lacks.
+      against: The reference, with its hash.
+      is_itself: Whether the reference has the content of the session's own subject.
+      choices: The choices of the reference, as events of the store keep them.
       reference: Records of what was trained for the reference.
     """
 
@@ -60,18 +67,32 @@ class Measured:
     step: float
     precision: float
     may_vary: bool
+    seeds: list[int]
+    shared: list[str]
     test_harm: float
     margin: float
     tolerated_ratio: float
     has_starts: bool
     looks: list[int]
     note: str
+    missing: int
+    against: str
+    is_itself: bool
+    choices: list[dict[str, Any]]
     reference: list[bytes]
 
     @property
     def samples(self) -> Samples:
         return Samples(
-            a=tuple(self.a), b=tuple(self.b), step=self.step, precision=self.precision, may_vary=self.may_vary
+            a=tuple(self.a),
+            b=tuple(self.b),
+            step=self.step,
+            precision=self.precision,
+            may_vary=self.may_vary,
+            seeds_a=tuple(self.seeds),
+            seeds_b=tuple(self.seeds),
+            shared=frozenset(self.shared),
+            missing=(self.missing, 0),
         )
 
     def to_record(self) -> dict[str, Any]:
@@ -87,6 +108,7 @@ class Gate:
 
     def __init__(self, config: pytest.Config, reference: GateReference, cases: Sequence[CaseInfo]) -> None:
         self.reference = reference
+        self._candidates = {candidate.sha256 for candidate in candidates_of(config)}
         self._against = option(config, "against")
         self._margin_is_set = bool(option(config, "margin"))
         self._maximum = adaptive_maximum(config)
@@ -139,7 +161,7 @@ class Gate:
                 blocks.append(next(more))
             reference = self.reference.finals(spec, info, [block for block, _ in blocks], train)
             trained += reference.trained
-            found = _paired(Finals.of(blocks), reference, scale, info.primary_metric)
+            found = _paired(Finals.of(blocks, info), reference, scale, info.primary_metric)
             count = usable(len(found.samples), self.rules)
             shifted = with_margin(found.samples.first(count), margin, self.rules)
             if count < size or found.is_signed or is_settled(shifted, self.rules, self._num_cases):
@@ -153,12 +175,18 @@ class Gate:
             step=found.samples.step,
             precision=found.samples.precision,
             may_vary=found.samples.may_vary,
-            test_harm=_test_harm(Finals.of(blocks), reference, baseline, info),
+            seeds=list(found.samples.seeds_a[:count]),
+            shared=sorted({training_of(curves.provenance.bindings) for _, curves in blocks} - {""}),
+            test_harm=_test_harm(Finals.of(blocks, info), reference, baseline, info),
             margin=margin,
             tolerated_ratio=scale.tolerated_ratio(margin) if scale else math.nan,
             has_starts=scale is None or scale.has_starts,
             looks=list(self._looks),
             note="; ".join(filter(None, (note, _program_note(reference, blocks)))),
+            missing=_num_missing(self.reference, reference, own, info.primary_metric),
+            against=self.reference.name(spec, info),
+            is_itself=self.reference.sha256 in self._candidates,
+            choices=[choice.to_event() for choice in self.reference.choices],
             reference=[_record(info, block, curves) for block, curves in trained],
         )
 
@@ -170,11 +198,11 @@ def gate_of(item: pytest.Item) -> Gate:
     """Returns the session's gate, made once a process.
 
     Raises:
-      LobenchError: see `find_reference`.
+      LobenchError: see `reference_of`.
     """
     config = item.config
     if _GATE not in config.stash:
-        config.stash[_GATE] = Gate(config, find_reference(config), _cases(item.session))
+        config.stash[_GATE] = Gate(config, reference_of(config, item.session.items), _cases(item.session))
     return config.stash[_GATE]
 
 
@@ -268,6 +296,13 @@ def _are_one(new: Finals, old: Finals) -> bool:
     shared = [(new.metrics[name], old.metrics[name]) for name in new.metrics.keys() & old.metrics.keys()]
     ends = [(mine[seed], his[seed]) for mine, his in shared for seed in mine.keys() & his.keys()]
     return len(shared) > 1 and all(math.isclose(*pair, rel_tol=FLOAT_STEP) for pair in ends)
+
+
+def _num_missing(reference: GateReference, found: Finals, own: Sequence[tuple[SeedBlock, Curves]], metric: str) -> int:
+    """Returns how many of the case's own seeds the reference lacks; a tuned baseline has the seeds of its own plan."""
+    if not reference.has_own_seeds:
+        return 0
+    return len({seed for block, _ in own for seed in block.seeds} - found.metrics.get(metric, {}).keys())
 
 
 def _test_harm(new: Finals, old: Finals, baseline: BaselineCase, info: CaseInfo) -> float:

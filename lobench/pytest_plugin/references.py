@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -13,27 +14,33 @@ from typing import Protocol
 import pytest
 
 from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, BaselineError, find_baselines
+from lobench.analysis.store.reference import Choice, choose_reference, hash_of, kept_choices, with_hash
 from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.errors import StoreError, UsageError
+from lobench.core.errors import UsageError
 from lobench.core.metric import is_of_batch
 from lobench.core.program import Program
 from lobench.core.result import Curves
+from lobench.core.subject import SubjectKey
 from lobench.engine.store.bundle import has_ledger
 from lobench.evaluation.request import ThetaLeaves
-from lobench.pytest_plugin.options import option, read_checkpoint
+from lobench.experiments.pytest_items import EXPERIMENT
+from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.options import option, read_checkpoint, subject_of
+from lobench.pytest_plugin.reuse import store_path
 
-__all__ = ["Finals", "GateReference", "Train", "check_reference", "find_reference", "scale_of"]
+__all__ = ["Finals", "GateReference", "Train", "candidates_of", "check_reference", "reference_of", "scale_of"]
 
 Train = Callable[[ThetaLeaves, SeedBlock], Curves]
 _BASELINE = "baseline"
+_REFERENCE: pytest.StashKey[GateReference] = pytest.StashKey()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finals:
-    """Final values by metric and seed; a diverged seed is NaN.
+    """Final values by metric and seed; a seed that diverged or exploded is NaN.
 
     Attributes:
       starts: Values before the first inner step, where they are known; those of the session count for both sides.
@@ -47,27 +54,41 @@ class Finals:
     programs: frozenset[Program] = frozenset()
 
     @classmethod
-    def of(cls, blocks: Sequence[tuple[SeedBlock, Curves]]) -> Finals:
+    def of(cls, blocks: Sequence[tuple[SeedBlock, Curves]], case: CaseInfo) -> Finals:
         metrics: dict[str, dict[int, float]] = {}
         starts: dict[str, dict[int, float]] = {}
         for _, curves in blocks:
+            exploded = curves.exploded(case)
+            lost = [at >= 0 or is_exploded for at, is_exploded in zip(curves.diverged_at, exploded, strict=True)]
             for name in curves.metrics:
                 if is_of_batch(name):
                     continue
-                rows = zip(curves.seeds, curves.final(name), curves.diverged_at, strict=True)
-                metrics.setdefault(name, {}).update({s: math.nan if at >= 0 else value for s, value, at in rows})
+                rows = zip(curves.seeds, curves.final(name), lost, strict=True)
+                metrics.setdefault(name, {}).update({s: math.nan if is_lost else value for s, value, is_lost in rows})
                 starts.setdefault(name, {}).update(zip(curves.seeds, curves.first(name), strict=True))
         return cls(metrics=metrics, starts=starts)
 
 
 class GateReference(Protocol):
-    """A: what the session's checkpoint, B, must not be worse than.
+    """The subject, A, that the session's own one, B, must not be worse than.
 
     Attributes:
-      checkpoint: Under what its evaluations are recorded; None where it is not trained here.
+      checkpoint: Checkpoint that its evaluations are recorded of; None if it is not trained in this session.
+      has_own_seeds: Whether it is to have the seeds of the session's cases; False for a baseline, which was planned
+        with others.
+      choices: For each candidate the choice of this reference; () if the reference was named and not chosen.
     """
 
     checkpoint: Checkpoint | None
+    choices: Sequence[Choice]
+    has_own_seeds: bool
+
+    @property
+    def sha256(self) -> str:
+        """Content hash; "" of a baseline."""
+
+    def name(self, spec: CaseSpec, info: CaseInfo) -> str:
+        """Returns its label with the start of its sha256."""
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: Train) -> Finals:
         """Returns what it reached on the seeds of these blocks, as far as it has them."""
@@ -79,7 +100,18 @@ class _CheckpointReference:
 
     checkpoint: Checkpoint | None
     theta: ThetaLeaves
+    choices: Sequence[Choice] = ()
+    has_own_seeds: bool = True
     _done: dict[tuple[str, SeedBlock], Curves] = field(default_factory=dict)
+
+    @property
+    def sha256(self) -> str:
+        return self.checkpoint.sha256 if self.checkpoint is not None else ""
+
+    def name(self, spec: CaseSpec, info: CaseInfo) -> str:
+        assert self.checkpoint is not None
+        label = self.checkpoint.uri.rstrip("/").rsplit("/", 1)[-1]
+        return f"{label} ({hash_of(self.checkpoint.sha256)})"
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: Train) -> Finals:
         new = []
@@ -87,7 +119,7 @@ class _CheckpointReference:
             if (info.key, block) not in self._done:
                 self._done[info.key, block] = train(self.theta, block)
                 new.append((block, self._done[info.key, block]))
-        found = Finals.of([(block, self._done[info.key, block]) for block in blocks])
+        found = Finals.of([(block, self._done[info.key, block]) for block in blocks], info)
         return dataclasses.replace(found, trained=tuple(new))
 
 
@@ -95,16 +127,24 @@ class _CheckpointReference:
 class _StoreReference:
     """Has the seeds that the store has, of cases that train the same task for as long."""
 
+    label: str
+    sha256: str
     cells: Mapping[str, Sequence[Cell]]
     programs: frozenset[Program] = frozenset()
     checkpoint: Checkpoint | None = None
+    choices: Sequence[Choice] = ()
+    has_own_seeds: bool = True
+
+    def name(self, spec: CaseSpec, info: CaseInfo) -> str:
+        return self.label
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: Train) -> Finals:
         wanted = {seed for block in blocks for seed in block.seeds}
         metrics: dict[str, dict[int, float]] = {}
         for cell in self.cells.get(info.problem, ()):
+            lost = cell.diverged | cell.exploded
             for name, values in cell.final.items():
-                found = {s: math.nan if s in cell.diverged_at else value for s, value in values.items() if s in wanted}
+                found = {s: math.nan if s in lost else value for s, value in values.items() if s in wanted}
                 metrics.setdefault(name, {}).update(found)
         return Finals(metrics=metrics, programs=self.programs)
 
@@ -121,12 +161,20 @@ class _BaselineReference:
     path: Path | None = None
     optimizer: str = ""
     checkpoint: Checkpoint | None = None
+    choices: Sequence[Choice] = ()
+    has_own_seeds: bool = False
+    sha256: str = ""
+
+    def _files(self, spec: CaseSpec) -> list[Path]:
+        files = [self.path] if self.path is not None else find_baselines(Path(spec.path))
+        return [path for path in files if not self.optimizer or path.name.startswith(f"{self.optimizer}-")]
+
+    def name(self, spec: CaseSpec, info: CaseInfo) -> str:
+        path = next(path for path in self._files(spec) if _has(path, info))
+        return f"{path.name} ({hash_of(hashlib.sha256(path.read_bytes()).hexdigest())})"
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: Train) -> Finals:
-        files = [self.path] if self.path is not None else find_baselines(Path(spec.path))
-        if self.optimizer:
-            files = [path for path in files if path.name.startswith(f"{self.optimizer}-")]
-        found = _first_with(info, files, spec)
+        found = _first_with(info, self._files(spec), spec)
         wanted = {seed for block in blocks for seed in block.seeds}
         return Finals(
             metrics={
@@ -136,16 +184,18 @@ class _BaselineReference:
         )
 
 
-def check_reference(text: str, store: str) -> None:
+def check_reference(text: str, store: str, candidates: Collection[SubjectKey] = ()) -> None:
     """Refuses, before anything is trained, a reference that is not there.
 
     Args:
       store: Where a name is looked up; "": nowhere but in STORE of `STORE@NAME`.
+      candidates: Subjects that the session evaluates.
     Raises:
       UsageError: neither a path, nor a name in a store, nor `baseline[:OPTIMIZER]`.
     """
     if (
-        _stored(text, store) is None
+        _chosen_store(text, store) is None
+        and _stored(text, store, candidates) is None
         and text.partition(":")[0] != _BASELINE
         and "://" not in text
         and not Path(text).exists()
@@ -157,12 +207,26 @@ def check_reference(text: str, store: str) -> None:
         )
 
 
-def find_reference(config: pytest.Config) -> GateReference:
-    """Returns what `--lobench-against` names.
+def reference_of(config: pytest.Config, items: Sequence[pytest.Item] = ()) -> GateReference:
+    """Returns the session's reference, which is found once a process; see `find_reference`.
 
+    Args:
+      items: Of the session, for the first call.
+    """
+    if _REFERENCE not in config.stash:
+        specs = [case_of(item) for item in items]
+        config.stash[_REFERENCE] = find_reference(config, sorted({spec.suite for spec in specs if spec is not None}))
+    return config.stash[_REFERENCE]
+
+
+def find_reference(config: pytest.Config, suites: Collection[str] = ()) -> GateReference:
+    """Returns the reference that `--lobench-against` names.
+
+    Args:
+      suites: Names of the suites of the session's cases: their stores keep the references of earlier calls.
     Raises:
-      UsageError: it needs a checkpoint and the session has an optimizer without theta. StoreError, BaselineError,
-      CheckpointError: it cannot be read.
+      UsageError: it needs a checkpoint and the session has an optimizer without theta, or a store holds nothing but
+      the candidate. StoreError, BaselineError, CheckpointError: it cannot be read.
     """
     text = option(config, "against")
     kind, _, optimizer = text.partition(":")
@@ -172,9 +236,10 @@ def find_reference(config: pytest.Config) -> GateReference:
     if path.suffix == ".json":
         Baseline.load(path)  # what is wrong with it is said now
         return _BaselineReference(path=path)
-    if has_ledger(path):
-        return _store_reference(path)
-    if (stored := _stored(text, option(config, "store"))) is not None:
+    if (place := _chosen_store(text, option(config, "store"))) is not None:
+        kept = kept_choices(store_path(config, suite) for suite in suites)
+        return _store_reference(place, candidates_of(config), kept)
+    if (stored := _stored(text, option(config, "store"), candidates_of(config))) is not None:
         return _reference_to(stored, Path(option(config, "store") or text))
     if option(config, "optimizer"):
         raise UsageError(
@@ -185,15 +250,37 @@ def find_reference(config: pytest.Config) -> GateReference:
     return _CheckpointReference(*read_checkpoint(config, text))
 
 
-def _store_reference(path: Path) -> GateReference:
-    snapshot = read_store(path)
-    if not snapshot.subjects:
-        raise StoreError("the store holds no evaluation to compare with", where=str(path))
-    return _reference_to(snapshot.subjects[snapshot.shown], path)
+def candidates_of(config: pytest.Config) -> list[SubjectKey]:
+    """Returns the subjects that the session evaluates: one, or the methods of an experiment.
+
+    Raises:
+      CheckpointError: one of them cannot be read.
+    """
+    selected = config.stash.get(EXPERIMENT, None)
+    methods: Iterable[str] = ("",) if selected is None else selected.given
+    return [subject_of(config, method).subject.key for method in methods]
 
 
-def _stored(text: str, store: str) -> StoredSubject | None:
-    """Returns the subject that a text names in a store; None of what is a path, a baseline, or no name at all.
+def _chosen_store(text: str, store: str) -> Path | None:
+    """Returns the store whose last checkpoint a text stands for: `STORE`, `STORE@last`, `last` in the session's own."""
+    place, _, name = text.partition("@")
+    if place and has_ledger(place) and name in ("", "last"):
+        return Path(place)
+    if text == "last" and store and has_ledger(store) and not Path(text).exists():
+        return Path(store)
+    return None
+
+
+def _store_reference(path: Path, candidates: Sequence[SubjectKey] = (), kept: Sequence[Choice] = ()) -> GateReference:
+    """Returns the last checkpoint of a store that is none of the candidates; see `choose_reference`."""
+    chosen = choose_reference(read_store(path), candidates, kept)
+    place = str(path.resolve())
+    choices = [Choice(candidate=one, chosen_in=place, reference=chosen.who.key) for one in candidates]
+    return dataclasses.replace(_reference_to(chosen, path), choices=choices)
+
+
+def _stored(text: str, store: str, candidates: Collection[SubjectKey] = ()) -> StoredSubject | None:
+    """Returns the subject that a text names in a store; None if it is a path, a baseline, or no name at all.
 
     Raises:
       UsageError: nothing there has this name, or several have.
@@ -205,10 +292,10 @@ def _stored(text: str, store: str) -> StoredSubject | None:
         return None
     from lobench.api.resolve import find_stored
 
-    return find_stored(text, Path(store) if has_store else None).subject
+    return find_stored(text, Path(store) if has_store else None, candidates=candidates).subject
 
 
-def _reference_to(shown: StoredSubject, path: Path) -> GateReference:
+def _reference_to(shown: StoredSubject, path: Path) -> _StoreReference:
     # One problem can be several cases: one that got more seeds, say.
     cells: dict[str, list[Cell]] = {}
     if any(cell.draws != LOBENCH_SEEDS for cell in shown.cells.values()):
@@ -220,7 +307,7 @@ def _reference_to(shown: StoredSubject, path: Path) -> GateReference:
         )
     for cell in shown.every_form().values():
         cells.setdefault(cell.case.problem, []).append(cell)
-    return _StoreReference(cells=cells, programs=shown.programs)
+    return _StoreReference(label=with_hash(shown), sha256=shown.who.sha256, cells=cells, programs=shown.programs)
 
 
 def scale_of(spec: CaseSpec, info: CaseInfo, against: str) -> BaselineCase:
@@ -231,6 +318,14 @@ def scale_of(spec: CaseSpec, info: CaseInfo, against: str) -> BaselineCase:
     """
     files = find_baselines(Path(spec.path))
     return _first_with(info, [*files, *([Path(against)] if against.endswith(".json") else [])], spec)
+
+
+def _has(path: Path, info: CaseInfo) -> bool:
+    try:
+        Baseline.load(path).case(info)
+    except BaselineError:
+        return False
+    return True
 
 
 def _first_with(info: CaseInfo, files: Sequence[Path], spec: CaseSpec) -> BaselineCase:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import optimize, stats
 
 from lobench.analysis.stats.aggregates import (
     bootstrap_interval,
@@ -65,22 +65,53 @@ def test_the_other_way_round_is_the_rest(cells: list[list[float]]) -> None:
 def test_intervals_hold_their_estimates_and_repeat() -> None:
     for interval in (
         iqm_interval(RAGGED, num_resamples=500),
-        probability_of_improvement_interval(RAGGED, OTHERS, num_resamples=500),
+        probability_of_improvement_interval(RAGGED, OTHERS),
     ):
         assert interval.lower <= interval.mean <= interval.upper
     # Bounds of a bootstrap have NaN for degrees, which equals itself in a text alone.
     assert repr(iqm_interval(RAGGED, num_resamples=500)) == repr(iqm_interval(RAGGED, num_resamples=500))
 
 
-def test_the_interval_of_an_improvement_is_that_of_resampled_seeds() -> None:
-    draw, shares = np.random.default_rng(0), []
-    resampled = [np.asarray(cell)[draw.integers(0, len(cell), (500, len(cell)))] for cell in [*RAGGED, *OTHERS]]
-    for x, y in zip(resampled[:6], resampled[6:], strict=True):
-        left, right = x[:, :, None], y[:, None]
-        shares.append(((left > right) + 0.5 * (left == right)).mean(axis=(1, 2)))
-    found = probability_of_improvement_interval(RAGGED, OTHERS, num_resamples=500)
-    assert [found.lower, found.upper] == np.percentile(np.mean(shares, axis=0), [2.5, 97.5]).tolist()
+def test_improvement_interval_of_one_case_is_newcombes() -> None:
+    # Newcombe 2006, part 2, method 5, by scipy's root finder: the P whose variance reaches the observed .625.
+    x, y = [1.0, 4.0, 6.0, 8.0], [0.0, 2.0, 5.0, 7.0]
+    found = probability_of_improvement_interval([x], [y])
+    assert found.mean == 10 / 16
+
+    def excess(p: float) -> float:
+        variance = p * (1 - p) * (1 + 3 * ((1 - p) / (2 - p) + p / (1 + p))) / 16
+        return abs(p - 10 / 16) - 1.959963984540054 * math.sqrt(variance) - 1 / 32
+
+    lower, upper = (optimize.brentq(excess, end, 10 / 16) for end in (1e-9, 1 - 1e-9))
+    assert (found.lower, found.upper) == pytest.approx((lower, upper), abs=1e-9)
     assert math.isnan(probability_of_improvement_interval([[1.0], *RAGGED], [[1.0, 2.0], *OTHERS]).lower)
+
+
+@pytest.mark.parametrize("num_seeds", [2, 3])
+def test_improvement_interval_of_few_seeds_contains_one_half_when_one_side_wins_all(num_seeds: int) -> None:
+    found = probability_of_improvement_interval([[1.0] * num_seeds], [[0.0] * num_seeds])
+    assert (found.mean, found.upper) == (1, 1) and found.lower <= 0.5
+    several = probability_of_improvement_interval([[1.0] * num_seeds] * 6, [[0.0] * num_seeds] * 6)
+    assert 0.5 < several.lower < 0.95
+    one_group = probability_of_improvement_interval([[1.0] * num_seeds] * 6, [[0.0] * num_seeds] * 6, groups=[range(6)])
+    assert one_group.lower <= 0.5
+
+
+def test_improvement_interval_of_a_group_is_that_of_its_case_repeated() -> None:
+    x, y = [1.0, 4.0, 6.0, 8.0, 9.0, 10.0], [0.0, 2.0, 5.0, 7.0, 3.0, 6.5]
+    one = probability_of_improvement_interval([x], [y])
+    same = probability_of_improvement_interval([x] * 4, [y] * 4, groups=[range(4)])
+    apart = probability_of_improvement_interval([x] * 4, [y] * 4)
+    assert same.lower == pytest.approx(one.lower, abs=0.02) and apart.lower > one.lower + 0.1
+
+
+def test_bootstrap_resamples_the_seeds_of_a_group_together() -> None:
+    cell = [1.0, 2.0, 4.0, 7.0, 11.0]
+    one = iqm_interval([cell])
+    together = iqm_interval([cell] * 4, groups=[range(4)])
+    apart = iqm_interval([cell] * 4)
+    assert together.upper - together.lower == pytest.approx(one.upper - one.lower, rel=0.25)
+    assert apart.upper - apart.lower < 0.7 * (together.upper - together.lower)
 
 
 def test_deviations_are_inflated_for_few_seeds() -> None:

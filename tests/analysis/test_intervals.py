@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lobench.analysis.stats.intervals import is_trial, metric_bounds, metric_mean, percentile_bounds
+from lobench.analysis.stats.intervals import is_trial, metric_bounds, metric_mean, num_examples, percentile_bounds
 from lobench.extend import stratified_t_mean
 
 A, B = [1.0, 2.5, 0.5, 4.0], [7.0, 7.5, 9.0, 6.0, 6.5, 8.0]
@@ -115,10 +115,40 @@ def test_seeds_that_succeed_or_fail_as_a_whole_are_counted(values: list[float], 
     assert found.mean == sum(values) / len(values)
 
 
+@pytest.mark.parametrize(
+    ("share", "number"),
+    [(1.0, 4), (0.0, 4), (0.5, 4), (0.9, 10), (0.97, 100), (31 / 32, 32), (1 / 3, 6), (0.123, 1000)],
+)
+def test_num_examples_is_the_smallest_that_allows_the_share(share: float, number: int) -> None:
+    assert num_examples(float(np.float32(share))) == number
+
+
+@pytest.mark.parametrize("num_seeds", [2, 3, 4])
+@pytest.mark.parametrize(("share", "number"), [(1.0, 4), (0.9, 10), (0.0, 4)])
+def test_shares_that_agree_have_the_binomial_interval_of_their_examples(
+    share: float, number: int, num_seeds: int
+) -> None:
+    found, right = metric_mean("test/accuracy", [share] * num_seeds), round(share * number) * num_seeds
+    known = stats.binomtest(right, number * num_seeds).proportion_ci(0.95, method="exact")
+    assert (found.lower, found.upper) == pytest.approx((known.low, known.high), abs=1e-9)
+    assert found.method == "exact" and found.mean == share
+
+
+@pytest.mark.parametrize("num_seeds", [2, 3])
+@pytest.mark.parametrize("num_games", [5, 10, 20, 100])
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.99])
+def test_intervals_of_win_rates_of_few_seeds_hold_the_truth(share: float, num_games: int, num_seeds: int) -> None:
+    rng, held = np.random.default_rng(0), 0
+    for wins in rng.binomial(num_games, share, (600, num_seeds)):
+        found = metric_mean("test/win_rate", np.float32(wins / num_games).tolist())
+        held += found.lower <= share <= found.upper
+    assert held / 600 >= 0.9
+
+
 def test_an_accuracy_is_no_coin() -> None:
-    """An accuracy of 1 on each seed is the mean of many examples: no four tosses, and no wider than 1, 1, 1, .999."""
-    found, nearly = metric_mean("accuracy", [1.0] * 4), metric_mean("accuracy", [1.0, 1.0, 1.0, 0.999])
-    assert nearly.lower < found.lower == found.upper == 1.0
+    """An accuracy of 1 on each seed is the mean of many examples, and no four tosses."""
+    found, tossed = metric_mean("accuracy", [1.0] * 4), metric_mean("success", [1.0] * 4)
+    assert tossed.lower < 0.4 < 0.75 < found.lower < 1.0 == found.upper
     assert metric_mean("accuracy", [1.0, 0.0, 1.0, 1.0]).lower == pytest.approx(0.0413, abs=1e-3)
     assert [is_trial(name) for name in ("train/success", "test/solved", "test/accuracy", "error_rate")] == [
         True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 from pathlib import Path
@@ -19,7 +20,9 @@ from lobench.analysis.scores.baseline_file import Baseline
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import ScaleKind
 from lobench.analysis.stats.comparison import Effect
+from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import subjects_of
+from lobench.analysis.tables.frames import open_results
 from lobench.core.case import CaseInfo
 from lobench.engine.store.ledger import Ledger
 from lobench.report.tables.comparison import comparison_records, comparison_text
@@ -73,6 +76,8 @@ def test_what_exploded_is_counted_beside_what_diverged_wherever_that_is_told(
         ({}, [4.0, 4.1, math.nan], 1),
         ({"scale": "linear"}, [4.1], 0),
         ({}, [4.1, -1.0], 0),
+        ({}, [1e30, math.nan, 4.0, 4.01, 2.0], 2),
+        ({"minimum": 1.0}, [0.5, 3.5], 1),
         ({"minimum": 1.0}, [3.1, 2.9], 1),
         ({"primary_metric": "train/return"}, [9.0], 0),
     ],
@@ -80,6 +85,29 @@ def test_what_exploded_is_counted_beside_what_diverged_wherever_that_is_told(
 def test_a_seed_explodes_above_twice_its_start(changes: dict[str, object], finals: list[float], expected: int) -> None:
     case: CaseInfo = dataclasses.replace(case_info("a"), **changes)
     assert curves({case.primary_metric: finals}).num_exploded(case) == expected
+
+
+def test_exploded_counts_of_restarted_starts_and_single_points_agree_in_every_output(tmp_path: Path) -> None:
+    """Each seed is measured against its own start: another subject's start, or one point alone, says nothing."""
+    store = tmp_path / "store"
+    finals = {"low(x)": [[0.1, 0.1], [0.1, 0.1]], "high(x)": [[1.0, 1.5], [1.0, 2.5]], "points(x)": [[5.0], [9.0]]}
+    for name, values in finals.items():
+        add(store, 0, {"a": {"train/loss": values}}, optimizer=name)
+    expected = {"low(x)": 0, "high(x)": 1, "points(x)": 0}
+    snapshot = read_store(store)
+    scales = Scales.of(snapshot.subjects)
+    by_subject = {one.label: scales.num_exploded(*one.cells.values()) for one in snapshot.subjects}
+    assert by_subject == expected
+    assert [len(one.cells["s/a"].exploded) for one in snapshot.subjects] == list(expected.values())
+    records = json.loads(lobench("results", "--store", store, "--format", "json").stdout)
+    assert {one["label"]: one["exploded"] for one in records} == expected
+    frame = open_results(store).evaluations()
+    assert dict(zip(frame["label"], frame["exploded"], strict=True)) == expected
+    for a, b in itertools.permutations(expected, 2):
+        (record,) = json.loads(lobench("compare", a, b, "--store", store, "--format", "json").stdout)
+        assert (record["a"]["exploded"], record["b"]["exploded"]) == (expected[a], expected[b])
+    output = lobench("report", "--store", store, "--format", "text").stdout
+    assert "Diverged or exploded seeds: 1 of 6 (0 diverged, 1 exploded" in output
 
 
 def test_signed_losses_are_linear_in_reports_and_decide_no_gate(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from lobench.analysis.scores.score_scale import (
     are_plain,
     are_undecided,
     check_score_versions,
-    exploded,
     is_signed,
     merits,
     scores,
@@ -59,14 +58,6 @@ def test_one_is_the_mean_of_the_baselines_orders_of_magnitude() -> None:
 )
 def test_known_scores(start: float, final: float, expected: float) -> None:
     assert score(final, start) == pytest.approx(expected, abs=1e-6)
-
-
-def test_what_exploded_is_finite_and_above_twice_its_start() -> None:
-    finals = [1e30, math.nan, 4.8, 4.81, 2.4]
-    found = exploded(finals, scale_of(), starts=[2.4] * 5)
-    assert found.tolist() == [True, False, False, True, False]
-    assert not exploded([1e30], scale_of().linear(), starts=[2.4]).any()
-    assert not exploded([1e30], scale_of(), starts=[2.4], diverged=[True]).any()
 
 
 def test_the_baselines_own_seeds_average_one_wherever_they_start() -> None:
@@ -168,7 +159,6 @@ def test_a_minimum_is_subtracted_from_everything() -> None:
     assert score(1.024, 3.4, lifted) == pytest.approx(0.8)
     assert lifted.floor == pytest.approx(1e-7)
     assert score(0.5, 3.4, lifted) == score(1.0, 3.4, lifted), "below the minimum is at the floor"
-    assert exploded([5.9, 5.7], lifted, starts=[3.4, 3.4]).tolist() == [True, False]
 
 
 def test_a_difference_is_a_ratio_of_losses() -> None:

@@ -141,7 +141,7 @@ def test_with_itself_never_regressed_whatever_diverged_or_has_no_scale(tmp_path:
         assert found.primary.comparison.verdict is Effect.UNDECIDED
 
 
-def test_p_better_resamples_the_cases_in_their_own_order(tmp_path: Path) -> None:
+def test_p_better_takes_the_cases_in_their_own_order(tmp_path: Path) -> None:
     """A set's order changes from process to process, and with it the bounds would."""
     draw, names = np.random.default_rng(0), [f"case {number}" for number in range(12)]
     for step in (1, 2):

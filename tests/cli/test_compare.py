@@ -135,7 +135,8 @@ def test_where_every_evaluation_is_lost_it_says_so(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": Outcome.ERROR})
     add(tmp_path, 2, {"a": Outcome.TIMEOUT})
     done = run("1", "2", "--store", tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.strip() == "nothing was compared: no seed has results of theta_1.npz and of theta_2.npz"
     assert "without a result: 4 and 4 seeds; without a comparison, and in no mean: 1 case" in done.stdout
     row = next(line for line in done.stdout.splitlines() if line.startswith("s/a"))
     assert "error" in row and "timeout" in row and "INCONCLUSIVE" in row
@@ -237,7 +238,7 @@ def test_a_pass_says_how_many_seeds_may_diverge_and_max_diverged_asks_for_it(tmp
         losses = [0.5, 0.52, 0.49, 0.51] if step == 1 else [0.501, 0.519, 0.491, 0.509]
         add(tmp_path, step, {"a": {"train/loss": losses}})
     done = run("1", "2", "--store", tmp_path)
-    assert "PASS (0 of 4 diverged, at most 53%)" in done.stdout
+    assert "PASS (0 of 4 diverged or exploded, at most 53%)" in done.stdout
     asked = run("1", "2", "--store", tmp_path, "--max-diverged", "0.1", "--strict")
     assert asked.returncode == 1 and "INCONCLUSIVE" in asked.stdout
 
@@ -266,3 +267,16 @@ def test_the_time_of_a_gradient_is_measured_where_it_is_asked_for_and_trains_not
     assert all(side["gradient_seconds"] > 0 and side["overhead"] > 0 for side in sides), costs
     (again,) = json.loads(run(*subjects, *options).stdout)
     assert again == first, "how long a gradient takes is no part of what is evaluated"
+
+
+def test_compare_ratio_is_the_quotient_of_the_printed_means(tmp_path: Path) -> None:
+    """Losses with an outlier: B's arithmetic mean is above A's, and its geometric one is below."""
+    add(tmp_path, 1, {"a": {"train/loss": [0.02, 0.021, 0.019, 0.02]}})
+    add(tmp_path, 2, {"a": {"train/loss": [0.002, 0.0021, 0.0019, 0.1]}})
+    done = run("1", "2", "--store", tmp_path)
+    header = next(line for line in done.stdout.splitlines() if "train/loss by case" in line)
+    row = next(line for line in done.stdout.splitlines() if line.startswith("s/a"))
+    assert "geometric means" in header
+    mean_a, mean_b = map(float, row.split()[1:3])
+    (ratio,) = (float(word[1:]) for word in row.split() if word.startswith("x"))
+    assert ratio == pytest.approx(mean_b / mean_a, rel=0.01) and ratio < 1

@@ -13,9 +13,11 @@ import pytest
 from commands import lobench
 from tiny import KILLED_CHIEF, PATIENCE, content, make_suite, write_checkpoint
 
+from lobench import open_results
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.store.experiments import Membership, TrialRow
 from lobench.engine.store.ledger import Ledger
+from lobench.hookspecs import CheckpointFinished
 
 SEARCH = """
 Experiment.suites = ["tiny"]
@@ -193,6 +195,22 @@ broken/Categorical.values = [False, True]
 """
 
 
+def check_exports_of_fresh_seeds(store: Path, *, num_fresh: int, num_evaluations: int) -> None:
+    """Every evaluation is exported under one label: those on fresh seeds under "... on fresh seeds", no other one."""
+    frame = open_results(store).evaluations()
+    is_fresh = frame["label"].str.endswith("on fresh seeds")
+    assert (frame["seed_start"][is_fresh] >= FIRST_REPORT_SEED).all(), frame[["label", "seed_start"]]
+    assert (frame["seed_start"][~is_fresh] < FIRST_REPORT_SEED).all(), frame[["label", "seed_start"]]
+    assert (is_fresh.sum(), len(frame)) == (num_fresh, num_evaluations)
+    assert len(frame.drop_duplicates(["sha256", "case_identity", "seed_start", "optimizer"])) == num_evaluations
+    with contextlib.closing(Ledger.open(store, read_only=True)) as ledger:
+        for one in ledger.deliveries_after(0, limit=1000):
+            if isinstance(one.event, CheckpointFinished):
+                starts = [found.seed_block.start for found in one.event.evaluations]
+                is_report = one.event.subject.label.endswith("on fresh seeds")
+                assert all((start >= FIRST_REPORT_SEED) == is_report for start in starts), one.event.subject.label
+
+
 def test_a_checkpoint_with_a_rate_of_its_own_is_tuned_and_what_breaks_is_infeasible(folder: Path) -> None:
     tasks = folder / "tiny" / "tiny_tasks.py"
     imports = "import optax\nfrom lobench import LearnedOptimizer\n"
@@ -212,6 +230,10 @@ def test_a_checkpoint_with_a_rate_of_its_own_is_tuned_and_what_breaks_is_infeasi
     records = json.loads(output_of(folder, *BY_METHOD, "--format", "json"))
     assert {one["seeds"] for one in records if one["case"] != "mean score"} == {1}
     assert all(one["searched"] != one["mean"] and one["is_fresh"] for one in records)
+    best = max((row for row in found if row.state == "done"), key=lambda row: row.fitness)
+    values = "; ".join(f"{path} = {value!r}" for path, value in best.parameters.items())
+    assert {one["bindings"] for one in records} == {values}
+    check_exports_of_fresh_seeds(folder / "store", num_fresh=2, num_evaluations=14)
     assert num_new(run(folder, code=3)) == 0
 
 
@@ -279,6 +301,8 @@ def test_a_command_is_searched_like_an_optimizer_and_its_values_written_out_trai
     records = json.loads(output_of(folder, *BY_METHOD, "--format", "json"))
     mine = [one for one in records if one["method"] == "mine" and one["case"] != "mean score"]
     assert all(one["seeds"] == 2 and one["searched"] is not None for one in mine) and len(mine) == 2
+    assert {one["bindings"] for one in mine} == {"Trainer.rate = 0.2"}
+    check_exports_of_fresh_seeds(folder / "store", num_fresh=4, num_evaluations=14)
 
     again = run(folder, code=3)
     assert num_new(again) == 0 and {path.read_text() for path in folder.glob("ran-*")} == {"x"}

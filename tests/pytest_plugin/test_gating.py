@@ -67,24 +67,34 @@ plain/sgd.learning_rate = 0.1
 MARGIN = ("--lobench-margin", "0.65")
 THREE = ("--lobench-gin-param", "Case.num_seeds = 3")  # of two seeds without spread nothing is said
 ONE = ("-k", "test_tiny[b]")
+INTO_BASE = ("--lobench-store", "RUNS/base/store", "-v")
 ADAPTIVE = (*MARGIN, "--lobench-adaptive-seeds", "32")
 # checkpoint, reference (STORE: a folder made by an earlier scenario), options
 SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "same": (GOOD, f"run/{GOOD}", ("-v",)),
     "harmful": (HARMFUL, f"run/{GOOD}", ()),
+    # A store that the session's own checkpoint is written into.
+    "base": (GOOD, f"run/{GOOD}", ()),
+    "first call": (HARMFUL, "STORE base", INTO_BASE),
+    "second call": (HARMFUL, "STORE base", INTO_BASE),
+    "another candidate": (BAD, "STORE base", INTO_BASE),
+    "third call": (HARMFUL, "STORE base", (*INTO_BASE, "-n", "2")),
+    "last": (HARMFUL, "last", INTO_BASE),
+    "step of both": (HARMFUL, f"STORE base@{GOOD}", INTO_BASE),
     "unclear": (BAD, f"run/{GOOD}", (*MARGIN, *ONE)),
     "strict": (BAD, f"run/{GOOD}", (*MARGIN, *ONE, "--lobench-strict")),
     "adaptive": (BAD, f"run/{GOOD}", ADAPTIVE),
     "xdist": (BAD, f"run/{GOOD}", (*ADAPTIVE, "-n", "2")),
     "store": (HARMFUL, "STORE same", ()),
-    "store, adaptive": (GOOD, "STORE same", ADAPTIVE),
+    "store, adaptive": (GOOD, f"STORE same@{GOOD}", ADAPTIVE),
+    "alone": (GOOD, "STORE same", ()),
     "file's name": (HARMFUL, f"STORE harmful@{GOOD}", ()),
     "label": (HARMFUL, "experiment@Good one", ()),
     "scope": (HARMFUL, "experiment@good", ()),
     "text": (HARMFUL, "experiment@sgd(); sgd.learning_rate = 0.1", ()),
     "no such name": (HARMFUL, "STORE same@theta_9.npz", ()),
     "other case": (GOOD, "STORE unclear", ()),
-    "fewer seeds": (BAD, "STORE same", (*ONE, "--lobench-gin-param", "Case.num_seeds = 4")),
+    "fewer seeds": (GOOD, "STORE harmful@theta_3.npz", (*ONE, "--lobench-gin-param", "Case.num_seeds = 4")),
     "own margin": (
         HARMFUL,
         f"run/{GOOD}",
@@ -94,6 +104,8 @@ SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "baseline by name": (HARMFUL, "baseline:adam", ()),
     "baseline file": (HARMFUL, "tiny/baselines/adam-velo.json", ()),
     "stale": (GOOD, f"run/{GOOD}", ("--lobench-gin-param", "Bowl.dim = 7", "--lobench-gin-param", "Dish.dim = 7")),
+    "nothing in common": (GOOD, "STORE unclear", ("-k", "test_tiny[a]")),
+    "one case lost": (GOOD, f"run/{GOOD}", ("--lobench-gin-param", "b/Dish.dim = 7")),
     "undeclared": (GOOD, f"run/{GOOD}", (*ONE, "--lobench-gin-param", "Case.primary_metric = 'train/height'")),
     "other scale": (GOOD, f"run/{GOOD}", (*ONE, "--lobench-gin-param", "Case.scale = 'linear'")),
     "no reference": (GOOD, "nowhere.npz", ()),
@@ -140,6 +152,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
         place, _, called = against.removeprefix("STORE ").partition("@")
         stored = f"{folder / 'runs' / place / 'store'}{'@' if called else ''}{called}"
         reference = stored if against.startswith("STORE ") else against
+        options = tuple(word.replace("RUNS", str(folder / "runs")) for word in options)
         arguments[name] = ["tiny", "--rootdir", str(folder), "-p", "no:cacheprovider", "-p", "no:randomly"]
         arguments[name] += ["--lobench-checkpoint", f"run/{checkpoint}", "--lobench-store", str(own / "store")]
         arguments[name] += ["--lobench-against", reference, f"--junitxml={own / 'junit.xml'}", *options]
@@ -209,6 +222,25 @@ def test_a_store_is_a_reference(runs: dict[str, Done]) -> None:
     assert same.code == 0 and "5 passed" in same.out, same.out + same.err
 
 
+@pytest.mark.parametrize("name", ["second call", "third call", "last", "step of both"])
+def test_a_gate_called_again_has_the_same_reference_and_verdict(runs: dict[str, Done], name: str) -> None:
+    first, again = runs["first call"], runs[name]
+    assert first.code == again.code == 1, again.out + again.err
+    assert first.verdicts() == again.verdicts() and "REGRESSED" in dict(first.verdicts().values())
+    named = [re.findall(rf"{GOOD} \(sha256 [0-9a-f]{{12}}\)", done.out) for done in (first, again)]
+    assert named[0] and named[0] == named[1], again.out
+
+
+def test_a_candidate_that_regressed_is_not_the_next_reference(runs: dict[str, Done]) -> None:
+    assert f"against {GOOD} (sha256" in runs["another candidate"].out, runs["another candidate"].out
+
+
+def test_a_store_that_holds_the_candidate_alone_is_refused(runs: dict[str, Done]) -> None:
+    done = runs["alone"]
+    assert done.code == 4 and len(done.err.strip().splitlines()) == 1, done.out + done.err
+    assert "the candidate alone" in done.err
+
+
 def test_a_bare_name_is_looked_up_in_the_store_that_the_session_writes_into(runs: dict[str, Done]) -> None:
     by_store = runs["label"]
     folder, store = by_store.folder.parents[1], by_store.folder.parents[1] / "beside"
@@ -255,7 +287,22 @@ def no_training(theta: ThetaLeaves, block: SeedBlock) -> NoReturn:
 
 def test_a_store_without_the_case_or_with_fewer_seeds_notes_so(runs: dict[str, Done]) -> None:
     assert runs["other case"].code == 0 and "no common seed" in runs["other case"].out, runs["other case"].out
-    assert "2 of 4 seeds count" in runs["fewer seeds"].out, runs["fewer seeds"].out
+    fewer = runs["fewer seeds"]
+    assert "2 of 4 seeds count" in fewer.out and "A lacks 2" in fewer.out, fewer.out
+    assert fewer.verdicts()["gate[tiny/b]"][0] == "INCONCLUSIVE"
+
+
+def test_a_gate_that_compared_nothing_has_the_exit_code_of_an_error(runs: dict[str, Done]) -> None:
+    done = runs["nothing in common"]
+    assert done.code == 3 and done.verdicts() == {"gate[tiny/a]": ("INCONCLUSIVE", "skipped")}, done.out + done.err
+    assert "nothing was compared" in done.out
+
+
+def test_a_gate_with_a_case_without_a_result_does_not_pass(runs: dict[str, Done]) -> None:
+    done = runs["one case lost"]
+    assert done.code == 1 and done.verdicts()["gate[tiny/b]"] == ("INCONCLUSIVE", "skipped"), done.out + done.err
+    assert done.verdicts()["gate[mean over the cases]"][0] == "INCONCLUSIVE", done.out
+    assert "no result: error" in done.out
 
 
 @pytest.mark.parametrize("name", ["baseline", "baseline by name", "baseline file"])

@@ -145,3 +145,40 @@ def test_a_checkpoint_that_nobody_evaluated_is_not_called_good_or_broken_without
     text = bisection_text(dataclasses.replace(found, looked_at=found.looked_at - {found.belief.place - 1}))
     good, broken = (line for line in text.splitlines() if line.startswith(("last good", "first broken")))
     assert "it was not evaluated" in good and "it was not evaluated" not in broken
+
+
+@pytest.mark.parametrize("first_broken", [8, 9, 10])
+def test_bisect_names_the_checkpoint_from_which_on_every_seed_diverges(tmp_path: Path, first_broken: int) -> None:
+    draws = np.random.default_rng(0)
+    finals = [
+        [float(np.nan)] * 5 if step >= first_broken else list(map(float, 0.1 * np.exp(draws.normal(0, 0.05, 5))))
+        for step in range(14)
+    ]
+    run, suite, store = store_of(tmp_path, finals)
+    done = lobench("bisect", run, "--suite", suite, "--case", "a", "--store", store, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["status"] == "found" and record["probability"] >= 0.9 == record["confidence"]
+    steps = (record["last_good"]["outer_step"], record["broken"]["outer_step"])
+    assert steps == (10 * first_broken, 10 * first_broken + 10)
+    num_after = 5 * (14 - first_broken)
+    expected = {"before": 0, "num_before": 5 * first_broken, "after": num_after, "num_after": num_after}
+    assert record["diverged"] == expected
+
+
+def test_bisect_that_cannot_evaluate_the_pair_prints_the_interval_between_evaluated_checkpoints(tmp_path: Path) -> None:
+    """The checkpoints between two stored ones are gone: any of them may be the first broken one."""
+    run, suite, store = falling(tmp_path, 4, 8)
+    other = tmp_path / "other"
+    for step in range(5, 9):  # seen, and evaluated on another case only
+        add(store, 100 + step, {"beta": {"train/loss": [0.1, 0.1, 0.1, 0.1]}})
+    for step in range(4):
+        add(store, 200 + step, {"a": {"train/loss": [0.8, 0.81, 0.79, 0.8]}})
+    done = lobench("bisect", run, "--suite", suite, "--case", "a", "--store", store, "--format", "json")
+    record = json.loads(done.stdout)
+    rows = {row.sightings[0].outer_step for row in read_store(store).rows if row.case.name == "a"}
+    assert {record["broken"]["outer_step"], record["last_good"]["outer_step"]} <= rows and not other.exists()
+    part = lobench(
+        "bisect", run, "--suite", suite, "--case", "a", "--store", store, "--from-step", "80", "--confidence", "0.99"
+    )
+    assert "it was not evaluated" not in part.stdout, part.stdout

@@ -117,3 +117,31 @@ def test_a_search_whose_trials_hang_on_each_other_has_intervals_up_to_a_tenth(fo
     trials = {one["method"]: one["num_trials"] for one in found}
     assert with_interval == {"drawn": trials["drawn"] // 5, "spread": trials["spread"] // 10}
     assert trials == {"drawn": 20, "spread": 20}
+
+
+STOPPED = """
+Experiment.suites = ["tiny"]
+tuned/Method.optimizer = @sgd()
+tuned/Method.search = @grid()
+tuned/sgd.learning_rate = @rate/Discrete()
+rate/Discrete.values = [0.0001, 0.001, 0.01, 0.02, 0.05, 0.1]
+"""
+
+
+def test_budget_of_stopped_trials_gives_bounds_that_hold_the_search_without_stopping(tmp_path: Path) -> None:
+    make_suite(tmp_path)
+    found = {}
+    for store, more in (("stopped", "tuned/Method.median_stopping = 0.5\n"), ("whole", "")):
+        (tmp_path / "x.gin").write_text(STOPPED + more)
+        done = lobench("run", "x.gin", "--store", store, "--workers", "1", "--executor", "inline", cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        (found[store],) = json.loads(lobench("budget", store, "--format", "json", cwd=tmp_path).stdout)["searches"]
+    stopped, whole = found["stopped"], found["whole"]
+    assert (stopped["num_failed"], stopped["num_stopped"], whole["num_stopped"]) == (0, 3, 0)
+    assert whole["at_most"] == [one["mean"] for one in whole["expected_best"]]
+    bounds = list(zip([one["mean"] for one in stopped["expected_best"]], stopped["at_most"], strict=True))
+    assert bounds[0][0] < bounds[0][1] and bounds[-1][0] == pytest.approx(bounds[-1][1])
+    for (low, high), one in zip(bounds, whole["expected_best"], strict=True):
+        assert low - 1e-9 <= one["mean"] <= high + 1e-9, (bounds, whole["expected_best"])
+    text = lobench("budget", "stopped", cwd=tmp_path).stdout
+    assert "6 (3 stopped)" in text and f"{bounds[0][0]:.3f} to {bounds[0][1]:.3f}" in text and "censored" in text

@@ -147,15 +147,17 @@ def test_the_gates_verdict_is_the_exit_code(tmp_path: Path) -> None:
     assert "no common seeds: Welch's interval" in worse.stdout
 
 
-def test_a_difference_of_losses_and_one_of_scores_say_which_sign_is_better(tmp_path: Path) -> None:
+def test_compare_imports_prints_means_and_differences_of_one_statistic_and_one_sign(tmp_path: Path) -> None:
     import_curves(two_methods(tmp_path / "a.csv"), store=tmp_path / "store")
     output = lobench("compare", "adam", "mine", "--store", tmp_path / "store").stdout
-    lines = [line for line in output.splitlines() if re.match("val/loss by case|imported/mnist", line)]
+    lines = [line for line in output.splitlines() if re.match("means of val/loss by case|imported/mnist", line)]
     header, row = (re.split(" {2,}", line) for line in lines)
     cells = dict(zip(header, row, strict=False))
-    printed, better = (float(cells[name].split()[0]) for name in ("B - A, as printed", "difference, + is better"))
+    printed, better = (float(cells[name].split()[0]) for name in ("as printed, + is better", "score, + is better"))
     (pair,) = compare("adam", "mine", store=tmp_path / "store").pairs
-    assert printed == pytest.approx(np.mean(MINE) - np.mean(ADAM), rel=1e-3) and printed < 0 < better
+    assert printed == pytest.approx(np.mean(ADAM) - np.mean(MINE), rel=1e-3) and printed > 0 and better > 0
+    assert header[0] == "means of val/loss by case" and "ratio" not in cells
+    assert float(row[1]) == pytest.approx(np.mean(ADAM), rel=1e-5)
     assert pair.b.label == "mine (imported)" and better == pytest.approx(pair.primary.comparison.overall.mean, abs=1e-3)
 
 

@@ -15,6 +15,7 @@ from lobench.analysis.stats.comparison import Effect, MeanParts, compare_cases, 
 from lobench.analysis.stats.location import Location, Method
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.proportions import Counts
+from lobench.analysis.store.case_groups import case_groups
 from lobench.analysis.store.subjects import Cell
 from lobench.core.metric import Direction
 from lobench.core.result import mean_of
@@ -35,7 +36,8 @@ class Bold:
 def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alone: bool = False) -> Bold:
     """Returns the cells of the best mean, and those that a comparison does not find to be worse.
 
-    The means are those that are printed; one that lost a seed to divergence has none. The comparison is that of
+    The means are those that are printed; one that lost a seed to divergence has none, and one that lacks a
+    planned seed is not the best of those that have all. The comparison is that of
     `lobench compare` on the case, at level .05 for all of them together: what is truly best is left out in at most .05.
 
     Args:
@@ -48,7 +50,11 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
     if direction is None:  # nobody knows what is better
         return Bold()
     sign = -1.0 if direction is Direction.MAX else 1.0
-    means = [sign * mean_of(list(values.values())) if values else math.nan for values in finals]
+    is_whole = [cell is not None and not cell.missing for cell in cells]
+    means = [
+        sign * mean_of(list(values.values())) if values and whole else math.nan
+        for values, whole in zip(finals, is_whole, strict=True)
+    ]
     if all(map(math.isnan, means)):
         return Bold()
     best = int(np.nanargmin(means))
@@ -80,18 +86,30 @@ def _samples(best: Cell, cell: Cell, metric: str, scales: Scales) -> Samples:
     return found.samples if found.scale.is_usable else values_of(best, cell, metric, found.scale.direction)
 
 
-def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: str = "") -> Bold:
+def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: str = "", *, alone: bool = False) -> Bold:
     """Returns the places in `subjects` of the best mean score, and of those that a comparison does not find worse.
+
+    A subject that lacks a planned seed is never among them: a crash is no reason to be the best. A subject without a
+    finite seed has a mean score of -1 by definition, which no test of few seeds may tell apart from
+    the best one: it is never among them.
 
     Args:
       suite: Of means over this suite's cases; "": over all.
+      alone: The best, and what equals it, alone.
     """
     found_means = [summary.mean_score(subject, metric, suite) for subject in subjects]
     most = max((one.num_cases for one in found_means), default=0)  # one over fewer is no better for the easy ones
-    means = [one.interval.mean if one.num_cases == most else math.nan for one in found_means]
+    means = [
+        one.interval.mean
+        if one.num_cases == most and one.has_finite_seed and not summary.snapshot.subjects[subject].num_missing
+        else math.nan
+        for one, subject in zip(found_means, subjects, strict=True)
+    ]
     if all(map(math.isnan, means)):
         return Bold()
     best = int(np.nanargmax(means))
+    if alone:
+        return Bold(places=frozenset(index for index, mean in enumerate(means) if mean == means[best]))
     others = {index: subjects[index] for index, mean in enumerate(means) if index != best and not math.isnan(mean)}
     verdicts = _mean_verdicts(summary, subjects[best], others, metric, suite, _ALPHA / max(1, len(others)))
     tests = {test for _, own in verdicts.values() for test in own}
@@ -109,18 +127,22 @@ def _mean_verdicts(
     subjects, asked = summary.snapshot.subjects, None if metric == "primary" else metric
     parts, tests = {index: MeanParts() for index in others}, {index: set[Method]() for index in others}
     cases = summary.cases_of(suite) if suite else subjects[best].cells.keys()
-    for identity, mine in subjects[best].cells.items():
-        if identity not in cases:
-            continue
+    compared = [case for case in subjects[best].cells if case in cases]
+    groups = case_groups([subjects[at].cells for at in (best, *others.values())], compared)
+    grouped = {case for group in groups if len(group) > 1 for case in group}
+    for identity in compared:
+        mine = subjects[best].cells[identity]
         cells = {index: cell for index, at in others.items() if (cell := subjects[at].cells.get(identity)) is not None}
-        places, block = paired_block(mine, cells, asked, summary.scales)
+        # The arrays hold means over seeds, of which no group can be formed.
+        by_arrays = {} if identity in grouped else cells
+        places, block = paired_block(mine, by_arrays, asked, summary.scales)
         if block is not None:
             none_diverged = Counts(0, block.num_seeds, 0, block.num_seeds)
             for index, estimate in zip(places, block.estimates(), strict=True):
                 parts[index].located.extend([Location(method="paired", estimate=estimate)] if estimate else [])
                 parts[index].counts.extend([none_diverged] if block.num_seeds > 1 else [])
                 tests[index].add("paired")
-        for index in cells.keys() - places:
+        for index in sorted(cells.keys() - places):
             samples = paired_values(mine, cells[index], asked, summary.scales).samples
             found = mean_difference(samples, 1 - alpha)
             parts[index].add(samples, found)

@@ -13,15 +13,16 @@ import dataclasses
 import enum
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lobench.analysis.scores.score_scale import DEFAULT_MARGINS, ScaleKind
 from lobench.analysis.stats.alpha_spending import Looks
 from lobench.analysis.stats.comparison import counts_of, holm, mean_difference
 from lobench.analysis.stats.distributions import chi2_ppf, nct_sf, norm_isf, norm_sf
-from lobench.analysis.stats.location import LEAST_P, Location, locate, mean_location
+from lobench.analysis.stats.location import LEAST_P, Location, locate
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.proportions import Counts, most_share, p_more, two_sided
+from lobench.analysis.stats.seed_groups import group_counts, mean_over_cases
 from lobench.analysis.stats.t_distribution import t_isf
 from lobench.core.wording import counted
 
@@ -70,12 +71,15 @@ class GateResult:
     Attributes:
       num_seeds: Common seeds; for the mean, of the case that has fewest.
       harm: Mean of score(A) - score(B) over the seeds that converge on both sides; above 0: B is worse.
-      lower, upper: One-sided confidence bounds of the harm at this look's alpha, before Holm; NaN below two seeds.
+      lower: Lower confidence bound of the harm at the level of REGRESSED: that of this look and of the gate's half of
+        alpha, for all cases of the gate together; NaN below two seeds.
+      upper: Upper confidence bound at the level of PASS: that of this look, and of each case alone.
       p_regressed, p_pass: One-sided p-values of "harm <= margin and B diverges no more often" and of "harm >= margin";
         with looks, the smallest overall alpha at which this look rejects.
       num_converged: Seeds that the harm is of.
       p_diverged: One-sided p-value of "B diverges no more often", a part of p_regressed; NaN where no seed diverged.
-      num_a, num_b, diverged_a, diverged_b: Seeds of either side, and those that diverged; of the mean, their sums.
+      num_a, num_b, diverged_a, diverged_b: Seeds of either side, those that diverged or exploded; of the mean, sums.
+      missing_a, missing_b: Planned seeds of either side without a value: with one of them there is no PASS.
       most_diverged: Exact upper confidence bound, at alpha, of the share of B's seeds that diverge.
       p_holm: `p_regressed`, adjusted over the cases of the gate; the verdict is its.
       sd, degrees: Standard deviation of one seed's part in the harm, and the degrees of freedom of its estimate.
@@ -103,14 +107,16 @@ class GateResult:
     diverged_a: int = 0
     diverged_b: int = 0
     most_diverged: float = math.nan
+    missing_a: int = 0
+    missing_b: int = 0
     note: str = ""
 
     @property
     def divergence(self) -> str:
-        """What is to be said of B's diverged seeds, "0 of 4 diverged, at most 53%"; of A's where there are any."""
+        """B's lost seeds, "0 of 4 diverged or exploded, at most 53%"; those of A follow if there are any."""
         if not self.num_b:
             return ""
-        text = f"{self.diverged_b} of {self.num_b} diverged, at most {100 * self.most_diverged:.0f}%"
+        text = f"{self.diverged_b} of {self.num_b} diverged or exploded, at most {100 * self.most_diverged:.0f}%"
         return text + (f" (against {self.diverged_a} of {self.num_a})" if self.diverged_a or self.diverged_b else "")
 
 
@@ -121,12 +127,21 @@ class GateReport:
     REGRESSED where the mean or a case regressed; PASS where the mean and every case passed. The mean has one half of
     alpha, the cases together (by Holm) the other, so that the chance that any of it alarms falsely is below alpha; a
     gate of a single case is that case, with all of alpha.
+
+    Attributes:
+      groups: Names of the cases in the mean, by group: those of one group share their seeds' randomness.
     """
 
     cases: tuple[GateResult, ...]
     overall: GateResult
     verdict: Verdict
     rules: GateRules
+    groups: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def compared_nothing(self) -> bool:
+        """Whether no case has a common seed: the verdict is then about nothing, and no pass."""
+        return all(case.num_seeds == 0 for case in self.cases)
 
 
 def gate(samples: Samples, rules: GateRules | None = None, *, case: str = "") -> GateResult:
@@ -138,7 +153,9 @@ def gate(samples: Samples, rules: GateRules | None = None, *, case: str = "") ->
       ValueError: a number of seeds that is no planned look.
     """
     rules = rules or GateRules()
-    return _settle(_decide(_measure(samples, case), rules), rules, alpha=rules.alpha, num_tests=1)
+    found = _measure(samples, case)
+    result = _settle(_decide(found, rules), rules, alpha=rules.alpha, num_tests=1)
+    return _bounded(result, found, rules, alpha=rules.alpha, num_tests=1)
 
 
 def gate_cases(
@@ -167,16 +184,25 @@ def gate_cases(
     alone = [_remember(result, (previous or {}).get(result.case)) for result in alone]
     adjusted = holm([result.p_regressed for result in alone])
     cases = tuple(
-        _settle(dataclasses.replace(result, p_holm=p_holm), rules, alpha=half, num_tests=len(samples))
+        _bounded(
+            _settle(dataclasses.replace(result, p_holm=p_holm), rules, alpha=half, num_tests=len(samples)),
+            measured[result.case],
+            rules,
+            alpha=half,
+            num_tests=len(samples),
+            previous=(previous or {}).get(result.case),
+        )
         for result, p_holm in zip(alone, adjusted, strict=True)
     )
-    overall = cases[0]
+    overall, groups = cases[0], tuple[tuple[str, ...], ...]()
     if several:
-        mean = _remember(_decide(_measure_mean(measured.values()), rules), (previous or {}).get(""))
-        overall = _settle(mean, rules, alpha=half, num_tests=1)
+        measured_mean, earlier = _measure_mean(measured.values()), (previous or {}).get("")
+        groups = measured_mean.groups
+        mean = _settle(_remember(_decide(measured_mean, rules), earlier), rules, alpha=half, num_tests=1)
+        overall = _bounded(mean, measured_mean, rules, alpha=half, num_tests=1, previous=earlier)
     verdicts = {overall.verdict, *(case.verdict for case in cases)}
     worst = next(v for v in (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.PASS) if v in verdicts)
-    return GateReport(cases=cases, overall=overall, verdict=worst, rules=rules)
+    return GateReport(cases=cases, overall=overall, verdict=worst, rules=rules, groups=groups)
 
 
 def seeds_to_decide(
@@ -236,9 +262,12 @@ class _Measured:
       num_seeds: Those that diverged count.
       num_converged: Of pairs on which both sides did.
       difference: None where nothing can be said of those.
-      counts: Of the seeds that diverged; of the mean, one for each case.
+      counts: Of the seeds that diverged; of the mean, one for each group of cases.
       is_one_value: Whether no seed of either side differs from another; of the mean, whether that is so of all cases.
       raised: By how much the case's own margin is above that of the rules; of the mean, the cases' mean.
+      samples: Of a case.
+      groups: Of the mean, the cases by group.
+      missing: Planned seeds without a value of either side; of the mean, the sums over all cases.
     """
 
     case: str
@@ -250,6 +279,9 @@ class _Measured:
     is_one_value: bool = False
     raised: float = 0.0
     note: str = ""
+    samples: Samples = field(default=Samples(), repr=False)
+    groups: tuple[tuple[str, ...], ...] = ()
+    missing: tuple[int, int] = (0, 0)
 
 
 def _measure(samples: Samples, case: str) -> _Measured:
@@ -258,33 +290,40 @@ def _measure(samples: Samples, case: str) -> _Measured:
         case=case,
         num_seeds=found.num_seeds,
         num_converged=found.num_converged,
-        difference=None if math.isnan(found.sd) else locate(samples, is_one_sided=True),
+        difference=None if math.isnan(found.sd) else locate(samples),
         harm=0.0 - found.mean,
         counts=(counts_of(samples),) if samples.has_scale and len(samples) > 1 else (),
         is_one_value=samples.has_scale and samples.is_one_value,
         raised=samples.raised,
         note=found.note.partition(":")[0] if not samples.has_scale else found.note,
+        samples=samples,
+        missing=samples.missing,
     )
 
 
 def _measure_mean(cases: Collection[_Measured]) -> _Measured:
-    """Returns the mean over the cases that can be measured, by the stratified t."""
-    counts = tuple(one for case in cases for one in case.counts)
-    usable = [(case, case.difference) for case in cases if case.difference is not None]
-    if not usable:
-        return _Measured(case="", num_seeds=0, counts=counts, note="no case can be measured")
-    mean = mean_location([difference for _, difference in usable])
+    """Returns the mean over the cases that can be measured, by the stratified t over groups of cases."""
+    counts = tuple(group_counts([case.samples for case in cases if case.counts]))
+    lacking = (sum(case.missing[0] for case in cases), sum(case.missing[1] for case in cases))
+    usable = [case for case in cases if case.difference is not None]
+    mean = mean_over_cases([case.samples for case in usable])
+    if mean.location is None:
+        return _Measured(case="", num_seeds=0, counts=counts, note="no case can be measured", missing=lacking)
+    groups = tuple(tuple(usable[place].case for place in places) for places in mean.groups)
+    usable = [usable[place] for places in mean.groups for place in places]
     missing = len(cases) - len(usable)
     return _Measured(
         case="",
-        num_seeds=min(case.num_seeds for case, _ in usable),
-        num_converged=min(case.num_converged for case, _ in usable),
-        difference=mean,
-        harm=0.0 - mean.estimate.mean,
+        num_seeds=min(case.num_seeds for case in usable),
+        num_converged=mean.num_converged,
+        difference=mean.location,
+        harm=0.0 - mean.location.estimate.mean,
         counts=counts,
-        is_one_value=all(case.is_one_value for case, _ in usable),
-        raised=math.fsum(case.raised for case, _ in usable) / len(usable),
+        is_one_value=all(case.is_one_value for case in usable),
+        raised=math.fsum(case.raised for case in usable) / len(usable),
         note=f"without {counted(missing, 'case')} that cannot be measured" if missing else "",
+        groups=groups,
+        missing=lacking,
     )
 
 
@@ -304,6 +343,8 @@ def _decide(found: _Measured, rules: GateRules) -> GateResult:
         diverged_a=lost_a,
         diverged_b=lost_b,
         most_diverged=most_share(lost_b, num_b, alpha) if num_b else math.nan,
+        missing_a=found.missing[0],
+        missing_b=found.missing[1],
         note=found.note,
     )
     p_diverged = max(LEAST_P, p_more(found.counts)) if lost_a + lost_b else math.nan
@@ -342,6 +383,45 @@ def _decide(found: _Measured, rules: GateRules) -> GateResult:
     )
 
 
+def _bounded(
+    result: GateResult,
+    found: _Measured,
+    rules: GateRules,
+    *,
+    alpha: float,
+    num_tests: int,
+    previous: GateResult | None = None,
+) -> GateResult:
+    """Return a result whose bounds are of the levels of its verdict.
+
+    REGRESSED has `alpha` for all tests together (Holm); so has the lower bound (Bonferroni). Where Holm's steps decide
+    a case that Bonferroni's leave open, the bound is that of Holm's own step. A verdict of an earlier look keeps the
+    bound of that look.
+
+    Args:
+      alpha: Of REGRESSED, for `num_tests` tests together.
+      previous: Result of the look before.
+    """
+    difference = found.difference
+    if difference is None:
+        return result
+    parts = 1 if math.isnan(result.p_diverged) else 2  # harm and divergence have half of the level each
+
+    def lower_bound(level: float) -> float:
+        nominal = rules.looks.level(found.num_seeds, level) if rules.looks is not None else level
+        return 0.0 - difference.bounds(nominal / parts)[1]
+
+    lower, upper = lower_bound(alpha / num_tests), result.upper
+    is_decided = result.verdict is Verdict.REGRESSED and result.p_holm > 0
+    if is_decided and not lower > rules.margin:
+        lower = max(lower, lower_bound(alpha * result.p_regressed / result.p_holm))
+    if previous is not None and previous.p_regressed <= result.p_regressed and is_decided:
+        lower = max(lower, previous.lower)
+    if previous is not None and previous.p_pass <= result.p_pass and result.verdict is Verdict.PASS:
+        upper = min(upper, previous.upper)
+    return dataclasses.replace(result, lower=lower, upper=upper)
+
+
 def _remember(result: GateResult, previous: GateResult | None) -> GateResult:
     """Keeps the smaller p-value of two looks."""
     if previous is None or math.isnan(previous.p_regressed):
@@ -349,6 +429,12 @@ def _remember(result: GateResult, previous: GateResult | None) -> GateResult:
     p_regressed = min(result.p_regressed, previous.p_regressed)
     p_pass = min(result.p_pass, previous.p_pass)
     return dataclasses.replace(result, p_regressed=p_regressed, p_pass=p_pass, p_holm=p_regressed)
+
+
+def _lacks(result: GateResult) -> str:
+    """Returns how many planned seeds have no value: "no PASS without all planned seeds: A lacks 1"."""
+    sides = [f"{side} lacks {count}" for side, count in (("A", result.missing_a), ("B", result.missing_b)) if count]
+    return f"no PASS without all planned seeds: {', '.join(sides)}"
 
 
 def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: int) -> GateResult:
@@ -360,6 +446,8 @@ def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: in
     """
     if result.p_holm <= alpha:
         return dataclasses.replace(result, verdict=Verdict.REGRESSED)
+    if result.missing_a or result.missing_b:
+        return dataclasses.replace(result, note="; ".join(filter(None, (result.note, _lacks(result)))))
     if result.p_pass <= rules.alpha:
         if rules.max_diverged >= 1 or result.most_diverged <= rules.max_diverged:
             return dataclasses.replace(result, verdict=Verdict.PASS)

@@ -79,18 +79,22 @@ def history(stores: Iterable[Path]) -> list[RunSummary]:
     """Returns the runs of some stores, the latest last."""
     runs: list[tuple[str, Snapshot]] = []
     for store in stores:
-        whole = read_store(store)
-        groups: dict[str, list[EvaluationRow]] = {}
+        whole = read_store(store, all_codes=True)
+        groups: dict[tuple[str, int], list[EvaluationRow]] = {}
+        codes: dict[str, list[str]] = {}
         revision = ""
         for row in whole.rows:
             # What gave no curves does not say where it was made: where the one before it was.
             revision = _revision(row) if row.payload is not None else revision
-            groups.setdefault(revision, []).append(row)
+            known = codes.setdefault(row.case.key, [])
+            if row.code not in known:
+                known.append(row.code)
+            groups.setdefault((revision, known.index(row.code)), []).append(row)  # code that no revision tells apart
         if len(groups) == 1:
             runs.append((revision, whole))
         else:
             positions = {subject.who: place for place, subject in enumerate(whole.subjects)}
-            runs += [(name, Snapshot.of(store, rows, positions=positions)) for name, rows in groups.items()]
+            runs += [(name, Snapshot.of(store, rows, positions=positions)) for (name, _), rows in groups.items()]
     scales = Scales.of([subject for _, snapshot in runs for subject in snapshot.subjects], None)
     found = [_run_summary(revision, snapshot, scales) for revision, snapshot in runs]
     return sorted(found, key=lambda run: (run.last, str(run.store)))
@@ -175,11 +179,12 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
             forms = [row for row in ledger.experiments() if row.config]
             if not forms:
                 continue
-            whole = read_store(store)
+            whole = read_store(store, all_codes=True)
             for row in forms:
                 own = of_members(whole, row.config, ledger.memberships(row.id), ledger.trials(row.id))
                 found.append((row, with_race(own, row.config, ledger)))
-    scales = Scales.of([subject for _, snapshot in found for subject in snapshot.subjects], None)
+    subjects = [subject for _, snapshot in found for subject in snapshot.subjects]
+    scales = Scales.of(subjects, None, among=[one for _, snapshot in found for one in snapshot.setting_scales])
     return sorted(
         (_experiment_summary(row, snapshot, scales) for row, snapshot in found), key=lambda one: (one.last, one.id)
     )
@@ -188,10 +193,19 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
 def _experiment_summary(experiment: ExperimentRow, snapshot: Snapshot, scales: Scales) -> ExperimentSummary:
     summary = Summary(snapshot, scales)
     label, metric = headline_metrics(snapshot.subjects)[0] if snapshot.subjects else ("", None)
-    means = [summary.mean_score(place, metric or "primary").interval for place in range(len(snapshot.subjects))]
+    scores = [summary.mean_score(place, metric or "primary") for place in range(len(snapshot.subjects))]
+    means = [found.interval for found in scores]
     out_at = summary.race.out_at if summary.race is not None else [None] * len(means)
-    # Who left a race has few seeds, and is no best by them.
-    known = [place for place, mean in enumerate(means) if not math.isnan(mean.mean) and out_at[place] is None]
+    # A method that left a race has few seeds, one without a finite seed has no result, and one
+    # that lacks planned seeds may have lost the bad ones: none of them is the best.
+    known = [
+        place
+        for place, found in enumerate(scores)
+        if not math.isnan(found.mean)
+        and found.has_finite_seed
+        and out_at[place] is None
+        and not snapshot.subjects[place].num_missing
+    ]
     best = max(known, key=lambda place: means[place].mean, default=None)
     revision = experiment.revision
     return ExperimentSummary(

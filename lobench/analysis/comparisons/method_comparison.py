@@ -12,7 +12,7 @@ import numpy as np
 from lobench.analysis.comparisons.first_difference import FirstDifferences, first_differences
 from lobench.analysis.comparisons.gate_looks import decide
 from lobench.analysis.comparisons.gates import GateReport, GateRules
-from lobench.analysis.comparisons.paired_values import PairedValues, samples_of, without_scale
+from lobench.analysis.comparisons.paired_values import PairedValues, samples_of, with_explosions, without_scale
 from lobench.analysis.comparisons.summary import differences, improvement, is_changed
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import SIGNED, are_plain, are_undecided, silence
@@ -25,11 +25,12 @@ from lobench.analysis.stats.comparison import (
 )
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.paired_samples import Samples
+from lobench.analysis.store.case_groups import CaseDesign, are_labels, redesigned
 from lobench.analysis.store.snapshot import case_names
-from lobench.analysis.store.subjects import StoredSubject, headline_metrics
+from lobench.analysis.store.subjects import Cell, StoredSubject, headline_metrics
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
-from lobench.core.metric import UnknownDirection
+from lobench.core.metric import Direction, UnknownDirection
 from lobench.core.wording import counted
 
 __all__ = ["APART", "MethodComparison", "MetricEffect", "compare_subjects"]
@@ -45,10 +46,14 @@ class MetricEffect:
       num_pairs: Common seeds, summed over the cases.
       margins: What the gate tolerates on each case.
       tolerated: How many times higher a loss that is; NaN on a linear scale.
-      ratios: How many times A's loss B's is; no bounds, and no mean, where a seed is clipped or on a linear scale.
-      values: Final value of B less that of A, in the metric's own unit.
+      ratios: B's geometric mean loss over A's; no bounds, and no mean, where a seed is clipped or on a linear scale.
+      values: Final value of B less that of A, in the metric's own unit: arithmetic means, whose bounds hold for all
+        cases together.
       is_of_finals: Whether no case has scores: the differences are of final values.
       notes: What limits a case's verdict; only of cases of which there is something to say.
+      directions: Which way the metric of a case is better; None if nobody declares it.
+      geometric_means: Of A's and of B's losses, less the case's minimum, over the seeds that the ratio is of; only of
+        cases with a ratio.
     """
 
     metric: str
@@ -62,6 +67,22 @@ class MetricEffect:
     values: Mapping[str, MeanDifference]
     is_of_finals: bool
     notes: Mapping[str, str]
+    directions: Mapping[str, Direction | None]
+    geometric_means: Mapping[str, tuple[float, float]]
+
+    @property
+    def ratios_known(self) -> bool:
+        """Whether any case has a ratio."""
+        return bool(self.geometric_means)
+
+    @property
+    def improvements(self) -> dict[str, MeanDifference]:
+        """Return `values` with the sign of the scores: above 0, B is better; none if no direction is declared."""
+        return {
+            key: one if self.directions[key] is Direction.MAX else _negative(one)
+            for key, one in self.values.items()
+            if self.directions[key] is not None
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +96,7 @@ class MethodComparison:
       num_exploded: Of A and of B, seeds that ended above twice their start, without having diverged.
       parted: The first step at which their curves differ, by the identity of the case.
       edges: Parameters of searches that chose A or B whose best value is the least or the largest tried, as lines.
+      design: Which cases were taken for a group.
     """
 
     a: StoredSubject
@@ -85,6 +107,20 @@ class MethodComparison:
     num_exploded: tuple[int, int]
     parted: FirstDifferences
     edges: tuple[str, ...] = ()
+    design: CaseDesign = "by design"
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the cases in the mean of the primary metric, by group."""
+        names = case_names(list(self.cases.values()))
+        return tuple(tuple(names[case] for case in group) for group in self.primary.comparison.groups)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the seeds of several cases are labels of a table, and nothing says whether the cases share them."""
+        compared = [one.case for one in self.primary.comparison.cases]
+        cells = [side.cells[case] for side in (self.a, self.b) for case in compared if case in side.cells]
+        return self.design == "by design" and len(compared) > 1 and any(map(are_labels, cells))
 
     @property
     def primary(self) -> MetricEffect:
@@ -109,6 +145,7 @@ def compare_subjects(
     rules: GateRules | None = None,
     scales: Scales | None = None,
     margin: float | None = None,
+    design: CaseDesign = "by design",
 ) -> list[MethodComparison]:
     """Compares every subject but the first with the first.
 
@@ -116,6 +153,7 @@ def compare_subjects(
       metrics: Instead of the primary one and the losses of train and test.
       margin: Of all cases; None: the default of each case's scale.
       scales: Of all that the stores of the subjects hold; None: of these subjects alone.
+      design: Which cases are taken for a group, whose seeds have one value each.
     Raises:
       UsageError: no case in common, or nobody knows a metric.
       UnknownDirection: of a metric that was asked for; nobody declares which way it is better.
@@ -124,7 +162,9 @@ def compare_subjects(
     for metric in (name for asked in metrics for name in scales.undeclared(asked)):
         raise UnknownDirection(metric)
     first, *others = subjects
-    return [_compared(*_on_common_forms(first, other), subjects, metrics, rules, scales, margin) for other in others]
+    return [
+        _compared(*_on_common_forms(first, other), subjects, metrics, rules, scales, margin, design) for other in others
+    ]
 
 
 def _compared(
@@ -135,6 +175,7 @@ def _compared(
     rules: GateRules,
     scales: Scales,
     margin: float | None,
+    design: CaseDesign,
 ) -> MethodComparison:
     changed = _changed(first, other)
     if not first.cells.keys() & other.cells.keys():
@@ -146,7 +187,7 @@ def _compared(
             next_step="evaluate both on the same suite" + (", as it is now" if changed else ""),
         )
     chosen = _metrics([first, other, *subjects], metrics)
-    effects = [_effect(first, other, label, metric, scales, rules, margin) for label, metric in chosen]
+    effects = [_effect(first, other, label, metric, scales, rules, margin, design) for label, metric in chosen]
     if not any(effects):
         raise UsageError(
             f"neither {first.label} nor {other.label} has the metric",
@@ -163,6 +204,7 @@ def _compared(
         changed=changed,
         num_exploded=(exploded_a, exploded_b),
         parted=first_differences(first, other),
+        design=design,
     )
 
 
@@ -199,6 +241,7 @@ def _effect(
     scales: Scales,
     rules: GateRules,
     margin: float | None,
+    design: CaseDesign,
 ) -> MetricEffect | None:
     found = differences(a, b, metric, scales)
     if not found:
@@ -207,25 +250,42 @@ def _effect(
     names = {key: metric or case.primary_metric for key, case in cases.items()}
     signed = {key for key, case in cases.items() if scales.is_signed(case, names[key]) and not found[key].is_of_finals}
     margins = {key: one.scale.default_margin if margin is None else margin for key, one in found.items()}
-    samples = {key: one.samples for key, one in found.items()}
+    samples = {key: redesigned(one.samples, design) for key, one in found.items()}
     # Reports have the linear scale where a loss is signed; whether that was meant only the suite can say.
-    gated = {key: without_scale(one) if key in signed else one for key, one in samples.items()}
+    gated = {
+        key: without_scale(one) if key in signed else with_explosions(one, a.cells.get(key), b.cells.get(key))
+        for key, one in samples.items()
+    }
     comparison = compare_cases(samples, alpha=rules.alpha)
     ends = {key: ends for key in found if (ends := _Ends.of(a, b, key, names[key], scales))}
     effects = {effect.case: effect.paired for effect in comparison.cases}
+    notes = {key: _note(one, found[key], effects[key], key in signed) for key, one in ends.items()}
+    limits = {key: [limit for limit in (lack_note(a, b, key), ends_note(a, b, key)) if limit] for key in found}
+    notes = {key: "; ".join(filter(None, (*limits[key], notes.get(key, "")))) for key in found}
+    notes = {key: note for key, note in notes.items() if note}
     return MetricEffect(
         metric=label,
         comparison=comparison,
         gate=decide(gated, rules, margins),
-        improvement=improvement(a, b, metric, scales),
+        improvement=improvement(a, b, metric, scales, design),
         num_pairs=sum(len(one) for one in samples.values() if one.is_paired),
         margins=margins,
         tolerated={key: one.scale.tolerated_ratio(margins[key]) for key, one in found.items()},
         ratios={key: _ratio(effects[key], one, found[key]) for key, one in ends.items()},
-        values={key: mean_difference(one.samples, 1 - rules.alpha) for key, one in ends.items()},
+        values={key: mean_difference(one.samples, 1 - rules.alpha / len(found)) for key, one in ends.items()},
         is_of_finals=all(one.is_of_finals for one in found.values()),
-        notes={key: note for key, one in ends.items() if (note := _note(one, found[key], effects[key], key in signed))},
+        notes=notes,
+        directions={key: scales.direction(cases[key], names[key]) for key in ends},
+        geometric_means={
+            key: one.geometric_means(found[key].scale.minimum or 0.0)
+            for key, one in ends.items()
+            if not math.isnan(_ratio(effects[key], one, found[key]).mean)
+        },
     )
+
+
+def _negative(found: MeanDifference) -> MeanDifference:
+    return dataclasses.replace(found, mean=0.0 - found.mean, lower=0.0 - found.upper, upper=0.0 - found.lower)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,9 +323,23 @@ class _Ends:
         counts = (len(finals[0]), len(finals[1]))
         return cls(ours=ours, theirs=theirs, begins=(begun_a, begun_b), num_seeds=counts, samples=found)
 
+    def geometric_means(self, minimum: float) -> tuple[float, float]:
+        """Return the geometric mean of each side's losses less the minimum, of the seeds that converge.
+
+        Of pairs those on which both sides do.
+        """
+        sides = [np.asarray(self.ours) - minimum, np.asarray(self.theirs) - minimum]
+        if self.samples.is_paired:
+            converged = np.isfinite(sides[0]) & np.isfinite(sides[1])
+            sides = [side[converged] for side in sides]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = [np.log(side[np.isfinite(side)]) for side in sides]
+        ours, theirs = (float(np.exp(np.mean(one))) if len(one) else math.nan for one in logs)
+        return ours, theirs
+
 
 def _ratio(paired: MeanDifference, ends: _Ends, values: PairedValues) -> Interval:
-    """Returns how many times A's loss B's is, of the seeds that converge; NaN where one of them is clipped."""
+    """Return B's geometric mean loss over A's, of the seeds that converge; NaN if one of them is clipped."""
     scale, is_plain = values.scale, values.is_of_finals
     if not is_plain:
         sides = zip((ends.ours, ends.theirs), ends.begins, strict=True)
@@ -277,7 +351,10 @@ def _ratio(paired: MeanDifference, ends: _Ends, values: PairedValues) -> Interva
 
 
 # What is said of the interval of a difference whose sides share no seed.
-APART = {"welch": "no common seeds: Welch's interval", "permutation": "no common seeds: a permutation interval"}
+APART = {
+    "welch": "no common seeds: Welch's interval",
+    "permutation": "no common seeds, unequal numbers: the wider of Welch's and a permutation interval",
+}
 
 
 def _note(ends: _Ends, values: PairedValues, paired: MeanDifference, is_signed: bool) -> str:
@@ -293,6 +370,33 @@ def _note(ends: _Ends, values: PairedValues, paired: MeanDifference, is_signed: 
         if scale.is_usable and scale.is_thin:
             found.append("thin scale")
     return "; ".join(found)
+
+
+def lack_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
+    """Returns which planned seeds of a case have no result, "" if none.
+
+    Example: "theta_2.npz has 2 of 3 seeds (1 error): compared on common seeds only".
+    """
+    sides = [(side.label, side.cells[identity]) for side in (a, b) if identity in side.cells]
+    lacking = [f"{label} has {_count_of(cell)}" for label, cell in sides if cell.missing]
+    return f"{'; '.join(lacking)}: compared on common seeds only" if lacking else ""
+
+
+def _count_of(cell: Cell) -> str:
+    num_there = cell.num_planned - len(cell.missing)
+    return f"{num_there} of {counted(cell.num_planned, 'seed')} ({cell.why_missing()})"
+
+
+def ends_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
+    """Returns at which steps the finals of a case are, if they are at different ones; "" otherwise."""
+    cells = [side.cells[identity] for side in (a, b) if identity in side.cells]
+    ends = [
+        sorted({step for seed, step in cell.last_steps().items() if seed not in cell.diverged_at}) for cell in cells
+    ]
+    if len({step for steps in ends for step in steps}) < 2:
+        return ""
+    spans = [f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}" for steps in ends if steps]
+    return f"finals at different steps, {' against '.join(spans)}: --until-step common compares at one step"
 
 
 def _changed(a: StoredSubject, b: StoredSubject) -> tuple[str, ...]:

@@ -15,11 +15,21 @@ from lobench.analysis.scores.score_scale import ScaleKind, ScoreScale, scores
 from lobench.analysis.stats.comparison import mean_difference
 from lobench.analysis.stats.pair_block import PairBlock, rounding_steps
 from lobench.analysis.stats.paired_samples import DIVERGED, FLOAT_STEP, Samples, rounding_step
+from lobench.analysis.store.case_groups import shared_trainings
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, are_common
 from lobench.core.metric import Direction
 from lobench.core.trials import FIRST_REPORT_SEED
 
-__all__ = ["PairedValues", "paired_block", "paired_values", "samples_of", "scored", "values_of", "without_scale"]
+__all__ = [
+    "PairedValues",
+    "paired_block",
+    "paired_values",
+    "samples_of",
+    "scored",
+    "values_of",
+    "with_explosions",
+    "without_scale",
+]
 
 # Finals whose largest is at most so many times the smallest are compared as they are: a logarithm would say the same
 # to three digits, and p-values that were published are of the values.
@@ -61,20 +71,42 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     case = next(cell.case for cell in (a, b) if cell is not None)
     name = metric or case.primary_metric
     scale = scales.scale(case, name)
+    missing = _missing(a, b, name)
     if a is None or b is None:
-        return PairedValues(samples=Samples(), scale=scale)
+        return PairedValues(samples=Samples(missing=missing), scale=scale)
     sides = [cell.finals(name) for cell in (a, b)]
     if a.draws == b.draws == LOBENCH_SEEDS:
         starts = {**scales.starts_of(b, name), **scales.starts_of(a, name)}
         is_paired = _is_fresh(a) == _is_fresh(b)
         samples = scored(sides[0], sides[1], starts, scale, is_paired=is_paired)
-        samples = dataclasses.replace(samples, may_vary=samples.may_vary or _are_one(a, b))
+        may_vary = samples.may_vary or _are_one(a, b)
+        samples = dataclasses.replace(samples, may_vary=may_vary, shared=_shared(a, b), missing=missing)
         return PairedValues(samples=samples, scale=scale)
     if scale.direction is None:
-        return PairedValues(samples=without_scale(samples_of(sides[0], sides[1], a, b)), scale=scale)
+        samples = dataclasses.replace(samples_of(sides[0], sides[1], a, b), missing=missing)
+        return PairedValues(samples=without_scale(samples), scale=scale)
     scale, note = _scale_of_two(a, b, name, scales)
-    samples = samples_of(sides[0], sides[1], a, b)
+    samples = dataclasses.replace(samples_of(sides[0], sides[1], a, b), missing=missing)
     return PairedValues(samples=_in_units(samples, scale), scale=scale, is_of_finals=True, note=note)
+
+
+def _missing(a: Cell | None, b: Cell | None, metric: str) -> tuple[int, int]:
+    """Returns how many planned seeds of either side have no value: without curves, or without the metric.
+
+    A seed that lobench trained, and that stopped before the last step of the others, has no final value either.
+    """
+    cells = [cell for cell in (a, b) if cell is not None and cell.draws == LOBENCH_SEEDS]
+    end = max((step for cell in cells for step in cell.last_steps().values()), default=0)
+    found = [0, 0]
+    for side, cell in enumerate((a, b)):
+        if cell is not None:
+            ended = cell.last_steps().items() if cell in cells else ()
+            early = {seed for seed, step in ended if step < end and seed not in cell.diverged_at}
+            without_metric = (
+                cell.sources.keys() - cell.final.get(metric, {}).keys() if cell.final.get(metric) else set()
+            )
+            found[side] = len({*cell.missing, *early, *without_metric})
+    return found[0], found[1]
 
 
 def paired_block(
@@ -91,13 +123,17 @@ def paired_block(
     scale, finals, starts = scales.scale(a.case, name), a.final.get(name, {}), scales.starts_of(a, name)
     unknown, kept = [seed for seed in finals if seed not in starts], dict[int, list[float]]()
     may_be_fresh, is_fresh = min(finals, default=-1) >= FIRST_REPORT_SEED, _is_fresh(a)
-    if finals and scale.is_usable and a.draws == LOBENCH_SEEDS and not a.diverged_at:
+    ends = set(a.last_steps().values())
+    is_whole = not a.diverged_at and not a.missing and len(ends) == 1
+    if finals and scale.is_usable and a.draws == LOBENCH_SEEDS and is_whole:
         for place, cell in others.items():
             values = cell.final.get(name, {})
             if (
                 values.keys() == finals.keys()
                 and cell.draws == LOBENCH_SEEDS
                 and not cell.diverged_at
+                and not cell.missing
+                and ends.issuperset(cell.last_steps().values())
                 and (not may_be_fresh or _is_fresh(cell) == is_fresh)
                 and not (unknown and any(seed in cell.untrained.get(name, {}) for seed in unknown))
             ):
@@ -137,10 +173,17 @@ def _precision_of_each(values: FloatArray, scale: ScoreScale) -> FloatArray:
 def samples_of(a: Finals, b: Finals, of_a: Cell, of_b: Cell) -> Samples:
     """Returns values of two cells, NaN of what diverged: pairs where their seeds are the same draws."""
     is_paired = are_common(of_a.draws, of_b.draws) and _is_fresh(of_a) == _is_fresh(of_b)
-    seeds = sorted(a.keys() & b.keys()) if is_paired else []
-    sides = ([side[seed] for seed in seeds] if is_paired else list(side.values()) for side in (a, b))
+    common = sorted(a.keys() & b.keys()) if is_paired else []
+    seeds_a, seeds_b = ([*common] if is_paired else [*side] for side in (a, b))
+    sides = ([side[seed] for seed in seeds] for side, seeds in ((a, seeds_a), (b, seeds_b)))
     ours, theirs = ([DIVERGED if not math.isfinite(value) else value for value in side] for side in sides)
-    return Samples.of(ours, theirs, is_paired=is_paired)
+    samples = Samples.of(ours, theirs, is_paired=is_paired)
+    return dataclasses.replace(samples, seeds_a=tuple(seeds_a), seeds_b=tuple(seeds_b), shared=_shared(of_a, of_b))
+
+
+def _shared(a: Cell, b: Cell) -> frozenset[str]:
+    """Returns the names of the trainings that two cells of a case are of."""
+    return shared_trainings(a) | shared_trainings(b)
 
 
 def values_of(a: Cell, b: Cell, metric: str, direction: Direction | None) -> Samples:
@@ -148,6 +191,23 @@ def values_of(a: Cell, b: Cell, metric: str, direction: Direction | None) -> Sam
     sign = 1.0 if direction is Direction.MAX else -1.0
     ours, theirs = ({seed: sign * value for seed, value in cell.finals(metric).items()} for cell in (a, b))
     return samples_of(ours, theirs, a, b)
+
+
+def with_explosions(samples: Samples, a: Cell | None, b: Cell | None) -> Samples:
+    """Returns samples in which an exploded seed has diverged, as gates take it.
+
+    The score of an explosion is clipped, so that a rare one hardly moves a mean: counted as a divergence it is held
+    against the candidate.
+    """
+    lost_a, lost_b = (cell.exploded if cell is not None else frozenset[int]() for cell in (a, b))
+    if not samples.has_scale or not lost_a | lost_b:
+        return samples
+    sides = samples.by_seed("a"), samples.by_seed("b")
+    ours, theirs = (
+        tuple(DIVERGED if seed in lost else value for seed, value in side.items())
+        for side, lost in zip(sides, (lost_a, lost_b), strict=True)
+    )
+    return dataclasses.replace(samples, a=ours, b=theirs)
 
 
 def without_scale(samples: Samples) -> Samples:
@@ -191,7 +251,16 @@ def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale,
     finite = [value for value in every if math.isfinite(value)]
     may_vary = bool(finite) and max(finite) - min(finite) > 4 * FLOAT_STEP * max(map(abs, finite))
     ours, theirs = (tuple(side) for side in found)
-    return Samples(a=ours, b=theirs, is_paired=is_paired, step=step, precision=precision, may_vary=may_vary)
+    return Samples(
+        a=ours,
+        b=theirs,
+        is_paired=is_paired,
+        step=step,
+        precision=precision,
+        may_vary=may_vary,
+        seeds_a=tuple(sides[0]),
+        seeds_b=tuple(sides[1]),
+    )
 
 
 def _in_unit(step: float, values: Sequence[float], scale: ScoreScale) -> float:

@@ -37,7 +37,7 @@ class Standing:
     Attributes:
       against: A place among the methods.
       gap: Its score less that of the other, with the bounds that hold at every look at once.
-      diverged: Seeds and cases on which it diverges and the other does not, and the other way round.
+      diverged: Seeds on which it diverges, on any case, and the other on none; and the other way round.
     """
 
     against: int

@@ -21,12 +21,13 @@ from lobench.analysis.stats.comparison import CaseEffect, Effect, PairComparison
 from lobench.analysis.stats.intervals import Interval, stratified_t_mean
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.speedup import BaselineCurve, Form, Speedup, speedup
+from lobench.analysis.store.case_groups import CaseDesign, case_groups
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import Cell, StoredSubject, headline_metrics, place_of
 from lobench.core.case import HEADLINES, ROLES, CaseInfo
 from lobench.core.errors import LobenchError
 from lobench.core.result import mean_of
-from lobench.core.wording import counted
+from lobench.core.wording import counted, groups_text
 
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.race import RaceResult
@@ -43,22 +44,30 @@ __all__ = [
 ]
 
 
-def improvement(a: StoredSubject, b: StoredSubject, metric: str | None, scales: Scales) -> Interval:
+def improvement(
+    a: StoredSubject, b: StoredSubject, metric: str | None, scales: Scales, design: CaseDesign = "by design"
+) -> Interval:
     """Returns P(better), the chance that a seed of B ends better than one of A: the mean over their common cases.
 
     It is of the final values, unclipped, so that no scale is needed; a diverged seed is worse than any other.
 
     Args:
       metric: None: each case's primary one.
+      design: Which cases are taken for a group.
     """
-    ours, theirs = [], []
-    for identity in (one for one in a.cells if one in b.cells):  # in an order that repeats: resampling goes by it
+    ours, theirs, cases = [], [], list[str]()
+    for identity in (one for one in a.cells if one in b.cells):
         x, y = (scales.merits(side.cells[identity], metric) for side in (b, a))
         if x and y:
             ranks = np.unique([*x, *y], return_inverse=True)[1].tolist()  # finite, where a diverged seed is not
             ours.append(ranks[: len(x)])
             theirs.append(ranks[len(x) :])
-    return probability_of_improvement_interval(ours, theirs) if ours else Interval()
+            cases.append(identity)
+    if not ours:
+        return Interval()
+    groups = case_groups([a.cells, b.cells], cases, design)
+    places = [[cases.index(case) for case in group] for group in groups]
+    return probability_of_improvement_interval(ours, theirs, groups=places)
 
 
 def seeds_note(comparison: PairComparison, found: Interval) -> str:
@@ -185,9 +194,10 @@ class Summary:
         subjects = self.snapshot.subjects
         if self.has_checkpoints or not subjects:
             return self.snapshot.shown if subjects else 0
-        means = {place: self.mean_score(place, "primary").mean for place in range(len(subjects))}
-        scored = [place for place, mean in means.items() if not math.isnan(mean)]
-        return max(scored, key=means.__getitem__) if scored else self.snapshot.shown
+        means = {place: self.mean_score(place, "primary") for place in range(len(subjects))}
+        scored = [place for place, found in means.items() if not math.isnan(found.mean) and found.has_finite_seed]
+        scored = [place for place in scored if not subjects[place].num_missing] or scored
+        return max(scored, key=lambda place: means[place].mean) if scored else self.snapshot.shown
 
     @property
     def has_checkpoints(self) -> bool:
@@ -267,6 +277,12 @@ class Summary:
             if case.identity not in self.common_cases(metric) and any(case.identity in one for one in own.values())
         }
 
+    def groups_note(self, metric: str) -> str:
+        """Returns the groups of the cases that the means of those compared are over; "" if each case is its own."""
+        cases = [case.identity for case in self.snapshot.cases if case.identity in self.common_cases(metric)]
+        groups = case_groups([self.snapshot.subjects[place].cells for place in sorted(self.compared)], cases)
+        return groups_text([[self.snapshot.names[case] for case in group] for group in groups])
+
     def over_which_cases(self, metric: str, *, names: bool = True) -> str:
         """Returns over which cases the means of those compared are, with who lacks the others; "" if all have all."""
         missing = self.left_out(metric)
@@ -279,11 +295,11 @@ class Summary:
 
     def scores_by_role(self, metric: str) -> dict[str, tuple[Interval, int]]:
         """Returns the shown subject's mean score and number of cases for each role that its suites declare."""
-        cells, found = self.snapshot.subjects[self.shown].cells, dict[str, list[list[float]]]()
-        for identity, scores in self.mean_score(self.shown, metric).scores.items():
-            if role := cells[identity].case.role:
-                found.setdefault(role, []).append(list(scores.values()))
-        return {role: (stratified_t_mean(found[role]), len(found[role])) for role in ROLES if role in found}
+        cells, whole = self.snapshot.subjects[self.shown].cells, self.mean_score(self.shown, metric)
+        found: dict[str, list[str]] = {}
+        for identity in whole.scores:
+            found.setdefault(cells[identity].case.role, []).append(identity)
+        return {role: (whole.over(found[role]).interval, len(found[role])) for role in ROLES if role in found}
 
     @property
     def headline(self) -> str:
@@ -298,16 +314,21 @@ class Summary:
           It with its interval; on how many cases; how many seeds of them ended lower than the envelope ever was, and
           enter with the least that their speed-up can be. One that diverged has a speed-up of 0.
         """
-        found: list[list[float]] = []
-        num_censored = 0
+        found, cases = list[list[float]](), list[str]()
+        cells, num_censored = self.snapshot.subjects[self.shown].cells, 0
         for place in range(len(self.snapshot.cases)):
             cell, baseline = self.snapshot.cell(self.shown, place), self.baseline(place)
             if cell is None or baseline is None or "train/loss" not in cell.final:
                 continue
             each = [_over_envelope(final, baseline) for final in cell.final["train/loss"].values()]
             found.append([0.0 if math.isnan(one.value) else one.value for one in each])
+            cases.append(self.snapshot.cases[place].identity)
             num_censored += sum(one.censored for one in each)
-        return (iqm_interval(found) if found else Interval()), len(found), num_censored
+        if not found:
+            return Interval(), 0, num_censored
+        groups = [[cases.index(case) for case in group] for group in case_groups([cells], cases)]
+        are_aligned = all(len({len(found[place]) for place in group}) == 1 for group in groups)
+        return iqm_interval(found, groups=groups if are_aligned else None), len(found), num_censored
 
     @functools.cached_property
     def race(self) -> RaceResult | None:
@@ -325,8 +346,7 @@ class Summary:
 
     def interquartile_mean(self, subject: int, metric: str) -> Interval:
         """Returns the mean of the middle half of all runs, the seeds of all cases together: outliers do not move it."""
-        scores = [list(found.values()) for found in self.mean_score(subject, metric).scores.values()]
-        return iqm_interval(scores) if scores else Interval()
+        return self.mean_score(subject, metric).interquartile_mean()
 
     def tuned_cell(self, case: CaseInfo, metric: str) -> Cell | None:
         """Returns what the tuned baseline's own seeds ended at; None where no baseline has the metric."""
@@ -445,7 +465,7 @@ def summary_of(store: Path, baselines: Sequence[Path] | None = None, *, snapshot
       StoreError: there is no store. BaselineError: a file cannot be read.
     """
     snapshot = snapshot or read_store(store)
-    return Summary(snapshot, Scales.of(snapshot.subjects, baselines))
+    return Summary(snapshot, Scales.of(snapshot.subjects, baselines, among=snapshot.setting_scales))
 
 
 def _asked(metric: str) -> str | None:

@@ -81,6 +81,7 @@ class BaselineCase:
     Attributes:
       problem: As `CaseInfo.problem` when it was made.
       program: What trained it (`trained_by`); "" in older files.
+      code: As `CaseInfo.task_code` when it was made; "" in older files, and if the task is lobench's.
       num_inner_steps: The case's own budget, and the optimizer's horizon; the baseline ran `horizon_factor` times as
         long.
       horizon_factor: That factor; 1 for a case of phases and where the optimizer asks for its horizon.
@@ -119,6 +120,7 @@ class BaselineCase:
     minimum: float | None = None
     program: str = PROGRAM_VERSION
     is_told_horizon: bool = False
+    code: str = ""
 
     @property
     def horizon(self) -> int:
@@ -154,6 +156,10 @@ class BaselineCase:
     def is_current(self) -> bool:
         """Whether this lobench's inner program trained it."""
         return self.program.partition("-")[0] == PROGRAM_VERSION
+
+    def is_of_code(self, task_code: str) -> bool:
+        """Return whether it was trained by a task's code as it is now, as far as both are known."""
+        return not self.code or not task_code or self.code == task_code
 
     def is_scored_as(self, scale: str | None, minimum: float | None) -> bool:
         """Returns whether it has the scale and minimum that the case declares."""
@@ -214,6 +220,12 @@ class Baseline:
                 what = "what lobench trains a baseline with changed"  # a schedule's horizon, phases
             raise StaleBaseline(
                 f"the baseline {self.label} is stale: {what} since it was made",
+                where=where,
+                next_step=f"run `{self.refresh}`",
+            )
+        if not found.is_of_code(info.task_code):
+            raise StaleBaseline(
+                f"the baseline {self.label} is stale: the code of the task was edited since it was made",
                 where=where,
                 next_step=f"run `{self.refresh}`",
             )
@@ -297,7 +309,7 @@ def _is_called(key: str, name: str) -> bool:
 
 
 def _case_record(case: BaselineCase) -> dict[str, Any]:
-    record: dict[str, Any] = {name: getattr(case, name) for name in _PLAIN}
+    record: dict[str, Any] = {name: getattr(case, name) for name in _PLAIN if name != "code" or case.code}
     record["grid"] = [asdict(point) for point in case.grid]
     record["untrained"] = _rounded(case.untrained)
     for name in ("starts", "tuned"):
@@ -314,6 +326,7 @@ def _case_record(case: BaselineCase) -> dict[str, Any]:
 _PLAIN = (
     "problem",
     "program",
+    "code",
     "num_inner_steps",
     "horizon_factor",
     "is_told_horizon",
@@ -329,7 +342,7 @@ def _case_of(record: Mapping[str, Any]) -> BaselineCase:
     count, names = record["num_curve_steps"], record["curves"]
     values = np.frombuffer(zlib.decompress(base64.b64decode(record["compressed"])), "<f4")
     rows = values[: count * (len(names) + 1)].reshape(len(names) + 1, count)
-    record = {"program": "", "is_told_horizon": False, **record}  # an older file
+    record = {"program": "", "is_told_horizon": False, "code": "", **record}  # an older file
     plain: dict[str, Any] = {
         name: tuple(value) if isinstance(value := record.get(name), list) else value for name in _PLAIN
     }

@@ -9,12 +9,14 @@ import dataclasses
 import functools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import DIVERGED_SCORE
-from lobench.analysis.stats.intervals import Interval, stratified_t_mean
-from lobench.analysis.store.subjects import StoredSubject
+from lobench.analysis.stats.aggregates import iqm_interval
+from lobench.analysis.stats.intervals import Interval, complete_seeds, grouped_t_mean
+from lobench.analysis.store.case_groups import case_groups
+from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.result import mean_of
 
 __all__ = ["MeanScore", "Ranked", "mean_score", "rank"]
@@ -28,11 +30,20 @@ class MeanScore:
       scores: Of each case in the mean, by identity and seed.
       num_missing: Cases without a curve or a scale: they are not in the mean.
       num_diverged: Seeds that diverged; each counts as -1.
+      cells: By the identity of the case, those of the scores and others; the groups of cases are theirs.
+      converged: Cases on which at least one seed ended with a finite value.
     """
 
     scores: Mapping[str, Mapping[int, float]]
     num_missing: int
     num_diverged: int
+    converged: frozenset[str]
+    cells: Mapping[str, Cell] = field(default_factory=dict, repr=False)
+
+    @property
+    def has_finite_seed(self) -> bool:
+        """Whether any seed in the mean ended with a finite value; without one the mean is no result to be best by."""
+        return not self.converged.isdisjoint(self.scores)
 
     @property
     def num_cases(self) -> int:
@@ -45,7 +56,27 @@ class MeanScore:
 
     @functools.cached_property
     def interval(self) -> Interval:
-        return stratified_t_mean(self._by_case()) if self.scores else Interval()
+        return grouped_t_mean(list(self.scores.values()), self._places) if self.scores else Interval()
+
+    @functools.cached_property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """Identities of the cases in the mean, by group: those of one group share their seeds' randomness."""
+        return case_groups([self.cells], list(self.scores))
+
+    @property
+    def _places(self) -> list[list[int]]:
+        place_of = {case: place for place, case in enumerate(self.scores)}
+        return [[place_of[case] for case in group] for group in self.groups]
+
+    def interquartile_mean(self) -> Interval:
+        """Returns the mean of the middle half of all seeds of all cases; a group's seeds are resampled together."""
+        if not self.scores:
+            return Interval()
+        kept = {case: complete_seeds([self.scores[one] for one in group]) for group in self.groups for case in group}
+        cells = [[scores[seed] for seed in kept[case]] for case, scores in self.scores.items()]
+        if not all(cells):
+            return Interval()
+        return iqm_interval(cells, groups=self._places)
 
     def _by_case(self) -> list[list[float]]:
         return [list(scores.values()) for scores in self.scores.values()]
@@ -73,7 +104,14 @@ def mean_score(
         scores=known,
         num_missing=len({*(subject.cells if cases is None else cases)} - known.keys()),
         num_diverged=subject.num_diverged,
+        cells=subject.cells,
+        converged=frozenset(key for key in known if _has_finite_final(subject.cells[key], metric)),
     )
+
+
+def _has_finite_final(cell: Cell, metric: str | None) -> bool:
+    finals = cell.final.get(metric or cell.case.primary_metric, {})
+    return any(math.isfinite(final) and seed not in cell.diverged_at for seed, final in finals.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +152,7 @@ def _ranked(subject: StoredSubject, metric: str | None, scales: Scales) -> Ranke
     means = []
     for identity, cell in subject.cells.items():
         scale = scales.scale(cell.case, metric or cell.case.primary_metric)
-        values = [*found.scores.get(identity, {}).values(), *[DIVERGED_SCORE] * sum(cell.lost.values())]
+        values = [*found.scores.get(identity, {}).values(), *[DIVERGED_SCORE] * len(cell.missing)]
         if values and scale.is_usable:
             means.append(mean_of(values))
     return Ranked(
@@ -124,5 +162,5 @@ def _ranked(subject: StoredSubject, metric: str | None, scales: Scales) -> Ranke
         num_cases=found.num_cases,
         num_diverged=found.num_diverged,
         num_exploded=scales.num_exploded(*subject.cells.values()),
-        num_lost=subject.num_lost,
+        num_lost=subject.num_missing,
     )

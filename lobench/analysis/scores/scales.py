@@ -20,15 +20,16 @@ from lobench.analysis.scores.baseline_file import (
     baseline_files,
 )
 from lobench.analysis.scores.baseline_places import baselines_of_cases
-from lobench.analysis.scores.score_scale import ScoreScale, exploded, is_signed, merits, scores
+from lobench.analysis.scores.score_scale import ScoreScale, is_signed, merits, scores
 from lobench.analysis.store.snapshot import case_names
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject
 from lobench.core.case import CaseInfo
 from lobench.core.metric import Direction, direction_of, how_to_declare
-from lobench.core.wording import counted
+from lobench.core.wording import counted, first_of
 
 __all__ = ["Scales", "seed_scores"]
 
+_AT_ONE = 1e-6  # what rounding may part a mean score of 1 from 1
 _NAMED = 4  # cases, and things to do, of one line
 
 
@@ -53,6 +54,7 @@ class Scales:
       problems: Of what was found: which cases it does not serve, and why.
       cases: What was looked for, by identity.
       moved: A line for each suite whose baselines are gone, or are not those that its store was scored by.
+      labels: Of the subjects of `among`, by the `id` of the cell.
     """
 
     among: Mapping[str, Sequence[Cell]]
@@ -61,6 +63,7 @@ class Scales:
     problems: tuple[BaselineError, ...] = ()
     cases: Mapping[str, CaseInfo]
     moved: tuple[str, ...] = ()
+    labels: Mapping[int, str] = field(default_factory=dict)
     _declared: dict[str, dict[str, Direction]] = field(default_factory=dict, repr=False, compare=False)
     _known: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
     _made: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
@@ -71,21 +74,29 @@ class Scales:
     )
 
     @classmethod
-    def of(cls, subjects: Iterable[StoredSubject], places: Sequence[Path] | None = ()) -> Scales:
+    def of(
+        cls,
+        subjects: Iterable[StoredSubject],
+        places: Sequence[Path] | None = (),
+        *,
+        among: Iterable[StoredSubject] | None = None,
+    ) -> Scales:
         """Returns the scales of all cases that the subjects have.
 
         Args:
-          subjects: Everyone whom the stores hold, not only those who are compared: a number must not change with whom
-            it stands beside.
+          subjects: Those that are shown.
+          among: Everyone whom the stores hold, not only those who are shown: a number must not change with whom it
+            stands beside. Without a tuned baseline the best mean of them scores 1. None: the subjects.
           places: Suites, or files of baselines; all that count are of the first one's optimizer and protocol. None:
             those of the cases' suites, as the cases' stores name them (`baselines_of_cases`).
         Raises:
           BaselineError: a file cannot be read.
         """
-        subjects, among = tuple(subjects), dict[str, list[Cell]]()
-        for subject in subjects:
+        subjects, cells, labels = tuple(subjects), dict[str, list[Cell]](), dict[int, str]()
+        for subject in subjects if among is None else among:
             for identity, cell in subject.every_form().items():
-                among.setdefault(identity, []).append(cell)
+                cells.setdefault(identity, []).append(cell)
+                labels[id(cell)] = subject.label
         current = {identity: cell.case for subject in subjects for identity, cell in subject.cells.items()}
         moved: tuple[str, ...] = ()
         if places is None:
@@ -102,7 +113,8 @@ class Scales:
             elif found is not None:
                 tuned[identity] = found
         return cls(
-            among=among,
+            among=cells,
+            labels=labels,
             tuned=tuned,
             baseline=loaded[0] if loaded else None,
             problems=tuple(problems),
@@ -204,21 +216,8 @@ class Scales:
         return self._starts[key]
 
     def num_exploded(self, *cells: Cell) -> int:
-        """Returns how many seeds ended above twice their start, which are not those that diverged."""
-        return sum(map(self._num_exploded, cells))
-
-    def _num_exploded(self, cell: Cell) -> int:
-        name = cell.case.primary_metric
-        finals, starts = cell.final.get(name, {}), self.starts_of(cell, name) or cell.untrained.get(name, {})
-        if all(value <= starts.get(seed, -math.inf) for seed, value in finals.items()):
-            return 0  # as nearly always
-        found = exploded(
-            list(finals.values()),
-            self.scale(cell.case, name),
-            starts=[starts.get(seed, math.nan) for seed in finals],
-            diverged=[seed in cell.diverged_at for seed in finals],
-        )
-        return int(found.sum())
+        """Return how many seeds of the cells exploded; see `Cell.exploded`."""
+        return sum(map(_num_exploded, cells))
 
     def merits(self, cell: Cell, metric: str | None) -> list[float]:
         """Returns what the seeds of a cell are ordered by for P(better): unclipped, the worst where one diverged.
@@ -331,7 +330,32 @@ class Scales:
         lines = [f"scores: 0 is untrained, 1 {self.one}; a diverged seed scores -1{hint}"]
         lines += [f"without a baseline: {line}" for line in self.problem_lines()]
         lines += [f"no score on {name}: {how_to_declare(name)}" for name in self.undeclared()]
-        return "\n".join([*lines, *self.notes()])
+        return "\n".join([*lines, *self.set_by(), *self.notes()])
+
+    def set_by(self) -> list[str]:
+        """Returns a line that names the subject with the best mean, which scores 1, of the cases without a baseline."""
+        names, found = case_names(list(self.cases.values())), dict[str, list[str]]()
+        for identity, case in self.cases.items():
+            if (label := self._label_of_best(identity, case)) is not None:
+                found.setdefault(label, []).append(names[identity])
+        if len(found) == 1 and len(next(iter(found.values()))) == len(self.cases):
+            return [f"the best mean is that of {next(iter(found))}"]
+        each = [f"{label} ({first_of(sorted(own), _NAMED)})" for label, own in sorted(found.items())]
+        return [f"the best means are those of {first_of(each, _NAMED)}"] if each else []
+
+    def _label_of_best(self, identity: str, case: CaseInfo) -> str | None:
+        """Returns the subject whose mean scores 1 on a case; None if a baseline does, or there is no scale."""
+        if identity in self.tuned or not self.scale(case, case.primary_metric).is_usable:
+            return None
+        best: tuple[float, str] | None = None
+        for cell in self.among.get(identity, ()):
+            finals = cell.finals(case.primary_metric)
+            scores = self.scores(cell, None)
+            known = [scores[seed] for seed, final in finals.items() if math.isfinite(final)]
+            if known and 2 * len(known) >= len(finals):
+                distance = abs(math.fsum(known) / len(known) - 1)
+                best = min(best or (math.inf, ""), (distance, self.labels.get(id(cell), "")))
+        return best[1] or None if best is not None and best[0] < _AT_ONE else None
 
     def describe_shortly(self) -> str:
         """Returns what 0 and 1 are, and whether the baselines are others than the store's, in one line."""
@@ -404,3 +428,12 @@ def _case(loaded: Sequence[Baseline], info: CaseInfo) -> BaselineCase | Baseline
             errors.append(error)
     # Of several files the one that knows the case by name has more to say.
     return next((error for error in errors if isinstance(error, StaleBaseline)), errors[0] if errors else None)
+
+
+def _num_exploded(cell: Cell) -> int:
+    name = cell.case.primary_metric
+    starts = cell.untrained.get(name, {})
+    # Nearly always no seed ends above its start, and then no curve has to be read.
+    if all(final <= starts.get(seed, -math.inf) for seed, final in cell.final.get(name, {}).items()):
+        return 0
+    return len(cell.exploded)

@@ -32,7 +32,6 @@ __all__ = [
     "are_plain",
     "are_undecided",
     "check_score_versions",
-    "exploded",
     "is_signed",
     "merits",
     "scores",
@@ -48,7 +47,6 @@ SCORE_VERSION = 2
 SIGNED = 'a loss lies below 0: set Case.scale = "linear", or Case.minimum, and run `lobench baseline`'
 
 _SIGNED = -1e-6  # times L0: what lies below is no rounding of a loss that is never below 0
-_EXPLODED = 2.0  # times the seed's own start
 
 K = TypeVar("K")  # what tells seeds apart
 
@@ -246,18 +244,6 @@ def is_signed(final: ArrayLike, scale: ScoreScale) -> bool:
         return False
     values = np.asarray(final, np.float64)
     return bool((values[np.isfinite(values)] < _SIGNED * scale.untrained).any())
-
-
-def exploded(
-    final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None, diverged: ArrayLike | None = None
-) -> BoolArray:
-    """Returns bool[num_seeds]: whose loss is finite and above twice its start, on a log scale."""
-    values = np.asarray(final, np.float64)
-    if scale.kind is ScaleKind.LINEAR or not math.isfinite(scale.untrained):
-        return np.zeros(values.shape, bool)
-    with np.errstate(invalid="ignore"):
-        above = values - (scale.minimum or 0.0) > _EXPLODED * _starts(values.shape, starts, scale)
-    return np.asarray(above & ~_lost(values, diverged))
 
 
 def are_plain(final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None) -> BoolArray:

@@ -1,4 +1,4 @@
-"""Aggregates over cases and seeds: interquartile mean, probability of improvement, their bootstrap intervals.
+"""Aggregates over cases and seeds: interquartile mean and probability of improvement, with their intervals.
 
 Cells are the scores of each case's seeds; cases may have different numbers of seeds. All of them are of normalised
 scores: raw losses of different tasks have no common mean.
@@ -6,9 +6,9 @@ scores: raw losses of different tasks have no common mean.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -61,8 +61,9 @@ def bootstrap_interval(
     confidence: float = 0.95,
     num_resamples: int = 2000,
     seed: int = 0,
+    groups: Sequence[Sequence[int]] | None = None,
 ) -> tuple[float, float]:
-    """Returns a percentile bootstrap interval, seeds resampled within each case.
+    """Returns a percentile bootstrap interval, seeds resampled within each group of cases.
 
     Each case's deviations from its mean are inflated by sqrt(n/(n-1)): with a handful of seeds the plain percentile
     interval is too narrow by that factor.
@@ -71,55 +72,92 @@ def bootstrap_interval(
       cells: Scores by case; at least two seeds in each, else there is no interval (NaN).
       statistic: From resampled cells, each float64[num_resamples, num_seeds], to float64[num_resamples].
       seed: Of the resampling: the same cells give the same interval.
+      groups: Places of the cases by group. The cells of a group have the same seeds in the same order, which are drawn
+        for all of them together. None: each case is a group.
     """
     values = [np.asarray(cell, np.float64) for cell in cells]
     if any(len(cell) < 2 or not np.isfinite(cell).all() for cell in values):
         return math.nan, math.nan
     draw = np.random.default_rng(seed)
+    group_of = {place: group for group, places in enumerate(groups or ()) for place in places}
+    drawn: dict[int, NDArray[np.int64]] = {}
     resampled = []
-    for cell in values:
+    for place, cell in enumerate(values):
         n = len(cell)
+        group = group_of.get(place, -1 - place)
+        if group not in drawn:
+            drawn[group] = draw.integers(0, n, (num_resamples, n))
         spread = cell.mean() + (cell - cell.mean()) * math.sqrt(n / (n - 1))
-        resampled.append(spread[draw.integers(0, n, (num_resamples, n))])
+        resampled.append(spread[drawn[group]])
     lower, upper = percentile_bounds(statistic(resampled), confidence)
     return float(lower), float(upper)
 
 
-def iqm_interval(cells: Cells, *, num_resamples: int = 2000) -> Interval:
-    """Returns the IQM with its stratified, inflated bootstrap interval."""
+def iqm_interval(cells: Cells, *, num_resamples: int = 2000, groups: Sequence[Sequence[int]] | None = None) -> Interval:
+    """Returns the IQM with its stratified, inflated bootstrap interval; `groups` as of `bootstrap_interval`."""
     lower, upper = bootstrap_interval(
         cells,
         lambda resampled: np.asarray(trimmed_mean(np.concatenate(resampled, axis=1), 0.25)),
         num_resamples=num_resamples,
+        groups=groups,
     )
     return Interval(mean=iqm(cells), lower=lower, upper=upper, method="bootstrap")
 
 
-def probability_of_improvement_interval(ours: Cells, theirs: Cells, *, num_resamples: int = 2000) -> Interval:
-    """Returns the probability of improvement with a bootstrap interval, both sides resampled within each case.
+def probability_of_improvement_interval(
+    ours: Cells, theirs: Cells, *, groups: Sequence[Sequence[int]] | None = None, confidence: float = 0.95
+) -> Interval:
+    """Returns the probability of improvement with Newcombe's interval for the Mann-Whitney statistic.
 
-    A percentile of probabilities stays in [0, 1].
+    The bounds are the probabilities P from which the observed one is as far as its noise at P allows, plus half a step
+    of the statistic. The variance at P is the sum over cases, of which each is at P. Where cases differ that is more
+    than theirs, since the variance is a concave function of P. A percentile bootstrap has no spread if one side wins
+    all pairs: of three seeds against three it would say [1, 1].
+
+    If no arrangement of the seeds has a two-sided p-value of at most 1 - confidence, as of three against three, the
+    interval contains one half.
+
+    Args:
+      groups: Places of the cases by group. The cases of a group may move together as one: their standard errors are
+        added. None: each case is a group.
+    Source: Newcombe 2006, part 2, method 5.
     """
     mean, both = probability_of_improvement(ours, theirs), [*ours, *theirs]
     if any(len(cell) < 2 or not all(map(math.isfinite, cell)) for cell in both):
-        return Interval(mean=mean, method="bootstrap")
-    drawn, shares = _times_drawn(tuple(map(len, both)), num_resamples), []
-    for x, y, of_x, of_y in zip(ours, theirs, drawn[: len(ours)], drawn[len(ours) :], strict=True):
-        wins = _wins(x, y)
-        shares.append(((of_x @ wins) * of_y).sum(axis=1) / wins.size)  # sums of halves are exact
-    lower, upper = percentile_bounds(np.stack(shares).mean(axis=0))
-    return Interval(mean=mean, lower=float(lower), upper=float(upper), method="bootstrap")
+        return Interval(mean=mean, method="newcombe")
+    sizes = [(len(x), len(y)) for x, y in zip(ours, theirs, strict=True)]
+    places = groups or [(place,) for place in range(len(sizes))]
+    z = -NormalDist().inv_cdf((1 - confidence) / 2)
+    half_step = 0.5 / sum(x * y for x, y in sizes)
+
+    def holds(chance: float) -> bool:
+        errors = [math.sqrt(_rank_variance(chance, *size)) for size in sizes]
+        variance = math.fsum(math.fsum(errors[place] for place in group) ** 2 for group in places) / len(sizes) ** 2
+        return abs(mean - chance) <= z * math.sqrt(variance) + half_step
+
+    lower, upper = _edge(mean, 0.0, holds), _edge(mean, 1.0, holds)
+    # Of a group the seeds are those of its smallest case.
+    arrangements = math.prod(min(math.comb(sum(sizes[place]), sizes[place][0]) for place in group) for group in places)
+    if 2 / arrangements > 1 - confidence:
+        lower, upper = min(lower, 0.5), max(upper, 0.5)
+    return Interval(mean=mean, lower=lower, upper=upper, method="newcombe")
 
 
-@functools.lru_cache(maxsize=1)  # the pairs of a page have the same seeds
-def _times_drawn(sizes: tuple[int, ...], num_resamples: int) -> list[FloatArray]:
-    """Returns how often each seed of each cell is in each resample: float64[num_resamples, num_seeds]."""
-    draw, found = np.random.default_rng(0), []
-    for size in sizes:
-        places = draw.integers(0, size, (num_resamples, size)) + size * np.arange(num_resamples)[:, None]
-        counts = np.bincount(places.ravel(), minlength=num_resamples * size)
-        found.append(counts.reshape(num_resamples, size).astype(np.float64))
-    return found
+def _rank_variance(chance: float, size_x: int, size_y: int) -> float:
+    """Returns the variance of the share of pairs that x wins, if it wins a pair with a chance."""
+    more = (size_x + size_y) / 2 - 1
+    factor = 1 + more * ((1 - chance) / (2 - chance) + chance / (1 + chance))
+    return chance * (1 - chance) * factor / (size_x * size_y)
+
+
+def _edge(inside: float, outside: float, holds: Callable[[float], bool]) -> float:
+    """Returns the point between the two up to which a condition holds."""
+    if holds(outside):
+        return outside
+    for _ in range(50):
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
+    return inside
 
 
 def _wins(x: Sequence[float], y: Sequence[float]) -> FloatArray:

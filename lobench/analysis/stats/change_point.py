@@ -4,11 +4,15 @@ A probe is one seed block of one checkpoint. Scores are paired: what a seed adds
 block which two of them have compares them without it. The model: a score is a level, before the break one and from it
 on a lower one, plus what the block adds, plus what the checkpoint adds (a run wobbles), plus noise. The levels, the
 noise and the wobble are integrated over; nothing is fitted.
+
+Diverged seeds are split off, as in comparisons: the scores are those of seeds that converged, and the numbers of lost
+seeds have a rate before the break and a higher one from it on. A break may be in the scores, in the rate, or in both.
 """
 
 from __future__ import annotations
 
 import bisect as search
+import dataclasses
 import itertools
 import math
 from collections import Counter
@@ -19,7 +23,7 @@ from typing import TypeAlias
 import numpy as np
 from scipy.special import ndtr
 
-__all__ = ["Belief", "Probe", "believe", "next_probes", "scan", "window"]
+__all__ = ["Belief", "Probe", "believe", "is_located", "named_pair", "next_probes", "scan", "window"]
 
 Array: TypeAlias = np.ndarray
 
@@ -33,6 +37,9 @@ _LEVELS_KNOWN = 4.0  # a fall of so many of its own standard deviations is measu
 _SURE = 0.02  # and 0.98: of a place that lies before the break, or behind it
 _EXACT = 1e-10  # noise below this share of what seeds differ by, in variances, is that of rounding
 _SCANNED = 5
+_FITTED = 30  # rounds of the additive fit that fills in lost seeds; each round halves what is missing, and more
+_RATES = 200  # of lost seeds, on a grid
+_LOSS_PRIOR = (0.5, 5.0)  # of the rate before a break
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +49,8 @@ class Probe:
     Attributes:
       place: Of the checkpoint, from 0.
       block: The first seed of the block.
-      scores: By seed; the same seeds in every probe of the block. More is better.
+      scores: By seed; the same seeds in every probe of the block. More is better. Minus infinity if the seed diverged;
+        plus infinity in a row whose signs are turned around, where fewer of these are a fall.
     """
 
     place: int
@@ -52,6 +60,10 @@ class Probe:
     @property
     def mean(self) -> float:
         return math.fsum(self.scores) / len(self.scores)
+
+    @property
+    def num_lost(self) -> int:
+        return sum(map(math.isinf, self.scores))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +77,7 @@ class Belief:
       size_error: Its standard deviation.
       noise: Standard deviation of a probe, wobble included.
       begin: The place of the first checkpoint that was good; those before had not been trained enough.
+      lost: Diverged seeds and all seeds before the most probable place, and the same two numbers from it on.
     """
 
     by_place: tuple[float, ...]
@@ -73,6 +86,7 @@ class Belief:
     size_error: float
     noise: float
     begin: int
+    lost: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     @property
     def place(self) -> int:
@@ -95,6 +109,30 @@ def window(belief: Belief, level: float) -> tuple[int, int]:
         if last < len(belief.by_place) and last - first < found[1] - found[0]:
             found = first, max(last, first)
     return found
+
+
+def named_pair(belief: Belief, probed: Collection[int]) -> tuple[int, int]:
+    """Returns the places of the last good and of the first broken checkpoint, as far as they were probed.
+
+    Without a probe next to the most probable place these are the nearest probed ones around it: the break is between
+    them.
+
+    Args:
+      probed: Places that have a probe.
+    """
+    last_good = max((place for place in probed if place < belief.place), default=belief.place - 1)
+    first_broken = min((place for place in probed if place >= belief.place), default=belief.place)
+    return last_good, first_broken
+
+
+def is_located(belief: Belief, probed: Collection[int], confidence: float) -> bool:
+    """Returns whether the most probable place is the right one with a probability, and it and the one before are known.
+
+    Args:
+      probed: Places that have a probe.
+    """
+    place = belief.place
+    return belief.by_place[place] >= confidence and {place - 1, place} <= {*probed}
 
 
 def scan(probes: Iterable[Probe], num_places: int, closed: Collection[int] = ()) -> list[int]:
@@ -166,24 +204,72 @@ def believe(probes: Iterable[Probe], num_places: int) -> Belief:
     ordered = sorted(probes, key=lambda probe: (probe.place, probe.block))
     if len({probe.place for probe in ordered}) < 2:
         raise ValueError("a fall takes two checkpoints")
-    noise = _noise(ordered)
-    begin = _begin(ordered, noise)
+    begin = _begin(ordered)
     kept = [probe for probe in ordered if probe.place >= begin]
     if len({probe.place for probe in kept}) < 2:
         begin, kept = min(probe.place for probe in ordered), ordered
-    return _posterior(kept, num_places, begin, _noise(kept))
+    return _posterior(kept, num_places, begin)
 
 
-def _noise(probes: Sequence[Probe]) -> _Noise:
-    blocks: dict[int, list[tuple[float, ...]]] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Converged:
+    """Scores of the seeds of a probe that converged.
+
+    Attributes:
+      scores: By seed, finite: those of lost seeds are filled in from the other probes of the block.
+      num_seeds: Seeds that converged, > 0.
+    """
+
+    place: int
+    block: int
+    scores: tuple[float, ...]
+    num_seeds: int
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.scores) / len(self.scores)
+
+
+def _converged(probes: Sequence[Probe]) -> list[_Converged]:
+    """Returns the probes that have a converged seed, their lost seeds filled in by an additive fit of each block.
+
+    A mean over the other seeds alone would hold what these seeds add, which pairing takes out. Filled scores have no
+    weight: a probe counts as many seeds as converged.
+    """
+    rows = [probe for probe in probes if probe.num_lost < len(probe.scores)]
+    filled: dict[int, tuple[float, ...]] = {}
+    for block in {probe.block for probe in rows if probe.num_lost}:
+        members = [probe for probe in rows if probe.block == block]
+        scores = np.asarray([probe.scores for probe in members])  # float64[num_probes, num_seeds]
+        is_lost = np.isinf(scores)
+        scores[is_lost] = np.nan
+        start = np.nanmean(scores, axis=1)[:, None] + np.zeros_like(scores)
+        fitted = np.where(is_lost, start, scores)
+        for _ in range(_FITTED):
+            additive = fitted.mean(axis=1, keepdims=True) + fitted.mean(axis=0) - fitted.mean()
+            fitted[is_lost] = additive[is_lost]
+        filled |= {id(probe): tuple(row) for probe, row in zip(members, fitted.tolist(), strict=True)}
+    return [
+        _Converged(
+            place=probe.place,
+            block=probe.block,
+            scores=filled.get(id(probe), probe.scores),
+            num_seeds=len(probe.scores) - probe.num_lost,
+        )
+        for probe in rows
+    ]
+
+
+def _noise(probes: Sequence[_Converged]) -> _Noise:
+    blocks: dict[int, list[_Converged]] = {}
     for probe in probes:
-        blocks.setdefault(probe.block, []).append(probe.scores)
+        blocks.setdefault(probe.block, []).append(probe)
     squares, degrees, spreads = 0.0, 0, []
     for rows in blocks.values():
-        scores = np.asarray(rows)  # float64[num_probes, num_seeds]
+        scores = np.asarray([probe.scores for probe in rows])  # float64[num_probes, num_seeds]
         (count, size), columns, middle = scores.shape, scores.mean(axis=0), scores.mean()
         squares += float(((scores - scores.mean(axis=1, keepdims=True) - columns + middle) ** 2).sum())
-        degrees += (count - 1) * (size - 1)
+        degrees += max((count - 1) * (size - 1) - sum(size - probe.num_seeds for probe in rows), 0)
         if size > 1:
             spreads.append((count, count * float(((columns - middle) ** 2).sum()) / (size - 1)))
     seeds = math.fsum(between / count for count, between in spreads) / len(spreads) if spreads else 0.0
@@ -195,50 +281,151 @@ def _noise(probes: Sequence[Probe]) -> _Noise:
     return _Noise(squares=variance * degrees, degrees=degrees, spread=spread)
 
 
-def _begin(probes: Sequence[Probe], noise: _Noise) -> int:
-    """Returns the place of the first checkpoint that is as good as the best one, as far as one can tell."""
+def _begin(probes: Sequence[Probe]) -> int:
+    """Returns the place of the first checkpoint that is as good as the best one, as far as one can tell.
+
+    A checkpoint of which every seed diverged is none, but in a row whose signs are turned around.
+    """
+    converged = _converged(probes)
+    good = {probe.place for probe in probes if not all(score == -math.inf for score in probe.scores)}
+    if len(good) < 2 or len({probe.place for probe in converged}) < 2:
+        return min(good, default=probes[0].place)
+    noise = _noise(converged)
     # What seeds say, and what neighbours do: a run may wobble by more than its seeds tell. The smallest quarter of the
     # steps lie on one level.
-    steps = sorted(abs(b.mean - a.mean) for a, b in itertools.pairwise(probes))
+    steps = sorted(abs(b.mean - a.mean) for a, b in itertools.pairwise(converged))
     error = steps[(len(steps) - 1) // 4] / _QUARTER
     if noise.degrees:
-        error = max(error, math.sqrt(2 * noise.squares / noise.degrees / len(probes[0].scores)))
+        error = max(error, math.sqrt(2 * noise.squares / noise.degrees / len(converged[0].scores)))
     best: dict[int, float] = {}
-    for probe in probes:
+    for probe in converged:
         best[probe.block] = max(best.get(probe.block, -math.inf), probe.mean)
-    behind = {probe.place for probe in probes if probe.mean < best[probe.block] - _RISEN * error}
-    return next((probe.place for probe in probes if probe.place not in behind), probes[0].place)
+    behind = {probe.place for probe in converged if probe.mean < best[probe.block] - _RISEN * error}
+    return next((place for place in sorted(good) if place not in behind), min(good))
 
 
-def _posterior(probes: Sequence[Probe], num_places: int, begin: int, noise: _Noise) -> Belief:
-    places, blocks = sorted({probe.place for probe in probes}), sorted({probe.block for probe in probes})
+def _posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
+    places = sorted({probe.place for probe in probes})
+    lost, size = np.zeros((2, len(places)))
+    for probe in probes:
+        lost[places.index(probe.place)] += probe.num_lost
+        size[places.index(probe.place)] += len(probe.scores)
+    # The break lies behind one probed place and not behind the next one: all that lie between are alike.
+    lengths = np.diff([begin, *places[1:], num_places - 1])
+    is_there = lengths > 0
+    scores = _scores_part(_converged(probes), places)
+    # Log evidence of each class, of any wobble and size of fall: float64[num_classes]; and that nothing fell.
+    of_scores, no_fall_of_scores = _log_sum(scores.logs, axis=(0, 2)), float(_log_sum(scores.never, axis=0))
+    in_scores = np.zeros(len(places))  # share of the evidence in which the scores fall
+    evidence, none = of_scores, no_fall_of_scores
+    if lost.any():
+        is_turned = any(score > 0 for probe in probes for score in probe.scores if math.isinf(score))
+        of_rates, same_rate = _rates_part(lost, size, is_turned=is_turned)
+        ways = np.stack([of_scores + same_rate, of_scores + of_rates, no_fall_of_scores + of_rates]) - math.log(3)
+        evidence, none = _log_sum(ways, axis=0), no_fall_of_scores + same_rate
+        in_scores = np.exp(_log_sum(ways[:2], axis=0) - evidence)
+    else:
+        in_scores[:] = 1.0
+    evidence = evidence[is_there] + np.log((1 - _NEVER) * lengths[is_there] / lengths.sum())
+    none += math.log(_NEVER)
+    top = max(evidence.max(), none)
+    weights, no_fall = np.exp(evidence - top), math.exp(none - top)
+    total = weights.sum()
+    # Each class's own weights of wobbles and sizes: float64[num_wobbles, num_classes, num_sizes].
+    inner = np.exp(scores.logs - of_scores[None, :, None])[:, is_there] * (weights / total)[None, :, None]
+    falls = inner * in_scores[is_there][None, :, None]
+    drops, errors, noises = scores.drops[:, is_there], scores.errors[:, is_there], scores.noises[:, is_there]
+    mean, square, variance = (falls * drops).sum(), (falls * (drops**2 + errors**2)).sum(), (inner * noises).sum()
+    by_place = np.repeat(weights / total / lengths[is_there], lengths[is_there])
+    found = Belief(
+        by_place=(*(0.0,) * (begin + 1), *by_place.tolist()),
+        fall=float(total / (total + no_fall)),
+        size=float(mean),
+        size_error=math.sqrt(max(square - mean**2, 0.0)),
+        noise=math.sqrt(variance),
+        begin=begin,
+    )
+    before = np.asarray(places) < found.place
+    counts = (lost[before], size[before], lost[~before], size[~before])
+    lost_before, all_before, lost_after, all_after = (int(one.sum()) for one in counts)
+    return dataclasses.replace(found, lost=(lost_before, all_before, lost_after, all_after))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ScoresPart:
+    """Evidence of the scores of converged seeds.
+
+    Attributes:
+      logs, drops, errors, noises: float64[num_wobbles, num_classes, num_sizes]: log evidence, fall, its standard
+        deviation, variance of a probe.
+      never: float64[num_wobbles]: log evidence that nothing fell.
+    """
+
+    logs: Array
+    drops: Array
+    errors: Array
+    noises: Array
+    never: Array
+
+
+def _scores_part(probes: Sequence[_Converged], places: Sequence[int]) -> _ScoresPart:
+    """Returns what scores say of each class of places; nothing if fewer than two places have some."""
+    blocks = sorted({probe.block for probe in probes})
+    shape = (len(_WOBBLES), len(places), len(_SIZES))
+    if len({probe.place for probe in probes}) < 2:
+        nothing = np.zeros(shape)
+        flat = np.full(shape, -math.log(shape[0] * shape[2]))
+        return _ScoresPart(
+            logs=flat, drops=nothing, errors=nothing, noises=nothing, never=np.full(shape[0], -math.log(shape[0]))
+        )
+    noise = _noise(probes)
     middle = math.fsum(probe.mean for probe in probes) / len(probes)
     seeds, scores = np.zeros((2, len(places), len(blocks)))
     for probe in probes:
         where = places.index(probe.place), blocks.index(probe.block)
-        seeds[where], scores[where] = len(probe.scores), probe.mean - middle
-    # The break lies behind one probed place and not behind the next one: all that lie between are alike.
-    lengths = np.diff([begin, *places[1:], num_places - 1])
+        seeds[where], scores[where] = probe.num_seeds, probe.mean - middle
     found = [_of_wobble(seeds, scores, wobble, noise) for wobble in _WOBBLES]
-    priors, is_there = np.asarray(list(_WOBBLES.values())), lengths > 0
-    shares = priors[:, None, None] * (1 - _NEVER) * (lengths[is_there] / lengths.sum())[:, None]
-    # Each float64[num_wobbles, num_classes, num_sizes].
-    logs, drops, errors, noises = np.stack([one for one, _ in found], axis=1)[:, :, is_there]
-    logs = logs + np.log(shares)
-    never = np.asarray([none for _, none in found]) + np.log(priors * _NEVER)
-    top = max(logs.max(), never.max())
-    weights, no_fall = np.exp(logs - top), np.exp(never - top).sum()
-    total = weights.sum()
-    size, square, variance = ((weights * one).sum() / total for one in (drops, drops**2 + errors**2, noises))
-    by_place = np.repeat(weights.sum(axis=(0, 2)) / total / lengths[is_there], lengths[is_there])
-    return Belief(
-        by_place=(*(0.0,) * (begin + 1), *by_place.tolist()),
-        fall=float(total / (total + no_fall)),
-        size=float(size),
-        size_error=math.sqrt(max(square - size**2, 0.0)),
-        noise=math.sqrt(variance),
-        begin=begin,
+    priors = np.log(list(_WOBBLES.values()))
+    logs, drops, errors, noises = np.stack([one for one, _ in found], axis=1)
+    never = np.asarray([none for _, none in found])
+    return _ScoresPart(
+        logs=logs + priors[:, None, None], drops=drops, errors=errors, noises=noises, never=never + priors
     )
+
+
+def _rates_part(lost: Array, size: Array, *, is_turned: bool) -> tuple[Array, float]:
+    """Returns the log evidence of each class that more seeds are lost from it on, and that the rate is one.
+
+    A rate has a beta prior, most of it near 0; the rate after the break is uniform above the one before it.
+
+    Args:
+      lost, size: float64[num_classes]: of each probed place the lost seeds and all seeds.
+      is_turned: Whether a fall is that fewer are lost.
+    """
+    rates = (np.arange(_RATES) + 0.5) / _RATES
+    prior = rates ** (_LOSS_PRIOR[0] - 1) * (1 - rates) ** (_LOSS_PRIOR[1] - 1)
+    prior /= prior.sum()
+
+    def logs_of(num_lost: float, num_all: float) -> Array:
+        return np.asarray(num_lost * np.log(rates) + (num_all - num_lost) * np.log1p(-rates))
+
+    found = []
+    for place in range(len(lost)):
+        low = (lost[: place + 1].sum(), size[: place + 1].sum())
+        high = (lost[place + 1 :].sum(), size[place + 1 :].sum())
+        low, high = (high, low) if is_turned else (low, high)
+        above = logs_of(*high)
+        top = above.max()
+        mass = np.exp(above - top)[::-1].cumsum()[::-1] / np.arange(_RATES, 0, -1)  # its mean over the rates above
+        found.append(float(_log_sum(logs_of(*low) + np.log(np.maximum(mass, 1e-300)) + np.log(prior), axis=0)) + top)
+    same = float(_log_sum(logs_of(lost.sum(), size.sum()) + np.log(prior), axis=0))
+    return np.asarray(found), same
+
+
+def _log_sum(values: Array, axis: int | tuple[int, ...]) -> Array:
+    """Returns the logarithm of a sum of exponentials."""
+    top = values.max(axis=axis, keepdims=True)
+    return np.asarray(np.log(np.exp(values - top).sum(axis=axis)) + np.squeeze(top, axis=axis))
 
 
 def _of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tuple[Array, float]:

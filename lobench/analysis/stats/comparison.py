@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from lobench.analysis.stats.intervals import Interval
-from lobench.analysis.stats.location import LEAST_P, Location, Method, locate, mean_location
+from lobench.analysis.stats.location import LEAST_P, Location, Method, locate
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.proportions import Counts, p_fewer, p_more, two_sided
+from lobench.analysis.stats.seed_groups import counts_of, group_counts, mean_over_cases, seed_means_ratio
 
 __all__ = [
     "CaseEffect",
@@ -22,12 +24,14 @@ __all__ = [
     "MeanEffect",
     "MeanParts",
     "PairComparison",
+    "capped",
     "compare_cases",
     "comparison_words",
     "counts_of",
     "effect_words",
     "holm",
     "mean_difference",
+    "simultaneous",
 ]
 
 
@@ -53,8 +57,8 @@ class MeanDifference:
       p_value: Two-sided, of no difference; where a seed diverged min(1, 2 min(p_converged, p_diverged)). NaN where
         nothing can be tested, never 0.
       degrees: Of freedom; Satterthwaite's of two samples.
-      method: "paired"; of sides whose seeds are not the same draws "welch", or "permutation" where one has more
-        than twice the other's seeds.
+      method: "paired"; of sides whose seeds are not the same draws "welch", or "permutation" if their numbers of
+        seeds differ by more than one: then the p-value is the larger one of Welch's and of a permutation test.
       num_converged: Pairs on which both converged, or seeds of the side that has fewer.
       p_converged: Of the mean alone.
       p_diverged: Two-sided, of the counts of diverged seeds; NaN where none diverged.
@@ -87,7 +91,14 @@ class MeanDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseEffect:
-    """One case of a comparison; `p_holm` is adjusted over the cases of the comparison, and the verdict is its."""
+    """One case of a comparison.
+
+    Attributes:
+      paired: The difference. Its bounds hold for all cases of the comparison together (Bonferroni), as the verdicts do,
+        and are those of `simultaneous`; its p-value is the case's alone.
+      p_holm: The p-value, adjusted by Holm over the cases of the comparison.
+      verdict: By `p_holm`.
+    """
 
     case: str
     paired: MeanDifference
@@ -101,11 +112,16 @@ class PairComparison:
 
     Attributes:
       cases: In the order given.
-      overall: Mean over the cases of the mean difference over the seeds that converge, with its stratified t interval.
+      overall: Mean over the cases of the mean difference over the seeds that converge, with its stratified t interval
+        over groups of cases.
       p_value: Two-sided, of no difference overall; where a seed diverged min(1, 2 min(p_converged, p_diverged)).
-      p_converged, p_diverged: Its two parts, as of a case; p_diverged is stratified by case.
+      p_converged, p_diverged: Its two parts, as of a case; p_diverged is stratified by group of cases.
       verdict: Of the overall difference at `alpha`.
       num_undecidable: Cases with fewer than two seeds that converge on both sides: shown, and in no mean.
+      groups: Names of the cases in the mean, by group: those of one group share their seeds' randomness.
+      num_incomplete: Seeds that lack a case of their group, and are in no mean.
+      seeds_ratio, p_seeds_ratio: Variance of the seeds' means over that of independent groups, and the p-value of its
+        being above 1; NaN with fewer than eight seeds. No verdict depends on them.
     """
 
     cases: tuple[CaseEffect, ...]
@@ -116,6 +132,10 @@ class PairComparison:
     verdict: Effect
     alpha: float
     num_undecidable: int
+    groups: tuple[tuple[str, ...], ...] = ()
+    num_incomplete: int = 0
+    seeds_ratio: float = math.nan
+    p_seeds_ratio: float = math.nan
 
     @property
     def diverged(self) -> Counts:
@@ -125,22 +145,23 @@ class PairComparison:
 
 
 class MeanEffect(NamedTuple):
-    """The overall part of a comparison; the mean is None where no case can be tested."""
+    """The overall part of a comparison; the mean is None if no case can be tested.
+
+    Attributes:
+      groups: Places of the tested cases, by group.
+      num_incomplete: Seeds that lack a case of their group.
+    """
 
     mean: Location | None
     p_value: float
     p_converged: float
     p_diverged: float
     verdict: Effect
+    groups: tuple[tuple[int, ...], ...] = ()
+    num_incomplete: int = 0
 
 
 _COUNTS = ("diverged_a", "num_a", "diverged_b", "num_b")
-
-
-def counts_of(samples: Samples) -> Counts:
-    """Returns how many seeds of either side diverged."""
-    lost_a, lost_b = samples.num_diverged
-    return Counts(lost_a, len(samples.a), lost_b, len(samples.b))
 
 
 def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifference:
@@ -248,7 +269,12 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
     found = {case: mean_difference(one, 1 - alpha) for case, one in samples.items()}
     adjusted = holm([paired.p_value for paired in found.values()])
     cases = tuple(
-        CaseEffect(case=case, paired=paired, p_holm=p_holm, verdict=_case_verdict(paired, p_holm, alpha))
+        CaseEffect(
+            case=case,
+            paired=simultaneous(samples[case], paired, p_holm, alpha=alpha, num_cases=len(samples)),
+            p_holm=p_holm,
+            verdict=capped(_case_verdict(paired, p_holm, alpha), samples[case].missing),
+        )
         for (case, paired), p_holm in zip(found.items(), adjusted, strict=True)
     )
     parts = MeanParts()
@@ -256,6 +282,9 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
         parts.add(samples[case], paired)
     overall = parts.effect(alpha)
     level = alpha if math.isnan(overall.p_diverged) else alpha / 2
+    tested = [case for case, paired in found.items() if not math.isnan(paired.p_converged)]
+    groups = tuple(tuple(tested[place] for place in places) for places in overall.groups)
+    ratio, p_ratio = seed_means_ratio(parts.tested)
     return PairComparison(
         cases=cases,
         overall=_interval(overall.mean, level) if overall.mean else Interval(),
@@ -264,38 +293,94 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
         p_diverged=overall.p_diverged,
         verdict=overall.verdict,
         alpha=alpha,
-        num_undecidable=len(found) - len(parts.located),
+        num_undecidable=len(found) - sum(map(len, groups)),
+        groups=groups,
+        num_incomplete=overall.num_incomplete,
+        seeds_ratio=ratio,
+        p_seeds_ratio=p_ratio,
     )
+
+
+def capped(verdict: Effect, missing: tuple[int, int]) -> Effect:
+    """Returns the verdict that planned seeds without a value allow.
+
+    The side that lacks a seed is not better: a crash says more of a method than the seeds that are left. It may be
+    worse, since the seed that it lacks could only have been a loss.
+
+    Args:
+      missing: Numbers of such seeds of A and of B.
+    """
+    missing_a, missing_b = missing
+    if (verdict is Effect.BETTER and any(missing)) or (verdict is Effect.WORSE and missing_a):
+        return Effect.UNDECIDED
+    return Effect.UNDECIDED if verdict is Effect.MIXED and missing_a + missing_b else verdict
+
+
+def _sum_of_missing(samples: Iterable[Samples]) -> tuple[int, int]:
+    missing = [one.missing for one in samples]
+    return sum(a for a, _ in missing), sum(b for _, b in missing)
+
+
+def simultaneous(
+    samples: Samples, paired: MeanDifference, p_holm: float, *, alpha: float, num_cases: int
+) -> MeanDifference:
+    """Return a case's difference with bounds that hold for all cases together, at the level of Holm's verdicts.
+
+    The bounds are Bonferroni's: all of them hold with a probability of at least 1 - alpha. Holm's steps decide some
+    cases that Bonferroni's leave open. The bound between the mean and 0 of such a case is that of Holm's own step, so
+    that a case whose mean is better or worse never has 0 between its bounds.
+    """
+    if num_cases == 1 or math.isnan(paired.lower):
+        return paired
+    strict = mean_difference(samples, 1 - alpha / num_cases)
+    lower, upper = strict.lower, strict.upper
+    level = alpha * paired.p_value / p_holm if p_holm > 0 else alpha / num_cases
+    is_decided = p_holm <= alpha and paired.p_converged <= level / (1 if math.isnan(paired.p_diverged) else 2)
+    if is_decided and not (lower > 0 or upper < 0):
+        step = mean_difference(samples, 1 - level)
+        lower, upper = (step.lower, upper) if paired.mean > 0 else (lower, step.upper)
+    return dataclasses.replace(paired, lower=lower, upper=upper)
 
 
 @dataclass(frozen=True, slots=True)
 class MeanParts:
-    """What a mean over cases is made of, case by case.
+    """Parts of a mean over cases.
 
     Attributes:
-      located: Of the cases that can be tested.
-      counts: Of diverged seeds, of all cases with two seeds or more and a scale.
+      located: Cases that are groups of their own, and whose test is known without their samples.
+      counts: Their diverged seeds.
+      tested: Other cases that can be tested.
+      counted: Those with two seeds or more and a scale, whose diverged seeds are counted.
+      lacking: Those with planned seeds that have no value.
     """
 
     located: list[Location] = field(default_factory=list)
     counts: list[Counts] = field(default_factory=list)
+    tested: list[Samples] = field(default_factory=list)
+    counted: list[Samples] = field(default_factory=list)
+    lacking: list[Samples] = field(default_factory=list)
 
     def add(self, samples: Samples, paired: MeanDifference) -> None:
-        """Takes a case."""
+        """Adds a case."""
+        if any(samples.missing):
+            self.lacking.append(samples)
         if not math.isnan(paired.p_converged):
-            self.located.append(locate(samples))
+            self.tested.append(samples)
         if samples.has_scale and len(samples) > 1:
-            self.counts.append(counts_of(samples))
+            self.counted.append(samples)
 
     def effect(self, alpha: float) -> MeanEffect:
         """Returns the mean over the cases, and its verdict."""
-        p_diverged = _p_diverged(self.counts)
-        mean = mean_location(self.located) if self.located else None
+        counts = [*self.counts, *group_counts(self.counted)]
+        p_diverged = _p_diverged(counts)
+        found = mean_over_cases(self.tested, self.located)
+        mean = found.location
         p_converged = mean.p_value() if mean else math.nan
         p_value = _either(p_converged, p_diverged)
-        fewer = sum(one.b for one in self.counts) < sum(one.a for one in self.counts)
+        fewer = sum(one.b for one in counts) < sum(one.a for one in counts)
         verdict = _verdict(mean.estimate.mean if mean else 0.0, p_converged, p_diverged, fewer, p_value, alpha)
-        return MeanEffect(mean, p_value, p_converged, p_diverged, verdict)
+        verdict = capped(verdict, _sum_of_missing(self.lacking))
+        return MeanEffect(mean, p_value, p_converged, p_diverged, verdict, found.groups, found.num_incomplete)
 
 
 def _interval(mean: Location, level: float) -> Interval:

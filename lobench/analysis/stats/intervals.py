@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.stats.paired_samples import Estimate, pooled_mean
+from lobench.analysis.stats.paired_samples import EQUAL, Estimate, pooled_mean
 from lobench.analysis.stats.proportions import least_share, most_share
 from lobench.analysis.stats.t_distribution import t_isf
 from lobench.core.result import mean_of
@@ -18,17 +19,22 @@ from lobench.core.result import mean_of
 __all__ = [
     "Interval",
     "IntervalMethod",
+    "complete_seeds",
+    "grouped_t_mean",
     "is_trial",
     "metric_bounds",
     "metric_mean",
     "metric_means",
+    "num_examples",
     "percentile_bounds",
     "stratified_t",
     "stratified_t_mean",
 ]
 
-IntervalMethod = Literal["t", "log-t", "logit-t", "exact", "bootstrap", "sign"]
+IntervalMethod = Literal["t", "log-t", "logit-t", "exact", "bootstrap", "newcombe", "sign"]
 _TAIL = 0.025  # of a 95% interval
+# Examples that a share is a mean of: with fewer it would be a trial, and more change little.
+_LEAST_EXAMPLES, _MOST_EXAMPLES = 4, 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,17 +93,55 @@ def _variances(cells: Sequence[Sequence[float]]) -> list[float]:
     return found
 
 
-def stratified_t(means: Sequence[Estimate], confidence: float = 0.95) -> Interval:
+def grouped_t_mean(
+    cells: Sequence[Mapping[int, float]], groups: Sequence[Sequence[int]], confidence: float = 0.95
+) -> Interval:
+    """Returns `stratified_t_mean` of cases of which some share their seeds' randomness.
+
+    A seed of a group has one value, the mean over the group's cases. Seeds that lack a case of their group are in the
+    mean, but not in its variance. There are no bounds if fewer than two seeds have all cases of a group.
+
+    Args:
+      cells: Values by seed, of each case.
+      groups: Places of the cases, by group.
+    """
+    if all(len(group) == 1 for group in groups):
+        return stratified_t_mean([list(cell.values()) for cell in cells], confidence)
+    mean = mean_of([mean_of(list(cell.values())) for cell in cells])
+    rows = [[cells[place] for place in group] for group in groups]
+    values = [[mean_of([cell[seed] for cell in row]) for seed in complete_seeds(row)] for row in rows]
+    if any(len(row) < 2 for row in values) or not math.isfinite(mean):
+        return Interval(mean=mean)
+    found = [
+        Estimate(mean=mean_of(row), variance=float(np.var(row, ddof=1)) / len(row), degrees=len(row) - 1)
+        for row in values
+    ]
+    interval = stratified_t(found, confidence, [len(group) / len(cells) for group in groups])
+    shift = mean - interval.mean
+    return Interval(mean=mean, lower=interval.lower + shift, upper=interval.upper + shift, degrees=interval.degrees)
+
+
+def complete_seeds(cells: Sequence[Mapping[int, float]]) -> list[int]:
+    """Returns the seeds that all of some cases have, in order."""
+    return sorted(set.intersection(*(set(cell) for cell in cells))) if cells else []
+
+
+def stratified_t(
+    means: Sequence[Estimate], confidence: float = 0.95, weights: Sequence[float] | None = None
+) -> Interval:
     """Returns the mean over cases of a mean of each, with a t interval; see `stratified_t_mean`.
 
     Args:
       means: One at least.
+      weights: Of the means, with the sum 1; None: all alike.
       confidence: Strictly between 0 and 1.
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}, not strictly between 0 and 1")
     mean = mean_of([one.mean for one in means])
-    variance, degrees = pooled_mean(means)
+    if weights is not None:
+        mean = math.fsum(one.mean * weight for one, weight in zip(means, weights, strict=True))
+    variance, degrees = pooled_mean(means, weights)
     if math.isnan(variance):
         return Interval(mean=mean)
     if variance == 0:
@@ -188,6 +232,28 @@ def _of_one_seed(metric: str, row: Sequence[float]) -> Interval:
     return Interval(mean=mean_of(row), degrees=0, method=method)
 
 
+def num_examples(share: float) -> int:
+    """Returns the smallest number of examples, 4 to 1,000, of which a share can be: it shows in what steps it moves.
+
+    The true number is a multiple of it, so that bounds by it are rather too wide. Values are float32.
+
+    >>> num_examples(0.97), num_examples(0.96875), num_examples(1.0)
+    (100, 32, 4)
+    """
+    for number in range(1, _MOST_EXAMPLES):
+        if abs(share * number - round(share * number)) <= EQUAL * number:
+            return number * -(-_LEAST_EXAMPLES // number)
+    return _MOST_EXAMPLES
+
+
+@functools.lru_cache(maxsize=4096)
+def _agreed_bounds(share: float, num_seeds: int) -> tuple[float, float]:
+    """Returns the bounds of a share that all seeds have: those of as many examples, all seeds together."""
+    number = num_examples(share)
+    trials, right = number * num_seeds, round(share * number) * num_seeds
+    return min(least_share(right, trials, _TAIL), share), max(most_share(right, trials, _TAIL), share)
+
+
 def metric_bounds(
     metric: str, rows: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.str_]]:
@@ -196,8 +262,9 @@ def metric_bounds(
     - "t": mean and standard error.
     - "log-t", of losses above 0: t on the logarithm of the mean, so that the bounds are above 0.
     - "logit-t", of shares in [0, 1]: t on the logit of the mean, so that the bounds are inside.
-    - "exact", of trials that are a success or a failure as a whole: Clopper and Pearson's. Four successes of four say
-      that at least 40% do.
+    - "exact", Clopper and Pearson's: of trials that are a success or a failure as a whole, where four successes of four
+      say that at least 40% do; and of shares that agree on all seeds, which have no variance to go by. Their number of
+      examples is then the smallest that allows such a share, 100 of .97, and at least 4 (`num_examples`).
 
     Args:
       rows: float64[..., num_seeds, num_points].
@@ -229,6 +296,10 @@ def metric_bounds(
         np.where(inside, 0.5 + np.tanh((centre + side) / 2) / 2, plain)
         for side, plain in ((-reach, lower), (reach, upper))
     )
+    agree = share & (np.ptp(rows, axis=-2) <= EQUAL * np.abs(mean))
+    for at in zip(*np.nonzero(agree), strict=True):
+        lower[at], upper[at] = _agreed_bounds(float(mean[at]), count)
+        methods[at] = "exact"
     whole = share & ((rows == 0) | (rows == 1)).all(axis=-2)
     for right in range(count + 1) if is_trial(metric) else ():
         at = whole & (np.rint(mean * count) == right)

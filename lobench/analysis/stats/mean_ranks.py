@@ -18,23 +18,36 @@ _FEW_SEEDS = 6  # of which many draws are the same
 Scores = Mapping[str, Mapping[int, float]]
 
 
-def mean_ranks(sides: Sequence[Scores]) -> tuple[list[Interval], int]:
+def mean_ranks(sides: Sequence[Scores], groups: Sequence[Sequence[str]] = ()) -> tuple[list[Interval], int]:
     """Returns the mean rank of each side over the cases that all of them have, and how many cases those are.
 
     In a case the side with the highest seed mean has rank 1; equal means share the mean of their ranks. The interval is
     a percentile bootstrap over cases and, within a case, over seeds; a seed that all sides have is drawn for all of
-    them together, since its batches and initial parameters are common. Example: ranks 1, 1 and 2 of three cases have
-    the mean 1.33.
+    them together, since its batches and initial parameters are common. Within a group of cases that share their seeds'
+    randomness, a seed is drawn for all cases together. Example: ranks 1, 1 and 2 of three cases have the mean 1.33.
 
     Args:
       sides: By the identity of a case the score of each seed; higher is better, and a case with a NaN does not count.
+      groups: Identities of cases by group; a case in none is independent.
     """
     cases = [case for case in sides[0] if all(_is_known(side.get(case)) for side in sides)]
     if not cases:
         return [Interval() for _ in sides], 0
     draw = np.random.default_rng(0)  # the same scores give the same intervals
     means = np.asarray([_means([list(side[case].values()) for side in sides]) for case in cases])
-    resampled = [_resampled_ranks([side[case] for side in sides], draw) for case in cases]
+    group_of = {case: group for group, members in enumerate(groups) for case in members if len(members) > 1}
+    drawn_for: dict[int, tuple[tuple[int, ...], NDArray[np.intp]]] = {}
+    resampled = []
+    for case in cases:
+        own = [side[case] for side in sides]
+        group = group_of.get(case)
+        if group is None or not all(side.keys() == own[0].keys() for side in own):
+            resampled.append(_resampled_ranks(own, draw))
+            continue
+        seeds = tuple(sorted(own[0]))
+        if drawn_for.get(group, ((), None))[0] != seeds:
+            drawn_for[group] = seeds, draw.integers(0, len(seeds), (_NUM_RESAMPLES, len(seeds)))
+        resampled.append(_resampled_ranks(own, draw, drawn_for[group][1].copy()))
     drawn = draw.integers(0, len(cases), (_NUM_RESAMPLES, len(cases)))
     # Sums of halves are exact, in whatever order; below 2^23 in half the memory too.
     kind = np.float32 if len(cases) * len(sides) < 1 << 23 else np.float64
@@ -77,10 +90,12 @@ def _is_known(scores: Mapping[int, float] | None) -> bool:
 
 
 def _resampled_ranks(
-    scores: Sequence[Mapping[int, float]], draw: np.random.Generator
+    scores: Sequence[Mapping[int, float]], draw: np.random.Generator, places: NDArray[np.intp] | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
     """Returns the ranks by the means of one case's resampled seeds, once for each different draw.
 
+    Args:
+      places: Draws of the common seeds, int[num_resamples, num_seeds]; None: draws of its own.
     Returns:
       ranks: float64[num_draws, num_sides].
       rows: int[num_resamples], which draw each resample is: of four common seeds there are 35, in whatever order.
@@ -88,7 +103,8 @@ def _resampled_ranks(
     columns = [np.asarray([side[seed] for seed in sorted(side)], np.float64) for side in scores]
     if all(side.keys() == scores[0].keys() for side in scores):
         num_seeds = len(columns[0])
-        places = draw.integers(0, num_seeds, (_NUM_RESAMPLES, num_seeds))
+        if places is None:
+            places = draw.integers(0, num_seeds, (_NUM_RESAMPLES, num_seeds))
         rows = np.arange(_NUM_RESAMPLES)
         if num_seeds <= _FEW_SEEDS:
             places.sort(axis=1)

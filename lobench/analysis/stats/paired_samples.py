@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
@@ -42,6 +43,10 @@ class Samples:
       precision: What a float32 cannot tell apart, in the unit of these values; at least that of their own size.
       may_vary: Whether what these are made of varies where they do not: scores are clipped, differences cancel.
       raised: What `shifted` has added to B.
+      seeds_a, seeds_b: The seed of each value; (): 0, 1, ... The two are equal for pairs.
+      shared: Names of the trainings that this case shares with others; see `lobench.analysis.stats.seed_groups`.
+      missing: Planned seeds of A and of B that have no value. They are not missing at random, so that no verdict may be
+        better than undecided.
     """
 
     a: tuple[float, ...] = ()
@@ -51,6 +56,11 @@ class Samples:
     precision: float = 0.0
     may_vary: bool = False
     raised: float = 0.0
+    # No test of one case depends on these two.
+    seeds_a: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    seeds_b: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    shared: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    missing: tuple[int, int] = field(default=(0, 0), compare=False, repr=False)
 
     @classmethod
     def of(cls, a: Sequence[float], b: Sequence[float], *, is_paired: bool = True) -> Samples:
@@ -81,11 +91,20 @@ class Samples:
         """Returns the pairs of which both converged, or the seeds of either side that did."""
         if not any(self.num_diverged):
             return self
+        a, b = self.by_seed("a"), self.by_seed("b")
         if self.is_paired:
-            kept = [pair for pair in zip(self.a, self.b, strict=True) if DIVERGED not in pair]
-            return replace(self, a=tuple(a for a, _ in kept), b=tuple(b for _, b in kept))
-        a, b = (tuple(value for value in side if value != DIVERGED) for side in (self.a, self.b))
-        return replace(self, a=a, b=b)
+            # Seeds of pairs are the same on both sides.
+            kept = [seed for seed, one, other in zip(a, self.a, self.b, strict=True) if DIVERGED not in (one, other)]
+            a, b = ({seed: side[seed] for seed in kept} for side in (a, b))
+        else:
+            a, b = ({seed: value for seed, value in side.items() if value != DIVERGED} for side in (a, b))
+        values = (tuple(a.values()), tuple(b.values()))
+        return replace(self, a=values[0], b=values[1], seeds_a=tuple(a), seeds_b=tuple(b))
+
+    def by_seed(self, side: Literal["a", "b"]) -> dict[int, float]:
+        """Returns the values of a side by their seeds, in the order of the values."""
+        values, seeds = (self.a, self.seeds_a) if side == "a" else (self.b, self.seeds_b)
+        return dict(zip(seeds or range(len(values)), values, strict=True))
 
     def shifted(self, shift: float) -> Samples:
         """Returns samples whose differences are larger by `shift`."""
@@ -93,7 +112,8 @@ class Samples:
 
     def first(self, count: int) -> Samples:
         """Returns the first seeds of either side."""
-        return replace(self, a=self.a[:count], b=self.b[:count])
+        kept_a, kept_b = self.seeds_a[:count], self.seeds_b[:count]
+        return replace(self, a=self.a[:count], b=self.b[:count], seeds_a=kept_a, seeds_b=kept_b)
 
     @property
     def floor(self) -> float:
@@ -144,10 +164,16 @@ def pooled(parts: Sequence[Estimate]) -> tuple[float, float]:
     return _pooled([(part.variance, part.degrees) for part in parts])
 
 
-def pooled_mean(parts: Sequence[Estimate]) -> tuple[float, float]:
-    """Returns the variance of the mean of independent means, and Satterthwaite's degrees of freedom."""
-    square = len(parts) ** 2
-    return _pooled([(part.variance / square, part.degrees) for part in parts])
+def pooled_mean(parts: Sequence[Estimate], weights: Sequence[float] | None = None) -> tuple[float, float]:
+    """Returns the variance of the mean of independent means, and Satterthwaite's degrees of freedom.
+
+    Args:
+      weights: Of the means, with the sum 1; None: all alike.
+    """
+    if weights is None:
+        square = len(parts) ** 2
+        return _pooled([(part.variance / square, part.degrees) for part in parts])
+    return _pooled([(part.variance * w**2, part.degrees) for part, w in zip(parts, weights, strict=True)])
 
 
 def _pooled(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:

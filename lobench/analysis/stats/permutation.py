@@ -1,4 +1,4 @@
-"""Studentized permutation test of two samples of very different sizes, where Welch's t rejects too often."""
+"""Studentized permutation test of two samples of different sizes, for which Welch's t rejects too often."""
 
 from __future__ import annotations
 
@@ -73,11 +73,13 @@ class Permutation:
 
     Args:
       cases: At least one, with two seeds a side at least, all of which converged.
+      weights: Of the cases, with the sum 1; None: all alike.
     Source: Janssen 1997; Chung and Romano 2013.
     """
 
-    def __init__(self, cases: Sequence[Samples]) -> None:
+    def __init__(self, cases: Sequence[Samples], weights: Sequence[float] | None = None) -> None:
         is_alone = len(cases) == 1
+        self._weights = [1 / len(cases)] * len(cases) if weights is None else list(weights)
         self._cases: list[_Sides | _Signs] = []
         for place, one in enumerate(cases):
             if one.is_paired:
@@ -85,9 +87,8 @@ class Permutation:
             else:
                 ways = _permutations(len(one.a), len(one.b), -1 if is_alone else place)
                 self._cases.append(_Sides(one.a, one.b, one.floor, ways))
-        self.mean = math.fsum(math.fsum(one.b) / len(one.b) - math.fsum(one.a) / len(one.a) for one in cases) / len(
-            cases
-        )
+        means = [math.fsum(one.b) / len(one.b) - math.fsum(one.a) / len(one.a) for one in cases]
+        self.mean = math.fsum(mean * weight for mean, weight in zip(means, self._weights, strict=True))
         self.least = 1 / len(self._statistics(0.0))  # the smallest p-value that there can be, one-sided
 
     def above(self, shift: float = 0.0) -> float:
@@ -126,8 +127,10 @@ class Permutation:
         return high
 
     def _statistics(self, shift: float) -> FloatArray:
-        found = [case.differences(shift) for case in self._cases]
-        difference, square = (np.asarray(sum(part)) for part in zip(*found, strict=True))
+        difference, square = np.zeros(1), np.zeros(1)
+        for case, weight in zip(self._cases, self._weights, strict=True):
+            own_difference, own_square = case.differences(shift)
+            difference, square = difference + weight * own_difference, square + weight**2 * own_square
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(np.nan_to_num(difference / np.sqrt(square)))
 

@@ -31,7 +31,8 @@ class PairSums:
       converged: Those with a case on which both converge.
       total, squares: Sum, and sum of squares with the rounding's, over these seeds, of how much `a` is better than `b`,
         mean over the cases.
-      lost_by_a, lost_by_b: Seeds and cases on which one diverges and the other does not.
+      lost_by_a, lost_by_b: Seeds on which one diverges, on any case, and the other on none. A seed counts once, since
+        it may diverge on all cases alike.
     """
 
     seeds: Floats
@@ -59,13 +60,16 @@ class PairSums:
         per_seed = per_seed / np.maximum(cases, 1)
         rounding = (both * (np.asarray(steps, np.float64)[..., None] ** 2 / 6)).sum(axis=-2) / np.maximum(cases, 1) ** 2
         down_a, down_b = np.isneginf(a), np.isneginf(b)
+        # A case on which one side has nothing says nothing of either.
+        lost_a = (down_a & (ok_b | down_b)).any(axis=-2)
+        lost_b = (down_b & (ok_a | down_a)).any(axis=-2)
         return cls(
             seeds=(both | down_a | down_b).any(axis=-2).sum(axis=-1).astype(np.float64),
             converged=(cases > 0).sum(axis=-1).astype(np.float64),
             total=per_seed.sum(axis=-1),
             squares=(per_seed**2 + rounding).sum(axis=-1),
-            lost_by_a=(down_a & ok_b).sum(axis=(-2, -1)).astype(np.float64),
-            lost_by_b=(down_b & ok_a).sum(axis=(-2, -1)).astype(np.float64),
+            lost_by_a=(lost_a & ~lost_b).sum(axis=-1).astype(np.float64),
+            lost_by_b=(lost_b & ~lost_a).sum(axis=-1).astype(np.float64),
         )
 
     def __add__(self, more: PairSums) -> PairSums:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lobench.core.case import CaseInfo
 from lobench.core.metric import Direction, direction_of, is_of_batch
-from lobench.core.result import Curves, count_exploded
+from lobench.core.result import Curves, exploded_seeds
 from lobench.core.step_cost import StepCost
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import EvaluationRow
@@ -132,8 +132,10 @@ def _measure(members: Sequence[_Member], cases: Sequence[CaseInfo], found: list[
             curves = block[:, :, columns].mean(axis=1)
             starts, ends = block[:, :, 0], block[:, :, -1]
             lows = np.asarray([case.minimum or 0.0 for case in cases])[:, None]
-            for at in np.flatnonzero((np.isfinite(ends) & (ends - lows > 2 * (starts - lows))).any(axis=1)).tolist():
-                exploded[at] = count_exploded(cases[at], starts[at].tolist(), ends[at].tolist())
+            above = (np.isfinite(ends) & (ends - lows > 2 * (starts - lows))).any(axis=1) & (block.shape[2] > 1)
+            for at in np.flatnonzero(above).tolist():
+                steps = members[at].head.diverged_at
+                exploded[at] = sum(exploded_seeds(cases[at], starts[at].tolist(), ends[at].tolist(), steps))
     names = list(finals)
     for index, ((place, head, _), last) in enumerate(zip(members, zip(*finals.values(), strict=True), strict=True)):
         num_diverged = sum(step >= 0 for step in head.diverged_at)

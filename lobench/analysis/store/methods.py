@@ -96,13 +96,17 @@ def of_members(
       members: Of the experiment.
       trials: Of its searches: the best of each is its method, on the seeds that chose nothing where it has some.
     """
-    rows = {_key(row): row for row in snapshot.rows}
+    rows: dict[object, EvaluationRow] = {}
+    for row in snapshot.rows:
+        rows[_key(row)] = rows[_key(row), row.key.code] = row
     bindings_of = _bindings_of_methods(config)
     groups: dict[tuple[str, int | str], dict[int, list[_Part]]] = {}
-    held = [
-        (one, rows.get((one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block, one.program)))
-        for one in members
-    ]
+    by_place: dict[object, tuple[Membership, EvaluationRow | None]] = {}
+    for one in members:
+        key = (one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block, one.program)
+        row = rows.get((key, one.code), rows.get(key))  # of edited code, the result that takes its place
+        by_place[one.method, one.trial, one.session, key] = one, row
+    held = list(by_place.values())
     # Where the suite was edited between two runs, members are of both; what cases were before is in no table.
     forms = _Forms(held, are_own=_may_differ(config))
     for one, row in held:
@@ -133,6 +137,9 @@ def of_members(
                 num_infeasible=num_infeasible(trials, method),
                 strategy=bindings["search"],
                 space=_space(config, method),
+                parameters=next(
+                    (one.parameters for one in trials if (one.method, one.number) == (method, trial)), search.parameters
+                ),
             )
         mark = " (imported)" if subject.who.is_imported else ""
         subjects.append(subject.named(name.replace(method, label, 1) + mark))
@@ -146,6 +153,7 @@ def of_members(
     return dataclasses.replace(
         snapshot,
         subjects=tuple(subjects),
+        stored=snapshot.stored or snapshot.subjects,
         cases=ordered,
         rows=tuple({id(row): row for row in used}.values()),
         changed=forms.changed(),
@@ -289,6 +297,7 @@ def _of_seeds(cell: Cell, seeds: Collection[int]) -> Cell:
         final=of(cell.final),
         untrained=of(cell.untrained),
         diverged_at={seed: at for seed, at in cell.diverged_at.items() if seed in wanted},
+        missing={seed: outcome for seed, outcome in cell.missing.items() if seed in seeds},
         sources={seed: cell.sources[seed] for seed in sorted(wanted)},
     )
 
@@ -320,12 +329,15 @@ def _of_sessions(cells: Mapping[int, Cell]) -> Cell:
 def hyperparameters(snapshot: Snapshot, place: int) -> str:
     """Returns the bindings that a subject was trained with and its label does not say; "" where there are none.
 
-    A search without one feasible trial has found none.
+    Of a search over a checkpoint or a command these are the values of its best trial: the subject's own bindings are
+    what lobench binds to choose seeds. A search without one feasible trial has found none.
     """
     subject, search = snapshot.subjects[place], snapshot.search(place)
     if search is not None and search.num_infeasible:
         return f"none of {counted(search.num_infeasible, 'trial')} is feasible, and no values are the best"
     who = subject.who
+    if search is not None and search.parameters and not who.is_optimizer:
+        return "; ".join(f"{path} = {value!r}" for path, value in search.parameters.items() if path != "folder")
     text = "; ".join(who.variant.bindings)
     bindings_of = who.uri if who.is_optimizer else ""
     own = bindings_of if who.is_optimizer and bindings_of else text

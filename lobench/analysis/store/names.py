@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.errors import ConfigError, UsageError, suggestion
 from lobench.core.subject import Subject as Who
-from lobench.core.subject import optimizer_bindings
+from lobench.core.subject import SubjectKey, optimizer_bindings
 from lobench.engine.config.syntax import binding_text, only_bindings, parse_text
 
 __all__ = ["Called", "called", "is_called", "names_of", "one_called"]
@@ -33,16 +33,19 @@ def names_of(snapshot: Snapshot, place: int) -> list[str]:
     return [name for name in dict.fromkeys([*own, *labels, subject.who.uri]) if name]
 
 
-def called(snapshot: Snapshot, text: str) -> Called:
+def called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = ()) -> Called:
     """Returns the subjects that a text names.
 
     That are those of which it is a scope, a label, the whole path or the gin text. Where there is none it may be an
     outer step, the start of a sha256, or the end of a path. A number is an outer step first, where there are
     checkpoints and no methods: `run/7` at outer step 0 is not the checkpoint 7.
+
+    Args:
+      candidates: Subjects that are not looked at.
     """
-    every = range(len(snapshot.subjects))
+    every = [place for place, subject in enumerate(snapshot.subjects) if subject.who.key not in candidates]
     if text.isdecimal() and not snapshot.methods:
-        whos = [snapshot.subjects[place].who for place in every]
+        whos = {place: snapshot.subjects[place].who for place in every}
         if steps := [place for place in every if whos[place].has_theta and whos[place].outer_step == int(text)]:
             return Called(tuple(steps), is_exact=False)
     exact = [place for place in every if text in names_of(snapshot, place)]
@@ -59,15 +62,17 @@ def is_called(who: Who, text: str) -> bool:
     return text in (who.label, who.name, who.uri) or _is_text_or_path(who, text) or _is_near(who, text)
 
 
-def one_called(snapshot: Snapshot, text: str) -> int:
+def one_called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = ()) -> int:
     """Returns the place of the one subject that a text names.
 
     The same theta at several outer steps, with the same bindings, is one: the last of them.
 
+    Args:
+      candidates: Subjects that are compared with the one that is named: if others have the name too, it is theirs.
     Raises:
       UsageError: there is none, or several; it says which there are, and what tells them apart.
     """
-    places = called(snapshot, text).places
+    places = called(snapshot, text, candidates).places or called(snapshot, text).places
     if not places:
         every = [names_of(snapshot, place) for place in range(len(snapshot.subjects))]
         known = list(dict.fromkeys(names[0] for names in every))

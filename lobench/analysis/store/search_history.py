@@ -12,7 +12,7 @@ from lobench.analysis.store.snapshot import BestTrial, Snapshot
 from lobench.analysis.store.subjects import StoredSubject
 from lobench.core.search.search import Trial, best_trial
 from lobench.core.subject import Subject
-from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.core.trials import FIRST_REPORT_SEED, stopped_between
 from lobench.core.wording import counted, first_of
 from lobench.engine.store.experiments import TrialRow
 
@@ -123,6 +123,8 @@ class StoppedTrials:
       parameters: In the order in which they were first met.
       best: For each trial the place of the best one up to it; None before the first that is feasible.
       num_waiting: Trials that have not ended.
+      stopped: For each trial that median stopping ended, its fitness at the stop and the median it fell behind; None of
+        others.
     """
 
     method: str
@@ -132,10 +134,30 @@ class StoppedTrials:
     parameters: tuple[Axis, ...]
     best: tuple[int | None, ...]
     num_waiting: int
+    stopped: tuple[tuple[float, float] | None, ...] = ()
+
+    @property
+    def num_stopped(self) -> int:
+        return sum(one is not None for one in self.stopped)
 
     @property
     def num_failed(self) -> int:
-        return sum(math.isnan(value) for value in self.fitness.values)
+        """Trials that ended without a fitness, and that median stopping did not end."""
+        return sum(math.isnan(value) for value in self.fitness.values) - self.num_stopped
+
+    def fitness_of_all(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Returns the fitness of each trial at least and at most; NaN of those that failed.
+
+        The two differ for stopped trials alone. Their final fitness is censored: what they had at the stop is known,
+        and at the end they are taken to be no better than the median that they fell behind. That trial went on: its
+        final fitness is not known if others were stopped, and is at least that of the worst trial that finished.
+        """
+        worst = min((value for value in self.fitness.values if not math.isnan(value)), default=-math.inf)
+        bounds = [
+            (value, value) if one is None else (one[0], max(*one, worst))
+            for value, one in zip(self.fitness.values, self.stopped or (None,) * len(self.numbers), strict=True)
+        ]
+        return tuple(low for low, _ in bounds), tuple(high for _, high in bounds)
 
 
 def histories_of(trials: Sequence[TrialRow], labels: Mapping[str, str]) -> list[StoppedTrials]:
@@ -239,6 +261,7 @@ def _history(method: str, label: str, rows: Sequence[TrialRow]) -> StoppedTrials
         parameters=tuple(_axis(path, [row.parameters.get(path) for row in ended]) for path in paths),
         best=tuple(best),
         num_waiting=len(rows) - len(ended),
+        stopped=tuple(stopped_between(row.note) if row.state == "stopped" else None for row in ended),
     )
 
 

@@ -14,17 +14,21 @@ from numpy.typing import NDArray
 
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.code import describe_codes
 from lobench.core.metric import Direction, is_of_batch
-from lobench.core.program import Program
+from lobench.core.program import IMPORTED, Program
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Subject as Who
 from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = [
+    "ENDED_EARLY",
     "LOBENCH_SEEDS",
+    "NOT_RUN",
     "Cell",
     "StoredSubject",
     "are_common",
+    "codes_note",
     "current_forms",
     "headline_metrics",
     "last_on_most_cases",
@@ -35,6 +39,8 @@ __all__ = [
 ]
 
 LOBENCH_SEEDS = "lobench"  # the draws of seeds that lobench trained
+NOT_RUN = "not run"  # a planned seed without an evaluation
+ENDED_EARLY = "ended early"  # a seed whose training stopped before the last step of the others
 _LABELS = ""  # of seeds that are labels, and nobody else's
 
 
@@ -52,6 +58,8 @@ class Cell:
       untrained: By metric, then seed: the value before the first one; not of curves from elsewhere that begin later.
       diverged_at: By seed that met a non-finite loss: the first such inner step.
       lost: Seeds of which no evaluation gave curves, counted by the outcome of the last one.
+      missing: Planned seeds without a value, by seed: the outcome of the last evaluation, or NOT_RUN. Those of `lost`
+        are among them.
       failures: Outcome and message of each evaluation that did not pass.
       sources: By seed: the curves of its block, and its row in them.
       directions: By metric, as task and plugins declare them.
@@ -64,6 +72,7 @@ class Cell:
     untrained: Mapping[str, Mapping[int, float]]
     diverged_at: Mapping[int, int] = field(default_factory=dict)
     lost: Mapping[str, int] = field(default_factory=dict)
+    missing: Mapping[int, str] = field(default_factory=dict)
     failures: tuple[tuple[Outcome, str], ...] = ()
     sources: Mapping[int, tuple[Curves, int]] = field(default_factory=dict)
     directions: Mapping[str, Direction] = field(default_factory=dict)
@@ -75,8 +84,28 @@ class Cell:
         return tuple(sorted(self.sources))
 
     @property
+    def num_planned(self) -> int:
+        """Number of the seeds that gave curves, and of the planned ones that did not."""
+        return len(self.sources.keys() | self.missing.keys())
+
+    def why_missing(self) -> str:
+        """Returns the outcomes of the missing seeds with their numbers: `2 error, 1 not run`; "" if none is missing."""
+        counts = sorted(Counter(self.missing.values()).items())
+        return ", ".join(f"{count} {outcome}" for outcome, count in counts)
+
+    def last_steps(self) -> dict[int, int]:
+        """Returns the last evaluated step of each seed."""
+        return {seed: curves.eval_steps[-1] for seed, (curves, _) in self.sources.items()}
+
+    @property
     def diverged(self) -> frozenset[int]:
         return frozenset(self.diverged_at)
+
+    @property
+    def exploded(self) -> frozenset[int]:
+        """Seeds that exploded in the primary metric; see `lobench.core.result.exploded_seeds`."""
+        found = {id(curves): curves.exploded(self.case) for curves, _ in self.sources.values()}
+        return frozenset(seed for seed, (curves, row) in self.sources.items() if found[id(curves)][row])
 
     @property
     def steps(self) -> NDArray[np.int64]:
@@ -133,6 +162,7 @@ class StoredSubject:
       cells: By the identity of the case.
       former: By identity too: cases in a form that the store has a later one of. They are in no headline.
       git_revisions: Of the checkouts that the evaluations were made in, `+` where that had changes.
+      codes: Code of the evaluations, as `describe_codes` takes it.
       name: How to call it, where not by its own label.
     """
 
@@ -142,6 +172,7 @@ class StoredSubject:
     former: Mapping[str, Cell] = field(default_factory=dict)
     git_revisions: frozenset[str] = frozenset()
     programs: frozenset[Program] = frozenset()
+    codes: frozenset[tuple[str, str, str, str]] = frozenset()
     name: str = ""
 
     def named(self, name: str) -> StoredSubject:
@@ -165,6 +196,11 @@ class StoredSubject:
     @property
     def num_lost(self) -> int:
         return sum(sum(cell.lost.values()) for cell in self.cells.values())
+
+    @property
+    def num_missing(self) -> int:
+        """Planned seeds without a value, summed over the cases; see `Cell.missing`."""
+        return sum(len(cell.missing) for cell in self.cells.values())
 
     @property
     def num_diverged(self) -> int:
@@ -215,6 +251,8 @@ def subjects_of(
     inner program was changed, say) the later evaluation that gave curves counts. Of a case that was changed, the form
     that the store evaluated last is in `StoredSubject.cells`, on whomever that was.
 
+    Checkpoints that a restart in place superseded are left out.
+
     Args:
       positions: In which order they were seen; None: that of their first evaluations.
       current: Identities of the forms that count, where the rows are a part of a store's; None: see above.
@@ -223,7 +261,7 @@ def subjects_of(
     current = current_forms(ordered) if current is None else current
     groups: dict[Who, list[EvaluationRow]] = {}
     for row in ordered:
-        for who in row.sightings:
+        for who in row.present:
             groups.setdefault(who, []).append(row)
     found = [subject_of(who, part, current) for who, members in groups.items() for part in _by_optimizer(members)]
     sights = positions or {}
@@ -312,7 +350,19 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: set[str]) -> St
         former={identity: cell for identity, cell in cells.items() if identity not in current},
         git_revisions=frozenset(o.git_revision[:12] + "+" * o.git_dirty for o in origins if o.git_revision),
         programs=_programs([row for row in rows if row.case.identity in current]),
+        codes=frozenset(_code_of(row) for row in rows if row.code and row.case.identity in current),
     )
+
+
+def _code_of(row: EvaluationRow) -> tuple[str, str, str, str]:
+    """Return what `describe_codes` is given of a row."""
+    subject = f"{row.key.checkpoint_sha256} {row.key.optimizer_hash}"
+    return f"{row.case.suite}/{row.case.name}", row.case.identity, subject, row.code
+
+
+def codes_note(rows: Iterable[EvaluationRow]) -> str:
+    """Return a line on results of several versions of the user's code; "" if there is one version."""
+    return describe_codes({_code_of(row) for row in rows if row.code})
 
 
 def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:
@@ -326,6 +376,19 @@ def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:
             seeds = ((row.case.identity, seed) for seed in row.key.seed_block.seeds)
             counting.update(dict.fromkeys(seeds, row.program.whole))
     return frozenset(counting.values())
+
+
+def _planned(rows: Sequence[EvaluationRow]) -> set[int]:
+    """Returns the seeds that the case of the last planned evaluation plans.
+
+    Imported curves have no plan, and neither have seeds beyond their case's own, which a gate or an alarm added.
+    """
+    for row in reversed(rows):
+        if row.key.program_version != IMPORTED.key:
+            planned = {seed for block in row.case.blocks() for seed in block.seeds}
+            if planned.issuperset(row.key.seed_block.seeds):
+                return planned
+    return set()
 
 
 def _cell(rows: Sequence[EvaluationRow]) -> Cell:
@@ -369,6 +432,7 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
         untrained=untrained,
         diverged_at={seed: at for seed, at in diverged if at >= 0},
         lost=Counter(lost.values()) if lost else {},
+        missing={**dict.fromkeys(_planned(rows) - sources.keys(), NOT_RUN), **lost},
         failures=tuple([(row.outcome, row.message) for row in rows if row.outcome is not Outcome.PASSED]),
         sources=sources,
         directions=directions,

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from lobench.analysis.stats.intervals import Interval
 from lobench.core.errors import ConfigError, suggestion
+from lobench.core.wording import counted
 from lobench.engine.config.syntax import Binding, parse_file
 
 __all__ = ["Bold", "Entry", "Heading", "Line", "Panel", "TableSpec", "Tabulated", "cell_text", "read_table"]
@@ -27,6 +28,7 @@ class Entry:
     Attributes:
       interval: Of the mean over seeds; NaN bounds where there are none, or none are asked for.
       num_lost: Seeds that diverged: there is no mean then.
+      num_missing: Planned seeds without a value, beside `num_seeds`; of a mean score, over all of its cases.
       searched: The mean on the seeds that a search chose the method by; NaN where none did.
       is_chosen: Whether the cell itself is of these seeds, for want of others.
       is_score: Whether it is a mean score, which has three decimals wherever it is told.
@@ -43,6 +45,16 @@ class Entry:
     is_score: bool = False
     against: str = ""
     is_unsteady: bool = False
+    num_missing: int = 0
+
+    @property
+    def missing_text(self) -> str:
+        """How many of the planned seeds have a value: "2 of 3 seeds", of a mean score "1 seed missing"; "" if all."""
+        if not self.num_missing:
+            return ""
+        if self.is_score:
+            return f"{counted(self.num_missing, 'seed')} missing"
+        return f"{self.num_seeds} of {counted(self.num_seeds + self.num_missing, 'seed')}"
 
     @property
     def is_searched(self) -> bool:
@@ -130,6 +142,9 @@ def cell_text(entry: Entry | None, digits: int | None) -> str:
         return f"[{below}, {above}] against {entry.against}"
     searched = "" if math.isnan(entry.searched) else f" {_number(entry.searched, digits)}"
     mark = f"{searched} (s)" * entry.is_searched
+    mark = f" ({entry.missing_text}){mark}" if entry.num_missing else mark
+    if entry.num_missing and not entry.num_seeds and not entry.is_score:
+        return f"no result{mark}"
     if entry.num_lost:
         return f"diverged ({entry.num_lost}/{entry.num_seeds}){mark}"
     found = entry.interval

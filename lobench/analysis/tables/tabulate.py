@@ -10,8 +10,6 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from lobench.analysis.comparisons.best_group import bold_cells, bold_means
 from lobench.analysis.comparisons.step_costs import SideCost, class_costs
 from lobench.analysis.comparisons.summary import Summary, summary_of
@@ -19,6 +17,7 @@ from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.stats.intervals import Interval, metric_means
 from lobench.analysis.stats.location import Method
 from lobench.analysis.stats.mean_ranks import mean_ranks
+from lobench.analysis.store.case_groups import case_groups
 from lobench.analysis.store.methods import (
     check_named,
     hyperparameters,
@@ -288,6 +287,7 @@ class _Maker:
         columns = [cell.finals(name) if cell is not None else {} for cell in cells]
         bold = self._bold(name, cells)
         entries = self._entries_of(columns, name, bold)
+        entries = [_with_missing(entry, cell) for entry, cell in zip(entries, cells, strict=True)]
         return [
             self._with_search(entry, place, lambda searched: self._mean_of(searched, case, name))
             for entry, (place, _) in zip(entries, self._methods, strict=True)
@@ -349,7 +349,10 @@ class _Maker:
         """
         sides = {place: self._scores(place, metric) for place, _ in self._methods}
         sides = {place: found for place, found in sides.items() if found}
-        found, num_cases = mean_ranks(list(sides.values())) if len(sides) > 2 else ([], 0)
+        subjects = self._summary.snapshot.subjects
+        cells = [subjects[place].cells for place in sides if place >= 0]
+        groups = case_groups(cells, list(dict.fromkeys(case for side in sides.values() for case in side)))
+        found, num_cases = mean_ranks(list(sides.values()), groups) if len(sides) > 2 else ([], 0)
         if num_cases < 2:
             return []
         note = f"mean rank of {len(sides)} by the score, 1 is best, over the {num_cases} cases that all of them have; "
@@ -379,26 +382,35 @@ class _Maker:
         self._note_left_out(metric)
         if all(math.isnan(one.mean) for one in found.values()):
             return []
-        # Elsewhere, in the history say, others set the scale too.
-        note = "mean score: 0 is untrained, 1 the best mean of all methods here, on each case (no baseline found)"
+        whole = self._whole
+        is_all = {one.who.key for one in whole.stored} <= {one.who.key for one in whole.subjects}
+        best = "the best mean of all methods here" if is_all else "the best mean that is stored"
+        note = f"mean score: 0 is untrained, 1 {best}, on each case (no baseline found)"
+        if not is_all:
+            note = "; ".join((note, *self._summary.scales.set_by()))
         if not self._summary.scales.tuned and note not in self._notes:
             self._notes.append(note)
-        cases = self._summary.snapshot.cases
+        snapshot, cases = self._summary.snapshot, self._summary.snapshot.cases
         is_primary = all(self._summary.metric_of(at, metric) == one.primary_metric for at, one in enumerate(cases))
         bold: set[int] = set()
-        if self._spec.bold == "indistinct":
-            indistinct = bold_means(self._summary, places, metric)
-            self._tests |= indistinct.tests
-            bold = {places[index] for index in indistinct.places}
-        elif self._spec.bold == "best":
-            bold = {places[int(np.nanargmax([found[place].mean for place in places]))]}
+        if self._spec.bold != "none":
+            marked = bold_means(self._summary, places, metric, alone=self._spec.bold == "best")
+            self._tests |= marked.tests
+            bold = {places[index] for index in marked.places}
         one = Interval(mean=1.0)
         entries = [
             (self._left[place] if is_primary else None)
             if place in self._left
             else None
             if place >= 0 and math.isnan(found[place].mean)
-            else Entry(interval=found.get(place, one), num_lost=0, num_seeds=0, is_bold=place in bold, is_score=True)
+            else Entry(
+                interval=found.get(place, one),
+                num_lost=0,
+                num_seeds=0,
+                is_bold=place in bold,
+                is_score=True,
+                num_missing=snapshot.subjects[place].num_missing if place >= 0 else 0,
+            )
             for place, _ in self._methods
         ]
         return [
@@ -411,7 +423,9 @@ class _Maker:
         return found.over(self._summary.common_cases(metric)).mean
 
     def _note_left_out(self, metric: str) -> None:
-        """Says which cases are in no mean score and no rank, since a method lacks them."""
+        """Notes the groups of cases, and which cases are in no mean score and no rank, since a method lacks them."""
+        if (groups := self._summary.groups_note(metric)) and groups not in self._notes:
+            self._notes.append(groups)
         if which := self._summary.over_which_cases(metric):
             note = f"mean scores are over {which}"
             self._notes += [note] if note not in self._notes else []
@@ -421,6 +435,14 @@ class _Maker:
         fewer = [f"{labels[place]} {few}" for place, few in found.items() if 0 < few < max(found.values())]
         note = f"mean scores over fewer than {max(found.values())} cases, never bold: {', '.join(fewer)}"
         self._notes += [note] if fewer and note not in self._notes else []
+
+
+def _with_missing(entry: Entry | None, cell: Cell | None) -> Entry | None:
+    """Returns a cell with the number of planned seeds that have no value; of a method without any value, that alone."""
+    if cell is None or not cell.missing:
+        return entry
+    entry = entry or Entry(interval=Interval(), num_lost=0, num_seeds=0, is_bold=False)
+    return dataclasses.replace(entry, num_missing=len(cell.missing))
 
 
 def _time(value: float, of: SideCost | Overhead) -> Entry | None:

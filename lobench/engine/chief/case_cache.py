@@ -71,6 +71,8 @@ class KnownCases:
             self._at_start = self._fingerprint(), self._around()
         around = [tuple(mark) for mark in row.files["around"]]
         loaded = [tuple(mark) for mark in row.files["loaded"]]
+        if any(os.path.exists(path) for path in row.files.get("missing", ())):
+            return None
         if (row.fingerprint, around) != self._at_start or loaded != list(marks_of(Path(path) for path, _, _ in loaded)):
             return None
         blocks, _ = SessionBlocks.split_off(self._config().layers.gin_params)
@@ -88,7 +90,7 @@ class KnownCases:
         fingerprint, around = self._before
         known = {path for path, _, _ in around}
         loaded = sorted((mark.path, mark.size, mark.mtime_ns) for mark in described.files if mark.path not in known)
-        files = {"around": around, "loaded": loaded}
+        files = {"around": around, "loaded": loaded, "missing": sorted(described.missing)}
         self._ledger.record_described(variant.key, fingerprint=fingerprint, cases=described.cases, files=files)
 
     def _around(self) -> list[_Mark]:

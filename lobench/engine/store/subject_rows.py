@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.subject import Subject, Variant
+from lobench.core.trials import FIRST_REPORT_SEED
 
 __all__ = ["SIGHTING", "SUBJECT_COLUMNS", "sightings_of_evaluations", "subject_of", "values_of"]
 
 # What makes a sighting the one it is.
 SIGHTING = ("uri", "sha256", "generation", "outer_step", "variant")
 _COLUMNS = ("kind", "uri", "sha256", "outer_step", "generation", "run", "label", "bindings", "trainer_config")
+_FIRST_SEED = re.compile(r"\s*Case\.first_seed\s*=\s*(\d+)\s*")
 SUBJECT_COLUMNS = ", ".join(f"c.{column}" for column in _COLUMNS)  # of `subjects c`, for `subject_of`
 
 
@@ -54,13 +57,20 @@ def subject_of(row: tuple[Any, ...]) -> Subject:
     return Subject.of_checkpoint(checkpoint, Variant(bindings=own, trainer_config=trainer_config), label=label)
 
 
+def _has_fresh_seeds(subject: Subject) -> bool:
+    """Return whether a subject is the best trial of a search on the seeds that chose nothing: it binds their first."""
+    found = (_FIRST_SEED.match(line) for line in subject.variant.bindings)
+    return any(one is not None and int(one[1]) >= FIRST_REPORT_SEED for one in found)
+
+
 def sightings_of_evaluations(
     db: sqlite3.Connection, sightings: Mapping[int, Subject]
 ) -> Callable[[int, str], tuple[Subject, ...]]:
     """Returns what gives the sightings of an evaluation, by its id and its subject's hash.
 
     Those of a theta are all of them. Where it was seen with several bindings, they are those that the evaluation was
-    announced or completed for.
+    announced or completed for, and whose seeds it has: bindings that say nothing else than the seeds leave a case what
+    it is, and older stores have completions with the seeds of other bindings.
     """
     sighted: dict[str, list[Subject]] = {}
     for subject in sightings.values():
@@ -70,9 +80,14 @@ def sightings_of_evaluations(
     if apart:
         pairs = "SELECT evaluation, position FROM {}"
         union = f"{pairs.format('deliveries')} WHERE evaluation IS NOT NULL UNION {pairs.format('completions')}"
-        for evaluation, position in db.execute(f"{union} ORDER BY position"):
-            if position in sightings:
-                belonging.setdefault(evaluation, []).append(sightings[position])
+        query = f"SELECT evaluation, position, seed_start FROM ({union}) JOIN evaluations ON id = evaluation"
+        fresh = {one.sha256 for one in sightings.values() if one.sha256 in apart and _has_fresh_seeds(one)}
+        for evaluation, position, start in db.execute(f"{query} ORDER BY position"):
+            subject = sightings.get(position)
+            if subject is None:
+                continue
+            if subject.sha256 not in fresh or _has_fresh_seeds(subject) == (start >= FIRST_REPORT_SEED):
+                belonging.setdefault(evaluation, []).append(subject)
 
     def of(evaluation: int, sha256: str) -> tuple[Subject, ...]:
         return tuple(belonging.get(evaluation, ()) if sha256 in apart else sighted.get(sha256, ()))

@@ -35,6 +35,7 @@ def search_section(history: StoppedTrials, lines: Sequence[str] = ()) -> Section
     note += f"({', '.join(values)}), with"
     note += f" a fitness of {number(history.fitness.values[best])}. Higher is better."
     note += f" {history.num_failed} failed." if history.num_failed else ""
+    note += f" {history.num_stopped} stopped early, without a final fitness." if history.num_stopped else ""
     note += f" {history.num_waiting} have not ended." if history.num_waiting else ""
     note += " A parameter that is not active in a trial has no point there."
     return Section(

@@ -16,11 +16,13 @@ from lobench.analysis.comparisons.summary import seeds_note
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.comparison import Effect, MeanDifference, comparison_words
 from lobench.analysis.stats.intervals import Interval
+from lobench.analysis.store.reference import with_hash
 from lobench.analysis.store.subjects import Cell, StoredSubject
+from lobench.core.code import describe_codes
 from lobench.core.json_numbers import Finite
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
-from lobench.core.wording import counted, one_line
+from lobench.core.wording import counted, groups_text, one_line
 from lobench.drawing.axes import draw_intervals, new_axes, plain
 from lobench.drawing.html import paragraph
 from lobench.drawing.html import table as html_table
@@ -60,12 +62,12 @@ class ComparedSubject(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedCase(MeanDifference):
-    """The difference of the score on a case."""
+    """The difference of the score on a case; its bounds hold for all cases together, as `effect` does."""
 
     values: MeanDifference | None
     p_holm: float
     effect: Effect
-    ratio: Annotated[Interval | None, "How many times A's loss B's is."]
+    ratio: Annotated[Interval | None, "B's geometric mean loss over A's, of the seeds that converge."]
     margin: float
     tolerated_ratio: float
     gate: GateResult
@@ -80,6 +82,7 @@ class ComparedMetric(TypedDict):
     probability_of_improvement: Interval
     gate: GateResult
     num_pairs: int
+    groups: Annotated[list[list[str]], "Cases in the mean; those of one group share their seeds' randomness."]
     cases: dict[str, ComparedCase]
 
 
@@ -133,6 +136,7 @@ class ComparisonRecord(TypedDict):
 ComparisonRecords: TypeAlias = list[ComparisonRecord]
 
 _SIGNED = "+.3f"
+_TOGETHER = 0.01  # p-value of the check whether independent cases move together
 
 
 def comparison_text(
@@ -232,9 +236,29 @@ def _ending(found: MethodComparison) -> list[str]:
 
 
 def comparison_notes(found: MethodComparison) -> list[str]:
-    """Returns which cases were not compared, where curves part, and which searches ended on an edge."""
+    """Returns the cases that were not compared, the reference with its hash, where curves part, edges of searches."""
     notes = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
-    return [*notes, *_parted(found), *found.edges]
+    if len(found.primary.comparison.cases) > 1:
+        level = f"{100 * (1 - found.primary.comparison.alpha):g}%"
+        notes.append(f"bounds of cases hold for all of them together with {level}, as their effects do (Holm)")
+    return [*notes, f"reference: {with_hash(found.a)}", *_group_notes(found), *_parted(found), *found.edges]
+
+
+def _group_notes(found: MethodComparison) -> list[str]:
+    """Returns which groups of cases were formed, and what suggests others."""
+    comparison, notes = found.primary.comparison, []
+    if groups := groups_text(found.groups):
+        notes.append(groups)
+    if comparison.num_incomplete:
+        notes.append(f"{counted(comparison.num_incomplete, 'seed')} that lack a case of their group are in no mean")
+    if found.has_labels:
+        notes.append("the seeds are labels of a table, and the cases are taken for independent (see --seed-means)")
+    if comparison.p_seeds_ratio < _TOGETHER and found.design != "independent":
+        notes.append(
+            f"cases move together: the seeds' means vary {comparison.seeds_ratio:.2g} times as much as those of "
+            "independent cases; --seed-means treats all cases as one group"
+        )
+    return notes
 
 
 def _parted(found: MethodComparison) -> list[str]:
@@ -275,11 +299,13 @@ def _origin(subject: StoredSubject) -> str:
 def _counts(found: MethodComparison) -> str:
     parts = [f"diverged: {found.a.num_diverged} of the first, {found.b.num_diverged} of the second"]
     parts.append("exploded: {} of the first, {} of the second".format(*found.num_exploded))
-    if found.a.num_lost or found.b.num_lost:
-        parts.append(f"without a result: {found.a.num_lost} and {found.b.num_lost} seeds")
+    if found.a.num_missing or found.b.num_missing:
+        parts.append(f"without a result: {found.a.num_missing} and {found.b.num_missing} seeds")
     if num_apart := found.primary.comparison.num_undecidable:
         parts.append(f"without a comparison, and in no mean: {counted(num_apart, 'case')}")
     if several := describe_programs(found.a.programs | found.b.programs):
+        parts.append(several)
+    if several := describe_codes(found.a.codes | found.b.codes):
         parts.append(several)
     return "; ".join(parts)
 
@@ -297,21 +323,37 @@ def _headline(effect: MetricEffect) -> list[str]:
 
 
 def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
-    """Returns the table of the cases, its header first."""
-    has_values = found.a.who.is_imported or found.b.who.is_imported  # whose readers know losses, and no scores
-    header = [f"{effect.metric} by case", _short(found.a.label), _short(found.b.label)]
-    # Of a loss the two have opposite signs: B - A below 0 is a difference of the score above 0.
-    header += [*(["B - A, as printed", "difference, + is better"] if has_values else ["difference"]), "ratio", "p Holm"]
+    """Return the table of the cases, its header first: one statistic, which the header names, and one sign.
+
+    Differences of scores on a log scale are logarithms of ratios of geometric means. A table with such a ratio has the
+    geometric means of both sides, of the seeds that the ratio is of. Readers of imports know the arithmetic means of
+    their losses: a table of these has no ratio, and its differences have the sign of the score, too.
+    """
+    has_values = found.a.who.is_imported or found.b.who.is_imported
+    statistic = "means" if has_values or not effect.ratios_known else "geometric means"
+    header = [f"{statistic} of {effect.metric} by case", _short(found.a.label), _short(found.b.label)]
+    header += ["as printed, + is better", "score, + is better"] if has_values else ["difference", "ratio"]
     rows = []
     for one, gate in zip(effect.comparison.cases, effect.gate.cases, strict=True):
         case, paired = found.cases[one.case], one.paired
         metric = case.primary_metric if effect.metric == "primary" else effect.metric
+        difference = interval_cell(paired, _SIGNED) if not math.isnan(paired.lower) else paired.note
+        if has_values:
+            means = [_final(subject.cells.get(one.case), metric, 6) for subject in (found.a, found.b)]
+            differences = [interval_cell(effect.improvements.get(one.case), "+.4g"), difference]
+        else:
+            known = effect.geometric_means.get(one.case, (math.nan, math.nan))
+            means = [
+                _final(subject.cells.get(one.case), metric, 4)
+                if math.isnan(mean)
+                else f"{mean:.4g}{_seeds_of(subject.cells.get(one.case))}"
+                for subject, mean in zip((found.a, found.b), known, strict=True)
+            ]
+            differences = [difference, interval_cell(effect.ratios.get(one.case), ".3g", mark="x")]
         row = [
             found.name(one.case),
-            *(_final(subject.cells.get(one.case), metric, 6 if has_values else 4) for subject in (found.a, found.b)),
-            *([interval_cell(effect.values.get(one.case), "+.4g")] if has_values else []),
-            interval_cell(paired, _SIGNED) if not math.isnan(paired.lower) else paired.note,
-            interval_cell(effect.ratios.get(one.case), ".3g", mark="x"),
+            *means,
+            *differences,
             p_cell(one.p_holm),
             str(one.verdict),
             _gate(gate.verdict, gate),
@@ -319,7 +361,7 @@ def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
             effect.notes.get(one.case, ""),
         ]
         rows.append(row)
-    return [[*header, "effect", "gate", "margin", "note"], *sorted(rows)]
+    return [[*header, "p Holm", "effect", "gate", "margin", "note"], *sorted(rows)]
 
 
 def _tolerated(effect: MetricEffect, case: str) -> str:
@@ -332,7 +374,15 @@ def _final(cell: Cell | None, metric: str, digits: int) -> str:
     if cell is not None and not values and cell.lost:
         return ", ".join(sorted(cell.lost))
     mean = mean_of(values) if values else math.nan
-    return f"{mean:.{digits}g}" if not math.isnan(mean) else "diverged" if values else "-"
+    text = f"{mean:.{digits}g}" if not math.isnan(mean) else "diverged" if values else "-"
+    return f"{text}{_seeds_of(cell)}"
+
+
+def _seeds_of(cell: Cell | None) -> str:
+    """Returns how many of the planned seeds have a value: " (2 of 3 seeds)"; "" if all have."""
+    if cell is None or not cell.missing:
+        return ""
+    return f" ({cell.num_planned - len(cell.missing)} of {counted(cell.num_planned, 'seed')})"
 
 
 def _gate(verdict: Verdict, found: GateResult) -> str:
@@ -413,6 +463,7 @@ def _metric(found: MethodComparison, effect: MetricEffect) -> ComparedMetric:
         "probability_of_improvement": effect.improvement,
         "gate": dataclasses.replace(effect.gate.overall, verdict=effect.gate.verdict, case=""),
         "num_pairs": effect.num_pairs,
+        "groups": [[found.name(case) for case in group] for group in effect.comparison.groups],
         "cases": {
             found.name(row.case): ComparedCase(
                 **dataclasses.asdict(row.paired) | {"note": effect.notes.get(row.case, "")},
@@ -462,7 +513,8 @@ def steps_text(pair: MethodComparison, found: Sequence[CaseSteps]) -> str:
 def _times(found: TimeToTarget) -> list[str]:
     mark = "~" if found.is_unsteady else ""
     sides = [mark + _side(side) for side in (found.a, found.b)]
-    return [*sides, interval_cell(found.difference, "+.3g"), p_cell(found.difference.p_value)]
+    difference = found.difference.note or interval_cell(found.difference, "+.3g")
+    return [*sides, difference, p_cell(found.difference.p_value)]
 
 
 def _side(found: StepsToTarget) -> str:

@@ -239,6 +239,10 @@ def _cell(entry: Entry | None, digits: int | None, numbers: Numbers) -> str:
 
 
 def _own_cell(entry: Entry, digits: int | None, numbers: Numbers) -> str:
+    if entry.num_missing:
+        whole = replace(entry, num_missing=0)
+        is_empty = not entry.num_seeds and not entry.is_score
+        return f"{'no result' if is_empty else _own_cell(whole, digits, numbers)} ({entry.missing_text})"
     if entry.num_lost:
         return f"diverged ({entry.num_lost}/{entry.num_seeds})"
     found, is_score = entry.interval, digits is None

@@ -29,6 +29,7 @@ class MethodRecord(TypedDict):
     interval: IntervalMethod
     seeds: int
     diverged: Annotated[int, "Seeds without a finite value."]
+    missing: Annotated[int, "Planned seeds without a result: failed, or not run; of a mean score, over all cases."]
     bold: Annotated[bool, "The best, or not told apart from it."]
     searched: Annotated[float, "What a search saw on the seeds that chose; report `mean` where `is_fresh`."]
     against: Annotated[str, "Who threw it out of a race: `lower` and `upper` are of its score less that one's."]
@@ -84,6 +85,7 @@ def method_records(found: Tabulated) -> MethodRecords:
                         "interval": entry.interval.method,
                         "seeds": entry.num_seeds,
                         "diverged": entry.num_lost,
+                        "missing": entry.num_missing,
                         "bold": entry.is_bold,
                         "searched": entry.interval.mean if entry.is_chosen else entry.searched,
                         "against": entry.against,

@@ -24,7 +24,7 @@ class RacedRecord(TypedDict):
     out_at: Annotated[int | None, "The look at which it was thrown out."]
     against: Annotated[str | None, "Who threw it out; of a method that is in, the leader."]
     gap: Annotated[GapRecord | None, "Its score less the other's, with bounds that hold at all looks at once."]
-    diverged: Annotated[int, "Seeds and cases on which it diverged and the other did not."]
+    diverged: Annotated[int, "Seeds on which it diverged, on any case, and the other on none."]
     other_diverged: int
     inner_steps: Annotated[int, "Of its trainings until it left."]
 

@@ -241,8 +241,12 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
     snapshot = summary.snapshot
     shown = snapshot.openings[summary.shown]
     lines = [f"On the scale {summary.scale_label}; clipped to [-1, 2], a diverged seed counts as -1."]
-    if snapshot.groups.shows_methods and not summary.has_checkpoints:
-        lines.insert(0, f"{shown} has the highest mean score of {len(snapshot.subjects)} methods.")
+    lines += [f"{line[:1].upper()}{line[1:]}." for line in summary.scales.set_by()]
+    is_ranked = summary.mean_score(summary.shown, "primary").has_finite_seed
+    if snapshot.groups.shows_methods and not summary.has_checkpoints and is_ranked:
+        num_missing = snapshot.subjects[summary.shown].num_missing
+        lacks = f", without {counted(num_missing, 'planned seed')} that gave no result" if num_missing else ""
+        lines.insert(0, f"{shown} has the highest mean score of {len(snapshot.subjects)} methods{lacks}.")
     for metric in summary.metrics:
         found, name, label = summary.against_tuned(metric), summary.metric_label(metric), summary.baseline_label
         if not label or not (found.num_cases or found.num_undecided):
@@ -271,6 +275,7 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
             f"{verdicts['worse']} worse, {verdicts['undecided']} undecided"
             + (f", {verdicts['mixed']} better in one and worse in the other" if verdicts["mixed"] else "")
             + "."
+            + " The bounds of their differences hold for all cases together, too." * (len(comparison.cases) > 1)
         )
         if (count := len(snapshot.groups.run_of(summary.shown))) > 2:
             lines.append(f"It is one of {count} checkpoints of its run: {MANY_LOOKS}.")
@@ -317,6 +322,12 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
         "chart here, and in the table of evaluations."
         for name, count in snapshot.changed
     ]
+    if snapshot.superseded:
+        dead = counted(len(snapshot.superseded), "checkpoint")
+        lines.append(
+            f"{dead} of a former run in this folder, which its trainer began again, are in no number and no chart "
+            "here, and in the table of evaluations."
+        )
     lines += summary.scales.problem_lines()
     lines += [f"No score on {name}, and no bold: {how_to_declare(name)}." for name in summary.scales.undeclared()]
     lines += summary.scales.notes()
@@ -332,6 +343,8 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
                 f"baseline, run for {factor} times the budget, never was as low. Those numbers are lower "
                 f"bounds{further}."
             )
+    if groups := summary.groups_note("primary"):
+        lines.append(f"{groups[0].upper()}{groups[1:]}.")
     places = range(len(snapshot.cases))
     missing = [snapshot.name(case) for case in places if snapshot.cell(summary.shown, case) is None]
     if missing:

@@ -17,10 +17,10 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 
 from lobench.analysis.comparisons.gates import GateRules, Verdict, gate_cases
-from lobench.analysis.stats.comparison import counts_of
-from lobench.analysis.stats.location import Location, locate, mean_location
-from lobench.analysis.stats.paired_samples import Estimate, Samples, pooled
+from lobench.analysis.stats.location import locate
+from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.proportions import p_more, two_sided
+from lobench.analysis.stats.seed_groups import contrast_location, group_counts
 from lobench.analysis.stats.t_distribution import t_isf
 from lobench.core.errors import UsageError
 
@@ -198,17 +198,17 @@ class Overfitted:
 
     def __call__(self, samples: Mapping[str, Samples], margin: float, level: float) -> Finding:
         parts = [{case: samples[case] for case in samples if case in side} for side in (self.outside, self.inside)]
-        located = [[locate(one, is_one_sided=True) for one in part.values() if one.has_scale] for part in parts]
-        known = [[one for one in side if one.is_known] for side in located]
-        lost = [[counts_of(one) for one in part.values() if one.has_scale] for part in parts]
+        known = [[one for one in part.values() if one.has_scale and locate(one).is_known] for part in parts]
+        lost = [group_counts([one for one in part.values() if one.has_scale]) for part in parts]
         p_diverged = math.nan
         if any(one.a + one.b for one in lost[0]) and sum(one.b for one in lost[1]) <= sum(one.a for one in lost[1]):
             p_diverged = p_more(lost[0])
         harm, bound, p_mean = math.nan, math.nan, math.nan
         tail = level if math.isnan(p_diverged) else level / 2
-        if all(known):
-            means = [mean_location(side) for side in known]
-            found = _difference(*(one.estimate for one in means))
+        # A case outside and one inside may share a training, so both means are one sum over groups of cases.
+        weights = [sign / len(side) for sign, side in zip((1, -1), known, strict=True) for _ in side]
+        found = contrast_location([*known[0], *known[1]], weights) if all(known) else None
+        if found is not None:
             # B - A out of distribution less that in distribution: the harm is its negative.
             harm, bound = 0.0 - found.estimate.mean, 0.0 - found.bounds(tail)[1]
             p_mean = found.below(-margin)
@@ -223,12 +223,6 @@ class Overfitted:
         )
 
 
-def _difference(outside: Estimate, inside: Estimate) -> Location:
-    variance, degrees = pooled([outside, inside])
-    mean = outside.mean - inside.mean
-    return Location(method="paired", estimate=Estimate(mean=mean, variance=variance, degrees=degrees))
-
-
 def _known(value: float, otherwise: float = 1.0) -> float:
     return otherwise if math.isnan(value) else value
 
@@ -237,14 +231,16 @@ def _known(value: float, otherwise: float = 1.0) -> float:
 class TwoStages:
     """The detector of one kind along a run; `go_on` takes it as far as the evidence reaches.
 
-    The reference is the best checkpoint before, by all seeds that it has: the fresh ones of a confirmation count from
-    then on, so that one which was the best by luck is the reference no longer. After an alarm the kind is silent until
-    a checkpoint is not suspected.
+    The reference is the best checkpoint before, by all seeds that it has, whose theta can still be read: the fresh ones
+    of a confirmation count from then on, so that one which was the best by luck is the reference no longer. After an
+    alarm the kind is silent until a checkpoint is not suspected.
 
     Attributes:
       cases: Those whose mean says which checkpoint is the best; None: all.
       place: The next checkpoint.
       number: Confirmations so far.
+      can_refer_to: Whether the checkpoint of a place can be the reference of the confirmation of a number: its theta
+        can be read, or it has results on the fresh seeds already.
     """
 
     kind: Kind
@@ -255,6 +251,7 @@ class TwoStages:
     number: int = 0
     is_raised: bool = False
     alarms: list[Alarm] = dataclasses.field(default_factory=list)
+    can_refer_to: Callable[[int, Kind, int], bool] = lambda place, kind, number: True
 
     def go_on(self, evidence: Evidence) -> Confirmation | None:
         """Returns what has to be evaluated before it can go on; None at the end of the evidence."""
@@ -282,14 +279,22 @@ class TwoStages:
         place = self.place
         if all(map(math.isnan, worths[:place])):
             return None
-        reference = int(np.nanargmax(worths[:place]))
-        if not worths[place] < worths[reference]:
+        if not worths[place] < np.nanmax(worths[:place]):
+            return None  # as nearly all: no file needs a look
+        reference = self._best_readable(worths)
+        if reference is None or not worths[place] < worths[reference]:
             return None
         samples = evidence.usual(reference, place)
         found = self.test(samples, 0.0, _SUSPICION) if samples else None
         if found is None or not found.is_found:
             return None
         return Confirmation(kind=self.kind, number=self.number + 1, reference=reference, place=place, harm=found.harm)
+
+    def _best_readable(self, worths: Sequence[float]) -> int | None:
+        """Returns the best checkpoint before this one that can be a reference; None if there is none."""
+        known = [place for place in range(self.place) if not math.isnan(worths[place])]
+        known.sort(key=lambda place: -worths[place])  # of equal ones the first, as before
+        return next((one for one in known if self.can_refer_to(one, self.kind, self.number + 1)), None)
 
     def _confirm(self, asked: Confirmation, samples: Mapping[str, Samples]) -> None:
         if not samples:

@@ -5,22 +5,24 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from etils import epath
 
-from lobench.analysis.stats.change_point import Belief, believe, next_probes, scan
+from lobench.analysis.stats.change_point import Belief, believe, is_located, next_probes, scan
 from lobench.analysis.store.snapshot import read_store
 from lobench.api.components import absolute_location, plugins_of
 from lobench.api.evaluate import evaluate_into
 from lobench.api.resolve import RunFolder, find_run
 from lobench.api.settings import command_text, default_store, num_workers, texts
 from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
-from lobench.core.checkpoint import Checkpoint
+from lobench.core.checkpoint import Checkpoint, digests_of
 from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError
+from lobench.core.subject import GivenCheckpoint
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_checkpoint, load_readers
+from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import number_of
 from lobench.engine.config.layers import Layers
@@ -35,6 +37,7 @@ from lobench.tools.bisect.probes import Bisection, Probed, Status, probed
 __all__ = ["bisect"]
 
 _LEVEL = 0.95
+_CONFIDENCE = 0.9
 _MOST_AT_ONCE = 8
 _LEAST_BUDGET = 20  # of a short run each checkpoint may be looked at, and some of them again
 
@@ -46,6 +49,7 @@ def bisect(
     case: str,
     metric: str = "",
     probability: float = _LEVEL,
+    confidence: float = _CONFIDENCE,
     most: int | None = None,
     from_step: int | None = None,
     to_step: int | None = None,
@@ -54,6 +58,7 @@ def bisect(
     workers: str | int = "auto",
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
+    keep_results: bool = False,
     progress: WatchProgress | None = None,
 ) -> Bisection:
     """Finds the first checkpoint of a run at which a case is worse than before, and stays so.
@@ -67,12 +72,15 @@ def bisect(
       case: Its name: `relu32`, `quick/relu32`, or with its file's, `digits.relu32`.
       metric: What is to have fallen; "": the case's primary metric.
       probability: Of being within one checkpoint, and of there being a fall, at which it ends.
+      confidence: Probability that the named checkpoint is the first broken one, at which it ends. That one and the one
+        before it are evaluated.
       most: New evaluations, of a seed block each; None: a fifth of the checkpoints, 20 at least.
       from_step, to_step: Outer steps between which it broke; None: the run's first one and its last one.
       name: Of the watch; "": the first suite's.
       store: Of the watch; None: where `lobench.watch` puts it.
       workers: As of the watch; so many checkpoints are looked at together.
       gin_files, gin_params: As of the watch.
+      keep_results: Whether results that were made by other code count.
       progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Raises:
       LobenchError: fewer than two checkpoints, no such case, nothing could be evaluated, all diverged.
@@ -87,13 +95,18 @@ def bisect(
     )
     progress = progress or default_progress()
     names = names_of_one(case, places)
-    options = {"name": "bisect", "workers": workers, "gin_files": texts(gin_files)}
+    options = {
+        "name": "bisect",
+        "workers": workers,
+        "gin_files": texts(gin_files),
+        "keep_results": keep_results,
+    }
 
-    def evaluate(paths: Sequence[str], block: SeedBlock) -> None:
+    def evaluate(chosen: Sequence[Checkpoint], block: SeedBlock) -> None:
         own = [f"Case.first_seed = {block.start}", f"Case.block_sizes = ({block.size},)"]
         evaluate_into(
             store / "bisect",
-            paths,
+            [GivenCheckpoint(uri=one.uri, sha256=one.sha256) for one in chosen],
             places,
             location=location,
             progress=progress,
@@ -131,6 +144,7 @@ def bisect(
         look=look,
         log=progress.log,
         level=probability,
+        confidence=confidence,
         most=max(len(checkpoints) // 5, _LEAST_BUDGET) if most is None else most,
         at_once=min(num_workers(workers), _MOST_AT_ONCE),
     )
@@ -143,6 +157,7 @@ def bisect(
         checkpoints=tuple(checkpoints),
         belief=belief,
         level=probability,
+        confidence=confidence,
         num_evaluations=seen.num_evaluations,
         num_new=search.num_new,
         num_seeds=seen.case.seed_block or seen.case.num_seeds,
@@ -154,6 +169,7 @@ def bisect(
             case=case,
             metric=metric,
             probability=None if probability == _LEVEL else probability,
+            confidence=None if confidence == _CONFIDENCE else confidence,
             from_step=from_step,
             to_step=to_step,
             name=name,
@@ -170,30 +186,31 @@ class _Search:
 
     Attributes:
       first: The case's first seed block, which counts as long as no store says what blocks it has.
-      evaluate: Checkpoints by path, on a seed block.
+      evaluate: Evaluates checkpoints on a seed block.
       look: Returns what the stores hold.
       most: New evaluations.
     """
 
     checkpoints: Sequence[Checkpoint]
     first: SeedBlock
-    evaluate: Callable[[Sequence[str], SeedBlock], None]
+    evaluate: Callable[[Sequence[Checkpoint], SeedBlock], None]
     look: Callable[[], Probed]
     log: Callable[[str], None]
     level: float
+    confidence: float
     most: int
     at_once: int
     num_new: int = 0
 
     def run(self) -> tuple[Status, Probed, Belief]:
         seen = self.look()
-        closed = {place for place, one in enumerate(self.checkpoints) if not epath.Path(one.uri).exists()}
+        closed = {place for place, one in enumerate(self.checkpoints) if holds_theta(one.uri, one.sha256) is False}
         while wanted := scan(seen.probes, len(self.checkpoints), closed)[: self._num_left]:
             seen = self._look_at(wanted, seen, closed)
         while True:
             _refuse_undecidable(seen)
             belief = believe(seen.probes, len(self.checkpoints))
-            status = self._status(belief)
+            status = self._status(belief, {probe.place for probe in seen.probes})
             count = min(self.at_once, self._num_left)
             wanted = [] if status or count < 1 else next_probes(belief, seen.probes, count, closed)
             if not wanted:
@@ -208,8 +225,9 @@ class _Search:
         """How many evaluations may follow."""
         return max(self.most - self.num_new, 0)
 
-    def _status(self, belief: Belief) -> Status | None:
-        if belief.fall >= self.level and belief.within(1) >= self.level:
+    def _status(self, belief: Belief, probed: Collection[int]) -> Status | None:
+        is_near = belief.fall >= self.level and belief.within(1) >= self.level
+        if is_near and is_located(belief, probed, self.confidence):
             return "found"
         return "no_fall" if 1 - belief.fall >= self.level else None
 
@@ -221,7 +239,7 @@ class _Search:
         for place in wanted:
             by_block.setdefault(_free_block(seen, place, self.first), []).append(place)
         for block, places in by_block.items():
-            self.evaluate([self.checkpoints[place].uri for place in places], block)
+            self.evaluate([self.checkpoints[place] for place in places], block)
         after = self.look()
         self.num_new += max(after.num_evaluations - seen.num_evaluations, 0)
         counts = [Counter(probe.place for probe in one.probes) for one in (seen, after)]
@@ -292,19 +310,26 @@ def _checkpoints(
     source = make(SourceContext(location=absolute_location(run.location), readers=readers))
     seen = [*source.poll(), *source.poll()]  # a file without a mark of completeness is one when it stays as it is
     found: dict[tuple[str, int, int], Checkpoint] = {}
+    dead = {row.key.checkpoint_sha256 for row in rows if not row.present}  # of a run before a restart in place
     for row in rows:
-        for who in row.sightings:
-            if who.has_theta and who.uri and run.holds(who.uri):
-                one = who.checkpoint
+        for who in row.present:
+            if who.has_theta and who.uri and run.holds(who.uri) and who.sha256 not in dead:
+                one = dataclasses.replace(who.checkpoint, uri=run.path_of(who.uri))
                 found[one.run, one.generation, one.outer_step] = one
+    stored = {(_resolved(one.uri), one.sha256) for one in found.values()}
     for each in seen:
         try:
-            one, _ = load_checkpoint(each.uri, manager, allow_pickle=False)
+            one, leaves = load_checkpoint(each.uri, manager, allow_pickle=False)
         except CheckpointError as error:
             progress.log(f"left out: {error}")
             continue
-        found[one.run, one.generation, one.outer_step] = one
+        if not any((_resolved(one.uri), sha256) in stored for sha256 in digests_of(leaves)):
+            found[one.run, one.generation, one.outer_step] = one
     runs = sorted({one.run for one in found.values()})
     if len(runs) > 1:
         raise UsageError("several runs", where=run.location, got=", ".join(runs), expected="the folder of one of them")
     return sorted(found.values(), key=lambda one: (one.generation, one.outer_step))
+
+
+def _resolved(uri: str) -> str:
+    return uri if "://" in uri else str(Path(uri).resolve())

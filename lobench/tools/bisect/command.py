@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
+from lobench.api.settings import WatchSettings
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.options import BoundedNumber
+from lobench.cli.options import BoundedNumber, options_of
 from lobench.cli.output import emit, format_option, logged_aside
 
 __all__ = ["bisect"]
@@ -35,7 +36,14 @@ evaluations."""
     type=BoundedNumber(0.5, 0.999),
     default=0.95,
     show_default=True,
-    help="End when the break is within one checkpoint with this probability.",
+    help="End when there is a fall, and the break is within one checkpoint, with this probability.",
+)
+@click.option(
+    "--confidence",
+    type=BoundedNumber(0.5, 0.999),
+    default=0.9,
+    show_default=True,
+    help="End when the named checkpoint is the first broken one with this probability, too.",
 )
 @click.option(
     "--most",
@@ -58,6 +66,7 @@ evaluations."""
 )
 @click.option("--gin-file", "gin_files", multiple=True, help="As in the watch.")
 @click.option("--gin-param", "gin_params", multiple=True, help="As in the watch.")
+@options_of(WatchSettings, "keep_results")
 @format_option("text", "json", prints={"bisect": "lobench.tools.bisect.probes:BisectionRecord"})
 def bisect(location: str, kind: str, **options: object) -> None:
     """Find the outer step of a run at which a case broke.

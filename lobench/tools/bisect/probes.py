@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias, TypedDict
+from typing import Annotated, Literal, TypeAlias, TypedDict
 
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.scores.score_scale import SCORE_VERSION
-from lobench.analysis.stats.change_point import Belief, Probe, window
+from lobench.analysis.scores.score_scale import DIVERGED_SCORE, SCORE_VERSION
+from lobench.analysis.stats.change_point import Belief, Probe, named_pair, window
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.store.subjects import Cell
 from lobench.core.case import CaseInfo, SeedBlock
@@ -43,6 +44,13 @@ class FallSize(TypedDict):
     standard_deviation: float
 
 
+class LostSeeds(TypedDict):
+    before: int
+    num_before: int
+    after: int
+    num_after: int
+
+
 class PosteriorPoint(TypedDict):
     outer_step: int
     uri: str
@@ -61,8 +69,10 @@ class BisectionRecord(TypedDict):
     last_good: ProbedCheckpoint
     probability: float
     probability_within_one: float
+    confidence: Annotated[float, "Asked for `probability`."]
     interval: CredibleInterval
     fall: FallSize
+    diverged: Annotated[LostSeeds, "Diverged seeds of the evaluations before `broken`, and from it on."]
     noise: float
     num_checkpoints: int
     num_not_trained_enough: int
@@ -103,6 +113,7 @@ class Bisection:
     Attributes:
       checkpoints: In order.
       level: The probability that was asked for.
+      confidence: What was asked for of the named checkpoint's own probability.
       num_evaluations: Seed blocks of checkpoints.
       num_new: Those that were evaluated for it; the others were in the stores.
       looked_at: Places of checkpoints that were evaluated; of the others the curve between them tells.
@@ -115,6 +126,7 @@ class Bisection:
     checkpoints: tuple[Checkpoint, ...]
     belief: Belief
     level: float
+    confidence: float
     num_evaluations: int
     num_new: int
     num_seeds: int
@@ -123,14 +135,21 @@ class Bisection:
     looked_at: frozenset[int]
 
     @property
+    def named(self) -> tuple[int, int]:
+        """Places of the last good and of the first broken checkpoint, which were evaluated; see `named_pair`."""
+        if self.status == "found":
+            return self.belief.place - 1, self.belief.place
+        return named_pair(self.belief, self.looked_at)
+
+    @property
     def broken(self) -> Checkpoint:
-        """The most probable first one that is broken."""
-        return self.checkpoints[self.belief.place]
+        """The most probable first one that is broken; before it is certain, the next one that was evaluated."""
+        return self.checkpoints[self.named[1]]
 
     @property
     def good(self) -> Checkpoint:
-        """The one before it."""
-        return self.checkpoints[self.belief.place - 1]
+        """The one before it; before it is certain, the last one before it that was evaluated."""
+        return self.checkpoints[self.named[0]]
 
     @property
     def interval(self) -> tuple[Checkpoint, Checkpoint]:
@@ -150,12 +169,19 @@ class Bisection:
             "last_good": _checkpoint(self.good),
             "probability": belief.by_place[belief.place],
             "probability_within_one": belief.within(1),
+            "confidence": self.confidence,
             "interval": {
                 "probability": self.level,
                 "first_outer_step": first.outer_step,
                 "last_outer_step": last.outer_step,
             },
             "fall": {"score": belief.size, "standard_deviation": belief.size_error},
+            "diverged": {
+                "before": belief.lost[0],
+                "num_before": belief.lost[1],
+                "after": belief.lost[2],
+                "num_after": belief.lost[3],
+            },
             "noise": belief.noise,
             "num_checkpoints": len(self.checkpoints),
             "num_not_trained_enough": belief.begin,
@@ -175,6 +201,14 @@ class Bisection:
 
 def _checkpoint(one: Checkpoint) -> ProbedCheckpoint:
     return {"outer_step": one.outer_step, "generation": one.generation, "uri": one.uri, "sha256": one.sha256}
+
+
+def _split_scores(cell: Cell, scores: Mapping[int, float]) -> dict[int, float]:
+    """Returns scores in which a seed that diverged, or exploded as far as the scale goes, is minus infinity."""
+    return {
+        seed: -math.inf if seed in cell.diverged_at or score <= DIVERGED_SCORE else score
+        for seed, score in scores.items()
+    }
 
 
 def probed(
@@ -230,7 +264,7 @@ def probed(
         raise UnknownDirection(measured, where=str(store))
     looked_at: dict[int, set[SeedBlock]] = {}
     probes, blocks = {}, sorted({row.key.seed_block for row in own})
-    scores = {sha256: scales.scores(cell, measured) for sha256, cell in cells.items()}
+    scores = {sha256: _split_scores(cell, scales.scores(cell, measured)) for sha256, cell in cells.items()}
     for row in own:
         block = row.key.seed_block
         values = tuple(scores.get(row.key.checkpoint_sha256, {}).get(seed) for seed in block.seeds)

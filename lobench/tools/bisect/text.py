@@ -17,18 +17,29 @@ def bisection_text(found: Bisection) -> str:
         never = _share(1 - belief.fall)
         lines = [f"no fall found: {place} is as good at the last checkpoint as before, probability {never}"]
     else:
-        verb = "broke" if found.status == "found" else "may have broken"
-        this, near = _share(belief.by_place[belief.place]), _share(belief.within(1))
-        lines = [f"{place} {verb} at outer step {found.broken.outer_step}: {this}, within one checkpoint {near}"]
-        if found.status == "undecided":
-            lines.append(f"not certain: {_share(found.level)} was asked for; --most N allows more evaluations")
+        good, broken = found.named
+        if found.status == "found":
+            this, near = _share(belief.by_place[belief.place]), _share(belief.within(1))
+            lines = [f"{place} broke at outer step {found.broken.outer_step}: {this}, within one checkpoint {near}"]
+        else:
+            steps = f"{first.outer_step} to {last.outer_step}"
+            lines = [
+                f"{place} may have broken at outer steps {steps}, if it broke ({_share(belief.fall)})",
+                f"not certain: {_share(found.level)} was asked for, and {_share(found.confidence)} of one outer step; "
+                "--most N allows more evaluations",
+            ]
         size = f"{belief.size:.3g} +- {belief.size_error:.2g} in score"
         lines += [
             f"{_share(found.level)} interval: outer steps {first.outer_step} to {last.outer_step}",
             f"the fall: {size}; that there is one: {_share(belief.fall)}",
-            f"last good: {_named(found, belief.place - 1)}",
-            f"first broken: {_named(found, belief.place)}",
+            f"last good: {_named(found, good)}",
+            f"first broken: {_named(found, broken)}",
         ]
+        if any(belief.lost[::2]):
+            before, num_before, after, num_after = belief.lost
+            lines.append(
+                f"diverged: {before} of {counted(num_before, 'seed')} before, {after} of {num_after} from it on"
+            )
     if belief.begin:
         step = found.checkpoints[belief.begin].outer_step
         lines.append(f"not looked at: what lies before outer step {step}, where the case was not good yet")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -24,8 +25,12 @@ class SearchBudget:
 
     Attributes:
       num_failed: Trials without a fitness; each counts as the worst of the others.
+      num_stopped: Trials that median stopping ended. Their final fitness is censored: it counts as what they had at the
+        stop, and at most as the median that they fell behind, or as the worst trial that finished.
       parameters: What was searched.
-      expected_best: The expected best fitness after 1, 2, ... and all of its trials.
+      expected_best: The expected best fitness after 1, 2, ... and all of its trials. Stopped trials count as what they
+        had at the stop; the upper end of an interval is that of the medians.
+      at_most: The same if each stopped trial had ended as good as it can have: an upper bound of the mean.
       fresh: Mean score of the best trial on seeds that chose nothing; without a mean where there are none.
       edges: Parameters whose best value is the least or the largest that was tried, as lines.
       space: What its trials were proposed from; () where that is not known.
@@ -33,8 +38,10 @@ class SearchBudget:
 
     method: str
     num_failed: int
+    num_stopped: int
     parameters: tuple[str, ...]
     expected_best: tuple[Interval, ...]
+    at_most: tuple[float, ...]
     fresh: Interval
     edges: tuple[str, ...]
     space: tuple[Parameter, ...]
@@ -99,12 +106,19 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
         search = snapshot.search(place) if place is not None else None
         is_fresh = search is not None and search.is_fresh
         are_independent = search is not None and search.strategy == "random"
+        known, most = history.fitness_of_all()
+        expected = expected_best(known, are_independent=are_independent)
+        at_most = expected_best(most, are_independent=are_independent) if history.num_stopped else expected
         found.append(
             SearchBudget(
                 method=history.label,
                 num_failed=history.num_failed,
+                num_stopped=history.num_stopped,
                 parameters=tuple(axis.path for axis in history.parameters),
-                expected_best=tuple(expected_best(history.fitness.values, are_independent=are_independent)),
+                expected_best=tuple(
+                    dataclasses.replace(low, upper=high.upper) for low, high in zip(expected, at_most, strict=True)
+                ),
+                at_most=tuple(one.mean for one in at_most),
                 fresh=summary.mean_score(place, "primary").interval if is_fresh and place is not None else Interval(),
                 edges=tuple(edges_of(history)),
                 space=search.space if search is not None else (),

@@ -23,8 +23,12 @@ class SearchRecord(TypedDict):
     method: str
     num_trials: int
     num_failed: int
+    num_stopped: Annotated[int, "By median stopping: censored, and no failures."]
     parameters: list[str]
     expected_best: Annotated[list[IntervalRecord], "After 1, 2, ... and all trials."]
+    at_most: Annotated[
+        list[float], "`expected_best` if each stopped trial had ended as good as it can have: upper bounds."
+    ]
     fresh: Annotated[IntervalRecord, "Mean score of the best trial on seeds that chose nothing."]
     edges: Annotated[list[str], "Parameters whose best value is the least or the largest that was tried."]
 
@@ -56,8 +60,10 @@ def budget_record(found: Budgets) -> BudgetRecord:
             method=one.method,
             num_trials=one.num_trials,
             num_failed=one.num_failed,
+            num_stopped=one.num_stopped,
             parameters=list(one.parameters),
             expected_best=[_interval(interval) for interval in one.expected_best],
+            at_most=list(one.at_most),
             fresh=_interval(one.fresh),
             edges=list(one.edges),
         )
@@ -76,10 +82,22 @@ def _interval(found: Interval) -> IntervalRecord:
 
 
 def _row(search: SearchBudget, columns: list[int]) -> list[str]:
-    cells = [interval_cell(search.expected_best[k - 1]) if k <= search.num_trials else "" for k in columns]
-    failed = f" ({search.num_failed} failed)" if search.num_failed else ""
-    best = search.expected_best[-1].mean
-    return [search.method, f"{search.num_trials}{failed}", *cells, f"{best:.3f}", interval_cell(search.fresh)]
+    cells = [_cell(search, k) if k <= search.num_trials else "" for k in columns]
+    counts = [(search.num_failed, "failed"), (search.num_stopped, "stopped")]
+    without = ", ".join(f"{count} {what}" for count, what in counts if count)
+    trials = f"{search.num_trials}" + (f" ({without})" if without else "")
+    return [search.method, trials, *cells, _mean(search, search.num_trials), interval_cell(search.fresh)]
+
+
+def _mean(search: SearchBudget, k: int) -> str:
+    """Returns the expected best of k trials; its two bounds if stopped trials make them differ."""
+    low, high = f"{search.expected_best[k - 1].mean:.3f}", f"{search.at_most[k - 1]:.3f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _cell(search: SearchBudget, k: int) -> str:
+    bounds = interval_cell(search.expected_best[k - 1]).partition(" ")[2]
+    return f"{_mean(search, k)} {bounds}".rstrip()
 
 
 def _lines(found: Budgets) -> list[str]:
@@ -87,6 +105,11 @@ def _lines(found: Budgets) -> list[str]:
         "fitness, higher is better; the expected best of k trials is over all subsets of k, on the seeds that chose: "
         "they flatter"
     ]
+    if any(search.num_stopped for search in found.searches):
+        lines.append(
+            "stopped trials are censored: a range is from their fitness at the stop to the median that they fell "
+            "behind, or the worst trial that finished, which their final fitness is taken not to pass"
+        )
     if len(found.searches) > 1:
         for lead in found.leads:
             until = "" if lead is found.leads[-1] else f" to {lead.last}"

@@ -183,4 +183,4 @@ class CollectedCurves:
     def _renamed(self, run: CurveRun) -> CurveRun:
         case = run.case or self.settings.case or UNSAID
         names = self.renamed
-        return CurveRun(names.get(run.method, run.method), names.get(case, case), run.seed)
+        return CurveRun(names.get(run.method, run.method), names.get(case, case), run.seed, run.training)

@@ -160,12 +160,13 @@ def curves_of(
         else:
             left_out.append(name)
     odd = ~np.isfinite(taken[case.primary_metric])
+    training = {"training": run.training} if run.training else {}
     curves = Curves(
         seeds=(seed,),
         metrics={name: memoryview(values.reshape(1, -1).data) for name, values in taken.items()},
         eval_steps=tuple(steps.tolist()),
         diverged_at=(int(steps[odd.argmax()]) if odd.any() else -1,),
-        provenance=Provenance(imported={**provenance.imported, "run": run.seed}),
+        provenance=Provenance(imported={**provenance.imported, "run": run.seed, **training}),
         directions={name: directions[name] for name in taken if name in directions},
     )
     return curves, left_out

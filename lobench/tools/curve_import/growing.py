@@ -101,7 +101,8 @@ class SessionCurves(CollectedCurves):
                 got=f"{other} and {found}",
                 next_step="have each session write its own file, below {out}",
             )
-        return CurveRun(self.settings.method, found.case, self.settings.seed)
+        training = f"session {self.settings.seed}"
+        return CurveRun(self.settings.method, found.case, self.settings.seed, training)
 
     def primary_curves(self) -> dict[str, Curve]:
         """Returns of each case the curve of its primary metric."""

@@ -27,11 +27,17 @@ _WITH_SEED = re.compile(r"(?P<method>.+?)[-_/. ]seed[-_=: ]?(?P<seed>\d+)")
 
 @dataclass(frozen=True, slots=True)
 class CurveRun:
-    """One training: a method on a case with a seed, as a file calls them; "" where it does not say the case."""
+    """One training: a method on a case with a seed, as a file calls them; "" where it does not say the case.
+
+    Attributes:
+      training: Name of the training that these curves are of, if other cases may have curves of it too: the logger's
+        name or id of the run; "" if nothing says so.
+    """
 
     method: str
     case: str
     seed: str
+    training: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"method {self.method!r}, case {self.case!r}, seed {self.seed}"
@@ -169,6 +175,7 @@ def named_run(name: str, asked: CurveRequest, *, case: str = "") -> CurveRun:
         method=asked.method or from_name.get("method", name),
         case=from_name.get("case", case) if asked.pattern else asked.case or case,
         seed=from_name.get("seed", name if asked.method else asked.seed or "0"),
+        training=name,
     )
 
 
@@ -194,7 +201,8 @@ def named_runs(known: Sequence[LoggedRun], asked: CurveRequest, notes: list[str]
         for one, run in members:
             seed = _seed_of(one, asked)
             unique = seed if seed and numbers[seed] == 1 else one.id
-            seeds[one.id] = replace(run, seed=unique) if len(members) > 1 or asked.seed_from else run
+            own = replace(run, training=one.id)
+            seeds[one.id] = replace(own, seed=unique) if len(members) > 1 or asked.seed_from else own
     yield from ((one.id, seeds[one.id]) for one in known)
 
 

@@ -80,7 +80,7 @@ used up before that, or before the smallest case was known."""
     type=click.Path(path_type=Path),
     help="Folder for the case and its test.",
 )
-@options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params")
+@options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params", "keep_results")
 @format_option("text", "json", prints={"falsify": "lobench.tools.falsify.text:FalsifyRecord"})
 def falsify(checkpoint: str, output: Path, kind: str, **options: Any) -> None:
     """Look for a case on which CHECKPOINT loses to a tuned optimizer, and write the smallest such case with a test.

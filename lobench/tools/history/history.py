@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +14,19 @@ import numpy as np
 
 from lobench.analysis.comparisons.history import find_stores
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.stats.change_point import Probe, believe
+from lobench.analysis.scores.score_scale import DIVERGED_SCORE
+from lobench.analysis.stats.change_point import Belief, Probe, believe
 from lobench.analysis.stats.intervals import Interval, stratified_t_mean
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import StoredSubject, last_subject
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.program import Program
+from lobench.core.wording import first_of
 from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["CaseHistory", "CaseRun", "HistoryRecord", "ScoreChange", "history_of"]
+
+_MOST_NAMED = 8  # subjects of an error
 
 
 class RunRecord(TypedDict):
@@ -78,11 +84,12 @@ class CaseRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreChange:
-    """A run from which on the score is another.
+    """A run from which on the score, or the share of seeds that diverge, is another.
 
     Attributes:
       place: Of the run, from 0.
-      size: By how much it rose; below 0 it fell.
+      size: By how much the score of the seeds that converge rose; below 0 it fell.
+      lost: Diverged and exploded seeds and all seeds before the run, and the same two numbers from it on.
       probability: That there is a change at all among the runs that were looked at for it.
       here: That it is at this run, if there is one.
       is_new_program: Whether the run's program is another one than that of the run before.
@@ -94,6 +101,13 @@ class ScoreChange:
     probability: float
     here: float
     is_new_program: bool
+    lost: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    @property
+    def is_rise(self) -> bool:
+        """Whether the score rose; of equal scores whether fewer seeds diverge."""
+        before, all_before, after, all_after = self.lost
+        return self.size > 0 or (self.size == 0 and after * all_before < before * all_after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,10 +136,11 @@ def history_of(
     Args:
       stores: Stores, bundles, or folders with stores below them.
       case: Any of `CaseInfo.names`.
-      subject: A label; "": of each run the last one.
+      subject: A label; "": the only subject of each run, or its last checkpoint.
       metric: "": the case's primary one.
     Raises:
-      StoreError: there is no store. UsageError: no such case or subject, no metric, or runs without common seeds.
+      StoreError: there is no store. UsageError: no such case or subject, no metric, several subjects and none is asked
+        for, or runs without common seeds.
     """
     found = list(_runs_of([one for folder in stores for one in find_stores(folder)], case))
     if not found:
@@ -135,6 +150,8 @@ def history_of(
         newest = max((row for _, rows in found for row in rows), key=lambda row: row.recorded_at).case.identity
         found = [(store, kept) for store, rows in found if (kept := [r for r in rows if r.case.identity == newest])]
     snapshots = [Snapshot.of(store, rows) for store, rows in found]
+    if not subject:
+        _refuse_several(snapshots, case)
     chosen = [_subject_of(snapshot, subject) for snapshot in snapshots]
     scales = Scales.of([one for snapshot in snapshots for one in snapshot.subjects], None)
     scored: list[tuple[Snapshot, StoredSubject, Mapping[int, float]]] = []
@@ -183,6 +200,31 @@ def _revision(row: EvaluationRow) -> str:
     return f"{origin.git_revision[:12]}{'+' * bool(origin.git_dirty)}"
 
 
+def _refuse_several(snapshots: Sequence[Snapshot], case: str) -> None:
+    """Raises UsageError if the runs have several subjects: a history of whichever came last would mix them.
+
+    Checkpoints of one meta-training are one subject, whose last one counts.
+    """
+    optimizers, known = set[object](), dict[str, None]()
+    is_ambiguous = False
+    for snapshot in snapshots:
+        last: dict[object, StoredSubject] = {}
+        for one in snapshot.subjects:
+            who = one.who
+            key = (who.run or str(Path(who.uri).parent), who.variant.key) if who.has_theta else who.key
+            last[key] = one
+        optimizers.update(key if not one.who.has_theta else "checkpoints" for key, one in last.items())
+        known.update(dict.fromkeys(one.label for one in last.values()))
+        is_ambiguous |= len(last) > 1
+    if is_ambiguous or len(optimizers) > 1:
+        raise UsageError(
+            "several subjects, and each has a history of its own",
+            where=case,
+            got=first_of(sorted(known), _MOST_NAMED),
+            next_step=f"--subject {shlex.quote(min(known))} shows one of them",
+        )
+
+
 def _subject_of(snapshot: Snapshot, label: str) -> StoredSubject | None:
     if not label:
         return last_subject(snapshot.subjects)
@@ -204,30 +246,38 @@ def _run(snapshot: Snapshot, subject: StoredSubject, scores: Sequence[float]) ->
 
 def _changes(runs: Sequence[CaseRun], start: int, stop: int, level: float) -> Iterator[ScoreChange]:
     """Yields the changes among some runs: the surest one first, then those before and behind it."""
-    change = _surest(runs[start:stop], level)
-    if change is None:
+    found = _surest(runs[start:stop], level)
+    if found is None:
         return
-    place, size, error, probability, here = change
-    at = start + place
-    is_new = runs[at - 1].program != runs[at].program
-    yield ScoreChange(place=at, size=size, error=error, probability=probability, here=here, is_new_program=is_new)
+    belief, sign = found
+    at = start + belief.place
+    yield ScoreChange(
+        place=at,
+        size=-sign * max(belief.size, 0.0),
+        error=belief.size_error,
+        probability=belief.fall,
+        here=belief.by_place[belief.place],
+        is_new_program=runs[at - 1].program != runs[at].program,
+        lost=belief.lost,
+    )
     yield from _changes(runs, start, at, level)
     yield from _changes(runs, at, stop, level)
 
 
-def _surest(runs: Sequence[CaseRun], level: float) -> tuple[int, float, float, float, float] | None:
-    """Returns place, size, its error, and two probabilities of the surest fall or rise; None where none is sure."""
+def _surest(runs: Sequence[CaseRun], level: float) -> tuple[Belief, float] | None:
+    """Returns the surest fall (sign 1) or rise (sign -1); None if none is sure.
+
+    A seed that diverged or exploded is no score: in a mean, its -1 hides a change of the others.
+    """
     values = np.asarray([run.scores for run in runs])
     if len(runs) < 2 or not np.isfinite(values).all() or (values == values[0]).all():
         return None
+    split = np.where(values <= DIVERGED_SCORE, -math.inf, values)
     found = []
     for sign in (1.0, -1.0):
-        probes = [
-            Probe(place=place, block=0, scores=tuple(sign * one for one in run.scores))
-            for place, run in enumerate(runs)
-        ]
-        belief = believe(probes, len(runs))
-        place = belief.place
-        found.append((belief.fall, place, -sign * belief.size, belief.size_error, belief.by_place[place]))
-    fall, place, size, error, here = max(found)
-    return (place, size, error, fall, here) if fall >= level and 0 < place < len(runs) else None
+        rows = (sign * split).tolist()
+        belief = believe([Probe(place=place, block=0, scores=tuple(row)) for place, row in enumerate(rows)], len(runs))
+        found.append((belief.fall, sign, belief))
+    _, sign, belief = max(found, key=lambda one: one[0])
+    is_sure = belief.fall >= level and 0 < belief.place < len(runs)
+    return (belief, sign) if is_sure else None

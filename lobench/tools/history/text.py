@@ -58,7 +58,7 @@ def history_record(found: CaseHistory) -> HistoryRecord:
 
 def history_text(found: CaseHistory) -> str:
     """Returns a line for each run, the latest last, and the changes."""
-    marks = {change.place: "rise" if change.size > 0 else "fall" for change in found.changes}
+    marks = {change.place: "rise" if change.is_rise else "fall" for change in found.changes}
     rows = [["date", "revision", "subject", "score [95%]", "change"]]
     lines: dict[int, str] = {}
     new_programs = {0, *found.new_programs}
@@ -80,11 +80,14 @@ def history_text(found: CaseHistory) -> str:
 
 def _change_line(found: CaseHistory, change: ScoreChange) -> str:
     run = found.runs[change.place]
-    what = "a rise" if change.size > 0 else "a fall"
+    what = "a rise" if change.is_rise else "a fall"
+    before, all_before, after, all_after = change.lost
+    lost = f"; diverged or exploded: {before} of {all_before} seeds before, {after} of {all_after} from it on"
+    lost = lost if before + after else ""
     also = ", and so is the program" if change.is_new_program else ""
     return (
         f"{what} of {abs(change.size):.3f} +- {change.error:.3f} in score at {_name(run)} ({change.probability:.2%} "
-        f"that there is one, {change.here:.0%} that it is here): the revision is new{also}"
+        f"that there is one, {change.here:.0%} that it is here): the revision is new{also}{lost}"
     )
 
 

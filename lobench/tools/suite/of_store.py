@@ -13,6 +13,7 @@ from lobench.analysis.scores.baseline_file import Baseline, find_baselines
 from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.scores.scales import seed_scores
 from lobench.analysis.scores.score_scale import ScoreScale
+from lobench.analysis.store.case_groups import case_groups
 from lobench.analysis.store.methods import read_methods
 from lobench.core.errors import StoreError
 from lobench.core.metric import Direction
@@ -53,14 +54,17 @@ def worth_of_store(
             left_out[snapshot.labels[place]] = f"has no score on {', '.join(missing)}"
         else:
             places.append(place)
+    identities = [snapshot.cases[case].identity for case in scored]
+    groups = case_groups([snapshot.subjects[place].cells for place in places], identities)
     return suite_worth(
-        [[own[place][snapshot.cases[case].identity] for case in scored] for place in places],
+        [[own[place][identity] for identity in identities] for place in places],
         methods=[snapshot.labels[place] for place in places],
         cases=[snapshot.name(case) for case in scored],
         seconds=[_seconds(summary, places, case) for case in scored],
         keep=keep,
         difference=difference,
         left_out=left_out,
+        groups=[[identities.index(case) for case in group] for group in groups if len(group) > 1],
         where=str(store),
     )
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import fdtrc
 from scipy.stats import rankdata
 
+from lobench.analysis.stats.intervals import complete_seeds
 from lobench.analysis.stats.t_distribution import t_isf
 from lobench.core.errors import StoreError
 
@@ -120,6 +121,7 @@ def suite_worth(
     difference: float = 0.05,
     num_splits: int = 200,
     left_out: Mapping[str, str] | None = None,
+    groups: Sequence[Sequence[int]] = (),
     where: str = "",
 ) -> SuiteWorth:
     """Returns what the cases are worth.
@@ -129,6 +131,7 @@ def suite_worth(
       seconds: Of one seed of each case.
       keep: Rank correlation that a subset must keep.
       difference, left_out: See `SuiteWorth`.
+      groups: Places of cases that share their seeds' randomness, by group; a case in none is independent.
       where: What errors name.
     Raises:
       StoreError: there are fewer than six methods, or fewer than two cases.
@@ -158,17 +161,28 @@ def suite_worth(
         keep=keep,
         difference=difference,
         num_splits=num_splits,
-        num_seeds=seeds_needed(_noise_of_mean(noises), difference),
+        num_seeds=seeds_needed(_noise_of_mean(scores, range(len(cases)), groups), difference),
         num_seeds_of_chosen=None
         if chosen is None
-        else seeds_needed(_noise_of_mean([noises[case] for case in subsets[chosen].cases]), difference),
+        else seeds_needed(_noise_of_mean(scores, subsets[chosen].cases, groups), difference),
         left_out=left_out or {},
     )
 
 
-def _noise_of_mean(noises: Sequence[float]) -> float:
-    """Returns the noise of one seed's mean over cases, whose noises are independent."""
-    return math.sqrt(sum(noise**2 for noise in noises)) / len(noises)
+def _noise_of_mean(
+    scores: Sequence[Sequence[Mapping[int, float]]], cases: Sequence[int], groups: Sequence[Sequence[int]]
+) -> float:
+    """Returns the noise of one seed's mean over some cases: groups are independent, and the cases of one are not."""
+    group_of = {case: tuple(group) for group in groups for case in group}
+    squares = []
+    for group in dict.fromkeys(group_of.get(case, (case,)) for case in cases):
+        members = [case for case in group if case in cases]
+        means = [
+            {seed: sum(row[case][seed] for case in members) for seed in complete_seeds([row[case] for case in members])}
+            for row in scores
+        ]
+        squares.append(noise_of(means) ** 2 if all(means) else math.nan)
+    return math.sqrt(sum(squares)) / len(cases)
 
 
 def noise_of(cells: Sequence[Mapping[int, float]]) -> float:

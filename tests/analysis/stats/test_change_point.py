@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 
 import pytest
 from reference import ROOT
 
-from lobench.analysis.stats.change_point import Probe, believe, next_probes, scan, window
+from lobench.analysis.stats.change_point import Probe, believe, is_located, named_pair, next_probes, scan, window
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -109,3 +110,43 @@ def test_planted_change_points_are_found_with_a_fifth_of_the_evaluations_and_sma
     small = [bisected(1.0, draws, most=NUM_CHECKPOINTS // 5) for _ in range(12)]
     output, was = sum(one.belief.within(1) for one in small) / 12, sum(one.is_hit for one in small) / 12
     assert abs(output - was) < 0.3
+
+
+LOST = -math.inf
+
+
+def test_believe_rare_lost_seeds_hide_no_fall_of_the_others() -> None:
+    draws, probes = random.Random(3), []
+    for place in range(10):
+        scores = [one - 2.0 * (place >= 6) + draws.gauss(0, 0.3) for one in (0.0, 3.0, -2.0, 1.0)]
+        if place in (2, 4, 7):
+            scores[place % 4] = LOST
+        probes.append(probe(place, *scores))
+    belief = believe(probes, 10)
+    assert belief.begin == 0 and belief.place == 6 and belief.by_place[6] > 0.9 and belief.fall > 0.95
+    assert belief.size == pytest.approx(2, abs=0.5) and belief.lost == (2, 24, 1, 16)
+
+
+def test_believe_finds_a_break_that_is_in_the_number_of_lost_seeds_alone() -> None:
+    draws = random.Random(4)
+    good = {place: tuple(draws.gauss(0, 1) for _ in range(5)) for place in range(8)}
+    belief = believe([probe(place, *(good[place] if place < 5 else (LOST,) * 5)) for place in range(8)], 8)
+    assert belief.place == 5 and belief.by_place[5] > 0.9 and belief.fall > 0.95 and belief.lost == (0, 25, 15, 15)
+    turned = [probe(place, *((math.inf,) * 5 if place < 5 else good[place])) for place in range(8)]
+    assert believe(turned, 8).place == 5, "in a row whose signs are turned fewer lost seeds are the change"
+
+
+def test_named_pair_is_of_probed_places_and_a_place_between_two_probes_is_not_located() -> None:
+    belief = believe([probe(0, 1.0, 1.1), probe(3, 1.0, 1.11), probe(7, 0.0, 0.1), probe(9, 0.01, 0.1)], 10)
+    probed = (0, 3, 7, 9)
+    assert 3 < belief.place <= 7 and named_pair(belief, probed) == (3, 7)
+    assert not is_located(belief, probed, 0.9)
+
+
+def test_planted_breaks_under_lost_seeds_are_named_with_both_checkpoints_evaluated() -> None:
+    draws = random.Random(5)
+    found = [bisected(2.0, draws, most=NUM_CHECKPOINTS // 5, lost=0.05) for _ in range(12)]
+    assert all(one.is_named_pair_probed for one in found)
+    decided = [one for one in found if one.is_decided]
+    assert len(decided) >= 8 and all(one.stated >= 0.9 for one in decided)
+    assert sum(one.is_exact for one in decided) >= len(decided) - 2

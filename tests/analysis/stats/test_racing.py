@@ -69,7 +69,7 @@ def test_differences_below_the_rounding_decide_nothing() -> None:
 
 def test_who_diverges_more_is_out_unless_it_is_better_where_it_converges() -> None:
     rng, level = np.random.default_rng(2), log_threshold(2, 0.05)
-    steady, wild = rng.normal(0, 0.1, (3, 8)), rng.normal(0, 0.1, (3, 8))
+    steady, wild = rng.normal(0, 0.1, (3, 12)), rng.normal(0, 0.1, (3, 12))
     wild[:2, 2:] = -np.inf
     assert losers(pairs(np.stack([steady, wild])), level)[0].tolist() == [False, True]
     out, beats = losers(pairs(np.stack([steady, wild + 1.0])), level)
@@ -113,6 +113,25 @@ def test_the_sums_are_of_the_cases_of_a_seed_on_which_both_converge() -> None:
     assert math.isclose(found.total, 1.5 + 2 + 3)
     rounding = (0.06 + 0.24) / 4 + 0.06 + 0.24  # of a seed: the mean of a sixth of the squares, over its cases
     assert math.isclose(found.squares, 1.5**2 + 2**2 + 3**2 + rounding)
+
+
+def test_a_seed_that_diverges_on_many_cases_counts_once() -> None:
+    steady, wild = np.zeros((12, 9)), np.zeros((12, 9))
+    wild[:, :2], steady[3, 0] = -np.inf, -np.inf
+    found = PairSums.of(steady, wild)
+    assert (found.lost_by_a, found.lost_by_b) == (0, 1)  # on seed 0 both diverge, on some case
+
+
+@pytest.mark.parametrize("num_methods", [2, 4])
+def test_equals_that_diverge_on_all_cases_of_a_seed_stay_in_most_races(num_methods: int) -> None:
+    rng = np.random.default_rng(4)
+    values = rng.normal(size=(300, num_methods, 6, 24))
+    values[np.broadcast_to(rng.random((300, num_methods, 1, 24)) < 0.2, values.shape)] = -np.inf
+    level, thrown = log_threshold(num_methods, 0.05), np.zeros(300, bool)
+    for end in range(4, 25, 4):
+        part = values[..., :end]
+        thrown |= losers(PairSums.of(part[:, :, None], part[:, None]), level)[0][:, 0]
+    assert thrown.mean() <= 0.05
 
 
 def test_who_is_out_of_the_race_throws_nobody_out() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from lobench.core.errors import UsageError
@@ -61,6 +62,7 @@ def read_logs(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
             run = named_run(place.name if place.is_dir() else place.stem, asked)
             seed = f"{path.stem} {number}" if asked.method or place.is_dir() else str(number)
             run = run if asked.seed or asked.pattern else CurveRun(run.method, run.case, seed)
+            run = replace(run, training=f"{path} {number}")
             yield Points.of_curve(run, "val_loss", [row[0] for row in rows], [float(row[1]) for row in rows])
             yield from _further(run, rows)
             number += 1

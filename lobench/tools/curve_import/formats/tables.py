@@ -12,7 +12,7 @@ import itertools
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -382,4 +382,6 @@ def _runs(part: Part, place: Mapping[str, str], fixed: Mapping[str, str]) -> tup
         CurveRun(**{role: parts[role][0][parts[role][1][row]] if role in parts else fixed[role] for role in fixed})
         for row in first[order].tolist()
     ]
+    if "case" not in parts:  # a method and seed of such a file are one training, whichever case it is imported as
+        runs = [replace(one, training=f"{part.path}: {one.method} {one.seed}") for one in runs]
     return runs, rank[run]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def read_events(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
         raise UsageError("event files need tensorboard", where=str(place), next_step=advice) from error
     for file in event_files(place):
         folder = file.parent.relative_to(place).as_posix()
-        run = named_run(place.name if folder == "." else folder, asked)
+        run = replace(named_run(place.name if folder == "." else folder, asked), training=str(file.parent))
         found: dict[str, list[tuple[int, float]]] = {}
         num_found = 0
         with one_line_of((OSError, ValueError), UsageError, "this is no event file of TensorBoard", where=file):

@@ -1,0 +1,227 @@
+"""Means over cases of which some share their seeds' randomness: a seed of such a group has one value.
+
+Cases that share a training, or its data and initial parameters, move together from seed to seed. A mean that takes them
+for independent finds differences in .2 to .6 of comparisons of equal methods. So the cases are divided into groups by
+design. Within a group a seed has one value, the mean over the group's cases. Between groups the variances are added, as
+those of independent cases. A group's seed diverged if it diverged on any case of the group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lobench.analysis.stats.location import Location, locate, mean_location
+from lobench.analysis.stats.paired_samples import DIVERGED, Estimate, Samples, pooled
+from lobench.analysis.stats.proportions import Counts
+
+__all__ = [
+    "CasesMean",
+    "contrast_location",
+    "counts_of",
+    "group_counts",
+    "group_places",
+    "joined",
+    "mean_over_cases",
+    "seed_means_ratio",
+]
+
+_LEAST_TO_CHECK = 8  # seeds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CasesMean:
+    """The mean over cases of b - a, over the seeds that converge.
+
+    Attributes:
+      location: None if no group can be tested.
+      groups: Places of the cases that are in the mean, by group.
+      num_converged: Seeds of the group that has the fewest.
+      num_incomplete: Seeds that lack a case of their group, and are in no mean.
+    """
+
+    location: Location | None
+    groups: tuple[tuple[int, ...], ...]
+    num_converged: int = 0
+    num_incomplete: int = 0
+
+
+def group_places(cases: Sequence[frozenset[str]]) -> tuple[tuple[int, ...], ...]:
+    """Returns the places of the cases by group: two cases that share a training, directly or through others, are one.
+
+    >>> group_places([frozenset({"run 1"}), frozenset(), frozenset({"run 1", "run 2"})])
+    ((0, 2), (1,))
+
+    Args:
+      cases: Of each case the names of the trainings that it is of; empty: it shares none.
+    """
+    first_of: dict[str, int] = {}
+    root = list(range(len(cases)))
+
+    def find(place: int) -> int:
+        while root[place] != place:
+            place = root[place]
+        return place
+
+    for place, trainings in enumerate(cases):
+        for training in trainings:
+            one, other = sorted((find(first_of.setdefault(training, place)), find(place)))
+            root[other] = one
+    groups: dict[int, list[int]] = {}
+    for place in range(len(cases)):
+        groups.setdefault(find(place), []).append(place)
+    return tuple(tuple(places) for places in groups.values())
+
+
+def counts_of(samples: Samples) -> Counts:
+    """Returns how many seeds of either side diverged."""
+    lost_a, lost_b = samples.num_diverged
+    return Counts(lost_a, len(samples.a), lost_b, len(samples.b))
+
+
+def group_counts(cases: Sequence[Samples]) -> list[Counts]:
+    """Returns the counts of diverged seeds of each group: a seed counts once, on whichever of the group's cases."""
+    found = []
+    for places in group_places([case.shared for case in cases]):
+        members = [cases[place] for place in places]
+        if len(members) == 1:
+            found.append(counts_of(members[0]))
+            continue
+        counts = []
+        for side in ("a", "b"):
+            values = [member.by_seed(side) for member in members]
+            seeds = set[int]().union(*values)
+            diverged = {seed for one in values for seed, value in one.items() if value == DIVERGED}
+            counts += [len(diverged), len(seeds)]
+        found.append(Counts(*counts))
+    return found
+
+
+def joined(cases: Sequence[Samples], weights: Sequence[float] | None = None) -> Samples:
+    """Returns one sample of the cases of a group: of each seed that has all of them the mean over the cases.
+
+    A seed that diverged on any of them diverged. The step stands for the rounding of all of them.
+
+    Args:
+      cases: One at least, each with a scale.
+      weights: Of the cases; None: all alike, with the sum 1.
+    """
+    if len(cases) == 1 and weights is None:
+        return cases[0]
+    weights = [1 / len(cases)] * len(cases) if weights is None else weights
+    is_paired = all(case.is_paired for case in cases)
+    sides, seeds = [], []
+    for side in ("a", "b"):
+        values = [case.by_seed(side) for case in cases]
+        own = [seed for seed in values[0] if all(seed in one for one in values[1:])]
+        seeds.append(own)
+        sides.append([_weighted([one[seed] for one in values], weights) for seed in own])
+    if is_paired and seeds[0] != seeds[1]:  # the pairs of each case are its seeds, so this is of odd input alone
+        raise ValueError("pairs of a group have other seeds on either side")
+    floor = math.fsum(weight**2 * case.converged().floor for case, weight in zip(cases, weights, strict=True))
+    return Samples(
+        a=tuple(sides[0]),
+        b=tuple(sides[1]),
+        is_paired=is_paired,
+        step=math.sqrt(12 * floor),
+        may_vary=any(case.may_vary for case in cases),
+        raised=math.fsum(weight * case.raised for case, weight in zip(cases, weights, strict=True)),
+        seeds_a=tuple(seeds[0]),
+        seeds_b=tuple(seeds[1]),
+        shared=frozenset().union(*(case.shared for case in cases)),
+    )
+
+
+def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
+    if DIVERGED in values:
+        return DIVERGED
+    return math.fsum(value * weight for value, weight in zip(values, weights, strict=True))
+
+
+def mean_over_cases(cases: Sequence[Samples], independent: Sequence[Location] = ()) -> CasesMean:
+    """Returns the mean over cases, each with the same weight, by groups: see the module.
+
+    A group with fewer than two seeds that have all of its cases and converge on both sides is in no mean.
+
+    Args:
+      cases: Those that can be tested.
+      independent: Further cases that are groups of their own.
+    """
+    parts, sizes, kept = list(independent), [1] * len(independent), list[tuple[int, ...]]()
+    num_converged, num_incomplete = list[int](), 0
+    for places in group_places([case.shared for case in cases]):
+        members = [cases[place] for place in places]
+        whole = joined(members)
+        location = locate(whole)
+        if not location.is_known:
+            continue
+        parts.append(location)
+        sizes.append(len(places))
+        kept.append(places)
+        num_converged.append(len(whole.converged()))
+        num_incomplete += max(len(member) for member in members) - len(whole)
+    return CasesMean(
+        location=mean_location(parts, sizes) if parts else None,
+        groups=tuple(kept),
+        num_converged=min(num_converged, default=0),
+        num_incomplete=num_incomplete,
+    )
+
+
+def contrast_location(cases: Sequence[Samples], weights: Sequence[float]) -> Location | None:
+    """Returns the weighted sum over cases of the mean of b - a, by groups; None if a group cannot be tested.
+
+    Args:
+      weights: Of the cases, of either sign.
+    """
+    parts = []
+    for places in group_places([case.shared for case in cases]):
+        found = locate(joined([cases[place] for place in places], [weights[place] for place in places]))
+        if not found.is_known:
+            return None
+        parts.append(found.estimate)
+    if not parts:
+        return None
+    variance, degrees = pooled(parts)
+    mean = math.fsum(part.mean for part in parts)
+    return Location(method="paired", estimate=Estimate(mean=mean, variance=variance, degrees=degrees))
+
+
+def seed_means_ratio(cases: Sequence[Samples]) -> tuple[float, float]:
+    """Returns the variance of the seeds' means over groups over the pooled one, and the p-value of its being above 1.
+
+    It is a check and decides nothing. Independent cases have a ratio near 1, cases that move together a larger one.
+
+    Args:
+      cases: Pairs.
+    Returns:
+      ratio, p_value: NaN with fewer than two groups, or with fewer than eight seeds that have all cases.
+    """
+    groups = group_places([case.shared for case in cases])
+    parts = [joined([cases[place] for place in places]).converged() for places in groups]
+    if len(parts) < 2 or not all(part.is_paired for part in parts):
+        return math.nan, math.nan
+    sizes = [len(places) / len(cases) for places in groups]
+    whole = joined(parts, sizes)
+    if len(whole) < _LEAST_TO_CHECK:
+        return math.nan, math.nan
+    rows = np.asarray([[_differences(part)[seed] for seed in whole.seeds_a] for part in parts])
+    variances = rows.var(axis=1, ddof=1) * np.square(sizes)
+    together = float(np.var(np.asarray(sizes) @ rows, ddof=1))
+    total = float(variances.sum())
+    if not total > 0:
+        return math.nan, math.nan
+    freedom = len(whole) - 1
+    degrees = freedom / float(np.square(variances / total).sum())
+    from scipy.special import fdtrc  # slow to import, and seldom needed
+
+    return together / total, float(fdtrc(freedom, degrees, together / total))
+
+
+def _differences(pairs: Samples) -> dict[int, float]:
+    """Returns b - a of pairs by seed."""
+    b = pairs.by_seed("b")
+    return {seed: b[seed] - value for seed, value in pairs.by_seed("a").items()}

@@ -1,0 +1,119 @@
+"""Reference of a gate: the last subject of a store that is not the candidate, kept for the next call.
+
+A gate may write its candidate into the store that its reference comes from. So the candidate is never chosen, and the
+choice is recorded as an event of the store that the gate writes into. The same gate finds the same reference then,
+however the store has grown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lobench.analysis.store.snapshot import Snapshot
+from lobench.analysis.store.subjects import StoredSubject, last_subject
+from lobench.core.errors import UsageError
+from lobench.core.subject import SubjectKey
+from lobench.engine.store.ledger import Ledger
+
+__all__ = ["CHOICE", "GATE", "Choice", "choose_reference", "hash_of", "kept_choices", "other_subjects", "with_hash"]
+
+CHOICE = "gate_reference"
+GATE = "gate"
+
+_HASHED = 12  # hex digits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The reference that was chosen for a candidate when a gate compared the two first.
+
+    Attributes:
+      chosen_in: Absolute path of the store that the reference is the last subject of.
+    """
+
+    candidate: SubjectKey
+    chosen_in: str
+    reference: SubjectKey
+
+    def to_event(self) -> dict[str, Any]:
+        """Returns the detail of the event that keeps the choice."""
+        return {"candidate": list(self.candidate), "chosen_in": self.chosen_in, "reference": list(self.reference)}
+
+    @classmethod
+    def of_event(cls, detail: Mapping[str, Any]) -> Choice:
+        return cls(
+            candidate=SubjectKey(*detail["candidate"]),
+            chosen_in=str(detail["chosen_in"]),
+            reference=SubjectKey(*detail["reference"]),
+        )
+
+
+def kept_choices(stores: Iterable[Path]) -> list[Choice]:
+    """Returns the choices that these stores keep, in the order of their recording; a store that is missing has none."""
+    found = []
+    for store in dict.fromkeys(stores):
+        if (store / "ledger.sqlite").is_file():
+            with Ledger.open(store, read_only=True) as ledger:
+                found += [Choice.of_event(detail) for _, detail in ledger.events(CHOICE)]
+    return found
+
+
+def choose_reference(
+    snapshot: Snapshot, candidates: Collection[SubjectKey], kept: Sequence[Choice] = ()
+) -> StoredSubject:
+    """Returns the reference that a store stands for: the kept one, or else the last subject that may be one.
+
+    A subject that a gate of this store found to be worse is chosen only if there is no other. A subject without any
+    curve is no reference if another one has curves.
+
+    Args:
+      candidates: Subjects that are compared with the reference; none of them is chosen.
+      kept: Earlier choices. The first one for a candidate and this store counts if the store still has its reference.
+    Raises:
+      UsageError: The store holds nothing but the candidates.
+    """
+    others = other_subjects(snapshot.subjects, candidates)
+    if not others:
+        raise UsageError(
+            "the store holds no evaluation to compare with" if not snapshot.subjects else "the store has no reference",
+            where=str(snapshot.store),
+            got="the candidate alone" if snapshot.subjects else "",
+            next_step="evaluate the reference into this store, or name another store or checkpoint",
+        )
+    place = str(snapshot.store.resolve())
+    for choice in kept:
+        if choice.candidate in candidates and choice.chosen_in == place:
+            found = [subject for subject in others if subject.who.key == choice.reference]
+            if found:
+                return last_subject(found)
+    regressed = _regressed(snapshot.events)
+    fit = [subject for subject in others if subject.who.key not in regressed] or others
+    with_curves = [subject for subject in fit if subject.num_seeds]
+    return last_subject(with_curves or fit)
+
+
+def other_subjects(subjects: Iterable[StoredSubject], candidates: Collection[SubjectKey]) -> list[StoredSubject]:
+    """Returns the subjects that are none of the candidates."""
+    return [subject for subject in subjects if subject.who.key not in candidates]
+
+
+def with_hash(subject: StoredSubject) -> str:
+    """Returns a label with the start of the sha256: `theta_100.npz (sha256 0123456789ab)`."""
+    return f"{subject.label} ({hash_of(subject.who.sha256)})"
+
+
+def hash_of(sha256: str) -> str:
+    """Returns the start of a sha256 as outputs have it."""
+    return f"sha256 {sha256[:_HASHED]}"
+
+
+def _regressed(events: Iterable[tuple[str, Mapping[str, Any]]]) -> set[SubjectKey]:
+    """Returns the candidates whose last gate in this store said REGRESSED."""
+    last: dict[SubjectKey, str] = {}
+    for kind, detail in events:
+        if kind == GATE:
+            last.update({SubjectKey(*key): str(detail["verdict"]) for key in detail.get("candidates", ())})
+    return {key for key, verdict in last.items() if verdict == "REGRESSED"}
