@@ -25,6 +25,7 @@ from lobench.engine.chief.case_cache import KnownCases
 from lobench.engine.chief.interfaces import Arrivals, Ending, WatchProgress
 from lobench.engine.chief.loop import Chief
 from lobench.engine.config.suite_files import SuiteFiles, forget_modules
+from lobench.engine.store.data_files import changed_data
 from lobench.engine.store.delivery import exits_raise
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.devices import devices_here
@@ -148,6 +149,8 @@ def _run_round(
         progress.log(f"{what}; results: {store}")
         ledger.take_location(settings.location)
         record_suites(ledger, settings.suites)
+        if line := changed_data(ledger, settings.suites, settings.location):
+            progress.log(line)
         arrivals = guest.begin(ledger, named.readers, progress) if guest is not None else None
         chief = Chief(
             ledger=ledger,

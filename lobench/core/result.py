@@ -60,6 +60,43 @@ class EvaluationKey:
 
     @classmethod
     def of(cls, sha256: str, case: CaseInfo, block: SeedBlock, program: str) -> EvaluationKey:
+        """Return the key of an evaluation. A stored result with this key is the result of today.
+
+        The key decides what a change between two calls does. `docs/identity.md` explains each row.
+
+            Theta                                       | evaluated again
+            A checkpoint file that was overwritten      | evaluated again
+            The optimizer's bindings                    | evaluated again
+            The optimizer's code                        | evaluated again
+            The case's bindings                         | evaluated again
+            The case's code                             | evaluated again
+            Bindings that return to earlier values      | kept
+            How a case is scored                        | kept
+            Data files                                  | kept with a note
+            The number of seeds, or the width of blocks | evaluated again
+            The first seed                              | evaluated again
+            The number of cores of a case               | evaluated again
+            The number of workers                       | kept
+            The version of lobench's inner program      | evaluated again
+            The version of lobench                      | kept
+            The version of jax or jaxlib                | evaluated again
+            The version of another package              | kept
+            The kind of device                          | evaluated again
+            Another machine with the same kind          | kept
+            The working directory                       | kept
+            The path of the project                     | kept
+            The clock                                   | kept
+            The user                                    | kept
+            The tuned baseline                          | kept with a note
+            A store of a newer lobench                  | refused
+            A published bundle                          | refused
+
+        Args:
+          sha256: Hash of theta, or of the text of an optimizer without theta.
+          case: Case as it is bound today, with the hash of the optimizer's bindings.
+          block: Seeds that one program evaluates together.
+          program: `Program.key` of what computes it: inner program, jax, jaxlib, kind of device.
+        """
         return cls(
             checkpoint_sha256=sha256,
             optimizer_hash=case.optimizer_hash,

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -41,6 +41,23 @@ class Places(LedgerPart):
                 self._db.executemany("INSERT OR REPLACE INTO suites (suite, path, baselines) VALUES (?, ?, ?)", rows)
         self.__dict__.pop("_moved_from", None)
         self.__dict__["_places_of_suites"] = self._read_places()  # `placed` is called by other threads
+
+    def record_data(self, digests: Mapping[str, str], folders: Collection[str]) -> list[str]:
+        """Records the data files of suites as they are now; returns the names of those that changed or are gone.
+
+        Args:
+          digests: By name from the folder on that the suite's folder lies in.
+          folders: Names of the suites' folders.
+        """
+        with store_errors(self.store):
+            known = dict(self._db.execute("SELECT name, digest FROM data_files").fetchall())
+        if known == digests:
+            return []
+        own = {name: digest for name, digest in known.items() if name.partition("/")[0] in folders}
+        with self.transaction():
+            self._db.executemany("DELETE FROM data_files WHERE name = ?", [(name,) for name in own])
+            self._db.executemany("INSERT INTO data_files VALUES (?, ?)", digests.items())
+        return sorted(name for name, digest in own.items() if digests.get(name) != digest)
 
     def take_location(self, location: str) -> None:
         """Changes the recorded paths of a run's checkpoints to those that they have now, as absolute paths.

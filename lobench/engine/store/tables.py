@@ -64,6 +64,7 @@ _TABLES = (
     # Where suites lay, with the sha256 of the baseline files beside them, and where the store lay: the last row counts.
     """CREATE TABLE IF NOT EXISTS suites (
   id INTEGER PRIMARY KEY, suite TEXT NOT NULL, path TEXT NOT NULL, baselines TEXT NOT NULL, UNIQUE (suite, path))""",
+    "CREATE TABLE IF NOT EXISTS data_files (name TEXT PRIMARY KEY, digest TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS locations (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE)",
     # Of several memberships the first one.
     """CREATE VIEW IF NOT EXISTS labels AS SELECT evaluation, name AS experiment, method, trial, session FROM

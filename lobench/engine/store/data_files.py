@@ -1,0 +1,71 @@
+"""Data files in suites' folders: a store's results are kept if one changes, and a line reports it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from lobench.core.wording import counted
+from lobench.engine.config.suite_files import files_below
+from lobench.engine.store.bundle import BASELINES
+from lobench.engine.store.ledger import Ledger
+
+__all__ = ["changed_data"]
+
+# Code is in the key of an evaluation by itself, and of the others no result is made.
+_NO_DATA = (".py", ".gin", ".md", ".rst", ".html", ".toml", ".ini", ".cfg", ".sh", ".svg", ".png", ".pdf", ".ipynb")
+_WHOLE = 1 << 26  # bytes up to which a file is read whole; of a larger one both ends count
+_END = 1 << 20
+_NAMED = 4  # files of one line
+
+
+def changed_data(ledger: Ledger, suites: Iterable[str], run: str = "") -> str:
+    """Records the data files in the folders of suites; returns a line if some changed after the store's last run.
+
+    Args:
+      suites: Folders, or gin files.
+      run: Path of the run that is watched, whose files are no data of a suite.
+    """
+    excluded = os.path.abspath(run) if run and "://" not in run else ""
+    digests: dict[str, str] = {}
+    folders = set[str]()
+    for suite in suites:
+        path = Path(os.path.abspath(suite))
+        folder = path if path.is_dir() else path.parent
+        folders.add(folder.name)
+        for file in _data_of(path):
+            if not (excluded and (str(file) == excluded or str(file).startswith(f"{excluded}{os.sep}"))):
+                digests[file.relative_to(folder.parent).as_posix()] = _digest(file)
+    changed = ledger.record_data(digests, folders)
+    if not changed:
+        return ""
+    names = ", ".join(changed[:_NAMED]) + (f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else "")
+    return (
+        f"{counted(len(changed), 'data file')} changed after the store's results were computed ({names}): the results "
+        "are kept; a binding of the task that names a version of the data makes another case"
+    )
+
+
+def _data_of(suite: Path) -> Iterator[Path]:
+    """Yields the data files of a suite's folder; of a bare gin file those that lie beside it."""
+    files = files_below(suite) if suite.is_dir() else (one for one in suite.parent.iterdir() if one.is_file())
+    for file in files:
+        is_hidden = file.name.startswith(".")
+        if not is_hidden and file.suffix not in _NO_DATA and file.parent.name != BASELINES:
+            yield file
+
+
+def _digest(file: Path) -> str:
+    """Returns a hash of a file's content; "" if it cannot be read."""
+    try:
+        with file.open("rb") as opened:
+            size = os.fstat(opened.fileno()).st_size
+            content = opened.read(size if size <= _WHOLE else _END)
+            if size > _WHOLE:
+                opened.seek(-_END, os.SEEK_END)
+                content += str(size).encode() + opened.read(_END)
+    except OSError:
+        return ""
+    return hashlib.sha256(content).hexdigest()
