@@ -260,7 +260,8 @@ class ExperimentRecord:
             for seed in row.key.seed_block.seeds
             if role.sessions is None or seed in role.sessions
         ]
-        return of_members(Snapshot.of(self._method_index.store, rows), self._file.text, found)
+        current = self._ledger.current_cases(rows) if self._ledger is not None else None
+        return of_members(Snapshot.of(self._method_index.store, rows, current=current), self._file.text, found)
 
     def plan(self, cases: Sequence[CaseInfo]) -> tuple[Mapping[str, int], Sequence[EvaluationRow]]:
         """Returns how many evaluations each method has on these cases, by its title, and which of them are there."""

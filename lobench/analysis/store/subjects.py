@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +19,7 @@ from lobench.core.metric import Direction, is_of_batch
 from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Subject as Who
+from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = [
@@ -27,11 +28,9 @@ __all__ = [
     "StoredSubject",
     "are_common",
     "codes_note",
-    "current_forms",
     "headline_metrics",
     "last_on_most_cases",
     "last_subject",
-    "place_of",
     "subject_of",
     "subjects_of",
 ]
@@ -210,26 +209,34 @@ def _places(own: Sequence[int], steps: NDArray[np.int64]) -> NDArray[np.intp]:
 
 
 def subjects_of(
-    rows: Iterable[EvaluationRow], positions: Mapping[Who, int] | None = None, current: set[str] | None = None
+    rows: Iterable[EvaluationRow], positions: Mapping[Who, int] | None = None, current: CurrentCases | None = None
 ) -> list[StoredSubject]:
-    """Returns what a store's evaluations are of, by generation, outer step and first sight.
+    """Returns the subjects of a store's evaluations, by generation, outer step and first sight.
 
-    A checkpoint that was seen at several outer steps is several subjects with the same cells; one that was evaluated
-    with several optimizers' bindings is several subjects too. Where a case was evaluated twice on the same seeds (the
-    inner program was changed, say) the later evaluation that gave curves counts. Of a case that was changed, the form
-    that the store evaluated last is in `StoredSubject.cells`, on whomever that was.
+    A checkpoint that was seen at several outer steps is several subjects with the same cells. If it was evaluated with
+    several bindings of its optimizer, and no plan says which of them are current, it is several subjects too. If a case
+    was evaluated twice on the same seeds (with another version of jax, say), the last evaluation that gave curves
+    counts. `StoredSubject.cells` has the current form of a case that was changed.
 
     Args:
-      positions: In which order they were seen; None: that of their first evaluations.
-      current: Identities of the forms that count, where the rows are a part of a store's; None: see above.
+      rows: In the order of the ledger.
+      positions: Order in which the subjects were seen; None: that of their first evaluations.
+      current: Current cases of the store; None: those of the rows, without plans.
     """
-    ordered = sorted(rows, key=lambda row: row.recorded_at)
-    current = current_forms(ordered) if current is None else current
+    rows = list(rows)
+    current = CurrentCases.of_rows(rows) if current is None else current
     groups: dict[Who, list[EvaluationRow]] = {}
-    for row in ordered:
+    for row in rows:
         for who in row.sightings:
             groups.setdefault(who, []).append(row)
-    found = [subject_of(who, part, current) for who, members in groups.items() for part in _by_optimizer(members)]
+    found = list[StoredSubject]()
+    for who, members in groups.items():
+        ordered = current.ordered(who, members)
+        counting = [row for row in ordered if current.has_bindings(row, who)]
+        # Nothing of one whose present bindings have no result yet is current.
+        parts = _by_optimizer(counting) if counting else [ordered]
+        identities = current.identities if counting else frozenset[str]()
+        found += [subject_of(who, part, identities) for part in parts]
     sights = positions or {}
 
     def place(subject: StoredSubject) -> tuple[int, int, int]:
@@ -237,11 +244,6 @@ def subjects_of(
         return who.generation, who.outer_step, sights.get(who, -1)
 
     return sorted(found, key=place)
-
-
-def current_forms(rows: Iterable[EvaluationRow]) -> set[str]:
-    """Returns the identities of the cases as they were evaluated last; rows in the order of their recording."""
-    return set({place_of(row.case): row.case.identity for row in rows}.values())
 
 
 def last_subject(subjects: Sequence[StoredSubject]) -> StoredSubject:
@@ -274,14 +276,6 @@ def headline_metrics(subjects: Sequence[StoredSubject]) -> list[tuple[str, str |
     return [(name, name) for name in names]
 
 
-def place_of(case: CaseInfo) -> tuple[str, str, str]:
-    """Returns where a case is written: what is at one place with another identity is the same case, changed.
-
-    Its name alone is not enough: two tests may evaluate one case, and two files have cases of one name.
-    """
-    return case.suite, case.name, case.node_id.rsplit("/", 1)[-1]
-
-
 def _by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]]:
     """Parts rows by their optimizers' bindings where a case was evaluated with two of them.
 
@@ -298,8 +292,8 @@ def _by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]
     return list(parts.values())
 
 
-def subject_of(who: Who, rows: Sequence[EvaluationRow], current: set[str]) -> StoredSubject:
-    """Returns one subject from the rows of its evaluations, which come in the order of their recording.
+def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]) -> StoredSubject:
+    """Returns one subject from the rows of its evaluations; of a seed that was evaluated twice the last one counts.
 
     Args:
       current: Identities of the cases that count; the others are former forms.

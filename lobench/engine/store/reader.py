@@ -43,6 +43,8 @@ class EvaluationRow:
 
     Attributes:
       program: What the key's program stands for.
+      recorded_at: When it was recorded, in seconds since 1970, by the clock of that machine; no order.
+      id: Its place in the order in which its store recorded evaluations; 0 if it is of no store.
       payload: `Curves.to_payload()`; None where the outcome gave no curves, or where they are at hand.
       at_hand: The curves of an evaluation that was not read from a store.
       code: As `key.code`, with one fingerprint for all that count as the same.
@@ -60,6 +62,7 @@ class EvaluationRow:
     trial: str
     session: str
     recorded_at: float
+    id: int = 0
     at_hand: Curves | None = None
     code: str = ""
 
@@ -373,6 +376,7 @@ class LedgerReader(Codes):
                     trial=trial,
                     session=session,
                     recorded_at=row[11],
+                    id=number,
                     code=self.canonical_code(row[12]),
                 )
 
