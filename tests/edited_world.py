@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tiny import write_checkpoint
 
-__all__ = ["COMMANDS", "EDITS", "Edit", "edit", "make_world", "num_trained"]
+__all__ = ["COMMANDS", "EDITS", "Edit", "edit", "make_world", "notebook_losses", "num_trained", "run_text"]
 
 FILES = {
     "suite/rules.py": '''
@@ -170,8 +170,13 @@ def _passed(text: str) -> int:
     return int(found[1])
 
 
+def run_text(folder: Path, *options: str) -> str:
+    """Returns what `lobench run` prints."""
+    return _lobench(folder, "lobench.cli", "run", "experiment.gin", "--workers", "1", *options)
+
+
 def _run(folder: Path) -> int:
-    return _passed(_lobench(folder, "lobench.cli", "run", "experiment.gin", "--workers", "1"))
+    return _passed(run_text(folder))
 
 
 def _script(folder: Path) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from edited_world import COMMANDS, EDITS, edit, make_world, notebook_losses, num_trained
+from edited_world import COMMANDS, EDITS, edit, make_world, notebook_losses, num_trained, run_text
 
 WITHOUT_EFFECT = ("comment", "docstring", "script's comment", "unrelated file")
 OF_SCRIPTS = ("script", "script's helper in Method.files", "script's comment")
@@ -50,3 +52,33 @@ def test_command_after_edit_evaluates_again_what_the_code_makes(
 def test_notebook_after_edit_in_its_session_has_todays_values(tmp_path: Path, name: str) -> None:
     before, after = notebook_losses(make_world(tmp_path), name)
     assert (before != after) == (name not in WITHOUT_EFFECT)
+
+
+INLINE = """
+import sys
+from pathlib import Path
+import lobench
+for factor in ("1.0", "0.0"):
+    text = Path("suite/rules.py").read_text()
+    Path("suite/rules.py").write_text(text.replace("FACTOR = 1.0", f"FACTOR = {factor}"))
+    frame = lobench.run("experiment.gin", executor="inline", workers=1).frame()
+    print(frame[frame["metric"] == "train/loss"]["value"].tolist())
+"""
+
+
+def test_inline_run_after_edit_in_one_process_trains_with_todays_code(tmp_path: Path) -> None:
+    folder = make_world(tmp_path)
+    done = subprocess.run([sys.executable, "-c", INLINE], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    before, after = done.stdout.splitlines()[-2:]
+    assert before != after
+
+
+def test_run_keeps_results_of_other_code_once_they_were_accepted(tmp_path: Path) -> None:
+    folder = make_world(tmp_path)
+    assert num_trained(folder, "run") == 1
+    edit(folder, "constant")
+    assert "made by other code: rules.py; kept" in run_text(folder, "--keep-results")
+    assert num_trained(folder, "run") == 0
+    edit(folder, "default argument")
+    assert "1 result was made by other code: rules.py" in run_text(folder)
