@@ -25,6 +25,7 @@ from lobench.engine.chief.case_cache import KnownCases
 from lobench.engine.chief.interfaces import Arrivals, Ending, WatchProgress
 from lobench.engine.chief.loop import Chief
 from lobench.engine.config.suite_files import SuiteFiles, forget_modules
+from lobench.engine.config.user_code import forget_edited_code
 from lobench.engine.store.data_files import changed_data
 from lobench.engine.store.delivery import exits_raise
 from lobench.engine.store.ledger import Ledger
@@ -89,6 +90,8 @@ def run_rounds(
     with exits_raise():
         while True:
             settings = settings.found()
+            if settings.executor == "inline" and forget_edited_code():
+                forget_modules(settings.suites)  # the worker is this process, which has imported them before
             if num_rounds:
                 forget_modules(settings.suites)
             named = components_of(settings, progress)

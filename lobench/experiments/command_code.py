@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from lobench.core.code import CodeFingerprint, changed_code_line
 from lobench.core.errors import ConfigError
@@ -103,7 +104,7 @@ def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: 
     return CommandCode(method=replace(method, code=todays.id), todays=todays, counted=todays.id, others=others)
 
 
-def _recorded(ledger: Ledger, name: str) -> list[dict[str, object]]:
+def _recorded(ledger: Ledger, name: str) -> list[dict[str, Any]]:
     return [detail for _, detail in ledger.events(_EVENT) if detail["method"] == name]
 
 

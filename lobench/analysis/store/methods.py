@@ -98,15 +98,15 @@ def of_members(
       trials: Of its searches: the best of each is its method, on the seeds that chose nothing where it has some.
     """
     rows: dict[object, EvaluationRow] = {}
-    for row in snapshot.rows:
-        rows[_key(row)] = rows[_key(row), row.key.code] = row
+    for found in snapshot.rows:
+        rows[_key(found)] = rows[_key(found), found.key.code] = found
     bindings_of = _bindings_of_methods(config)
     groups: dict[tuple[str, int | str], dict[int, list[_Part]]] = {}
     by_place: dict[object, tuple[Membership, EvaluationRow | None]] = {}
     for one in members:
-        key = (one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block, one.program)
-        row = rows.get((key, one.code), rows.get(key))  # of edited code, the result that takes its place
-        by_place[one.method, one.trial, one.session, key] = one, row
+        work = (one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block, one.program)
+        stored = rows.get((work, one.code), rows.get(work))  # of edited code, the result that takes its place
+        by_place[one.method, one.trial, one.session, work] = one, stored
     held = list(by_place.values())
     # Where the suite was edited between two runs, members are of both; what cases were before is in no table.
     forms = _Forms(held, snapshot.current, are_own=_may_differ(config))

@@ -22,6 +22,8 @@ def modules_reached(scope: str, selector: str, parameters: Collection[str]) -> s
     """Returns the modules of all that some of a configurable's parameters reach, in gin's current configuration."""
     bindings, seen = reached_from(scope, selector, parameters)
     found = {module for _, name in seen for module in _modules_of(name)}
+    if any(one.parameter == "python" and one.value for one in bindings.values()):
+        return found  # its class is of another environment, whose content `Method.python` notes
     return found | {module for one in bindings.values() for module in _named_in(one)}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import importlib
 import importlib.machinery
 import importlib.util
 import os
@@ -18,13 +19,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from lobench.core.case import CaseInfo
 from lobench.core.code import CodeFingerprint
 from lobench.core.code_origin import Origin, file_of, origin_of_file
 
-__all__ = ["fingerprint_of", "fingerprints_here", "tree_sha256", "united_fingerprint"]
+__all__ = ["fingerprint_of", "fingerprints_here", "forget_edited_code", "tree_sha256", "united_fingerprint"]
 
 # Versions of these are part of `Program`, or fix no number of a training.
 _NOT_COUNTED = frozenset({"jax", "jaxlib", "lobench", "gin", "pytest", "_pytest", "pluggy"})
@@ -70,7 +72,7 @@ def fingerprint_of(
     for name in key[1]:
         walk.add_module(name)
     found = walk.fingerprint()
-    _remembered[key] = _Remembered(found, _marks_of(found), at)
+    _remembered[key] = _Remembered(found, _marks_of(found), at, walk.hashes)
     _made[found.id] = found
     return found
 
@@ -97,12 +99,41 @@ def tree_sha256(content: bytes) -> str:
     return _source_file(content).sha256
 
 
+def forget_edited_code() -> bool:
+    """Has this process import the user's code again if a file was edited since its fingerprint was taken here.
+
+    Returns:
+      Whether modules were dropped.
+    """
+    seen = {file: sha256 for one in _remembered.values() for file, sha256 in one.hashes.items()}
+    if all(_content_sha256(file) == sha256 for file, sha256 in seen.items()):
+        return False
+    dropped = [name for name, module in list(sys.modules.items()) if os.path.realpath(_file_of(module)) in seen]
+    for name in dropped:
+        del sys.modules[name]
+    _remembered.clear()
+    importlib.invalidate_caches()
+    return bool(dropped)
+
+
+def _file_of(module: object) -> str:
+    return file_of(module) if isinstance(module, ModuleType) else ""
+
+
+def _content_sha256(file: str) -> str:
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
 class _Remembered(NamedTuple):
     """A fingerprint with the marks of its files, and when they were read; seconds since 1970."""
 
     fingerprint: CodeFingerprint
     marks: Mapping[str, tuple[int, int] | None]
     at: float
+    hashes: Mapping[str, str]  # of the content of each file
 
     def is_current(self) -> bool:
         """Whether no file has changed since. Marks are no proof if a file was written just before it was read."""
@@ -137,6 +168,7 @@ class _Walk:
     def __init__(self, folders: Sequence[str]) -> None:
         self._folders = [Path(folder) for folder in folders]
         self._files: dict[Path, str] = {}  # by file, the hash
+        self.hashes: dict[str, str] = {}  # by file, of its content
         self._packages: dict[str, str] = {}
         self._missing: set[str] = set()
         self._waiting: list[tuple[Path, _ImportedNames]] = []
@@ -169,7 +201,7 @@ class _Walk:
             self._missing.add(str(file))
             return
         source = _source_file(content) if file.suffix == ".py" else _SourceFile(hashlib.sha256(content).hexdigest())
-        self._files[file] = source.sha256
+        self._files[file], self.hashes[str(file)] = source.sha256, hashlib.sha256(content).hexdigest()
         self._waiting += [(file, imported) for imported in source.imports]
         if file.suffix == ".py" and (package := file.parent / "__init__.py") != file and package.is_file():
             self.add_file(package)

@@ -122,16 +122,21 @@ class Codes(LedgerPart):
                     found.update(plans.get(detail["plan"], {}))
         return found
 
-    def outdated(self) -> frozenset[int]:
+    def outdated(self, sha256: str = "") -> frozenset[int]:
         """Returns the ids of evaluations that have another result of the same work, made by code that counts more.
 
         Of one case's results for one subject only those count that were made by the code that was planned last; if
         there is none of that, the code of the last result.
+
+        Args:
+          sha256: Of one subject; "": of all.
         """
         key = "checkpoint_sha256, optimizer_hash, case_identity"
         with store_errors(self.store), intact_rows(self.store):
             groups = self._db.execute(
-                f"SELECT {key} FROM evaluations WHERE code <> '' GROUP BY {key} HAVING COUNT(DISTINCT code) > 1"
+                f"SELECT {key} FROM evaluations WHERE code <> '' AND {'checkpoint_sha256 = ?' if sha256 else '1'} "
+                f"GROUP BY {key} HAVING COUNT(DISTINCT code) > 1",
+                (sha256,) if sha256 else (),
             ).fetchall()
             if not groups:
                 return frozenset()

@@ -94,7 +94,7 @@ def codes_of(cases: Iterable[CaseInfo]) -> dict[CasePlace, str]:
 
 
 def codes_of_plan(plan: Mapping[str, Any]) -> dict[CasePlace, str]:
-    """Return the fingerprints of the user's code in a recorded plan by place."""
+    """Return the code of a recorded plan's cases by place; "" if the plan does not know it."""
     return {CasePlace(*one["place"]): one.get("code", "") for one in plan["cases"] if "place" in one}
 
 
@@ -161,6 +161,8 @@ class PlanHistory:
         codes: Mapping[CasePlace, str],
     ) -> bool:
         """Return whether a plan of a variant is what the last plans say already."""
+        if any(self._last_code.get((variant, place)) != code for place, code in codes.items()):
+            return False
         if programs and tuple(sorted(programs)) != self._programs.get(variant):
             return False
         now = self.identities()

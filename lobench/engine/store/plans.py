@@ -12,10 +12,10 @@ import dataclasses
 import functools
 import hashlib
 import json
-import types
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lobench.core.case import CaseInfo, SeedBlock
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PlannedCase", "PlannedSubject", "Plans", "absent", "changed_files", "digest_of", "suite_plan"]
 
+_NO_CODES: Mapping[CasePlace, str] = MappingProxyType({})
 _DIGEST, _PREVIOUS = "digest", "previous"
 _HASHED = 16  # hex digits of the name of a start
 
@@ -149,7 +150,7 @@ class Plans(LedgerPart):
         forms: Mapping[CasePlace, Form],
         make_plan: Callable[[], Mapping[str, Any]],
         programs: Collection[str] = (),
-        codes: Mapping[CasePlace, str] = types.MappingProxyType({}),
+        codes: Mapping[CasePlace, str] = _NO_CODES,
     ) -> None:
         """Records that a plan is the last one of a variant. Nothing is written if it was that before.
 

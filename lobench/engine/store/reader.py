@@ -380,7 +380,7 @@ class LedgerReader(Places, Codes):
             labelled = self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {of_those}", tuple(asked.values()))
             labels = {row[0]: tuple(map(str, row[1:])) for row in labelled}
             query = f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations WHERE {where} ORDER BY id"
-            outdated = frozenset[int]() if all_codes or codes is not None else self.outdated()
+            outdated = frozenset[int]() if all_codes or codes is not None else self.outdated(sha256)
             for number, *row in self._db.execute(query, tuple(asked.values())):
                 if number in outdated or not self.counts(row[12], todays.get(f"{row[2]}:{row[1]}", "")):
                     continue

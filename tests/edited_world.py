@@ -1,0 +1,246 @@
+"""A suite whose task, data, metric, fixture and optimizers are the user's code in several files, and edits of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tiny import write_checkpoint
+
+__all__ = ["COMMANDS", "EDITS", "Edit", "edit", "make_world", "notebook_losses", "num_trained", "run_text"]
+
+FILES = {
+    "suite/rules.py": '''
+        """Update rules."""
+        import jax, jax.numpy as jnp, optax
+        import lobench
+        from lobench.inner.optimizers.learnable import LearnableSGD
+        from helper import scaled
+
+        FACTOR = 1.0  # of each step
+
+        @lobench.configurable
+        def signs(learning_rate=0.1, momentum=0.0):
+            """Sign descent."""
+            def update(grads, state, params=None, **extra):
+                return jax.tree.map(lambda g: -learning_rate * FACTOR * scaled(jnp.sign(g)) + momentum, grads), state
+            return optax.GradientTransformationExtraArgs(lambda params: (), update)
+
+        @lobench.configurable
+        class Scaled(LearnableSGD):
+            """A learned learning rate, scaled."""
+            factor = scaled(FACTOR)
+        ''',
+    "suite/helper.py": "from deep import SCALE\ndef scaled(x):\n    return SCALE * x\n",
+    "suite/deep.py": "SCALE = 1.0\n",
+    "suite/tasks.py": """
+        import jax, jax.numpy as jnp
+        from lobench import Task, configurable
+        import points
+
+        @configurable
+        class Bowl(Task):
+            def __init__(self, *, center=0.0):
+                self.center = center
+            def init(self, key):
+                return jax.random.normal(key, (3,))
+            def loss(self, params, key, data):
+                return jnp.sum((params - self.center) ** 2) + 1.0
+        """,
+    "suite/points.py": "from lobench import configurable\n@configurable\ndef middle():\n    return 0.5\n",
+    "suite/near.py": "def closeness(curves):\n    return {'near': [1.0] * len(curves.seeds)}\n",
+    "suite/conftest.py": """
+        import pytest
+        from lobench.hookspecs import Declaration, hookimpl
+
+        @pytest.fixture
+        def level():
+            return 1e9
+
+        @hookimpl
+        def lobench_metrics():
+            return [Declaration(name="near", factory="near:closeness")]
+        """,
+    "suite/test_bowl.py": """
+        import lobench
+
+        @lobench.cases("bowl.gin")
+        def test_bowl(case, evaluate, level):
+            assert evaluate(case).final("train/loss").mean() < level
+        """,
+    "suite/bowl.gin": """
+        import tasks
+        import rules
+        bowl/Case.task = @Bowl()
+        bowl/Bowl.center = @middle()
+        Case.num_inner_steps = 4
+        Case.eval_every = 4
+        Case.num_seeds = 2
+        """,
+    "experiment.gin": """
+        import rules
+        Experiment.suites = ["suite"]
+        Experiment.num_sessions = 2
+        signs/Method.optimizer = @signs()
+        """,
+    "script.gin": """
+        Experiment.num_sessions = 1
+        mine/Method.command = "python train.py {out} {session}"
+        mine/Method.curves = "{out}/curves.jsonl"
+        mine/Method.files = ["rates.json"]
+        """,
+    "train.py": '''
+        """Trains."""
+        import json, sys
+        rate = json.load(open("rates.json"))["rate"]  # of decay
+        with open(f"{sys.argv[1]}/curves.jsonl", "w") as file:
+            for step in range(3):
+                value = (1.0 - rate) ** step
+                line = {"method": "mine", "case": "c", "seed": int(sys.argv[2]), "step": step}
+                file.write(json.dumps({**line, "metric": "train/loss", "value": value}) + "\\n")
+        ''',
+    "rates.json": '{"rate": 0.1}\n',
+    "notebook.py": """
+        import lobench
+        for edit in (lambda: None, lambda: exec(__import__("sys").argv[1])):
+            edit()
+            found = lobench.evaluate("suite/bowl.gin", optimizer="signs()", test="test_bowl")
+            print(found.metrics["train/loss"].tolist())
+        """,
+}
+
+Edit = tuple[str, str, str]  # file, text, and the text in its place
+
+EDITS: dict[str, Edit] = {
+    "constant": ("suite/rules.py", "FACTOR = 1.0", "FACTOR = 0.5"),
+    "default argument": ("suite/rules.py", "momentum=0.0", "momentum=0.01"),
+    "helper two imports away": ("suite/deep.py", "1.0", "0.5"),
+    "task": ("suite/tasks.py", "+ 1.0", "+ 2.0"),
+    "metric": ("suite/near.py", "1.0", "2.0"),
+    "data function": ("suite/points.py", "0.5", "0.25"),
+    "conftest fixture": ("suite/conftest.py", "1e9", "1e8"),
+    "test": ("suite/test_bowl.py", "< level", "<= level"),
+    "script": ("train.py", "1.0 - rate", "1.0 - 2 * rate"),
+    "script's helper in Method.files": ("rates.json", "0.1", "0.2"),
+    "comment": ("suite/rules.py", "# of each step", "# of every step"),
+    "docstring": ("suite/rules.py", '"""Sign descent."""', '"""Descends by signs."""'),
+    "script's comment": ("train.py", "# of decay", "# per step"),
+    "unrelated file": ("suite/unrelated.py", "", "X = 1\n"),
+}
+
+
+def make_world(folder: Path) -> Path:
+    import textwrap
+
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
+    (folder / "run").mkdir()
+    (folder / "run" / "config.gin").write_text("import rules\nCase.learned_optimizer = @Scaled()\n")
+    write_checkpoint(folder / "run" / "theta_1.npz", -2.0)
+    return folder
+
+
+def edit(folder: Path, name: str) -> None:
+    file, before, after = EDITS[name]
+    text = (folder / file).read_text(encoding="utf-8") if before else ""
+    assert before in text
+    (folder / file).write_text(text.replace(before, after) if before else after, encoding="utf-8")
+
+
+def _lobench(folder: Path, *words: str, codes: tuple[int, ...] = (0,)) -> str:
+    command = [sys.executable, "-m", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=dict(os.environ))
+    assert done.returncode in codes, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def _passed(text: str) -> int:
+    """Returns how many evaluations the last line of a run or a watch reports as new."""
+    last = next(line for line in reversed(text.splitlines()) if line.startswith("done:"))
+    if "nothing new" in last:
+        return 0
+    found = re.search(r"(\d+) passed", last)
+    assert found is not None, last
+    return int(found[1])
+
+
+def run_text(folder: Path, *options: str) -> str:
+    """Returns what `lobench run` prints."""
+    return _lobench(folder, "lobench.cli", "run", "experiment.gin", "--workers", "1", *options)
+
+
+def _run(folder: Path) -> int:
+    return _passed(run_text(folder))
+
+
+def _script(folder: Path) -> int:
+    return _passed(_lobench(folder, "lobench.cli", "run", "script.gin", "--workers", "1"))
+
+
+def _watch(folder: Path) -> int:
+    options = ("--once", "--workers", "1", "--checkpoints", "all")
+    return _passed(_lobench(folder, "lobench.cli", "watch", "run", "--suite", "suite", *options))
+
+
+def _compare(folder: Path) -> int:
+    before = _num_stored(folder / ".lobench" / "compare" / "suite")
+    subjects = ("signs()", "signs(); signs.learning_rate = 0.2")
+    _lobench(folder, "lobench.cli", "compare", *subjects, "--suite", "suite", "--workers", "1", codes=(0, 1))
+    return _num_stored(folder / ".lobench" / "compare" / "suite") - before
+
+
+def _pytest(folder: Path) -> int:
+    before = _num_stored(folder / ".lobench" / "suite")
+    options = ("-q", "-p", "no:cacheprovider", "--lobench-optimizer", "signs()", "--lobench-reuse")
+    _lobench(folder, "pytest", "suite", *options)
+    return _num_stored(folder / ".lobench" / "suite") - before
+
+
+def _best(folder: Path) -> int:
+    store = folder / "run" / "lobench_results" / "suite"
+    if not store.exists():
+        _watch(folder)
+    before = _num_stored(store / "best") + _num_stored(store / "best" / "winner")
+    _lobench(folder, "lobench.cli", "best", "run", "--suite", "suite", "--top", "1", "--workers", "1")
+    return _num_stored(store / "best") + _num_stored(store / "best" / "winner") - before
+
+
+def _num_stored(store: Path) -> int:
+    from lobench.engine.store.ledger import Ledger
+
+    if not (store / "ledger.sqlite").is_file():
+        return 0
+    with Ledger.open(store, read_only=True) as ledger:
+        return sum(1 for _ in ledger.evaluations(all_codes=True))
+
+
+COMMANDS: dict[str, Callable[[Path], int]] = {
+    "run": _run,
+    "script": _script,
+    "watch": _watch,
+    "compare": _compare,
+    "pytest": _pytest,
+    "best": _best,
+}
+
+
+def num_trained(folder: Path, command: str) -> int:
+    """Returns how many evaluations a command adds to its store."""
+    return COMMANDS[command](folder)
+
+
+def notebook_losses(folder: Path, name: str) -> list[list[list[float]]]:
+    """Returns what `lobench.evaluate` gives before and after an edit in one process."""
+    file, before, after = EDITS[name]
+    code = f"from pathlib import Path; p = Path({file!r}); p.write_text(p.read_text().replace({before!r}, {after!r}))"
+    done = subprocess.run(
+        [sys.executable, "notebook.py", code], cwd=folder, capture_output=True, text=True, env=dict(os.environ)
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]

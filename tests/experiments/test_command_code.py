@@ -1,0 +1,112 @@
+"""Code of commands: which stored sessions count, and names without paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lobench.core.errors import ConfigError
+from lobench.core.experiment import Experiment, Method
+from lobench.engine.config.experiment.environments import portable_python
+from lobench.engine.config.experiment.file import ExperimentFile
+from lobench.engine.config.origin import Revision
+from lobench.engine.store.experiments import TrialRow
+from lobench.engine.store.ledger import Ledger
+from lobench.experiments.command_code import CommandCode, code_of_commands, record_command_codes
+
+METHOD = Method(
+    name="mine", command="python train.py --out={out} {session}", curves="{out}/c.jsonl", files=("data/*.json",)
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/rates.json").write_text("1")
+    (tmp_path / "train.py").write_text("import helper\nprint(1)\n")
+    (tmp_path / "helper.py").write_text("RATE = 1\n")
+    return tmp_path
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with Ledger.open(tmp_path / "store") as opened:
+        yield opened
+
+
+def code_of(folder: Path, ledger: Ledger | None, *, keep: bool = False, method: Method = METHOD) -> CommandCode:
+    file = ExperimentFile(path=folder / "x.gin", text="", experiment=Experiment(methods=(method,)), shared=())
+    (found,) = code_of_commands(file, [method], ledger, keep_results=keep)
+    return found
+
+
+def ended(ledger: Ledger, code: CommandCode) -> list[str]:
+    """Records the code of a command, and that a session of it ended well; returns the lines for people."""
+    lines = list(record_command_codes([code], ledger))
+    revision = Revision(commit="", is_dirty=False)
+    form = ledger.record_experiment("x", code.method.code or "", revision=revision, versions={})
+    parameters = {"folder": f"{code.method.folder_name}/0"}
+    ledger.set_trial(form, TrialRow(method="mine", parameters=parameters, state="done"))
+    return lines
+
+
+@pytest.mark.parametrize("name", ["train.py", "helper.py", "data/rates.json"])
+def test_command_with_edited_file_has_another_folder_and_a_line(folder: Path, ledger: Ledger, name: str) -> None:
+    first = code_of(folder, ledger)
+    assert not ended(ledger, first)
+    assert code_of(folder, ledger).method.folder_name == first.method.folder_name
+    (folder / name).write_text((folder / name).read_text().replace("1", "2"))
+    second = code_of(folder, ledger)
+    assert second.method.folder_name != first.method.folder_name
+    assert ended(ledger, second) == [f"mine: 1 result was made by other code: {Path(name).name}"]
+
+
+def test_command_whose_edit_was_undone_has_its_first_folder(folder: Path, ledger: Ledger) -> None:
+    first = code_of(folder, ledger)
+    ended(ledger, first)
+    (folder / "helper.py").write_text("RATE = 2\n")
+    ended(ledger, code_of(folder, ledger))
+    (folder / "helper.py").write_text("RATE = 1  # as before\n")
+    assert code_of(folder, ledger).method.folder_name == first.method.folder_name
+
+
+def test_kept_command_has_its_first_folder_from_then_on(folder: Path, ledger: Ledger) -> None:
+    first = code_of(folder, ledger)
+    ended(ledger, first)
+    (folder / "helper.py").write_text("RATE = 2\n")
+    kept = code_of(folder, ledger, keep=True)
+    assert kept.method.folder_name == first.method.folder_name
+    assert "kept" in ended(ledger, kept)[0]
+    assert code_of(folder, ledger).method.folder_name == first.method.folder_name
+
+
+def test_command_of_an_older_store_counts_as_todays_until_it_is_edited(folder: Path, ledger: Ledger) -> None:
+    old = Method(name="mine", command=METHOD.command, curves=METHOD.curves)
+    form = ledger.record_experiment("x", "", revision=Revision(commit="", is_dirty=False), versions={})
+    row = TrialRow(method="mine", parameters={"folder": f"{old.folder_name}/0"}, state="done")
+    ledger.set_trial(form, row)
+    first = code_of(folder, ledger)
+    assert first.method.folder_name == old.folder_name
+    list(record_command_codes([first], ledger))
+    assert code_of(folder, ledger).method.folder_name == old.folder_name
+    (folder / "train.py").write_text("print(2)\n")
+    assert code_of(folder, ledger).method.folder_name != old.folder_name
+
+
+def test_command_without_a_file_of_its_own_is_one_clear_error(folder: Path) -> None:
+    method = Method(name="mine", command=METHOD.command, curves=METHOD.curves, files=("none/*.py",))
+    with pytest.raises(ConfigError, match=r"Method\.files names no file"):
+        code_of(folder, None, method=method)
+
+
+def test_names_of_commands_and_pythons_hold_no_folder_of_the_machine(tmp_path: Path) -> None:
+    one, other = (
+        Method(name="mine", command=f"/{place}/env/bin/python train.py --data=/{place}/mnist {{out}}")
+        for place in ("home/ci", "opt")
+    )
+    assert one.folder_name == other.folder_name
+    texts = {portable_python(path, tmp_path)[0] for path in ("envs/main/bin/python", "/opt/envs/main/bin/python")}
+    assert texts == {"main/bin/python"}
+    assert portable_python("envs/main/bin/python", tmp_path)[1] == f"{tmp_path}/envs/"

@@ -1,0 +1,84 @@
+"""Edited code: which commands evaluate again after which edits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from edited_world import COMMANDS, EDITS, edit, make_world, notebook_losses, num_trained, run_text
+
+WITHOUT_EFFECT = ("comment", "docstring", "script's comment", "unrelated file")
+OF_SCRIPTS = ("script", "script's helper in Method.files", "script's comment")
+CHEAP = (("run", "helper two imports away"), ("run", "docstring"), ("script", "script"), ("watch", "task"))
+
+
+def edits_of(command: str) -> list[str]:
+    return [name for name in EDITS if (name in OF_SCRIPTS) == (command == "script")]
+
+
+def params() -> list[object]:
+    return [
+        pytest.param(command, name, marks=[] if (command, name) in CHEAP else [pytest.mark.long])
+        for command in COMMANDS
+        for name in edits_of(command)
+    ]
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders in which a command ran, by the command; each is made when a test asks for it."""
+    return {}
+
+
+@pytest.mark.parametrize(("command", "name"), params())
+def test_command_after_edit_evaluates_again_what_the_code_makes(
+    evaluated: dict[str, Path], tmp_path_factory: pytest.TempPathFactory, command: str, name: str
+) -> None:
+    if command not in evaluated:
+        folder = make_world(tmp_path_factory.mktemp(command))
+        assert num_trained(folder, command) > 0
+        assert num_trained(folder, command) == 0, "unchanged code"
+        evaluated[command] = folder
+    edit(evaluated[command], name)  # over the edits before it
+    assert (num_trained(evaluated[command], command) > 0) == (name not in WITHOUT_EFFECT)
+    assert num_trained(evaluated[command], command) == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["helper two imports away", *(pytest.param(one, marks=pytest.mark.long) for one in ("task", "docstring"))]
+)
+def test_notebook_after_edit_in_its_session_has_todays_values(tmp_path: Path, name: str) -> None:
+    before, after = notebook_losses(make_world(tmp_path), name)
+    assert (before != after) == (name not in WITHOUT_EFFECT)
+
+
+INLINE = """
+import sys
+from pathlib import Path
+import lobench
+for factor in ("1.0", "0.0"):
+    text = Path("suite/rules.py").read_text()
+    Path("suite/rules.py").write_text(text.replace("FACTOR = 1.0", f"FACTOR = {factor}"))
+    frame = lobench.run("experiment.gin", executor="inline", workers=1).frame()
+    print(frame[frame["metric"] == "train/loss"]["value"].tolist())
+"""
+
+
+def test_inline_run_after_edit_in_one_process_trains_with_todays_code(tmp_path: Path) -> None:
+    folder = make_world(tmp_path)
+    done = subprocess.run([sys.executable, "-c", INLINE], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    before, after = done.stdout.splitlines()[-2:]
+    assert before != after
+
+
+def test_run_keeps_results_of_other_code_once_they_were_accepted(tmp_path: Path) -> None:
+    folder = make_world(tmp_path)
+    assert num_trained(folder, "run") == 1
+    edit(folder, "constant")
+    assert "made by other code: rules.py; kept" in run_text(folder, "--keep-results")
+    assert num_trained(folder, "run") == 0
+    edit(folder, "default argument")
+    assert "1 result was made by other code: rules.py" in run_text(folder)
