@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import re
 import shutil
 import signal
 import sqlite3
@@ -182,3 +183,34 @@ def test_killed_at_every_write_while_it_catches_up_it_ends_with_the_same_ledger(
     whole = watch(folder / "run", folder / "tiny", *HERE, "--checkpoints", "all", "--store", str(tmp_path / "whole"))
     assert whole.returncode == 0, whole.stdout + whole.stderr
     assert content(folder / "store") == content(tmp_path / "whole")
+
+
+def test_bindings_that_return_are_shown_by_every_command_though_nothing_is_trained(
+    folder: Path, tmp_path: Path
+) -> None:
+    """The clock of the watch in between was ahead, too."""
+    store = folder / "store"
+
+    def shown() -> list[str]:
+        commands = (
+            ("results", "--store", store, "--by", "method"),
+            ("report", "--store", store, "--format", "markdown"),
+            ("compare", f"{store}@theta_1.npz", f"{store}@theta_2.npz"),
+            ("history", store, "--case", "a", "--format", "json"),
+        )
+        found = [lobench(*command, cwd=folder).stdout for command in commands]
+        return [
+            re.sub(r"last result [^;]*;|\d+ evaluations?|.*(was changed|Time of all).*", "", text) for text in found
+        ]
+
+    before = shown()
+    again(folder, "--checkpoints", "all", "--gin-param", "Case.num_inner_steps = 5")
+    assert shown() != before
+    with sqlite3.connect(store / "ledger.sqlite") as ledger:
+        ledger.execute("UPDATE evaluations SET recorded_at = recorded_at + 86400 WHERE id > 4")
+    ledger.close()
+    count = len(results(store))
+    again(folder, "--checkpoints", "all")
+    assert len(results(store)) == count
+    after = shown()
+    assert [one == other for one, other in zip(before, after, strict=True)] == [True] * len(before), after

@@ -337,7 +337,7 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]
         by_case.setdefault(row.case.identity, []).append(row)
     cells = {identity: _cell(members) for identity, members in by_case.items()}
     repeated = _repeated([cell for identity, cell in cells.items() if identity in current])
-    current = {identity for identity in current if identity not in repeated}
+    cells = {identity: cell for identity, cell in cells.items() if identity not in repeated}
     origins = [curves.provenance for cell in cells.values() for curves, _ in cell.sources.values()]
     return StoredSubject(
         who=who,

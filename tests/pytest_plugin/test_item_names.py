@@ -1,0 +1,71 @@
+"""Items that other plugins repeat or rename are the case that they evaluate, once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tiny import make_run, make_suite
+
+from lobench.analysis.store.snapshot import read_store
+from lobench.engine.store.ledger import Ledger
+
+# As pytest-repeat does it.
+REPEATING = """
+import pytest
+
+@pytest.fixture
+def step_number(request):
+    return request.param
+
+def pytest_generate_tests(metafunc):
+    metafunc.fixturenames.append("step_number")
+    metafunc.parametrize("step_number", range(3), indirect=True, ids=["1-3", "2-3", "3-3"])
+"""
+FLAVOURS = """
+def pytest_generate_tests(metafunc):
+    metafunc.parametrize("flavour", ["x", "y"])
+"""
+TEST = """
+from lobench import cases
+
+@cases("tiny.gin")
+def test_tiny(case, evaluate, flavour):
+    evaluate(case)
+"""
+
+
+def session(folder: Path, *options: str) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tiny", "--lobench-store=store"]
+    command += ["--lobench-checkpoint=run/theta_1.npz", *options]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_items_that_a_plugin_repeats_are_one_case(tmp_path: Path) -> None:
+    make_suite(tmp_path)
+    make_run(tmp_path, -1.5)
+    (tmp_path / "repeating.py").write_text(REPEATING)
+    session(tmp_path, "-p", "repeating")
+    with Ledger.open(tmp_path / "store", read_only=True) as ledger:
+        rows, (plan,) = list(ledger.evaluations()), ledger.planned()
+    nodes = sorted(row.case.node_id for row in rows)
+    assert nodes == ["tiny/test_tiny.py::test_tiny[a]", "tiny/test_tiny.py::test_tiny[b]"]
+    assert [one.name for one in plan.cases] == ["tiny/a", "tiny/b"]
+    identities = {row.case.identity for row in rows}
+    session(tmp_path)
+    with Ledger.open(tmp_path / "store", read_only=True) as ledger:
+        assert {row.case.identity for row in ledger.evaluations()} == identities, "as without the plugin"
+
+
+def test_items_with_a_parameter_of_the_suite_are_two_cases_whose_bits_count_once(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path)
+    make_run(tmp_path, -1.5)
+    (suite / "conftest.py").write_text(FLAVOURS)
+    (suite / "test_tiny.py").write_text(TEST)
+    session(tmp_path)
+    snapshot = read_store(tmp_path / "store")
+    assert len(snapshot.rows) == 4 and [case.name for case in snapshot.cases] == ["a", "b"]
+    assert len(snapshot.subjects[0].cells) == 2
+    assert len(snapshot.repeated) == 2 and snapshot.changed == ()
