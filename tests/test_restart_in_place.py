@@ -137,7 +137,7 @@ def test_bisect_finds_the_break_of_the_present_run(restarted: tuple[Path, Path, 
 
 
 def test_compare_takes_the_last_checkpoint_of_the_present_run(restarted: tuple[Path, Path, Path, str]) -> None:
-    run, _, store, _ = restarted
+    _, _, store, _ = restarted
     done = lobench("compare", f"{store}@1", f"{store}@3", "--format", "json")
     assert done.returncode in (0, 1), done.stderr
     (found,) = json.loads(done.stdout)

@@ -13,7 +13,7 @@ from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
 from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError, StoreError
-from lobench.core.subject import Given, GivenCheckpoint, Subject
+from lobench.core.subject import Given, GivenCheckpoint, Subject, Variant
 from lobench.core.wording import counted
 from lobench.engine.checkpoints.files import index_in_name
 from lobench.engine.checkpoints.places import path_of
@@ -36,6 +36,7 @@ class Intake:
 
     Args:
       log: Told what cannot be read.
+      run_variant: Returns the bindings of a checkpoint that the source found, by its place.
       only_newest: Of what the source finds at once, read the last that can be read, and pass over what is older.
     """
 
@@ -48,10 +49,11 @@ class Intake:
         readers: Mapping[str, CheckpointReader],
         log: Callable[[str], None],
         only_newest: bool = False,
+        run_variant: Callable[[str], Variant] = lambda uri: Variant(),
     ) -> None:
         self._ledger, self._spool, self._source, self._readers, self._log = ledger, spool, source, readers, log
         self._known_events = {(kind, detail.get("uri"), detail.get("message")) for kind, detail in ledger.events()}
-        self._only_newest = only_newest
+        self._only_newest, self._run_variant = only_newest, run_variant
         self._newest: set[tuple[str, str]] = set()  # runs and folders whose newest of those found is there
         self._logged: set[tuple[str, str, str]] = set()  # since this start
         self._found: deque[SeenCheckpoint] = deque()
@@ -250,7 +252,8 @@ class Intake:
                 arrival=lambda sha256: self._ledger.arrival(seen.uri, sha256),
             )
             _check_theta(checkpoint, given)
-            subject = (given or GivenCheckpoint(uri=seen.uri)).read_as(checkpoint)
+            found = given or GivenCheckpoint(uri=seen.uri, variant=self._run_variant(seen.uri))
+            subject = found.read_as(checkpoint)
             restarts_from = self._restarts_from(seen, subject) if given is None else None
         except _OtherTheta as error:
             if not is_fetched:
