@@ -87,10 +87,10 @@ __all__ = [
     "bind_case", "cause", "check_parameters", "checkpoint_sha256", "claim_for", "compiler_options", "content_of",
     "counted", "database_errors", "device_description", "emit", "environment_with", "finite_or_none", "flatten",
     "fold", "format_option", "front", "grid_values", "headline", "holds_theta", "host_call", "is_settled", "kind_of",
-    "leaf_paths", "leave_mark", "load_plugins", "marked_folder", "metric_mean", "newer_schema", "numbers_of", "open_to_read",
-    "open_to_write", "oriented", "parse_file", "parse_text", "plain_page", "rank", "reading", "run_label",
-    "schedule", "schema_version", "specs_called", "specs_in", "stratified_t_mean", "suggestion", "sync",
-    "text_table", "transaction", "trials_left", "wandb_rows", "weighted", "write_ahead", "write_whole",
+    "leaf_paths", "leave_mark", "load_plugins", "marked_folder", "metric_mean", "newer_schema", "numbers_of",
+    "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text", "plain_page", "rank", "reading",
+    "run_label", "schedule", "schema_version", "specs_called", "specs_in", "stratified_t_mean", "suggestion",
+    "sync", "text_table", "transaction", "trials_left", "wandb_rows", "weighted", "write_ahead", "write_whole",
 ]
 # fmt: on
 

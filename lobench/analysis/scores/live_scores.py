@@ -80,8 +80,7 @@ class StoreScores:
         return self._scored(self._known())
 
     def _known(self) -> list[StoredSubject]:
-        superseded = self._ledger.superseded() if self._subjects else frozenset()
-        return [one for found in self._subjects.values() for one in found if one.who not in superseded]
+        return [one for found in self._subjects.values() for one in found]
 
     def _scored(self, subjects: Sequence[StoredSubject]) -> list[Scored]:
         known = sorted(self._known(), key=_place)
@@ -97,7 +96,8 @@ class StoreScores:
         """Reads what is stored of these, and returns it; everything at the first time, and after a case was changed."""
         is_first = not self._subjects
         rows = [row for sha256 in (hashes if not is_first else [""]) for row in self._ledger.evaluations(sha256)]
-        if self._note_forms(rows) and not is_first:
+        is_changed = self._note_forms(rows)
+        if not is_first and (is_changed or self._is_restarted(rows)):
             rows = list(self._ledger.evaluations())
         current = {identity for _, identity in self._forms.values()}
         groups: dict[str, list[EvaluationRow]] = {}
@@ -106,6 +106,11 @@ class StoreScores:
         found = {sha256: subjects_of(members, current=current) for sha256, members in groups.items()}
         self._subjects |= {sha256: [_without_curves(one) for one in members] for sha256, members in found.items()}
         return [one for members in found.values() for one in members]
+
+    def _is_restarted(self, rows: Sequence[EvaluationRow]) -> bool:
+        """Whether a checkpoint lies in the place of one that is known: its run may have begun again."""
+        known = {one.who.uri: one.who.sha256 for one in self._known() if one.who.has_theta}
+        return any(known.get(who.uri, who.sha256) != who.sha256 for row in rows for who in row.present)
 
     def _note_forms(self, rows: Sequence[EvaluationRow]) -> bool:
         """Takes in which form cases were evaluated last; says whether one has another form than before."""

@@ -96,7 +96,8 @@ class Intake:
             with self._recording():
                 return self._take(seen, given)
         subject = given.read_as(before)
-        return self._ledger.record_sighting(subject), subject
+        position = self._ledger.record_sighting(subject, on_restart=lambda restart: self._log_restart(restart, subject))
+        return position, subject
 
     def _seen_at(self, uri: str) -> SeenCheckpoint | None:
         """Returns what is named by its place; None, and says why, where it cannot be fetched or no reader knows it."""
