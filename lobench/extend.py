@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lobench.core.subject import Subject, Variant
     from lobench.core.wording import cause, counted, headline
     from lobench.engine.checkpoints.files import content_of, flatten, is_settled, reading
-    from lobench.engine.checkpoints.spool import checkpoint_sha256
+    from lobench.engine.checkpoints.spool import checkpoint_sha256, holds_theta
     from lobench.engine.config.bound import bind_case
     from lobench.engine.config.layers import Layers
     from lobench.engine.config.suite import specs_called, specs_in
@@ -86,11 +86,11 @@ __all__ = [
     "Trial", "Value", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper", "as_task", "better",
     "bind_case", "cause", "check_parameters", "checkpoint_sha256", "claim_for", "compiler_options", "content_of",
     "counted", "database_errors", "device_description", "emit", "environment_with", "finite_or_none", "flatten",
-    "fold", "format_option", "front", "grid_values", "headline", "host_call", "is_settled", "kind_of", "leaf_paths",
-    "leave_mark", "load_plugins", "marked_folder", "metric_mean", "newer_schema", "numbers_of", "open_to_read",
-    "open_to_write", "oriented", "parse_file", "parse_text", "plain_page", "rank", "reading", "run_label",
-    "schedule", "schema_version", "specs_called", "specs_in", "stratified_t_mean", "suggestion", "sync",
-    "text_table", "transaction", "trials_left", "wandb_rows", "weighted", "write_ahead", "write_whole",
+    "fold", "format_option", "front", "grid_values", "headline", "holds_theta", "host_call", "is_settled", "kind_of",
+    "leaf_paths", "leave_mark", "load_plugins", "marked_folder", "metric_mean", "newer_schema", "numbers_of",
+    "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text", "plain_page", "rank", "reading",
+    "run_label", "schedule", "schema_version", "specs_called", "specs_in", "stratified_t_mean", "suggestion",
+    "sync", "text_table", "transaction", "trials_left", "wandb_rows", "weighted", "write_ahead", "write_whole",
 ]
 # fmt: on
 

@@ -19,7 +19,9 @@ from lobench.api.utilisation import Measuring
 from lobench.core.errors import CheckpointError
 from lobench.core.result import Outcome
 from lobench.core.subject import Given
-from lobench.core.wording import counted
+from lobench.core.wording import counted, first_of
+from lobench.engine.checkpoints.given import has_run_configs, run_variant
+from lobench.engine.checkpoints.population_source import runs_below
 from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.chief.case_cache import KnownCases
 from lobench.engine.chief.interfaces import Arrivals, Ending, WatchProgress
@@ -30,7 +32,7 @@ from lobench.engine.store.data_files import changed_data
 from lobench.engine.store.delivery import exits_raise
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.devices import devices_here
-from lobench.hookspecs import CheckpointReader, CheckpointSource
+from lobench.hookspecs import CheckpointReader, CheckpointSource, SourceContext
 
 __all__ = ["HERE", "Guest", "Watched", "run_rounds"]
 
@@ -96,6 +98,8 @@ def run_rounds(
                 forget_modules(settings.suites)
             named = components_of(settings, progress)
             source = named.make_source() if has_source else None
+            if not num_rounds and source is not None and not settings.once and (hint := _hint_of_runs(settings, named)):
+                progress.log(f"no checkpoint in {settings.location}; {hint}")
             if not num_rounds:
                 before_first()
                 store = settings.store_folder
@@ -111,12 +115,22 @@ def run_rounds(
             "no checkpoint to evaluate",
             where=settings.location or ", ".join(one.uri for one in given),
             got="; ".join(f"{path} ({reason})" for path, reason in left_out.items()),
-            next_step="see `lobench list readers`",
+            next_step=_hint_of_runs(settings, named) or "see `lobench list readers`",
         )
     ending = replace(ending, outcomes=outcomes, core_seconds=core_seconds)
     width = num_workers(settings.workers)
     used = measuring.line(num_workers=width, num_cores=num_cores() if is_here else width)
     return Watched(store=store, ending=ending, left_out=left_out, utilisation=used)
+
+
+def _hint_of_runs(settings: WatchSettings, named: WatchComponents) -> str:
+    """Returns how to watch the runs in the folders below a location; "" if it is a run, or has none below it."""
+    if settings.source != "directory" or not settings.location or "://" in settings.location:
+        return ""
+    runs = runs_below(SourceContext(location=settings.location, readers=named.readers))
+    if not runs:
+        return ""
+    return f"there are checkpoints in {first_of(runs, 3)}: --source population watches the runs below a folder"
 
 
 def _options(settings: WatchSettings, core_seconds: float, num_rounds: int) -> WatchSettings:
@@ -172,6 +186,8 @@ def _run_round(
             progress=progress,
             suite=suite,
             options=settings,
+            run_variant=partial(run_variant, settings.location),
+            has_run_configs=source is not None and has_run_configs(settings.location),
         )
         ending = chief.run()
         if guest is not None:

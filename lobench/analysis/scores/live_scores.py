@@ -84,8 +84,7 @@ class StoreScores:
         return self._scored(self._known())
 
     def _known(self) -> list[StoredSubject]:
-        superseded = self._ledger.superseded() if self._subjects else frozenset()
-        return [one for found in self._subjects.values() for one in found if one.who not in superseded]
+        return [one for found in self._subjects.values() for one in found]
 
     def _scored(self, subjects: Sequence[StoredSubject]) -> list[Scored]:
         known = sorted(self._known(), key=_place)
@@ -113,12 +112,19 @@ class StoreScores:
             if self._current.identities != self._current_forms:
                 rows = list(self._ledger.evaluations())
         self._current_forms = self._current.identities
+        if not is_first and self._is_restarted(rows):
+            rows = list(self._ledger.evaluations())
         groups: dict[str, list[EvaluationRow]] = {}
         for row in rows:
             groups.setdefault(row.key.checkpoint_sha256, []).append(row)
         found = {sha256: subjects_of(members, current=self._current) for sha256, members in groups.items()}
         self._subjects |= {sha256: [_without_curves(one) for one in members] for sha256, members in found.items()}
         return [one for members in found.values() for one in members]
+
+    def _is_restarted(self, rows: Sequence[EvaluationRow]) -> bool:
+        """Whether a checkpoint lies in the place of one that is known: its run may have begun again."""
+        known = {one.who.uri: one.who.sha256 for one in self._known() if one.who.has_theta}
+        return any(known.get(who.uri, who.sha256) != who.sha256 for row in rows for who in row.present)
 
 
 def _scored(subject: StoredSubject, scales: Scales) -> Scored:

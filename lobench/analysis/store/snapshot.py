@@ -207,11 +207,13 @@ class Snapshot:
 
 def _labels(subjects: Sequence[StoredSubject]) -> list[str]:
     steps = Counter((one.who.generation, one.who.outer_step) for one in subjects if one.who.has_theta)
+    has_runs = len({one.who.run for one in subjects if one.who.has_theta}) > 1
     found = []
     for subject in subjects:
         generation, outer_step = subject.checkpoint.generation, subject.checkpoint.outer_step
         by_name = not subject.who.has_theta or len(steps) == 1 or steps[generation, outer_step] > 1
         lineage = f"generation {generation}, " if generation else ""
+        lineage = f"{subject.who.run}, {lineage}" if has_runs and subject.who.run else lineage
         found.append(subject.label if by_name else f"{lineage}outer step {outer_step}")
     for label in [label for label, count in Counter(found).items() if count > 1]:
         places = [place for place, other in enumerate(found) if other == label]

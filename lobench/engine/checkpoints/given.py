@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from lobench.core.errors import UsageError
@@ -21,10 +22,15 @@ __all__ = [
     "given_methods",
     "given_optimizer",
     "given_subject",
+    "has_run_configs",
     "layers_at",
     "optimizer_text",
+    "run_variant",
     "trainer_config_at",
 ]
+
+_CONFIG = "config.gin"
+_MOST_LEVELS = 4  # of folders below a location
 
 
 def given_subject(text: str) -> Given:
@@ -131,9 +137,55 @@ def trainer_config_at(uri: str) -> Path | None:
     if not uri or "://" in uri:
         return None
     path = Path(uri).absolute()
-    candidates = [path / "config.gin"] if path.is_dir() else []
-    candidates.append(path.parent / "config.gin")
+    candidates = [path / _CONFIG] if path.is_dir() else []
+    candidates.append(path.parent / _CONFIG)
     return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+def has_run_configs(location: str) -> bool:
+    """Whether a folder below a location, which may be a run of its own, has a `config.gin`."""
+    if not location or "://" in location or not Path(location).is_dir():
+        return False
+    return next(_configs_below(Path(location).absolute(), _MOST_LEVELS), None) is not None
+
+
+def _configs_below(folder: Path, levels: int) -> Iterator[Path]:
+    try:
+        folders = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir() and _is_run_name(entry.name)]
+    except OSError:
+        return
+    for child in folders:
+        if (child / _CONFIG).is_file():
+            yield child / _CONFIG
+        is_checkpoint = (child / "_METADATA").is_file() or (child / "_CHECKPOINT_METADATA").is_file()  # orbax's
+        if levels > 1 and not is_checkpoint:
+            yield from _configs_below(child, levels - 1)
+
+
+def _is_run_name(name: str) -> bool:
+    return not name.startswith((".", "_", "lobench"))
+
+
+def run_variant(location: str, uri: str) -> Variant:
+    """Returns the bindings of a checkpoint that a source found below a location.
+
+    Each folder between the location and the checkpoint may have a `config.gin`: it is bound over those above it.
+
+    Raises:
+      ConfigError: one of them does not parse.
+    """
+    if not location or "://" in location:
+        return Variant()
+    root, folder = Path(location).absolute(), Path(uri).absolute().parent
+    if folder == root or not folder.is_relative_to(root):
+        return Variant()
+    folders = [*reversed([parent for parent in (folder, *folder.parents) if parent.is_relative_to(root)])][1:]
+    configs = [one / _CONFIG for one in folders if (one / _CONFIG).is_file()]
+    if not configs:
+        return Variant()
+    above = trainer_config_at(location)
+    texts = [_inlined(config, parse_trainer_config) for config in [*filter(None, [above]), *configs]]
+    return Variant(trainer_config="\n".join(texts))
 
 
 def _check(bindings: Iterable[str]) -> None:

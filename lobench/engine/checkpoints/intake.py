@@ -12,7 +12,7 @@ from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
 from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError, PickleRefused, StoreError
-from lobench.core.subject import Given, GivenCheckpoint, Subject
+from lobench.core.subject import Given, GivenCheckpoint, Subject, Variant
 from lobench.core.wording import counted
 from lobench.engine.checkpoints.files import index_in_name
 from lobench.engine.checkpoints.places import path_of
@@ -53,6 +53,7 @@ class Intake:
     Args:
       log: Takes a line for each checkpoint that cannot be read.
       clock: Seconds of a clock that nobody sets; pauses are measured with it.
+      run_variant: Returns the bindings of a checkpoint that the source found, by its place.
       only_newest: Of what the source finds at once, read the last that can be read, and pass over what is older.
     """
 
@@ -66,11 +67,12 @@ class Intake:
         log: Callable[[str], None],
         only_newest: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        run_variant: Callable[[str], Variant] = lambda uri: Variant(),
     ) -> None:
         self._clock = clock
         self._ledger, self._spool, self._source, self._readers, self._log = ledger, spool, source, readers, log
         self._known_events = {(kind, detail.get("uri"), detail.get("message")) for kind, detail in ledger.events()}
-        self._only_newest = only_newest
+        self._only_newest, self._run_variant = only_newest, run_variant
         self._newest: set[tuple[str, str]] = set()  # runs and folders whose newest of those found is there
         self._logged: set[tuple[str, str, str]] = set()  # since this start
         self._found: deque[SeenCheckpoint] = deque()
@@ -114,7 +116,8 @@ class Intake:
             with self._recording():
                 return self._take(seen, given)
         subject = given.read_as(before)
-        return self._ledger.record_sighting(subject), subject
+        position = self._ledger.record_sighting(subject, on_restart=lambda restart: self._log_restart(restart, subject))
+        return position, subject
 
     def _seen_at(self, uri: str) -> SeenCheckpoint | None:
         """Returns what is named by its place; None, and says why, where it cannot be fetched or no reader knows it."""
@@ -279,7 +282,8 @@ class Intake:
             else:  # nothing comes back to it later
                 checkpoint, mark = retried(lambda: self._read(seen, given), clock=self._clock)
             _check_theta(checkpoint, given)
-            subject = (given or GivenCheckpoint(uri=seen.uri)).read_as(checkpoint)
+            found = given or GivenCheckpoint(uri=seen.uri, variant=self._run_variant(seen.uri))
+            subject = found.read_as(checkpoint)
             restarts_from = self._restarts_from(seen, subject) if given is None else None
         except _OtherTheta as error:
             if not is_fetched:

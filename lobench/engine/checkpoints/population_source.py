@@ -18,7 +18,7 @@ from lobench.engine.checkpoints.places import path_of
 from lobench.engine.checkpoints.source import DirectorySource
 from lobench.hookspecs import SourceContext, Unfinished
 
-__all__ = ["PopulationSource", "RunsSource"]
+__all__ = ["PopulationSource", "RunsSource", "runs_below"]
 
 _MEMBER = re.compile(r"(generation|trial|attempt)_\d+")
 _SETTLED_SECONDS = 2.0  # coarser than any file system's clock
@@ -52,13 +52,14 @@ class PopulationSource:
     generation is that of its content, else N. A folder in which nothing changes costs one look at its time a poll.
 
     Attributes:
+      root: The location.
       poll_seconds: As a folder's.
     """
 
     def __init__(self, context: SourceContext) -> None:
-        self._context, self._root = context, path_of(context.location)
+        self._context, self.root = context, path_of(context.location)
         self._is_local = "://" not in context.location
-        root = _Folder(self._source(self._root), "", None)
+        root = _Folder(self._source(self.root), "", None)
         self._folders: dict[tuple[str, ...], _Folder] = {(): root}
         self.poll_seconds = root.source.poll_seconds
 
@@ -66,11 +67,11 @@ class PopulationSource:
         """Returns folders that cannot be read, too."""
         found = {path: why for folder in self._folders.values() for path, why in folder.source.pending().items()}
         problems = {parts: folder.problem for parts, folder in self._folders.items() if folder.problem}
-        return found | {str(self._root.joinpath(*parts)): Unfinished(reason=why) for parts, why in problems.items()}
+        return found | {str(self.root.joinpath(*parts)): Unfinished(reason=why) for parts, why in problems.items()}
 
     def poll(self) -> Sequence[SeenCheckpoint]:
         visited: set[tuple[str, ...]] = set()
-        seen = list(self._visit(self._root, (), visited))
+        seen = list(self._visit(self.root, (), visited))
         self._folders = {parts: folder for parts, folder in self._folders.items() if parts in visited}
         return seen
 
@@ -142,6 +143,21 @@ class RunsSource(PopulationSource):
             return False
         readers = [reader for reader in self._context.readers.values() if reader.recognises(path)]
         return not any(reader.is_complete(path) for reader in readers)
+
+
+def runs_below(context: SourceContext) -> list[str]:
+    """Returns the names of the runs in the folders below a location; [] if it has checkpoints of its own."""
+    source = RunsSource(context)
+    try:
+        seen = source.poll()
+    except OSError:
+        return []
+    root = source.root
+    unfinished = [epath.Path(path).parent for path in source.pending()]
+    runs = {one.run for one in seen} | {
+        str(folder.relative_to(root)) for folder in unfinished if folder.is_relative_to(root)
+    }
+    return [] if runs & {"", "."} else sorted(runs)
 
 
 def _run_name(parts: tuple[str, ...]) -> str:

@@ -60,6 +60,8 @@ class Chief:
       arrivals: Subjects that come while it runs.
       given: Subjects that somebody names. Where the gin text of one of them is wrong, nothing runs.
       known: Remembers the suite's cases.
+      run_variant: Returns the bindings of a checkpoint of the source by its place.
+      has_run_configs: Whether runs below the watched folder have bindings of their own.
       make_executor: Called at the first subject with a connection whose data must end `wait`.
     """
 
@@ -82,6 +84,8 @@ class Chief:
         progress: WatchProgress,
         suite: SuiteFiles,
         options: WatchOptions,
+        run_variant: Callable[[str], Variant] = lambda uri: Variant(),
+        has_run_configs: bool = False,
     ) -> None:
         self._ledger, self._source, self._has_source = ledger, source or NoSource(), source is not None
         self._deliverer, self._observers = deliverer, Observers(manager, ledger, progress)
@@ -94,7 +98,10 @@ class Chief:
             readers=readers,
             log=progress.log,
             only_newest=getattr(policy, "only_newest", False),
+            run_variant=run_variant,
         )
+        # Runs below the folder may be all that there is: then its own config.gin need not name an optimizer.
+        self._is_one_run = self._has_source and not has_run_configs
         self._subjects, self._arriving = Subjects(self._intake), Arriving(self._intake, given, self._arrivals)
         self._journal = Journal(ledger, options, self._subjects, suite)
         self._history = ledger.history(
@@ -183,7 +190,7 @@ class Chief:
         for position, subject, is_done in found:
             self._subjects.add(position, subject, is_needed=not is_done)
         planned = [(position, one) for position, one, is_done in found if not is_done or self._options.replan]
-        self._variants.add([Variant()] if self._has_source else [])
+        self._variants.add([Variant()] if self._is_one_run else [])
         self._variants.add(subject.variant for _, subject in planned)
         remembered = self._variants.remembered((subject for _, subject in planned), self._history)
         self._plan_cases(remembered)
@@ -264,7 +271,8 @@ class Chief:
     def _poll(self) -> int:
         num_found, taken = self._intake.poll()
         arrived = self._arriving.next()
-        known, unknown = self._variants.meet([subject for _, subject in arrived], self._history)
+        met = [subject for _, subject in (*taken, *arrived)]
+        known, unknown = self._variants.meet(met, self._history)
         self._plan_cases(known)
         self._report_cases(known)
         for variant in unknown:

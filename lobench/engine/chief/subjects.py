@@ -124,9 +124,14 @@ def todays(sightings: Mapping[int, Subject], history: History) -> Iterator[tuple
     """Yields the positions of a watched run's plan, and whether an earlier start was through with them.
 
     Of several things that lay at one place, and that earlier starts were through with, the last one counts. What was
-    given by name, with bindings of its own or without theta, is no checkpoint of the run.
+    given by name, with bindings of its own or without theta, is no checkpoint of the run. A run below the watched
+    folder may have a config of its own.
     """
-    of_the_run = {position: one for position, one in sightings.items() if one.has_theta and not one.variant.key}
+    of_the_run = {
+        position: one
+        for position, one in sightings.items()
+        if one.has_theta and (not one.variant.key or (one.run and not one.variant.bindings))
+    }
     last = {subject.uri: position for position, subject in of_the_run.items()}
     for position, subject in of_the_run.items():
         is_done = is_through(position, history)

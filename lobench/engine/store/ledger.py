@@ -180,17 +180,16 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
         fingerprint: str = "",
         *,
         restarts_from: int | None = None,
-        on_restart: Callable[[Restart], None] = lambda restart: None,
+        on_restart: Callable[[Restart], None] | None = None,
     ) -> int:
         """Returns the position of a sighting, 0, 1, 2, ... in order of first sight.
-
-        A sighting of other content at the place of an earlier one, and at its outer step or a lower one, is the first
-        of a restart in place: see `restarts`.
 
         Args:
           fingerprint: Of the files it was read from, so that a restart need not read them again.
           restarts_from: Outer step from which on a restart, which is known to be one, supersedes earlier sightings.
-          on_restart: Called if the sighting is the first of a restart.
+          on_restart: Called if the sighting is the first of a restart in place: of other content at the place of an
+            earlier one, and at its outer step or a lower one. See `lobench.engine.store.restarts`. None: whoever
+            records it does not look for restarts.
         """
         values = values_of(subject)
         where = " AND ".join(f"{column} = :{column}" for column in SIGHTING)
@@ -210,7 +209,7 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
             if subject.has_theta:
                 self._sighted.add_sighting(position, subject)
                 restart = self._sighted.caused_by(position, subject, from_step=restarts_from)
-                if restart is not None:
+                if restart is not None and on_restart is not None:
                     self.record_event(restart.kind, **restart.detail)
                     self._sighted.add_event(restart.kind, restart.detail)
                     on_restart(restart)

@@ -7,6 +7,7 @@ import io
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self, TextIO
 
@@ -39,6 +40,7 @@ Colour = Literal["auto", "yes", "no"]
 _BEAT_SECONDS = 30.0  # without a line, after which a log gets one that says what runs
 _CODES = {"": "", "green": "\x1b[32m", "yellow": "\x1b[33m", "red": "\x1b[31m"}
 _RED = "red"
+_ERROR_WIDTH = 100  # characters of an error that was shown before
 _MARGIN = 6  # between the columns, and for the `^C` that a terminal writes: a row that it wraps would stay
 
 
@@ -75,6 +77,7 @@ class PlainProgress(SilentProgress):
         self._running = Running(clock)
         self._lines: CheckpointLines | None = None
         self._logged_at, self._ended = clock(), threading.Event()
+        self._errors: Counter[str] = Counter()  # by message without the checkpoint's place
 
     def log(self, line: str, colour: str = "") -> None:
         text = one_line(line)
@@ -109,6 +112,10 @@ class PlainProgress(SilentProgress):
 
     def closed(self) -> None:
         self._ended.set()
+        errors, self._errors = self._errors, Counter()
+        for message, count in errors.items() if not self._verbose else ():
+            if count > 1:
+                self.log(f"{count} evaluations ended with one error, shown once: {message[:_ERROR_WIDTH]}", _RED)
         if self._lines is not None:
             self._lines.close()
             self._lines = None
@@ -132,6 +139,12 @@ class PlainProgress(SilentProgress):
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> None:
         self._running.finished(event, lease)
+        if event.curves is None and event.message:
+            place, _, rest = event.message.partition(": ")
+            message = rest if "/" in place else event.message
+            self._errors[message] += 1
+            if self._errors[message] > 1 and not self._verbose:
+                return  # `closed` counts it
         if self._verbose or event.outcome not in (Outcome.PASSED, Outcome.SKIPPED):
             self.log(describe(event), _colour_of(event))
 

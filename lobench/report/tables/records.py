@@ -134,13 +134,19 @@ def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collec
             yield cast(ResultRecord, record)
 
 
+def _label(subject: Subject) -> str:
+    """Returns the label of a subject; the name of a file stands behind that of its run."""
+    is_file = subject.has_theta and subject.label.startswith(subject.uri.rstrip("/").rsplit("/", 1)[-1])
+    return f"{subject.run}/{subject.label}" if is_file and subject.run else subject.label
+
+
 def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRecord:
     found = row.curves
     provenance = dataclasses.asdict(found.provenance) if found else None
     imported = provenance.pop("imported") if provenance else None  # the file of curves that were made elsewhere
     record: ResultRecord = {
         "kind": subject.kind,
-        "label": subject.label,
+        "label": _label(subject),
         "bindings": list(subject.variant.bindings),
         "checkpoint": {
             "uri": subject.uri or None,

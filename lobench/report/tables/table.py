@@ -117,7 +117,8 @@ def _cells(
 
 
 def _step(subject: Subject) -> str:
-    return f"{subject.generation}:{subject.outer_step}" if subject.generation else str(subject.outer_step)
+    step = f"{subject.generation}:{subject.outer_step}" if subject.generation else str(subject.outer_step)
+    return f"{subject.run} {step}" if subject.run else step
 
 
 def _distinguished(names: Mapping[Subject, str]) -> dict[Subject, str]:

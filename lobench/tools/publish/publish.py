@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import operator
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.core.wording import counted, headline
+from lobench.engine.checkpoints.kept import readable_place
 from lobench.engine.checkpoints.readers import load_readers, reader_for
 from lobench.engine.checkpoints.spool import Spool, load_theta
 from lobench.engine.store.bundle import write_bundle
@@ -155,10 +157,12 @@ def _thetas(store: Path, subjects: Sequence[Subject]) -> tuple[Mapping[str, byte
                     found[one.sha256] = kept.read_bytes()
                     continue
             try:
-                name = reader_for(_path(one.uri), readers)
+                place = readable_place(store, one.uri, one.sha256) or one.uri
+                name = reader_for(_path(place), readers)
                 if name is None:
                     raise LobenchError("it is not there any more, or no reader knows it")
-                taken = spool.take(SeenCheckpoint(uri=one.uri, reader=name), readers[name])
+                seen = SeenCheckpoint(uri=place, reader=name)
+                taken = spool.take(seen, readers[name], is_known=functools.partial(operator.eq, one.sha256))
                 if taken.sha256 != one.sha256:
                     raise LobenchError("another theta lies there now")
                 found[one.sha256] = spool.path(one.sha256).read_bytes()

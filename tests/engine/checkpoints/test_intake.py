@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from etils import epath
 
-from lobench.core.checkpoint import CheckpointContent
-from lobench.core.subject import GivenCheckpoint
+from lobench.core.checkpoint import Checkpoint, CheckpointContent, leaves_sha256, theta_sha256
+from lobench.core.subject import GivenCheckpoint, Subject
 from lobench.engine.checkpoints import intake
 from lobench.engine.checkpoints.files import reading
 from lobench.engine.checkpoints.intake import Intake
@@ -439,3 +439,102 @@ def test_spool_sweep_leaves_folders_of_the_file_system_and_reports_what_stays(tm
 def test_who_has_no_source_does_not_ask_for_news_without_end() -> None:
     """A chief that spun while a search waited took a core, and the whole of an inline worker's interpreter."""
     assert NoSource().poll_seconds > 0
+
+
+def present(start: Start) -> list[int]:
+    superseded = start.ledger.superseded()
+    return [one.outer_step for one in start.ledger.sightings().values() if one not in superseded]
+
+
+def test_restart_in_place_is_reported_and_supersedes_the_run_before(tmp_path: Path) -> None:
+    for step in (0, 20, 40):
+        write(tmp_path, step, step)
+    start = Start(tmp_path)
+    start.take_all()
+    for file in (tmp_path / "run").iterdir():
+        file.unlink()
+    write(tmp_path, 0, 100.0)
+    start.take_all()
+    assert present(start) == [0]
+    assert len(start.output) == 1 and "3 checkpoints of the former one, from outer step 0 on" in start.output[0]
+    write(tmp_path, 20, 120.0)
+    start.take_all()
+    assert present(start) == [0, 20] and len(start.output) == 1
+
+
+def test_trainer_that_goes_on_from_a_checkpoint_keeps_those_before_it(tmp_path: Path) -> None:
+    for step in (0, 20, 40):
+        write(tmp_path, step, step)
+    start = Start(tmp_path)
+    start.take_all()
+    write(tmp_path, 40, 41.0)
+    start.take_all()
+    assert present(start) == [0, 20, 40] and len(start.ledger.superseded()) == 1
+
+
+def test_lower_step_after_the_newest_has_gone_is_a_restart(tmp_path: Path) -> None:
+    for step in (100, 120):
+        write(tmp_path, step, step)
+    start = Start(tmp_path)
+    start.take_all()
+    for file in (tmp_path / "run").iterdir():
+        file.unlink()
+    write(tmp_path, 10, 10.0)
+    start.take_all()
+    assert present(start) == [10]
+
+
+def test_older_checkpoint_that_is_copied_late_is_no_restart(tmp_path: Path) -> None:
+    write(tmp_path, 100, 100.0)
+    start = Start(tmp_path)
+    start.take_all()
+    write(tmp_path, 20, 20.0)
+    start.take_all()
+    assert present(start) == [100, 20] and not start.output
+
+
+def test_restart_of_which_only_the_newest_is_read_supersedes_all_that_was_overwritten(tmp_path: Path) -> None:
+    for step in (0, 20, 40):
+        write(tmp_path, step, step)
+    first = Start(tmp_path)
+    first.take_all()
+    first.ledger.close()
+    for step in (0, 20, 40):
+        write(tmp_path, step, 100.0 + step)
+    second = Start(tmp_path, only_newest=True)
+    second.take_all()
+    assert present(second) == [40]
+
+
+def test_overwritten_file_without_a_step_is_numbered_by_arrival(tmp_path: Path) -> None:
+    start, steps = Start(tmp_path), []
+    path = write(tmp_path, 0, 0.0).rename(tmp_path / "run" / "latest.npz")
+    path.with_name("latest.npz.done").touch()
+    for value in (1.0, 2.0, 3.0):
+        np.savez(path, x=np.float32(value))
+        steps += start.take_all()
+    assert steps == [0, 1, 2] == present(start)
+
+
+def test_given_checkpoint_is_not_taken_if_another_theta_lies_there(tmp_path: Path) -> None:
+    path = write(tmp_path, 1, 1.0)
+    start = Start(tmp_path)
+    (_, chosen) = start.intake.give(GivenCheckpoint(uri=str(path))) or (0, None)
+    assert chosen is not None
+    write(tmp_path, 1, 2.0)
+    assert start.intake.give(GivenCheckpoint(uri=str(path), sha256=chosen.sha256)) is None
+    assert len(start.output) == 1 and "another theta lies here" in start.output[0]
+    assert len(start.ledger.sightings()) == 1
+
+
+def test_store_keeps_the_digest_of_an_older_version_and_its_results(tmp_path: Path) -> None:
+    leaves = {"theta/x": np.ones(2, np.float32), "opt_state/mu/x": np.zeros(2, np.float32)}
+    path = tmp_path / "run" / "theta_1.npz"
+    path.parent.mkdir()
+    np.savez(path, **leaves)  # type: ignore[arg-type]
+    start = Start(tmp_path)
+    former = Subject.of_checkpoint(Checkpoint(uri=str(path), sha256=leaves_sha256(leaves), outer_step=1))
+    start.ledger.record_sighting(former)
+    assert former.sha256 != theta_sha256(leaves)
+    (_, found) = start.intake.give(GivenCheckpoint(uri=str(path))) or (0, None)
+    assert found is not None and found.sha256 == former.sha256 and start.intake.holds(former.sha256)

@@ -20,10 +20,14 @@ def present(ledger: Ledger) -> list[tuple[int, str]]:
     return sorted((one.outer_step, one.sha256) for one in subjects)
 
 
+def see(ledger: Ledger, subject: Subject) -> None:
+    ledger.record_sighting(subject, on_restart=lambda restart: None)
+
+
 def recorded(store: Path, *subjects: Subject) -> Ledger:
     ledger = Ledger.open(store)
     for subject in subjects:
-        ledger.record_sighting(subject)
+        see(ledger, subject)
     return ledger
 
 
@@ -33,7 +37,7 @@ FIRST = [checkpoint(step, f"a{step}") for step in (0, 20, 40)]
 def test_restart_with_other_content_supersedes_what_was_seen_from_its_step_on(tmp_path: Path) -> None:
     with recorded(tmp_path, *FIRST, checkpoint(0, "a0"), checkpoint(20, "b20")) as ledger:
         assert present(ledger) == [(0, "a0"), (20, "b20")]
-        ledger.record_sighting(checkpoint(40, "b40"))
+        see(ledger, checkpoint(40, "b40"))
         assert present(ledger) == [(0, "a0"), (20, "b20"), (40, "b40")]
         assert len(ledger.restart_events()) == 1
 
@@ -60,7 +64,7 @@ def test_overwritten_file_restarts_if_its_step_falls_and_not_if_it_grows(tmp_pat
     latest = [checkpoint(step, f"a{step}", "today/latest.npz") for step in (0, 20, 40)]
     with recorded(tmp_path, *latest) as ledger:
         assert len(present(ledger)) == 3
-        ledger.record_sighting(checkpoint(20, "b20", "today/latest.npz"))
+        see(ledger, checkpoint(20, "b20", "today/latest.npz"))
         assert present(ledger) == [(0, "a0"), (20, "b20")]
 
 
@@ -69,7 +73,7 @@ def test_arrival_counts_the_changes_of_a_file_without_a_step(tmp_path: Path) -> 
     with Ledger.open(tmp_path) as ledger:
         for sha256 in "aabba":
             numbers.append(ledger.arrival(uri, sha256))
-            ledger.record_sighting(checkpoint(numbers[-1], sha256, uri))
+            see(ledger, checkpoint(numbers[-1], sha256, uri))
         assert numbers == [0, 0, 1, 1, 2] and not ledger.restart_events()
 
 

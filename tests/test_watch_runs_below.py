@@ -1,0 +1,77 @@
+"""Runs in the folders below a watched one: their own bindings, names and errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import lobench
+from tiny import CONFIG, make_suite, results, watch, write_checkpoint
+
+from lobench.engine.checkpoints.given import run_variant
+
+OPTIONS = ("--once", "--checkpoints", "all", "--workers", "1")
+MOMENTUM = "Case.learned_optimizer = @LearnableSGDM()\n"
+POPULATION = (*OPTIONS, "--source", "population")
+
+
+def make_runs(folder: Path, configs: dict[str, str]) -> Path:
+    for name, config in configs.items():
+        run = folder / "runs" / name
+        run.mkdir(parents=True)
+        (run / "config.gin").write_text(config)
+        write_checkpoint(run / "theta_1.npz", -1.5)
+    return folder / "runs"
+
+
+def test_watch_of_a_folder_of_runs_names_the_option_that_watches_them(tmp_path: Path) -> None:
+    done = watch(make_runs(tmp_path, {"one": CONFIG, "two": CONFIG}), make_suite(tmp_path), *OPTIONS)
+    assert done.returncode == 2 and "in one, two: --source population" in done.stderr
+
+
+def test_each_run_binds_its_own_config_over_that_of_the_folder(tmp_path: Path) -> None:
+    suite, runs = make_suite(tmp_path), make_runs(tmp_path, {"first": "", "momentum": MOMENTUM})
+    (runs / "config.gin").write_text(CONFIG)
+    theta = {"log_lr": np.float32(-1.5), "one_minus_momentum": np.float32(-0.1)}
+    np.savez(runs / "momentum" / "theta_1.npz", **theta)  # type: ignore[arg-type]
+    done = watch(runs, suite, *POPULATION)
+    assert done.returncode == 0, done.stdout
+    found = results(runs / "lobench_results" / "tiny")
+    assert sorted(one["label"] for one in found) == ["first/theta_1.npz"] * 2 + ["momentum/theta_1.npz"] * 2
+    again = watch(runs, suite, *POPULATION)
+    assert again.returncode == 0 and "nothing new" in again.stdout, again.stdout
+
+
+def test_runs_with_configs_need_none_in_the_folder_above_and_are_named_in_tables(tmp_path: Path) -> None:
+    suite, runs = make_suite(tmp_path), make_runs(tmp_path, {"one": CONFIG, "two": CONFIG})
+    write_checkpoint(runs / "two" / "theta_1.npz", -1.2)
+    assert watch(runs, suite, *POPULATION).returncode == 0
+    table = lobench("results", "--store", runs / "lobench_results" / "tiny").stdout
+    assert "one 1" in table and "two 1" in table
+
+
+def test_equal_errors_are_shown_once_with_their_number(tmp_path: Path) -> None:
+    suite, runs = make_suite(tmp_path), make_runs(tmp_path, {"one": CONFIG, "two": CONFIG})
+    for name, value in (("one", 1.0), ("two", 2.0)):
+        np.savez(runs / name / "theta_1.npz", other=np.float32(value))
+    done = watch(runs, suite, *POPULATION)
+    assert done.returncode == 3
+    assert done.stdout.count("log_lr is missing") == 2, done.stdout
+    assert "4 evaluations ended with one error, shown once: theta does not fit LearnableSGD" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("configs", "expected"),
+    [((), None), (("",), None), (("a",), "root\na"), (("a", "a/b"), "root\na\na/b")],
+)
+def test_run_variant_joins_the_configs_on_the_way_down(
+    tmp_path: Path, configs: tuple[str, ...], expected: str | None
+) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "config.gin").write_text("x = 'root'")
+    for folder in configs:
+        (tmp_path / folder / "config.gin").write_text(f"x = {folder or 'root'!r}")
+    found = run_variant(str(tmp_path), str(tmp_path / "a" / "b" / "theta_1.npz")).trainer_config
+    texts = None if expected is None else "\n".join(f"x = {part!r}" for part in expected.split("\n"))
+    assert found == texts
