@@ -317,6 +317,10 @@ class Chief:
                 self._progress.step(lease, step)
             case (worker, JobResult() as result):
                 return [self._dispatch.returned(worker, result, now)]
+            case WorkerExited(worker=worker, message=why, is_oom=True) if ended := self._dispatch.killed_for_memory(
+                worker, why, now
+            ):
+                return [(ended, None)]
             case WorkerExited(worker=worker, message=why, lost=lost):
                 self._dispatch.forget(worker)
                 return [(planner.WorkerDied(worker, now, why, lost), None)]
