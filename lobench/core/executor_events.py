@@ -25,11 +25,13 @@ class WorkerExited(Message):
     Attributes:
       message: Why, in one line.
       lost: Its machine is to blame, or what lies between; it says nothing of what the worker did.
+      is_oom: The system killed it for want of memory.
     """
 
     worker: int
     message: str
     lost: bool = False
+    is_oom: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

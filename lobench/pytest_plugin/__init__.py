@@ -121,9 +121,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     yield
     if config.option.collectonly or not any(case_of(item) is not None for item in items):
         return
-    from lobench.pytest_plugin.options import cases_without_subject
+    from lobench.pytest_plugin.options import cases_that_are_forked, cases_without_subject
 
-    if problem := cases_without_subject(config, items):  # of what -k and -m have left
+    problem = cases_without_subject(config, items) or cases_that_are_forked(config, items)
+    if problem:  # of what -k and -m have left
         refuse(config, items, problem)
     elif config.getoption("lobench_against") or config.getini("lobench_against"):
         from lobench.pytest_plugin.gating import problem_with_reference

@@ -161,6 +161,21 @@ def cases_without_subject(config: pytest.Config, items: Sequence[pytest.Item]) -
     return f"nothing to evaluate {first_of(names, _MOST_SHOWN)} with; {_GIVE_ONE}"
 
 
+def cases_that_are_forked(config: pytest.Config, items: Sequence[pytest.Item]) -> str:
+    """Returns why cases cannot run in processes that pytest-forked forks; "" if none would.
+
+    jax's threads do not live on in a forked process, and pytest-forked hides what went wrong there.
+    """
+    is_forked = bool(config.getoption("forked", False))
+    has_plugin = is_forked or config.pluginmanager.hasplugin("pytest_forked")
+    cases = [case_of(item) for item in items if is_forked or (has_plugin and item.get_closest_marker("forked"))]
+    names = list(dict.fromkeys(f"{one.suite}/{one.name}" for one in cases if one is not None))
+    if not names:
+        return ""
+    how = "run without --forked and its marker; `pytest -n 2` gives tests other processes"
+    return f"a forked process cannot use jax, so it cannot evaluate {first_of(names, _MOST_SHOWN)}; {how}"
+
+
 def _evaluated(item: pytest.Item) -> CaseSpec | None:
     """Returns the case that an item evaluates with what its session was given; None of any other test."""
     fixtures: Sequence[str] = getattr(item, "fixturenames", ("evaluate",))

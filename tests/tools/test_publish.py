@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import zipfile
 from pathlib import Path
@@ -12,6 +13,7 @@ from report_store import make_store
 
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.errors import StoreError
+from lobench.engine.config.origin import Revision
 from lobench.engine.store.bundle import ResultBundle, merkle_root
 from lobench.engine.store.ledger import Ledger
 
@@ -88,3 +90,39 @@ def test_the_root_is_that_of_rfc_6962() -> None:
     assert merkle_root(leaves[:1]) == "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d"
     assert merkle_root(leaves[:3]) == "aeb6bcfe274b70a14fb067a5e5578264db0fa9b51af5e0ba159158f329e06e77"
     assert merkle_root(leaves) == "76e67dadbcdf1e10e1b74ddc608abd2f98dfb16fbce75277b5232a127f2087ef"
+
+
+def test_publish_of_uncommitted_changes_names_their_files_before_it_writes(tmp_path: Path) -> None:
+    make_store(tmp_path)
+    patch = (
+        b"diff --git a/train.py b/train.py\nindex 1..2 100644\n--- a/train.py\n+++ b/train.py\n"
+        b"@@ -1 +1 @@\n-a\n+TOKEN\n"
+        b"diff --git a/old.py b/new.py\nsimilarity index 100%\nrename from old.py\nrename to new.py\n"
+        b'diff --git "a/\\303\\244.py" "b/\\303\\244.py"\nold mode 100644\nnew mode 100755\n'
+        b"diff --git a/run.bin b/run.bin\nnew file mode 100644\nGIT binary patch\nliteral 1\nabc\n"
+        b"diff --git a/gone.py b/gone.py\ndeleted file mode 100644\n--- a/gone.py\n+++ /dev/null\n"
+    )
+    revision = Revision(commit="1" * 40, is_dirty=True, patch=patch, patch_sha256="2" * 64)
+    with Ledger.open(tmp_path / "store") as ledger:
+        ledger.record_experiment("mine", "", revision=revision, versions={})
+    done = lobench("publish", tmp_path / "store", "--output", tmp_path / "results.lobench")
+    names = ["gone.py", "new.py", "old.py", "run.bin", "train.py", "ä.py"]
+    lines = done.stdout.splitlines()
+    assert f"with 6 files: {', '.join(names)}; --without-patch leaves it out" in lines[0], done.stdout + done.stderr
+    assert lines.index(next(line for line in lines if "results.lobench" in line)) > 0
+    bundle = ResultBundle(tmp_path / "results.lobench")
+    card = bundle.read("card.md").decode()
+    assert all(f"- `{name}`\n" in card for name in names)
+    assert base64.b64encode(patch)[:60] in bundle.read("ledger/experiments.jsonl")
+    without = lobench("publish", tmp_path / "store", "--output", tmp_path / "w.lobench", "--without-patch")
+    bundle = ResultBundle(tmp_path / "w.lobench")
+    assert "goes into it" not in without.stdout and "left out: the patch of uncommitted changes" in without.stdout
+    assert base64.b64encode(patch)[:60] not in bundle.read("ledger/experiments.jsonl")
+    assert "2" * 64 in bundle.read("ledger/experiments.jsonl").decode()
+    assert "## Uncommitted changes in it" not in bundle.read("card.md").decode()
+    read_store(tmp_path / "w.lobench")
+
+
+def test_publish_about_has_no_absolute_path(bundle: Path) -> None:
+    for name in ("about.json", "card.md"):
+        assert str(bundle.parent) not in ResultBundle(bundle).read(name).decode()

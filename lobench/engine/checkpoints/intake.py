@@ -156,12 +156,24 @@ class Intake:
 
     @property
     def unread(self) -> dict[str, str]:
-        """Why, by its place, the newest checkpoint of a run could not be read, where that is so."""
-        return {
+        """By its place, why the newest checkpoint of a run could not be read, or never became complete."""
+        last_read: dict[str, int] = {}
+        for (_, folder), index in self._last_read.items():
+            last_read[folder] = max(index, last_read.get(folder, -1))
+        left_out = {
+            uri: f"{uri}: {found.reason}"
+            for uri, found in self._source.pending().items()
+            if not found.is_awaited and (index_in_name(path_of(uri).name) or 0) > last_read.get(_parent(uri), -1)
+        }
+        return left_out | {
             seen.uri: why
             for folder, (seen, why) in self._unread.items()
             if (seen.index or 0) > self._last_read.get(folder, -1)
         }
+
+    def awaited(self) -> dict[str, str]:
+        """Returns by its place why a checkpoint is not complete that a run which ends waits for."""
+        return {uri: found.reason for uri, found in self._source.pending().items() if found.is_awaited}
 
     @property
     def backlog(self) -> int:
@@ -394,7 +406,11 @@ class Intake:
 
 
 def _folder(seen: SeenCheckpoint) -> tuple[str, str]:
-    return seen.run, str(epath.Path(seen.uri).parent)
+    return seen.run, _parent(seen.uri)
+
+
+def _parent(uri: str) -> str:
+    return str(epath.Path(uri).parent)
 
 
 class _OtherTheta(CheckpointGone):

@@ -126,7 +126,7 @@ class SafetensorsReader(FileReader):
                 header = file.read(min(size, 64 << 20))
                 if len(header) != size or size == 0:
                     return False
-                return file.seek(0, os.SEEK_END) >= 8 + size + _data_bytes(header)
+                return bool(file.seek(0, os.SEEK_END) >= 8 + size + _data_bytes(header))
         except (FileNotFoundError, NotADirectoryError):
             return False
 

@@ -189,11 +189,17 @@ class Spool:
 
 
 def _files(folder: epath.Path) -> Iterator[epath.Path]:
-    """Yields every file below a folder; etils has no recursive glob. Links that lead back up are left out."""
+    """Yields every file below a folder; etils has no recursive glob.
+
+    Links that lead back up, to nothing or to themselves are left out.
+    """
     for entry in folder.iterdir():
+        is_remote = "://" in str(entry)
+        if not is_remote and os.path.islink(entry) and not exists(entry):
+            continue
         if not is_folder(entry):
             yield entry
-        elif "://" in str(entry) or not os.path.realpath(folder).startswith(os.path.realpath(entry)):
+        elif is_remote or not os.path.realpath(folder).startswith(os.path.realpath(entry)):
             yield from _files(entry)
 
 

@@ -58,7 +58,7 @@ def _is_older(path: epath.Path) -> bool:
     """Returns whether a file begins as torch before 1.6 wrote one: with a pickle of its magic number."""
     try:
         with path.open("rb") as file:
-            return file.read(64)[2:].startswith(_OLDER)
+            return bool(file.read(64)[2:].startswith(_OLDER))
     except (FileNotFoundError, NotADirectoryError):
         return False
 

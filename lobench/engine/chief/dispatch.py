@@ -24,6 +24,7 @@ class Dispatch:
     def __init__(self, subjects: Subjects, spool: Spool, workers: WatchWorkers, progress: WatchProgress) -> None:
         self._subjects, self._spool, self._workers, self._progress = subjects, spool, workers, progress
         self._running: dict[int, str] = {}  # by worker, the case of its job
+        self._leases: dict[int, int] = {}  # by worker
         self._copies: dict[int, tuple[str, int]] = {}  # by worker, of the theta that it was given
 
     @property
@@ -34,6 +35,15 @@ class Dispatch:
     def forget(self, worker: int) -> None:
         """Takes that a worker evaluates nothing any more."""
         self._running.pop(worker, None)
+        self._leases.pop(worker, None)
+
+    def killed_for_memory(self, worker: int, message: str, now: float) -> planner.Finished | None:
+        """Returns how a lease ended whose worker the system killed for want of memory; None if it had none."""
+        lease = self._leases.get(worker)
+        self.forget(worker)
+        if lease is None:
+            return None
+        return planner.Finished(worker, lease, Outcome.OOM, now, message, replace_worker=True)
 
     def lease(self, action: planner.Lease) -> planner.Finished | None:
         """Sends a job; where its theta is gone, returns how it ended instead."""
@@ -42,6 +52,7 @@ class Dispatch:
         if not self._subjects.has_theta(evaluation):
             text = f"its theta is gone: the spool lost its copy, and {subject.uri} cannot be read any more"
             return planner.Finished(action.worker, action.lease, Outcome.EXPIRED, time.monotonic(), text)
+        self._leases[action.worker] = action.lease
         self._running[action.worker] = f"{action.case.suite}/{action.case.name}"
         self._copies[action.worker] = self._spool.copy_of(evaluation.sha256)
         self._progress.leased(action.lease, subject, action.case)

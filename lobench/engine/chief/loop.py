@@ -46,6 +46,7 @@ _GRACE_SECONDS = 3.0  # for evaluations, which the next watch can make again
 _COMMAND_GRACE_SECONDS = 10.0  # for commands, of which a whole meta-training would be lost
 _MOST_NAMED = 3  # of what runs
 _FLUSH_SECONDS = 30.0
+_SILENT_SECONDS = 3.0  # of waiting for a checkpoint that is not complete, before a line says so
 _AT_ONCE = (planner.StartWorker, planner.KillWorker, planner.Lease, planner.LeaseCommand, planner.CommandEnded)
 
 # What the planner is told, and the curves that came with it, where it is a result's.
@@ -139,6 +140,7 @@ class Chief:
         self._signals = Signals()
         self._done = self._ended = False
         self._last_news = time.monotonic()
+        self._awaited: dict[str, float] = {}  # by its place, since when the end waits for a checkpoint
 
     def run(self) -> Ending:
         """Runs until the run ends or a signal comes.
@@ -238,6 +240,7 @@ class Chief:
                 if not self._subjects and not announced and not self._options.once:
                     self._progress.log("no complete checkpoint yet; waiting")
                     announced = True
+                self._log_awaited(now)
                 self._maybe_end(quiet_polls)
             # Who polls no more waits for the workers alone, and takes no core from them.
             rest = max(next_poll - time.monotonic(), 0.0) if is_polling else 0.5
@@ -254,6 +257,15 @@ class Chief:
         waits = f"{first_of(running, _MOST_NAMED)} may end within {seconds:g} s" if running else "nothing runs"
         self._progress.log(f"stopping: {waits}; press Ctrl-C again to stop at once")
         return seconds
+
+    def _log_awaited(self, now: float) -> None:
+        """Logs each checkpoint that keeps a run from its end for a while, once."""
+        awaited = self._intake.awaited() if self._options.once else {}
+        self._awaited = {uri: self._awaited.get(uri, now) for uri in awaited}
+        for uri, since in self._awaited.items():
+            if now - since > _SILENT_SECONDS:
+                self._awaited[uri] = math.inf  # logged
+                self._progress.log(f"waiting for {uri}: {awaited[uri]}")
 
     def _maybe_end(self, quiet_polls: int) -> None:
         if self._intake.backlog or self._arrivals.is_open:
@@ -343,6 +355,10 @@ class Chief:
                 self._progress.step(lease, step)
             case (worker, JobResult() as result):
                 return [self._dispatch.returned(worker, result, now)]
+            case WorkerExited(worker=worker, message=why, is_oom=True) if ended := self._dispatch.killed_for_memory(
+                worker, why, now
+            ):
+                return [(ended, None)]
             case WorkerExited(worker=worker, message=why, lost=lost):
                 self._dispatch.forget(worker)
                 return [(planner.WorkerDied(worker, now, why, lost), None)]

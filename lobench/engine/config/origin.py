@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ _NAMED = 10  # untracked files
 _OWN = frozenset({".lobench", "__pycache__"})  # stores, and what Python leaves
 _SECONDS = 30.0  # for so long git may take
 
+_NAMING = re.compile(r"--- |\+\+\+ |rename (from|to) |copy (from|to) ")  # lines of a patch that name a file
 # What a user's configuration of git may change of a patch, so that `git apply` would not know it.
 _PLAIN = (
     *("--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames"),
@@ -112,6 +114,49 @@ def _diff(top: str) -> tuple[bytes | None, str, str]:
             f"the patch has {size:,} bytes and is not kept: less than {LARGEST_PATCH:,} are",
         )
     return b"".join(kept), digest.hexdigest(), ""
+
+
+def files_of_patch(patch: bytes) -> list[str]:
+    """Returns the names of the files that a patch of `git diff` changes, adds or removes, each once.
+
+    >>> files_of_patch(b"diff --git a/train.py b/train.py\\n--- a/train.py\\n+++ b/train.py\\n")
+    ['train.py']
+    """
+    names: dict[str, None] = {}
+    header, is_named = "", True
+    for line in patch.split(b"\n"):
+        text = os.fsdecode(line)
+        if text.startswith("diff --git "):
+            if not is_named:
+                names[_name_in_header(header)] = None
+            header, is_named = text.removeprefix("diff --git "), False
+        elif header and (found := _NAMING.match(text)):
+            name = _unquoted(text[found.end() :])
+            if name != "/dev/null":
+                names[name[2:] if text[:4] in ("--- ", "+++ ") else name] = None
+                is_named = True
+            if text.startswith("+++ "):
+                header = ""  # the rest is content
+    if not is_named:
+        names[_name_in_header(header)] = None
+    return list(names)
+
+
+def _name_in_header(both: str) -> str:
+    """Returns the name in `a/NAME b/NAME`, which of binary files and of changed modes stands nowhere else."""
+    if both.startswith('"'):
+        return _unquoted(both[: both.index('"', 1) + 1])[2:]
+    half = both[: len(both) // 2]
+    return half[2:] if both == f"{half} b/{half[2:]}" else both
+
+
+def _unquoted(name: str) -> str:
+    """Returns a name without the quotes and escapes that git gives to one with unusual letters."""
+    name = name.rstrip("\t")
+    if not (name.startswith('"') and name.endswith('"')):
+        return name
+    raw = re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), os.fsencode(name[1:-1]))
+    return os.fsdecode(raw.replace(b'\\"', b'"').replace(b"\\\\", b"\\"))
 
 
 def _untracked(top: str) -> str:

@@ -167,17 +167,19 @@ def write_bundle(
     output: Path,
     members: Mapping[str, bytes],
     *,
+    has_patches: bool = True,
     sign: Callable[[str], bytes] | None = None,
 ) -> str:
     """Writes a store's ledger and further members, and returns the root.
 
     Args:
       db: Of a ledger.
+      has_patches: Whether the patches of uncommitted changes go into it; their hashes do.
       sign: Returns the signature of the root.
     Raises:
       StoreError: the ledger cannot be read. UsageError: the file cannot be written.
     """
-    tables = dict(_tables_of(db))
+    tables = dict(_tables_of(db, has_patches=has_patches))
     payloads = tables.pop("payloads")
     content = {f"ledger/{name}.jsonl": text for name, text in tables.items()} | dict(members)
     content[_PAYLOADS] = payloads
@@ -245,7 +247,7 @@ def merkle_root(leaves: Sequence[bytes]) -> str:
     return level[0].hex()
 
 
-def _tables_of(db: sqlite3.Connection) -> Iterator[tuple[str, bytes]]:
+def _tables_of(db: sqlite3.Connection, *, has_patches: bool = True) -> Iterator[tuple[str, bytes]]:
     """Yields the tables as lines of JSON, and the curves under "payloads"."""
     with database_errors("the ledger", "the result store"):
         db.execute("BEGIN")  # one state of a store that is in use
@@ -255,6 +257,8 @@ def _tables_of(db: sqlite3.Connection) -> Iterator[tuple[str, bytes]]:
             columns = [one[0] for one in cursor.description]
             lines = [json.dumps(columns)]
             for row in cursor:
+                if table == "experiments" and not has_patches:
+                    row = _without_patch(dict(zip(columns, row, strict=True)))
                 if table == "evaluations":
                     payloads += [one for one in row if isinstance(one, bytes)]
                     row = [len(one) if isinstance(one, bytes) else one for one in row]
@@ -262,6 +266,14 @@ def _tables_of(db: sqlite3.Connection) -> Iterator[tuple[str, bytes]]:
             yield table, "".join(f"{line}\n" for line in lines).encode()
         db.execute("COMMIT")
         yield "payloads", b"".join(payloads)
+
+
+def _without_patch(row: dict[str, Any]) -> list[Any]:
+    """Returns a row of an experiment without its patch, and with a note on that."""
+    if row["patch"] is not None:
+        left_out = f"the patch is left out (--without-patch): {len(row['patch']):,} bytes"
+        row |= {"patch": None, "patch_note": "; ".join(filter(None, (left_out, row["patch_note"])))}
+    return list(row.values())
 
 
 def _order(db: sqlite3.Connection, table: str) -> str:

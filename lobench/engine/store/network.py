@@ -26,7 +26,7 @@ from lobench.core.wording import one_line_of
 from lobench.engine.retries import retried
 from lobench.engine.whole_file import write_whole
 
-__all__ = ["LocalCopy", "file_system", "is_network"]
+__all__ = ["READS_LOCAL_COPY", "LocalCopy", "file_system", "is_network", "newer_copy"]
 
 # Types of file systems whose bytes and locks are this machine's. Every other type is treated as a network file system:
 # a name says nothing of a new one, and FUSE may keep the bytes anywhere.
@@ -38,6 +38,7 @@ _LOCAL = frozenset((
 ))  # fmt: skip
 # FUSE says nothing of where the bytes are; these are known to keep them on this machine.
 _LOCAL_FUSE = frozenset({"fuse.fuse-overlayfs", "fuse.lxcfs", "fuse.mergerfs", "fuse.ntfs-3g", "fuse.encfs"})
+READS_LOCAL_COPY = "LOBENCH_READS_LOCAL_COPY"  # in the environment of a process that a chief starts to read its store
 _EVERY_SECONDS = 15.0
 _SHARE = 20  # a publication takes at most one part in so many of the time
 _PATIENCE_SECONDS = 10.0  # for a disk that fails for a moment
@@ -79,6 +80,35 @@ def is_network(path: Path, mounts: str | None = None) -> bool:
         return setting != "0"
     kind = file_system(path, mounts)
     return kind not in (_LOCAL | _LOCAL_FUSE | {""})
+
+
+def newer_copy(store: Path) -> Path | None:
+    """Returns the local database that this user's chief on this machine writes for a store; None if there is none.
+
+    The store's own file lacks what was recorded since it was published last, and is not there at the very beginning. A
+    local database counts if the store's file is what it once was: another machine may have gone on since.
+    """
+    try:
+        if not is_network(store):
+            return None
+        name = (store / "store.id").read_text(encoding="ascii")
+        database = _base_folder() / f"{name}-{_place_of(store)}" / "ledger.sqlite"
+        if not database.is_file() or database.stat().st_uid != os.geteuid():
+            return None
+    except (OSError, ValueError):
+        return None
+    published = _publication(store / "ledger.sqlite", immutable=True)
+    local = _publication(database, immutable=False)
+    is_its = local is not None and (published is None or published[0] in local)
+    return database if is_its else None
+
+
+def _base_folder() -> Path:
+    return Path(os.environ.get("LOBENCH_LOCAL_DIR") or f"{tempfile.gettempdir()}/lobench-ledgers-{os.getuid()}")
+
+
+def _place_of(store: Path) -> str:
+    return hashlib.sha256(os.path.realpath(store).encode(errors="surrogateescape")).hexdigest()[:12]
 
 
 class LocalCopy:
@@ -224,19 +254,18 @@ class LocalCopy:
 
 def _local_folder(store: Path) -> Path:
     """Returns a folder of this user's for this very store, by an id that goes when the store is removed."""
-    base = Path(os.environ.get("LOBENCH_LOCAL_DIR") or f"{tempfile.gettempdir()}/lobench-ledgers-{os.getuid()}")
+    base = _base_folder()
     what = "the store is on a network file system, and there is no place for its ledger on a local disk"
     next_step = "set LOBENCH_LOCAL_DIR to a folder on a local disk"
     with one_line_of(OSError, StoreError, what, where=store, next_step=next_step):
         identity = store / "store.id"
         if not identity.exists():
             write_whole(identity, uuid.uuid4().hex)
-        place = hashlib.sha256(os.path.realpath(store).encode(errors="surrogateescape")).hexdigest()[:12]
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
         if base.stat().st_uid != os.getuid():
             raise PermissionError(f"{base} belongs to somebody else")
         name = retried(lambda: identity.read_text(encoding="ascii"), may_forbid=False, most_seconds=_PATIENCE_SECONDS)
-        folder = base / f"{name}-{place}"
+        folder = base / f"{name}-{_place_of(store)}"
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder
 

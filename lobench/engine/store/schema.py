@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import struct
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from lobench.engine.store.database import (
     unusable_store,
     write_ahead,
 )
+from lobench.engine.store.network import READS_LOCAL_COPY, newer_copy
 from lobench.engine.store.tables import OLDEST_SCHEMA, SCHEMA_VERSION, make_tables, show_code
 
 _TAKES_OVER = "59df9d4"  # the last one that reads schema 1
@@ -50,6 +52,8 @@ def connect(store: Path, *, read_only: bool, database: Path | None = None, is_li
     Raises:
       StoreError: not readable, not writable, not a ledger, or one of another schema, which is left as it is.
     """
+    if database is None and read_only and os.environ.get(READS_LOCAL_COPY):
+        database = newer_copy(store)
     database = database or ledger_file(store)
     with unusable_store(store):
         is_there = not read_only or database.is_file()

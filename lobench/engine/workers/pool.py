@@ -22,6 +22,8 @@ from lobench.engine.workers.channel import Channel
 from lobench.engine.workers.devices import DeviceLeases, devices_here
 from lobench.engine.workers.entry import run_worker
 from lobench.engine.workers.keeper import Keeper
+from lobench.engine.workers.oom_kills import OomKills
+from lobench.engine.workers.process import KILLED as _KILLED
 from lobench.engine.workers.process import WorkerProcess
 from lobench.engine.workers.protocol import Configure, Exit
 from lobench.hookspecs import ExecutorEvent, Notice, WorkerExited, WorkerMessage
@@ -80,6 +82,7 @@ class LocalPool:
     def __init__(self, config: WorkerConfig, wakeup: Connection | None = None) -> None:
         self._config, self._wakeup = config, wakeup
         self._processes: dict[int, WorkerProcess] = {}
+        self._oom_kills = OomKills()
         self._doubtful: set[int] = set()  # whose next word is waited for, or whose end
         self._own: list[ExecutorEvent] = []  # what the pool itself has to say
         self._has_log_problem = False
@@ -166,7 +169,11 @@ class LocalPool:
         if channel.is_amid_a_message:
             channel.look()
         if channel.problem or has_ended or (channel.is_closed and process.is_overdue()):
-            return [*messages, WorkerExited(worker=worker, message=self._end(worker, channel.problem))]
+            why = self._end(worker, channel.problem)
+            is_oom = why == _KILLED and self._oom_kills.take()
+            if is_oom:
+                why = "killed by the system for want of memory (oom_kill of its cgroup)"
+            return [*messages, WorkerExited(worker=worker, message=why, is_oom=is_oom)]
         if channel.is_closed and not was_closed:
             self._selector.unregister(channel)
         if channel.is_closed or channel.is_amid_a_message or process.sentinel is None:

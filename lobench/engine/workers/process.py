@@ -17,7 +17,9 @@ from lobench.engine.workers.channel import Channel
 from lobench.engine.workers.child_python import PYTHON
 from lobench.engine.workers.last_words import how_it_ended, last_words
 
-__all__ = ["WorkerProcess"]
+__all__ = ["KILLED", "WorkerProcess"]
+
+KILLED = f"killed by signal {signal.SIGKILL:d}"
 
 _REAP_SECONDS = 2.0  # a killed process that does not end waits for a dead disk: nobody waits for it
 _CLOSING_SECONDS = 5.0  # between the end of a worker's pipe and its own
@@ -115,7 +117,7 @@ class WorkerProcess:
     def how_it_ended(self, code: int | None) -> str:
         """Returns one line: its status, and what it said last where that may tell why."""
         if code == -signal.SIGKILL:
-            return f"killed by signal {signal.SIGKILL:d}"  # whatever it said last, it did not know
+            return KILLED  # whatever it said last, it did not know
         what = "closed its pipe" if code is None else how_it_ended(code)
         words = last_words(self._log, self.log_start, problem=self.log_problem)
         return f"{what}: {words}" if words else what

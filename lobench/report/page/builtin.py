@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lobench.core.errors import LobenchError
+from lobench.engine.store.network import READS_LOCAL_COPY
 from lobench.engine.whole_file import write_whole
 from lobench.hookspecs import CheckpointFinished, Declaration, Delivery, SinkContext, hookimpl
 
@@ -76,7 +77,8 @@ class ReportSink:
     def _make(self) -> None:
         # The chief has to stay quick: the page is made in a process of its own, which gives way to the workers.
         command = [sys.executable, "-P", "-m", __name__, str(self._store), str(self._page), *self._suites]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        environment = {**os.environ, READS_LOCAL_COPY: "1"}  # on a network disk the store's own file lags behind
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode:
             raise LobenchError("the report could not be made", got=(done.stderr or done.stdout).strip()[-300:])
         text = self._page.read_text(encoding="utf-8")

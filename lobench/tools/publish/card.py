@@ -26,13 +26,14 @@ _NOT_SHOWN = (
 )
 
 
-def card_of(snapshot: Snapshot, baselines: Sequence[Path], left_out: Sequence[str]) -> str:
+def card_of(snapshot: Snapshot, baselines: Sequence[Path], left_out: Sequence[str], patch_files: Sequence[str]) -> str:
     """Returns the card of a store.
 
     Args:
       snapshot: Of all of it.
       baselines: Folders of suites whose own baselines make the scale.
       left_out: A line for each thing that the bundle lacks.
+      patch_files: Files of the patches of uncommitted changes that the bundle carries.
     """
     shown = read_methods(snapshot.store)
     summary = summary_of(snapshot.store, baselines, snapshot=shown if shown.rows else snapshot)
@@ -41,5 +42,8 @@ def card_of(snapshot: Snapshot, baselines: Sequence[Path], left_out: Sequence[st
     parts += ["## Scores", fenced(method_text(tabulate(summary)))]
     parts += [re.sub("^#", "##", appendix_markdown(summary), flags=re.MULTILINE).strip()]
     parts += ["## Left out", "\n".join(f"- {line}" for line in left_out) or "Nothing that the ledger knows of."]
+    if patch_files:
+        text = "The ledger has the patch of the changes that were not committed. It is of these files:"
+        parts += ["## Uncommitted changes in it", text, "\n".join(f"- `{name}`" for name in patch_files)]
     parts += ["## What it does not show", "\n".join(f"- {line}" for line in _NOT_SHOWN)]
     return "\n\n".join(parts) + "\n"

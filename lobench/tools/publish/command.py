@@ -15,6 +15,7 @@ __all__ = ["publish"]
     epilog="""\b
 Examples:
   lobench publish .lobench/experiment --output results.lobench
+  lobench publish .lobench/experiment --output results.lobench --without-patch
   lobench publish .lobench/experiment --output results.lobench --sign ~/.ssh/id_ed25519
   lobench report --store results.lobench --output report.html
   lobench audit results.lobench
@@ -31,19 +32,38 @@ Exit codes: 0, 2 usage, or a file or a store that cannot be read."""
     help="Where a suite lies, if the store does not tell; may be given again.",
 )
 @click.option("--no-thetas", is_flag=True, help="Leave out thetas: their hashes, and where they lie, are named.")
+@click.option(
+    "--without-patch", is_flag=True, help="Leave out the patch of uncommitted changes: the hash of it is named."
+)
 @click.option("--sign", "key", type=click.Path(exists=True, path_type=Path), help="SSH key that signs the root.")
 @format_option("text", "json", prints={"publish": "lobench.tools.publish.publish:PublishRecord"})
-def publish(store: Path, output: Path, suites: tuple[Path, ...], no_thetas: bool, key: Path | None, kind: str) -> None:
+def publish(
+    store: Path,
+    output: Path,
+    suites: tuple[Path, ...],
+    no_thetas: bool,
+    without_patch: bool,
+    key: Path | None,
+    kind: str,
+) -> None:
     """Put a store, with all that its results hang on, into one file that others can check.
 
     It holds the ledger with the plan that was written before the first result, the gin text, the files of the suites,
     the thetas, the versions, a card in Markdown, and a Merkle root over all of this. The same store makes the same
     bytes. `report`, `view`, `compare` and `results` take it as they take a store; `lobench audit` evaluates again what
-    a draw names. What others should not see does not belong into it: paths, the name of the host and a patch of the
-    checkout are in the ledger.
+    a draw names. The ledger has paths, names of hosts and the patch of uncommitted changes: the command prints them
+    before it writes, and the card lists the files of the patch.
     """
     from lobench.tools.publish.publish import publish as published
     from lobench.tools.publish.publish import published_text
 
-    record = published(store, output, suites=suites, has_thetas=not no_thetas, key=key)
+    record = published(
+        store,
+        output,
+        suites=suites,
+        has_thetas=not no_thetas,
+        has_patches=not without_patch,
+        key=key,
+        log=click.echo,
+    )
     emit("publish", record) if kind == "json" else click.echo(published_text(record))

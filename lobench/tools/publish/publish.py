@@ -6,9 +6,10 @@ import contextlib
 import functools
 import json
 import operator
+import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -18,10 +19,11 @@ from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
-from lobench.core.wording import counted, headline
+from lobench.core.wording import counted, first_of, headline
 from lobench.engine.checkpoints.kept import readable_place
 from lobench.engine.checkpoints.readers import load_readers, reader_for
 from lobench.engine.checkpoints.spool import Spool, load_theta
+from lobench.engine.config.origin import files_of_patch
 from lobench.engine.store.bundle import write_bundle
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import PlannedSubject, absent
@@ -32,6 +34,9 @@ from lobench.tools.publish.card import card_of
 from lobench.tools.publish.suites import LARGEST, suites_of
 
 __all__ = ["PublishRecord", "publish", "published_text"]
+
+
+_MOST_NAMED = 5  # hosts
 
 
 class PublishRecord(TypedDict):
@@ -45,16 +50,26 @@ class PublishRecord(TypedDict):
     thetas: dict[str, str]
     suites: dict[str, str]
     left_out: list[str]
+    patch_files: list[str]
 
 
 def publish(
-    store: Path, output: Path, *, suites: Sequence[Path] = (), has_thetas: bool = True, key: Path | None = None
+    store: Path,
+    output: Path,
+    *,
+    suites: Sequence[Path] = (),
+    has_thetas: bool = True,
+    has_patches: bool = True,
+    key: Path | None = None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> PublishRecord:
     """Writes the bundle of a store.
 
     Args:
       suites: Folders of suites that the store does not tell of.
       has_thetas: Whether thetas go into it.
+      has_patches: Whether the patches of uncommitted changes go into it.
+      log: Takes lines on private content, before anything is written.
       key: A private SSH key.
     Raises:
       StoreError: there is no store, or it holds no evaluation. UsageError: a file cannot be written, or not signed.
@@ -68,26 +83,34 @@ def publish(
     with Ledger.open(store, read_only=True) as ledger:
         rows, subjects = list(ledger.evaluations()), list(ledger.sightings().values())
         gaps = _gaps(ledger.planned(), rows, ledger.events())
+        patches = [one.revision.patch for one in ledger.experiments() if one.revision.patch is not None]
     found = suites_of(store, rows, suites)
     thetas, without = _thetas(store, subjects) if has_thetas else ({}, _not_included(subjects))
-    left_out = [*_without_curves(rows), *gaps, *without, *found.left_out]
+    patch_files = sorted({name for patch in patches for name in files_of_patch(patch)})
+    without_patch = [] if has_patches else _patches_left_out(patch_files)
+    left_out = [*_without_curves(rows), *gaps, *without, *found.left_out, *without_patch]
+    private = _private(patch_files if has_patches else [], subjects, rows)
+    for line in private:
+        log(line)
     about = {
         "left_out": left_out,
         "programs": sorted({str(row.program) for row in rows}),
         "machines": sorted({curves.cost.machine for row in rows if (curves := row.curves) and curves.cost}),
         "suites": found.places,
         "files_not_included": found.not_included,
-        "thetas": {one.sha256: one.uri for one in subjects if one.has_theta},
+        "thetas": {one.sha256: _short(one.uri) for one in subjects if one.has_theta},
     }
     members = {
         "about.json": _json(about),
         **found.members,
         **{f"theta/{sha256}.npz": content for sha256, content in thetas.items()},
     }
-    members["card.md"] = card_of(snapshot, _with_baselines(found.folders), left_out).encode()
+    members["card.md"] = card_of(
+        snapshot, _with_baselines(found.folders), left_out, patch_files if has_patches else []
+    ).encode()
     with Ledger.open(store, read_only=True) as ledger:
         signature_of = None if key is None else functools.partial(sign, key=key)
-        root = write_bundle(ledger.connection, output, members, sign=signature_of)
+        root = write_bundle(ledger.connection, output, members, has_patches=has_patches, sign=signature_of)
     return PublishRecord(
         output=str(output),
         root=root,
@@ -97,6 +120,7 @@ def publish(
         thetas={one.sha256: "included" if one.sha256 in thetas else one.uri for one in subjects if one.has_theta},
         suites=found.places,
         left_out=left_out,
+        patch_files=patch_files if has_patches else [],
     )
 
 
@@ -109,6 +133,28 @@ def published_text(record: PublishRecord) -> str:
         "publish the root before the beacon of an audit is known: a draw then hangs on nothing that you chose",
     ]
     return "\n".join(lines)
+
+
+def _patches_left_out(files: Sequence[str]) -> list[str]:
+    return [f"the patch of uncommitted changes, by choice: {', '.join(files)}"] if files else []
+
+
+def _private(patch_files: Sequence[str], subjects: Sequence[Subject], rows: Sequence[EvaluationRow]) -> Iterator[str]:
+    """Yields a line for each kind of content that its author may not want to show."""
+    if patch_files:
+        what = f"the patch of uncommitted changes goes into it, with {counted(len(patch_files), 'file')}"
+        yield f"{what}: {', '.join(patch_files)}; --without-patch leaves it out"
+    folders = {os.path.dirname(one.uri) for one in subjects if os.path.isabs(one.uri)}
+    if folders:
+        yield f"the ledger has the paths of the checkpoints, below {os.path.commonpath(folders)}"
+    hosts = sorted({curves.provenance.host for row in rows if (curves := row.curves) and curves.provenance.host})
+    if hosts:
+        yield f"the ledger has {counted(len(hosts), 'name')} of hosts: {first_of(hosts, _MOST_NAMED)}"
+
+
+def _short(uri: str) -> str:
+    """Returns the last two parts of a path; a URL stays whole."""
+    return os.path.join(*Path(uri).parts[-2:]) if os.path.isabs(uri) else uri
 
 
 def _with_baselines(folders: Sequence[Path]) -> list[Path]:
@@ -167,7 +213,8 @@ def _thetas(store: Path, subjects: Sequence[Subject]) -> tuple[Mapping[str, byte
                     raise LobenchError("another theta lies there now")
                 found[one.sha256] = spool.path(one.sha256).read_bytes()
             except LobenchError as error:
-                problems[one.sha256] = f"theta {one.sha256[:12]} of {one.uri}: {headline(error)}"
+                why = headline(error).replace(one.uri, _short(one.uri))
+                problems[one.sha256] = f"theta {one.sha256[:12]} of {_short(one.uri)}: {why}"
     large = {sha256 for sha256, content in found.items() if len(content) > LARGEST}
     problems |= {sha256: f"theta {sha256[:12]}: larger than {LARGEST / 1e6:g} MB" for sha256 in large}
     return (

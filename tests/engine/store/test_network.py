@@ -25,6 +25,15 @@ MOUNTS = """\
 34 27 0:44 / /overlay rw - fuse.fuse-overlayfs overlay rw
 35 27 0:45 / /usb rw - fuseblk /dev/sdd rw
 36 27 0:46 / /lus rw - lustre 10.0.0.1@tcp:/lus rw
+37 27 0:47 / /bind rw - fuse /home/me rw
+38 27 0:48 / /vm rw - virtiofs host rw
+39 27 0:49 / /gfs rw - gfs2 /dev/sde rw
+40 27 0:50 / /hgfs rw - vmhgfs .host:/ rw
+41 27 0:51 / /quo rw - quobyte quo rw
+42 27 0:52 / /new rw - filesystem_of_2031 new rw
+43 27 0:53 / /merged rw - overlay overlay rw
+44 27 0:54 / /memory rw - tmpfs tmpfs rw
+45 27 0:55 / /tank rw - zfs tank rw
 """
 
 
@@ -39,6 +48,15 @@ MOUNTS = """\
         ("/overlay/run", "fuse.fuse-overlayfs", False),
         ("/usb/run", "fuseblk", False),
         ("/lus", "lustre", True),
+        ("/bind/run", "fuse", True),
+        ("/vm/run", "virtiofs", True),
+        ("/gfs/run", "gfs2", True),
+        ("/hgfs/run", "vmhgfs", True),
+        ("/quo/run", "quobyte", True),
+        ("/new/run", "filesystem_of_2031", True),
+        ("/merged/run", "overlay", False),
+        ("/memory/run", "tmpfs", False),
+        ("/tank/run", "zfs", False),
     ],
 )
 def test_what_the_mounts_say(path: str, kind: str, network: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,3 +224,30 @@ def test_no_local_disk_is_one_clear_line(tmp_path: Path, machine: Path) -> None:
     machine.write_text("in the way")
     with pytest.raises(StoreError, match="set LOBENCH_LOCAL_DIR to a folder on a local disk"):
         Ledger.open(tmp_path / "store")
+
+
+def test_reader_that_the_chief_starts_sees_what_is_not_published_yet(
+    tmp_path: Path, machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    with Ledger.open(store) as ledger:
+        sight(ledger, "x", 1)
+        assert published(store) == []
+        monkeypatch.setenv(network_store.READS_LOCAL_COPY, "1")
+        assert published(store) == [1]
+    assert published(store) == [1]
+
+
+def test_local_copy_of_a_machine_that_another_one_has_overtaken_is_not_read(
+    tmp_path: Path, machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    ledger = Ledger.open(store)
+    sight(ledger, "x", 1)
+    killed(ledger)
+    use_machine(tmp_path / "other", monkeypatch)
+    with Ledger.open(store) as later:
+        sight(later, "y", 2)
+    use_machine(machine, monkeypatch)
+    monkeypatch.setenv(network_store.READS_LOCAL_COPY, "1")
+    assert published(store) == [2]
