@@ -49,7 +49,7 @@ _LOCKED = (
 )
 _RESTORE = "move the file away, or restore a copy"
 _NETWORK_DISK = "LOBENCH_NETWORK_STORE=1 keeps the ledger on a local disk; or choose another folder"
-_NO_MAPS = f"this file system maps no shared memory, which readers beside a writer need: {_NETWORK_DISK}"
+_NO_MAPS = f"the disk is full, or this file system maps no shared memory, which a ledger needs: {_NETWORK_DISK}"
 _NO_LOCKS = f"this file system cannot lock files, which is what keeps two writers apart: {_NETWORK_DISK}"
 _NEXT_STEPS = {
     "FULL": _FREE_SPACE,
