@@ -181,6 +181,9 @@ class CheckpointReader(Protocol):
         """Says whether the marks of completeness that this format writes are there; cheap, reads no arrays.
 
         A trainer may remove a checkpoint at any moment: what is gone is not complete.
+
+        Raises:
+          OSError: it cannot be looked at: no permission, a network disk that does not answer. It is looked at again.
         """
 
     def read(self, path: epath.Path) -> CheckpointContent:

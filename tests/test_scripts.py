@@ -50,6 +50,7 @@ ENGINE = "a container engine, which is not here"
 
 # File -> its smallest command, in a folder of its own (`{tmp}`), `;` between several; `lobench` and Python's files.
 SMALLEST: dict[str, str | Elsewhere] = {
+    "benchmarks/ablate_needs.py": "benchmarks/ablate_needs.py --searches 2",
     "benchmarks/ablate_rates.py": "benchmarks/ablate_rates.py --searches 2",
     "benchmarks/alarm_rates.py": "benchmarks/alarm_rates.py --runs 1 --world outside",
     "benchmarks/audit_rates.py": "benchmarks/audit_rates.py size --count 20",

@@ -14,7 +14,7 @@ from lobench.analysis.comparisons.gates import GateRules
 from lobench.analysis.comparisons.method_comparison import MethodComparison, compare_subjects
 from lobench.analysis.comparisons.step_costs import CaseCosts, compare_costs
 from lobench.analysis.comparisons.steps_to_target import CaseSteps, compare_steps, parse_target
-from lobench.analysis.scores.baseline_file import StaleBaseline
+from lobench.analysis.scores.baseline_file import StaleBaseline, check_baselines
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.case_groups import design_of
 from lobench.analysis.store.reference import CHOICE, Choice, kept_choices
@@ -23,10 +23,18 @@ from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.api.components import plugins_of
 from lobench.api.evaluate import evaluate_into
-from lobench.api.resolve import Stored, find_given, find_stored, is_chosen, is_store, subjects_beside
+from lobench.api.resolve import (
+    Stored,
+    find_given,
+    find_stored,
+    is_chosen,
+    is_store,
+    subjects_beside,
+    subjects_setting_scales,
+)
 from lobench.api.settings import texts
 from lobench.core.errors import CheckpointError, LobenchError, UsageError
-from lobench.core.subject import Given, SubjectKey
+from lobench.core.subject import Given, GivenCheckpoint, SubjectKey
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.checkpoints.readers import load_checkpoint, load_readers, reader_for
@@ -110,6 +118,7 @@ def compare(
     insecure: bool = False,
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
+    keep_results: bool = False,
     progress: WatchProgress | None = None,
 ) -> Comparison:
     """Compares B, C, ... with A: is it better, on which cases, by how much, and is that noise?
@@ -129,6 +138,7 @@ def compare(
         Neither: cases of one training are a group, and all others independent.
       target: A value of the primary metric, or "val/loss=3.28": after how many steps is either there?
       workers, executor, ray_address, insecure, gin_files, gin_params: Of the evaluations.
+      keep_results: Whether results that were made by other code count.
       progress: What is gates_text while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Raises:
       LobenchError: usage; nothing of that name; an evaluation that cannot start; a named baseline is stale.
@@ -139,6 +149,10 @@ def compare(
     places, store = tuple(str(find_suite(suite)) for suite in texts(suites)), None if store is None else Path(store)
     if len(names) < 2:
         raise UsageError("nothing to compare with", got=", ".join(map(repr, names)), expected="A and B")
+    given = [Path(path) for path in texts(baselines)]
+    check_baselines(given or map(Path, places))
+    asked = None if target is None else parse_target(str(target))
+    rules = GateRules(alpha=alpha, max_diverged=max_diverged)
     chosen = _subjects(
         names,
         store,
@@ -151,24 +165,27 @@ def compare(
             "insecure": insecure,
             "gin_files": texts(gin_files),
             "gin_params": tuple(gin_params),
+            "keep_results": keep_results,
         },
     )
-    given = [Path(path) for path in texts(baselines)]
-    scales = Scales.of(subjects_beside(chosen), given or [Path(suite) for suite in places] or None)
+    scales = Scales.of(
+        subjects_beside(chosen),
+        given or [Path(suite) for suite in places] or None,
+        among=subjects_setting_scales(chosen),
+    )
     stale = next((problem for problem in scales.problems if isinstance(problem, StaleBaseline)), None)
     if given and stale is not None:
         raise stale
     pairs = compare_subjects(
         _distinguished([one.subject for one in chosen], names),
         metrics=tuple(metrics),
-        rules=GateRules(alpha=alpha, max_diverged=max_diverged),
+        rules=rules,
         margin=margin,
         scales=scales,
         design=design,
     )
     steps: list[tuple[CaseSteps, ...]] = []
-    if target is not None:
-        asked = parse_target(str(target))
+    if asked is not None:
         steps = [tuple(compare_steps(pair.a, pair.b, asked, scales, alpha=alpha)) for pair in pairs]
     first, *rest = map(_edges, chosen)
     pairs = [replace(pair, edges=(*first, *edges)) for pair, edges in zip(pairs, rest, strict=True)]
@@ -304,7 +321,12 @@ def named_subjects(
     """
     manager = plugins_of(suites, progress)
     readers = load_readers(manager, allow_pickle=False)
-    return [_named(name, readers, store, manager, candidates, kept) for name in names]
+    return [_pinned(*_named(name, readers, store, manager, candidates, kept)) for name in names]
+
+
+def _pinned(given: Given, who: Who) -> tuple[Given, Who]:
+    """Returns a subject that is evaluated only while the file of its checkpoint holds the theta that was read."""
+    return replace(given, sha256=who.sha256) if isinstance(given, GivenCheckpoint) else given, who
 
 
 def _named(
@@ -337,8 +359,9 @@ def _named(
 def _found(store: Path, wanted: Sequence[Who]) -> list[StoredSubject | None]:
     """Returns what a store holds of subjects on the cases that it knows as today's."""
     with Ledger.open(store, read_only=True) as ledger:
-        rows = list(ledger.evaluations())
         described = {who.variant.key: ledger.described(who.variant.key) for who in wanted}
+        codes = {case.key: case.code for known in described.values() if known is not None for case in known.cases}
+        rows = list(ledger.evaluations(codes=codes))
     found: list[StoredSubject | None] = []
     for who in wanted:
         known = described[who.variant.key]

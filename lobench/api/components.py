@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +17,7 @@ from lobench.core.wording import headline
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_readers
 from lobench.engine.chief.interfaces import WatchProgress
+from lobench.engine.config.import_path import prepare_import_path
 from lobench.engine.store.delivery import Deliverer, exits_raise
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.states import state_folder
@@ -24,7 +26,15 @@ from lobench.engine.workers.pool import WorkerConfig
 from lobench.hookspecs import CheckpointReader, CheckpointSource, Executor, ResultSink, SinkContext, SourceContext
 from lobench.plugins import CASE_WORKER, COMMAND_WORKER, PluginManager, load_plugins
 
-__all__ = ["WatchComponents", "components_of", "make_deliverer", "make_sinks", "plugins_of", "worker_config"]
+__all__ = [
+    "WatchComponents",
+    "absolute_location",
+    "components_of",
+    "make_deliverer",
+    "make_sinks",
+    "plugins_of",
+    "worker_config",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +65,15 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
     return WatchComponents(
         manager=manager,
         readers=readers,
-        make_source=partial(make_source, SourceContext(location=settings.location, readers=readers)),
+        make_source=partial(make_source, SourceContext(location=absolute_location(settings.location), readers=readers)),
         policy=make_policy(argument, where=f"--checkpoints {settings.checkpoints}"),
         make_executor=manager.find("lobench_executors", settings.executor, kind="executor").load(),
     )
+
+
+def absolute_location(location: str) -> str:
+    """Returns the path of a run by which its checkpoints are recorded: the same from every working directory."""
+    return location if not location or "://" in location else os.path.abspath(location)
 
 
 def worker_config(settings: WatchSettings, manager: PluginManager, store: Path) -> WorkerConfig:
@@ -137,6 +152,7 @@ def plugins_of(suites: Iterable[str], progress: WatchProgress) -> PluginManager:
         file = (path if path.is_dir() else path.parent) / "conftest.py"
         if not file.is_file():
             continue
+        prepare_import_path(file.parent)
         spec = importlib.util.spec_from_file_location(f"lobench_conftest_{abs(hash(file))}", file)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from lobench.analysis.scores.baseline_places import record_suites
 from lobench.api.components import WatchComponents, components_of, make_deliverer, worker_config
 from lobench.api.settings import WatchSettings, num_cores, num_workers
 from lobench.api.utilisation import Measuring
@@ -145,10 +146,12 @@ def _run_round(
         what = f"watching {settings.location}" if source is not None else f"evaluating {counted(len(given), 'subject')}"
         what = f"running {settings.called}" if guest is not None else what
         progress.log(f"{what}; results: {store}")
+        ledger.take_location(settings.location)
+        record_suites(ledger, settings.suites)
         arrivals = guest.begin(ledger, named.readers, progress) if guest is not None else None
         chief = Chief(
             ledger=ledger,
-            spool=Spool(store / "spool"),
+            spool=Spool(store / "spool", progress.log),
             source=source,
             given=given,
             arrivals=arrivals,

@@ -36,8 +36,8 @@ def evaluate(
     """Trains one case and returns its result.
 
     It runs in a warm child process: bits depend on the number of threads of jax's backend, and this one is yours. After
-    an edit of a module in the suite's folder another child is started; one that lies elsewhere, and new names or
-    parameters for gin, take a new session.
+    an edit of code that the case or its optimizer imports another child is started. New names or parameters for gin
+    take a new session.
 
     Args:
       suite: A `.gin` file with cases, or the name of a shipped one, `quick/quick.gin`.

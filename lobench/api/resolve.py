@@ -6,7 +6,7 @@ where an option names a store, NAME alone is looked up there.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,6 +21,7 @@ from lobench.core.errors import CheckpointError, ConfigError, StoreError, UsageE
 from lobench.core.subject import Given, GivenCheckpoint, SubjectKey
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_subject
+from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.config.syntax import Binding, parse_text
 from lobench.engine.store.bundle import has_ledger
 from lobench.engine.store.ledger import Ledger
@@ -36,6 +37,7 @@ __all__ = [
     "is_chosen",
     "is_store",
     "subjects_beside",
+    "subjects_setting_scales",
 ]
 
 
@@ -55,7 +57,8 @@ class Stored:
         """It, to be trained again.
 
         Raises:
-          UsageError: its curves were imported, or are each case's own. CheckpointError: its file is gone.
+          UsageError: its curves were imported, or are each case's own. CheckpointError: its file is gone, or holds
+            another theta now.
         """
         who = self.subject.who
         if who.is_imported or (who.is_optimizer and not who.uri):
@@ -64,7 +67,15 @@ class Stored:
             return who
         if "://" not in who.uri and not Path(who.uri).exists():
             raise CheckpointError(f"the file of {self.subject.label!r} is gone", where=str(self.store), got=who.uri)
-        return GivenCheckpoint(uri=who.uri, variant=who.variant, label=self.subject.label)
+        if holds_theta(who.uri, who.sha256) is False:
+            raise CheckpointError(
+                f"the file of {self.subject.label!r} holds another theta now",
+                where=str(self.store),
+                got=who.uri,
+                expected=f"the theta {who.sha256[:12]}, by which it was found",
+                next_step="choose another one, or evaluate what lies there now by its path",
+            )
+        return GivenCheckpoint(uri=who.uri, variant=who.variant, label=self.subject.label, sha256=who.sha256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,6 +361,15 @@ def _same(given: Given, who: Who) -> bool:
 
 
 def subjects_beside(stored: Sequence[Stored]) -> list[StoredSubject]:
-    """Returns everyone whom the stores hold; two of them may be of one store."""
-    everyone = [(one.store.resolve(), subject) for one in stored for subject in one.snapshot.subjects]
+    """Returns everyone who is shown of the stores; two of them may be of one store."""
+    return _of_all((one.store, one.snapshot.subjects) for one in stored)
+
+
+def subjects_setting_scales(stored: Sequence[Stored]) -> list[StoredSubject]:
+    """Returns everyone whom the stores hold: without a tuned baseline the best mean of them scores 1."""
+    return _of_all((one.store, one.snapshot.setting_scales) for one in stored)
+
+
+def _of_all(found: Iterable[tuple[Path, Sequence[StoredSubject]]]) -> list[StoredSubject]:
+    everyone = [(store.resolve(), subject) for store, subjects in found for subject in subjects]
     return list({(store, one.checkpoint, one.optimizer_hashes): one for store, one in everyone}.values())

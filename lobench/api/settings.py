@@ -110,12 +110,17 @@ class TuneSettings:
     race: bool = option(False, "Race the settings of a grid, or random ones: those shown to be worse leave.")
 
     @property
-    def method(self) -> str:
-        """Name of the optimizer, and of the method."""
-        found = re.match(rf"@?({NAME})", self.optimizer.strip())
-        if found is None:
+    def selector(self) -> str:
+        """Name of the optimizer in gin: `adam`, `torch.optim.AdamW`."""
+        match = re.match(rf"@?((?:{NAME}\.)*{NAME})", self.optimizer.strip())
+        if match is None:
             raise UsageError("--optimizer", got=repr(self.optimizer), expected="a name such as adam")
-        return found[1]
+        return match[1]
+
+    @property
+    def method(self) -> str:
+        """Name of the method: the optimizer's, without its modules."""
+        return self.selector.rpartition(".")[2]
 
     @property
     def search_name(self) -> str:

@@ -59,8 +59,7 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
     "baselines",
     multiple=True,
     type=click.Path(exists=True, path_type=Path),
-    help="Suite or file of baselines that sets 1 on the scale (default: that of --suite, or of the stores' suites "
-    "below this folder).",
+    help="Suite or file of baselines that sets 1 on the scale (default: that of --suite, or of the stores' suites).",
 )
 @click.option(
     "--metric",
@@ -132,7 +131,7 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
         "compare.track3": "lobench.report.tables.track3:Track3Record",
     },
 )
-@options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params")
+@options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params", "keep_results")
 def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | None, kind: str, **options: Any) -> None:
     """Compare B, C, ... with A: the cases, the size of each difference, its noise. The exit code is the gate's verdict.
 

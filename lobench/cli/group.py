@@ -15,7 +15,7 @@ import click
 
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import did_you_mean
-from lobench.cli.output import emit_error, json_alone, open_streams, unwritten
+from lobench.cli.output import emit_error, json_alone, open_streams, refused_by_system, unwritten
 from lobench.core.errors import LobenchError, PluginError
 from lobench.core.lazy import loaded
 
@@ -77,7 +77,7 @@ class _Group(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is not written yet goes nowhere
             raise click.exceptions.Exit(ExitCode.NO_READER) from None
         except OSError as error:
-            raise unwritten(error) or error from error
+            raise unwritten(error) or refused_by_system(error) or error from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -40,6 +40,7 @@ __all__ = [
     "kept_to_the_end",
     "logged_aside",
     "open_streams",
+    "refused_by_system",
     "unwritten",
 ]
 
@@ -51,6 +52,10 @@ _HELP = "json: one document on standard output, all else on standard error; `lob
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+_REFUSED = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.ENOSPC, errno.EDQUOT),
+    *(errno.EMFILE, errno.ENFILE, errno.ENOLCK, errno.ELOOP, errno.ENAMETOOLONG, errno.EHOSTDOWN, errno.ENOTCONN),
+)
 
 
 ErrorCode: TypeAlias = Literal[ExitCode.USAGE, ExitCode.ERROR, ExitCode.INTERRUPTED]
@@ -106,6 +111,19 @@ def unwritten(error: OSError) -> StoreError | None:
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is not written yet goes nowhere
     return StoreError("cannot write this", where="standard output", got=cause(error))
+
+
+def refused_by_system(error: OSError) -> LobenchError | None:
+    """Returns the error of a file that the system refuses or cannot reach; None for an error of another kind.
+
+    A file that is missing, or is a folder, is another kind: the code that looked for it reports that.
+    """
+    if error.errno not in _REFUSED or error.filename is None:
+        return None
+    next_step = "see who may read and write it: `ls -ld`" if isinstance(error, PermissionError) else ""
+    return LobenchError(
+        "cannot use this file or folder", where=str(error.filename), got=cause(error), next_step=next_step
+    )
 
 
 def format_option(*kinds: str, name: str = "kind", help: str = _HELP, prints: Mapping[str, str]) -> Callable[[C], C]:

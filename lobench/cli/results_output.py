@@ -30,11 +30,14 @@ def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool)
 
         return json_text("results", [*records(rows, curves=curves), *unread])
     from lobench.analysis.store.evaluation_summaries import evaluation_summaries
+    from lobench.analysis.store.subjects import codes_note
     from lobench.core.wording import one_line
     from lobench.report.tables.table import results_table
 
     lines = [results_table(evaluation_summaries(rows), sort=sort)] if rows or not unread else []
     if several := describe_programs({row.program for row in rows}):
+        lines.append(one_line(several))
+    if several := codes_note(rows):
         lines.append(one_line(several))
     return "\n".join([*lines, *(one_line(f"{record['outcome']}: {record['message']}") for record in unread)])
 

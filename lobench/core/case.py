@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
+from lobench.core.code import joined_code
 from lobench.core.phases import Phase
+from lobench.core.suite_place import SuitePlace
 
 __all__ = [
     "HEADLINES",
@@ -193,6 +195,10 @@ class CaseInfo:
       problem: sha256 (hex) of what is trained and for how long: a baseline is comparable where it is equal, whatever
         the number of seeds, the deadlines and the test's expectations. Empty in stores of an older lobench.
       file, own_name: As `CaseSpec` says them: `digits` and `relu32`. Empty in stores of an older lobench.
+      places: Places of its suite that the store knows it was read from, the last one first. Not part of a row.
+      case_code, subject_code: Fingerprints of the user's code (`lobench.core.code`) behind task and test, and behind
+        the optimizer. No part of the key. "" if there is no such code, and in stores of an older lobench.
+      task_code: The same of the task alone, which is what a tuned baseline was trained on.
     """
 
     identity: str
@@ -218,6 +224,10 @@ class CaseInfo:
     headline: str = HEADLINES[0]
     file: str = ""
     own_name: str = ""
+    places: tuple[SuitePlace, ...] = field(default=(), compare=False, repr=False)
+    case_code: str = ""
+    subject_code: str = ""
+    task_code: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "block_sizes", tuple(self.block_sizes))  # JSON knows lists alone
@@ -233,6 +243,11 @@ class CaseInfo:
     def key(self) -> str:
         """Identity of the case together with its optimizer's bindings."""
         return f"{self.identity}:{self.optimizer_hash}"
+
+    @property
+    def code(self) -> str:
+        """Both fingerprints as one text; see `joined_code`."""
+        return joined_code(self.case_code, self.subject_code)
 
     @property
     def program_key(self) -> str:

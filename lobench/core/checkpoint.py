@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ __all__ = [
     "CheckpointContent",
     "CheckpointPart",
     "SeenCheckpoint",
+    "digests_of",
+    "leaves_sha256",
     "theta_sha256",
 ]
 
@@ -27,6 +30,12 @@ STEP_NAMES = ("outer_step", "step", "iteration")
 GENERATION_NAMES = ("generation", "gen_id")
 COUNTER_NAMES = (*STEP_NAMES, *GENERATION_NAMES)  # of leaves that say where a checkpoint stands
 WRAPPER_NAMES = ("theta", "params")  # of what holds theta, in a checkpoint that holds more
+
+# Names of what a checkpoint holds beside theta: the state of a meta-optimizer, of a trainer, of a random generator.
+_MOMENTS = re.compile(r"(^|/)(mu|nu|trace)(/|$)")
+_STATES = re.compile(
+    r"(^|/)(([^/]*_)?((opt|optim|optimizer|optimiser)(_state)?|state|rng|rng_key|prng|prng_key|seed)|mu|nu|trace)(/|$)"
+)
 
 OWN_BINDINGS = "gin_bindings"  # path of a leaf, uint8[bytes]: gin text, in UTF-8, that this theta was trained with
 
@@ -91,10 +100,102 @@ class Checkpoint:
 
 
 def theta_sha256(leaves: Mapping[str, np.ndarray]) -> str:
-    """Returns the sha256 (hex) of theta's paths, dtypes, shapes and bytes, whatever the container or leaf order."""
+    """Returns the sha256 (hex) of theta: its identity, whatever the file format, the order or what lies beside it.
+
+    It covers the leaves of theta and their paths below it. Counters, the state of a meta-optimizer and names around
+    theta (`theta/`, `params/`) are left out, and bfloat16 counts as the float32 of the same value. If it is not clear
+    which leaves are theta, all of them count.
+
+    >>> import numpy as np
+    >>> theta, moments = np.ones(2, np.float32), np.zeros(2, np.float32)
+    >>> theta_sha256({"theta/w": theta, "opt_state/mu/w": moments}) == theta_sha256({"w": theta})
+    True
+    """
+    return leaves_sha256({path: _plain(leaf) for path, leaf in _theta_of(leaves).items()})
+
+
+def leaves_sha256(leaves: Mapping[str, np.ndarray]) -> str:
+    """Returns the sha256 (hex) of all leaves: paths, dtypes, shapes and bytes. Stores of older versions have it."""
     digest = hashlib.sha256()
     for path in sorted(leaves):
         leaf = leaves[path]
         digest.update(f"{path}\0{leaf.dtype.str}\0{','.join(map(str, leaf.shape))}\0".encode())
         digest.update(leaf.tobytes(order="C"))
     return digest.hexdigest()
+
+
+def digests_of(leaves: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """Returns the digests under which stores have a theta: `theta_sha256`, then those of older versions."""
+    plain = leaves_sha256({path: _plain(leaf) for path, leaf in leaves.items()})
+    return tuple(dict.fromkeys((theta_sha256(leaves), plain, leaves_sha256(leaves))))
+
+
+def _plain(leaf: np.ndarray) -> np.ndarray:
+    """Widens bfloat16 and float8 to float32; no value changes."""
+    return leaf if leaf.dtype.kind in "fiub" else leaf.astype("float32")
+
+
+def _theta_of(leaves: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """Returns the leaves of theta by their paths below it, with `OWN_BINDINGS`; all leaves if theta is not clear."""
+    own = {path: leaf for path, leaf in leaves.items() if path == OWN_BINDINGS}
+    theta = {path: leaf for path, leaf in leaves.items() if path not in own}
+    place = _place_of_theta(theta)
+    theta = _below(theta, place) if place else theta
+    while wrapper := next((name for name in WRAPPER_NAMES if _are_below(theta, name)), None):
+        theta = _below(theta, wrapper)
+    return {**theta, **own}
+
+
+def _place_of_theta(leaves: Mapping[str, np.ndarray]) -> str:
+    """Returns the path of the subtree that is theta; "" if it is all of the leaves, or not clear.
+
+    That is the only one named `theta`, or else `params`, if everything beside it has the name of a state or a counter,
+    and nothing else has its structure: `Checkpoint.theta` could bind that. Any leaf of another name may be part of
+    theta, as in an optimizer whose parameters are `theta/w` and `log_learning_rate`.
+    """
+    for name, max_depth in zip(WRAPPER_NAMES, (2, 1), strict=True):  # an item of an orbax step may have theta below it
+        places = {place for path in leaves if (place := _place_named(path, name, max_depth))}
+        if len(places) != 1:
+            continue
+        place = places.pop()
+        theta = _below(leaves, place)
+        others = {path: leaf for path, leaf in leaves.items() if not path.startswith(f"{place}/")}
+        around = f"{place.rpartition('/')[0]}/"
+        are_states = all(_is_beside_theta(path.removeprefix(around)) for path in others)
+        return place if are_states and not _has_copy(others, theta) else ""
+    return ""
+
+
+def _place_named(path: str, name: str, max_depth: int) -> str:
+    """Returns the first part of a path, of at most `max_depth` components, that ends with a name; "" if there is none.
+
+    >>> _place_named("state/theta/w", "theta", 2)
+    'state/theta'
+    """
+    parents = path.split("/")[:-1][:max_depth]
+    return "/".join(parents[: parents.index(name) + 1]) if name in parents else ""
+
+
+def _is_beside_theta(path: str) -> bool:
+    return _STATES.search(path) is not None or path.rsplit("/", 1)[-1] in COUNTER_NAMES
+
+
+def _has_copy(leaves: Mapping[str, np.ndarray], theta: Mapping[str, np.ndarray]) -> bool:
+    """Whether there is a subtree with the paths and shapes of theta, except for the moments of a meta-optimizer."""
+    first = next(iter(theta))
+    for path in leaves:
+        if _MOMENTS.search(path) or not (path == first or path.endswith(f"/{first}")):
+            continue
+        prefix = path[: len(path) - len(first)]
+        if all(f"{prefix}{name}" in leaves and leaves[f"{prefix}{name}"].shape == theta[name].shape for name in theta):
+            return True
+    return False
+
+
+def _are_below(leaves: Mapping[str, np.ndarray], name: str) -> bool:
+    return bool(leaves) and all(path.startswith(f"{name}/") for path in leaves)
+
+
+def _below(leaves: Mapping[str, np.ndarray], place: str) -> dict[str, np.ndarray]:
+    prefix = f"{place}/"
+    return {path.removeprefix(prefix): leaf for path, leaf in leaves.items() if path.startswith(prefix)}

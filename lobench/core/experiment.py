@@ -90,6 +90,9 @@ class Method:
       label: What tables say; "": the name.
       knobs: Of an optimizer or a checkpoint: settings whose worth an ablation finds, each a line of gin in the method's
         scope, or several behind semicolons. The method itself is without them.
+      files: Of a command: further files whose content makes its results, as patterns relative to the experiment's file;
+        `"lib/*.py"`.
+      code: Fingerprint of a command's script and files; None: the store has results of it from before there were any.
       bindings: gin lines of the method's scope that are bound over the cases, without the scope.
       trainer_bindings: All of them; what `{gin}` holds.
       num_cpus, num_gpus: What a command takes of the machine while it runs.
@@ -117,6 +120,8 @@ class Method:
     last_counts: bool = False
     python: str = ""
     label: str = ""
+    files: Sequence[str] = ()
+    code: str | None = ""
     knobs: Sequence[str] = ()
     bindings: tuple[str, ...] = ()
     trainer_bindings: tuple[str, ...] = ()
@@ -160,9 +165,11 @@ class Method:
 
     @property
     def folder_name(self) -> str:
-        """The folder of a command's sessions: a changed method has another one, and the trial `mine/3` that of `mine`
-        with its values."""
-        return f"{self.name.partition('/')[0]}-{hashlib.sha256(self.subject.encode()).hexdigest()[:_HASHED]}"
+        """The folder of a command's sessions: a changed method or script has another one, and the trial `mine/3` that
+        of `mine` with its values. Of absolute paths in the command only the last part counts."""
+        subject = self.subject if self.code is None else self.subject.replace(self.named, _without_folders(self.named))
+        code = f"-{self.code[:_HASHED]}" if self.code else ""
+        return f"{self.name.partition('/')[0]}-{hashlib.sha256(subject.encode()).hexdigest()[:_HASHED]}{code}"
 
     def with_values(self, values: Mapping[str, Value]) -> Method:
         """Returns a trial: the method without a search, its values where the spaces stand, as a file would say them.
@@ -318,6 +325,15 @@ def members(
                     yield SessionMember(method=method, trial=trial, session=seed, evaluation=evaluation)
 
 
+def _without_folders(command: str) -> str:
+    """Returns a command with absolute paths cut to their last parts, so that it is the same on every machine.
+
+    >>> _without_folders("/opt/env/bin/python train.py --data=/data/mnist --out {out}")
+    'python train.py --data=mnist --out {out}'
+    """
+    return re.sub(r"(?<![^\s='\"])/[^\s'\";]*", lambda found: found[0].rstrip("/").rpartition("/")[2], command)
+
+
 def _as_word(value: str) -> str:
     """Returns gin's text of a value without the quotes of a text."""
     try:
@@ -349,7 +365,7 @@ def problem_of(name: str, value: Any) -> str:
     """Returns what a value of `Experiment` or `Method` should have been; "" where it is right."""
     if name in ("paired_seeds", "last_counts"):
         return "" if isinstance(value, bool) else "True or False"
-    if name in ("suites", "fixed", "metrics", "knobs") or (name == "seed_from" and not isinstance(value, str)):
+    if name in ("suites", "fixed", "metrics", "knobs", "files") or (name == "seed_from" and not isinstance(value, str)):
         is_right = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
         return "" if is_right else "a list of texts"
     if name in ("num_sessions", "first_session", "num_cpus", "num_trials", "wave", "report_sessions", "until_step"):

@@ -38,6 +38,10 @@ class History:
       admissions: Decisions by position; a position that waits is not in it.
       finished: Positions whose evaluations all have an outcome.
       durations: Seconds that a seed block took, by case key.
+      codes: The code of each recorded result (`CaseInfo.code`), in order; those without a known code are left out.
+      retried_codes: The same of those of `retried`.
+      same_codes: One fingerprint for all that count as the same.
+      keeps_code: Whether results of any code count (`--keep-results`).
     """
 
     recorded: Set[EvaluationId] = frozenset()
@@ -47,3 +51,7 @@ class History:
     admissions: Mapping[int, Literal["admitted", "skipped"]] = field(default_factory=dict)
     finished: Set[int] = frozenset()
     durations: Mapping[str, float] = field(default_factory=dict)
+    codes: Mapping[EvaluationId, tuple[str, ...]] = field(default_factory=dict)
+    retried_codes: Mapping[EvaluationId, tuple[str, ...]] = field(default_factory=dict)
+    same_codes: Mapping[str, str] = field(default_factory=dict)
+    keeps_code: bool = False

@@ -48,6 +48,7 @@ class EvaluationKey:
 
     Attributes:
       program_version: `Program.key`.
+      code: `CaseInfo.code`: the user's code behind case and optimizer; "" if it is not known.
     """
 
     checkpoint_sha256: str
@@ -55,6 +56,7 @@ class EvaluationKey:
     case_identity: str
     seed_block: SeedBlock
     program_version: str
+    code: str = ""
 
     @classmethod
     def of(cls, sha256: str, case: CaseInfo, block: SeedBlock, program: str) -> EvaluationKey:
@@ -64,6 +66,7 @@ class EvaluationKey:
             case_identity=case.identity,
             seed_block=block,
             program_version=program,
+            code=case.code,
         )
 
 

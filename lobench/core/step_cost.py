@@ -71,6 +71,11 @@ class StepSeconds:
         )
 
     @property
+    def error(self) -> float:
+        """Standard error of the median, over the median: of samples whose middle is about normal."""
+        return 1.2533 * self.spread / 1.349 / math.sqrt(self.num_samples) if self.num_samples > 1 else math.nan
+
+    @property
     def is_unsteady(self) -> bool:
         """Whether the samples are too few or too far apart, or something else had the processor meanwhile."""
         is_wide = not self.spread <= _MOST_SPREAD

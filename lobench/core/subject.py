@@ -181,11 +181,13 @@ class GivenCheckpoint:
       uri: Its path or URL.
       variant: The bindings that its cases are trained with.
       label: How people call it; "": by the end of its path, and its bindings.
+      sha256: Digest of the theta that is meant. If another one lies there when it is read, it is not evaluated.
     """
 
     uri: str
     variant: Variant = Variant()
     label: str = ""
+    sha256: str = ""
 
     def read_as(self, checkpoint: Checkpoint) -> Subject:
         """Returns the subject that it is, once it is read."""

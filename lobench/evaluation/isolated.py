@@ -28,9 +28,10 @@ from lobench.core.errors import LobenchError
 from lobench.core.result import Curves
 from lobench.core.wording import headline
 from lobench.engine.checkpoints.spool import dump_theta
+from lobench.engine.config.import_path import prepare_import_path
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers.channel import ChiefEnd
-from lobench.engine.workers.child_python import PYTHON, cache_environment, current_folder_last
+from lobench.engine.workers.child_python import PYTHON, cache_environment
 from lobench.evaluation.programs import Programs
 from lobench.evaluation.request import ThetaLeaves, WrongThreads
 from lobench.evaluation.runner import BlockRunner
@@ -181,7 +182,7 @@ class IsolatedRunner:
 
 def main(descriptor: int, *, keeps_executables: bool = True) -> None:
     """Serves requests until the pipe ends."""
-    current_folder_last()
+    prepare_import_path()
     watch_for_backend()
     requests: queue.Queue[Train | None] = queue.Queue()
     caller = ChiefEnd(Connection(descriptor), Codec(Train), owns_process=True)

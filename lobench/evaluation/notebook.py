@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import os
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,16 +60,16 @@ def _manager() -> PluginManager:
 
 @dataclass(slots=True)
 class _Warm:
-    """A child, each case as it bound it, and when its modules were written."""
+    """A child, each case as it bound it, and the user's code as it was when the child imported it."""
 
     runner: IsolatedRunner = field(default_factory=IsolatedRunner)
     cases: dict[tuple[Layers, CaseSpec], tuple[str, Case]] = field(default_factory=dict)
-    written: dict[str, int] = field(default_factory=dict)
+    code: dict[str, str] = field(default_factory=dict)
 
-    def serves(self, layers: Layers, spec: CaseSpec, case: tuple[str, Case], written: dict[str, int]) -> bool:
-        """A child reads a gin file and a module once: where one has changed since, another child must."""
-        are_known = all(self.written.get(path, at) == at for path, at in written.items())
-        return self.cases.get((layers, spec), case) == case and are_known
+    def serves(self, layers: Layers, spec: CaseSpec, case: tuple[str, Case], code: Mapping[str, str]) -> bool:
+        """A child reads a gin file and a module once: if one has changed since, another child must."""
+        is_known = all(self.code.get(name, value) == value for name, value in code.items())
+        return self.cases.get((layers, spec), case) == case and is_known
 
 
 _warm: _Warm | None = None
@@ -80,21 +78,16 @@ _warm: _Warm | None = None
 def _runner(layers: Layers, bound: BoundCase) -> IsolatedRunner:
     """Returns the one child, whose programs are warm; it ends with this process, since its pipe does."""
     global _warm
-    case, written = (bound.bindings, bound.case), _written(Path(bound.spec.path).absolute().parent)
-    if _warm is None or not _warm.serves(layers, bound.spec, case, written):
+    case, code = (bound.bindings, bound.case), _code_by_file(bound)
+    if _warm is None or not _warm.serves(layers, bound.spec, case, code):
         if _warm is not None:
             _warm.runner.close()
         _warm = _Warm()
     _warm.cases[layers, bound.spec] = case
-    _warm.written |= written
+    _warm.code |= code
     return _warm.runner
 
 
-def _written(folder: Path) -> dict[str, int]:
-    """Returns when the modules that come from a folder were written, in ns, by path; binding a case imports them."""
-    found: dict[str, int] = {}
-    for module in list(sys.modules.values()):
-        path = getattr(module, "__file__", None)
-        if isinstance(path, str) and path.startswith(f"{folder}{os.sep}") and os.path.exists(path):
-            found[path] = os.stat(path).st_mtime_ns
-    return found
+def _code_by_file(bound: BoundCase) -> dict[str, str]:
+    """Returns the user's code behind a case and its optimizer: hashes of files by their names, and versions."""
+    return {**bound.case_code.parts, **bound.subject_code.parts}

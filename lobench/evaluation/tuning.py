@@ -300,6 +300,7 @@ def _of_grid(bound: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, 
     chosen, kept = curves[best[0]], _kept(len(steps), at)
     return BaselineCase(
         problem=bound.info.problem,
+        code=bound.info.task_code,
         program=trained_by(bound.phase_lines),
         num_inner_steps=budget,
         horizon_factor=steps[-1] // budget,

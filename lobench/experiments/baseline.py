@@ -23,6 +23,7 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite, name_of
 from lobench.engine.config.suite import specs_called
 from lobench.engine.store.provenance import provenance
+from lobench.engine.whole_file import require_writable
 from lobench.experiments.tune import searched
 from lobench.plugins import load_plugins
 from lobench.report.live.notebook_progress import default_progress
@@ -90,6 +91,7 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
     found = list(_bound_cases(suite, command, layers))
     for optimizer, grid in grids.items():
         path = baseline_path(suite, optimizer, grid.name)
+        require_writable(path)
         baseline = _start(path, suite, command, optimizer, grid)
         for spec, bound in found:
             name = case_key(spec, suite)
@@ -157,7 +159,7 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
         is_other = isinstance(grid, BaselineSearch) and not _is_same_search(baseline.refresh, refresh)
         for spec, bound in found:
             case, name = baseline.find(bound.info.problem, spec.name), case_key(spec, suite)
-            if case is None or not baseline.has(bound.info.problem):
+            if case is None or not baseline.has(bound.info.problem) or not case.is_of_code(bound.info.task_code):
                 problems.append(f"{path}: {name} is stale or missing; run `{refresh}`")
             elif is_other or not _is_tuned_over(case, grid):
                 problems.append(f"{path}: {name} was tuned over other values; run `{refresh}`")
@@ -184,7 +186,7 @@ def _kept(
     case = baseline.find(bound.info.problem, spec.name)
     if command.force or case is None or not baseline.has(bound.info.problem) or not _is_tuned_over(case, grid):
         return None
-    if case.program not in ("", trained_by(bound.phase_lines)):
+    if case.program not in ("", trained_by(bound.phase_lines)) or not case.is_of_code(bound.info.task_code):
         return None
     is_as_long = case.horizon_factor == (1 if case.ends_with_budget else command.horizon_factor)
     return case if is_as_long and len(case.seeds) == command.seeds else None

@@ -49,7 +49,7 @@ what it prints."""
     help="Train nothing; plan and bind all methods as the run does, and print what is missing and what it costs.",
 )
 @click.option("--offline", is_flag=True, help="With --check: start no worker either, and print what was not checked.")
-@options_of(WatchSettings, "max_core_hours", "retry_errors", "allow_pickle")
+@options_of(WatchSettings, "max_core_hours", "retry_errors", "keep_results", "allow_pickle")
 @format_option(
     "text",
     "json",

@@ -46,8 +46,10 @@ class ExistingResults:
         if ledger is not None:
             expected = Expected(is_elsewhere=settings.executor not in HERE)
             retried = ERRORS if settings.retry_errors else ()
-            history = ledger.history(ledger.accepted_programs(expected.all()), retried=retried)
-        self._plan, self._retried = Plan(history), history.retried
+            history = ledger.history(
+                ledger.accepted_programs(expected.all()), retried=retried, keeps_code=settings.keep_results
+            )
+        self._plan = Plan(history)
         self._cases, self._unbound = cases, list(unbound)
 
     def blocks_of(self, sha256: str, variant: Variant) -> tuple[list[NamedBlock], list[NamedBlock]]:
@@ -60,7 +62,7 @@ class ExistingResults:
             name, wholes = case.names[-1], (EvaluationId(sha256, case.key, block) for block in case.blocks())
             for part in (part for whole in wholes for part in self._plan.parts(whole)):
                 planned.append((name, part.block))
-                if part in self._retried or not self._plan.is_recorded(part):
+                if self._plan.is_retried(part, case) or not self._plan.is_current(part, case):
                     missing.append((name, part.block))
         return planned, missing
 

@@ -22,6 +22,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.programs import Expected
 from lobench.engine.store.provenance import versions_here
 from lobench.experiments.arrivals import Trials, search_runs
+from lobench.experiments.command_code import CommandCode, record_command_codes
 from lobench.experiments.imported_curves import ExperimentCurves
 from lobench.experiments.method_index import MethodIndex
 from lobench.experiments.scripts import ScriptCurves, script_members, script_name
@@ -48,6 +49,8 @@ class ExperimentRecord:
       retry_errors: Whether commands that failed are run again, and evaluations that ended in an error.
       num_slots: How many trials of a search are proposed at once, where nothing else says it.
       is_elsewhere: Whether workers may be on other machines.
+      command_codes: The code of each method that is a command.
+      keep_results: Whether results of other code count.
 
     Attributes:
       form: Id of the experiment's form in the ledger.
@@ -59,10 +62,19 @@ class ExperimentRecord:
     """
 
     def __init__(
-        self, file: ExperimentFile, method_index: MethodIndex, *, retry_errors: bool, is_elsewhere: bool, num_slots: int
+        self,
+        file: ExperimentFile,
+        method_index: MethodIndex,
+        *,
+        retry_errors: bool,
+        is_elsewhere: bool,
+        num_slots: int,
+        command_codes: Sequence[CommandCode] = (),
+        keep_results: bool = False,
     ) -> None:
         self._file, self._method_index = file, method_index
         self._retry_errors, self._num_slots = retry_errors, num_slots
+        self._command_codes, self._keep_results = command_codes, keep_results
         self._expected = Expected(is_elsewhere=is_elsewhere).all()
         self._commands: Trials | None = None
         self._ledger: Ledger | None = None
@@ -87,10 +99,10 @@ class ExperimentRecord:
         scripts = self._scripts = ScriptCurves(
             ledger, experiment, self.own_cases, log, lambda event: progress.finished(event, None)
         )
+        for line in record_command_codes(self._command_codes, ledger):
+            log(line)
         state_of = self._known_states(ledger, readers)
-        self.form = ledger.record_experiment(
-            experiment.name, self._file.text, revision=revision, versions=versions_here()
-        )
+        self.form = ledger.record_experiment(experiment.name, self._text, revision=revision, versions=versions_here())
         states = {run.id: state_of(run) for run in self._method_index.runs}
         self._commands = commands = Trials(
             self._method_index.runs,
@@ -123,6 +135,12 @@ class ExperimentRecord:
         if not experiment.suites:  # nobody will say which cases there are
             progress.cases(())
         return commands
+
+    @property
+    def _text(self) -> str:
+        """The experiment, and the code of its commands: with other code it is another form of the experiment."""
+        codes = [(one.method.name, one.method.code) for one in self._command_codes]
+        return self._file.text + "".join(f"# code of {name}: {code}\n" for name, code in codes if code)
 
     def _known_states(
         self, ledger: Ledger, readers: Mapping[str, CheckpointReader]
@@ -172,19 +190,21 @@ class ExperimentRecord:
         of_scripts = list(self._members_of_scripts())
         ledger.add_memberships(self.form, of_scripts, programs=[IMPORTED.key])
         planned = list(self._members(ending))
-        history = ledger.history(ending.programs)
-        plan = Plan(history)
+        cases_by_key = {case.key: case for cases in ending.cases.values() for case in cases}
+        codes = {key: case.code for key, case in cases_by_key.items()}
+        plan = Plan(ledger.history(ending.programs, keeps_code=self._keep_results))
         rows = [
             replace(one, evaluation=part)
             for one in planned
             for part in plan.parts(one.evaluation)
             if one.session in part.block.seeds
         ]
-        ledger.add_memberships(self.form, rows, programs=ending.programs)
+        ledger.add_memberships(self.form, rows, programs=ending.programs, codes=codes)
         wanted = {part for one in planned for part in plan.parts(one.evaluation)}
         self.wanted = frozenset(wanted)
         num_of_scripts = len({one.evaluation for one in of_scripts})
-        self.num_done = len(wanted & history.recorded) + num_of_scripts
+        num_current = sum(plan.is_current(part, cases_by_key[part.case_key]) for part in wanted)
+        self.num_done = num_current + num_of_scripts
         self.num_planned = len(wanted) + num_of_scripts + self._num_expected(ending)
 
     def _num_expected(self, ending: Ending) -> int:
@@ -232,6 +252,7 @@ class ExperimentRecord:
                 session=seed,
                 evaluation=EvaluationId(row.key.checkpoint_sha256, row.case.key, row.key.seed_block),
                 program=row.key.program_version,
+                code=row.key.code,
             )
             for row in rows
             for subject in row.sightings
@@ -239,6 +260,8 @@ class ExperimentRecord:
             for seed in row.key.seed_block.seeds
             if role.sessions is None or seed in role.sessions
         ]
+        if self._ledger is not None:  # rows of events do not say where the suites lie
+            rows = [replace(row, case=self._ledger.placed(row.case)) for row in rows]
         return of_members(Snapshot.of(self._method_index.store, rows), self._file.text, found)
 
     def plan(self, cases: Sequence[CaseInfo]) -> tuple[Mapping[str, int], Sequence[EvaluationRow]]:
@@ -251,7 +274,7 @@ class ExperimentRecord:
         }
         rows = [
             row
-            for row in self._ledger.evaluations()
+            for row in self._ledger.evaluations(codes={case.key: case.code for case in cases})
             if row.key.program_version in programs
             and not (self._retry_errors and row.outcome in ERRORS)
             and seeds.get(row.key.case_identity, set()).issuperset(row.key.seed_block.seeds)

@@ -26,8 +26,9 @@ from lobench.engine.chief.interfaces import ERRORS, Ending, WatchProgress
 from lobench.engine.config.experiment.file import ExperimentFile, chosen_methods, read_experiment
 from lobench.engine.config.suite import specs_called
 from lobench.engine.store.ledger import EvaluationRow
-from lobench.experiments.blocks import blocks_of
+from lobench.experiments.blocks import blocks_of, looked_at
 from lobench.experiments.check import ExperimentPlan, MethodPlan, bind_waiting_commands, bound_cases, plan_of
+from lobench.experiments.command_code import CommandCode, code_of_commands, with_code
 from lobench.experiments.imported_curves import read_curves
 from lobench.experiments.members import ExperimentRecord
 from lobench.experiments.method_index import MethodIndex
@@ -63,6 +64,7 @@ class RunSettings:
     sinks: tuple[str, ...] = ()
     max_core_hours: float | None = None
     retry_errors: bool = False
+    keep_results: bool = False
     allow_pickle: bool = False
 
 
@@ -98,7 +100,8 @@ def run(experiment: str | Path, *, progress: WatchProgress | None = None, **opti
     Args:
       experiment: Path of its file.
       progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
-      options: Of `lobench run`: store, methods, gin_params, workers, executor, max_core_hours, retry_errors, sinks.
+      options: Of `lobench run`: store, methods, gin_params, workers, executor, max_core_hours, retry_errors,
+        keep_results, sinks.
     Raises:
       LobenchError: the experiment is wrong; a busy store; a suite that cannot be collected.
       KeyboardInterrupt: Ctrl-C; the same call goes on from there.
@@ -127,7 +130,11 @@ class ExperimentRun:
         self._cases = tuple(spec.names[-1] for spec in called)
         self._curves = [method for method in chosen if method.kind == "curves"]
         chosen = tuple(method for method in chosen if method.kind != "curves")
-        self._store, self._given = store_of(settings, experiment), given_methods(chosen)
+        self._store = store_of(settings, experiment)
+        codes = self._command_codes(chosen)
+        self._file, by_name = with_code(self._file, codes), {code.method.name: code.method for code in codes}
+        chosen = tuple(by_name.get(method.name, method) for method in chosen)
+        self._given = given_methods(chosen)
         is_search = any(method.search is not None for method in chosen)
         if experiment.race is not None and (settings.methods or settings.cases):
             raise UsageError(
@@ -145,6 +152,8 @@ class ExperimentRun:
             retry_errors=settings.retry_errors,
             is_elsewhere=settings.executor not in HERE,
             num_slots=num_workers(settings.workers),
+            command_codes=codes,
+            keep_results=settings.keep_results,
         )
         self.methods = Methods(
             method_index.titles,
@@ -153,6 +162,12 @@ class ExperimentRun:
             trials_of=method_index.trial_texts,
             growths_of=lambda: self._record.growths,
         )
+
+    def _command_codes(self, methods: Sequence[Method]) -> list[CommandCode]:
+        if not any(method.command for method in methods):
+            return []
+        with looked_at(self._store) as ledger:
+            return code_of_commands(self._file, methods, ledger, keep_results=self._settings.keep_results)
 
     def check(self, progress: WatchProgress, *, is_offline: bool = False) -> ExperimentPlan:
         """Returns what is planned, once all that the run names is found and bound as it will be.
@@ -309,7 +324,7 @@ def _watch_settings(settings: RunSettings, file: ExperimentFile, store: Path, ca
         checkpoints="all",
         once=True,
         gin_params=(*file.shared, *(blocks.bindings if blocks else ())),
-        import_folders=(str(file.path.parent),),
+        import_folders=file.import_folders,
         cases=cases,
         traced=True,
         **{one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in _OF_RUNS},

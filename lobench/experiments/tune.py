@@ -24,7 +24,8 @@ from lobench.plugins import PluginManager
 
 __all__ = ["DEFAULT_VARY", "experiment_text", "searched", "tune_file", "tune_text"]
 
-DEFAULT_VARY = 'learning_rate = Real(1e-5, 1.0, scale="log", num_values=11)'
+_DEFAULT_SPACE = 'Real(1e-5, 1.0, scale="log", num_values=11)'
+DEFAULT_VARY = f"learning_rate = {_DEFAULT_SPACE}"
 
 _EXPECTED = "a line such as 'learning_rate = Real(1e-4, 1e-1, scale=\"log\", num_values=7)', or '... = [0.1, 0.3]'"
 
@@ -46,8 +47,8 @@ def tune_text(settings: TuneSettings, folder: Path) -> str:
         if (value := getattr(settings, key)) is not None:
             lines.append(f"{name}/Method.{key} = {value}")
     lines += [f"{name}/{binding}" for binding in bindings]
-    for line in settings.vary or (DEFAULT_VARY,):
-        lines += _space_lines(name, line)
+    for line in _varied(settings):
+        lines += _space_lines(name, settings.selector, line)
     return "\n".join(lines) + "\n"
 
 
@@ -109,9 +110,9 @@ def searched(settings: TuneSettings, manager: PluginManager) -> BaselineSearch:
     """
     name = settings.method
     bindings = only_bindings(parse_text(tune_text(settings, Path()), "--vary"))
-    own = [one for one in bindings if one.scope == name and one.selector == name]
+    own = [one for one in bindings if one.scope == name and one.selector == settings.selector]
     paths = space_of(name, own, bindings)
-    if len(paths) != len(settings.vary or (DEFAULT_VARY,)) or any(one.when for one in paths):
+    if len(paths) != len(_varied(settings)) or any(one.when for one in paths):
         raise UsageError("--vary", got=repr(settings.vary), expected=f"parameters of {name} alone, without conditions")
     parameters = [replace(one, path=one.path.rpartition(".")[2]) for one in paths]
     called = settings.search_name
@@ -140,13 +141,19 @@ def _relative(suite: str, folder: Path) -> str:
     return Path(os.path.relpath(suite, folder)).as_posix()
 
 
-def _space_lines(method: str, line: str) -> list[str]:
+def _varied(settings: TuneSettings) -> Sequence[str]:
+    """Return the spaces of a search: the given ones, or else that of the learning rate, which torch calls `lr`."""
+    is_torch = settings.selector.startswith("torch.")
+    return settings.vary or (f"lr = {_DEFAULT_SPACE}" if is_torch else DEFAULT_VARY,)
+
+
+def _space_lines(method: str, selector: str, line: str) -> list[str]:
     """Returns the binding of a space, and those of what it says."""
     path, _, text = (part.strip() for part in line.partition("="))
     if not re.fullmatch(rf"({NAME}[/.])*{NAME}", path):
         raise UsageError("--vary", got=repr(line), expected=_EXPECTED)
-    path = path if "." in path else f"{method}.{path}"
-    scope = re.sub(r"\W", "_", path.removeprefix(f"{method}."))
+    path = path if "." in path else f"{selector}.{path}"
+    scope = re.sub(r"\W", "_", path.removeprefix(f"{selector}."))
     kind, values = _space(text, line)
     bound = [f"{scope}/{kind}.{key} = {value!r}" for key, value in values.items()]
     return ["", f"{method}/{path} = @{scope}/{kind}()", *bound]

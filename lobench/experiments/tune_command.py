@@ -44,7 +44,7 @@ Exit codes: those of `lobench run`."""
         "tune.print": "lobench.experiments.records:TunePrintRecord",
     },
 )
-@options_of(WatchSettings, "workers", "executor", "ray_address", "max_core_hours", "retry_errors")
+@options_of(WatchSettings, "workers", "executor", "ray_address", "max_core_hours", "retry_errors", "keep_results")
 def tune(
     suites: tuple[str, ...], store: str, is_printed: bool, check: bool, offline: bool, kind: str, **options: object
 ) -> None:

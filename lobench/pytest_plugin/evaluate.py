@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Callable
 
 import pytest
 
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
+from lobench.core.code import parts_of_code
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.result import Curves, Outcome
 from lobench.core.wording import headline
+from lobench.engine.config.user_code import fingerprints_here
 from lobench.evaluation.request import DeadlinePassed
 from lobench.evaluation.result import Result
 from lobench.experiments.pytest_items import member_of
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.item_result import APART, CURRENT_JOB, DONE, MEASURED, ItemResult
 from lobench.pytest_plugin.items import blocks_of, case_info, runners_of, test_name, variant_of
-from lobench.pytest_plugin.reuse import known_info, reused
+from lobench.pytest_plugin.reuse import KEPT, OUTDATED, known_info, reused
 
 __all__ = ["BLOCK_VERDICT", "attach_evaluations", "evaluator"]
 
@@ -82,16 +85,27 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
         outcome, message = Outcome.PASSED, ""  # what is expected is of the whole training
     blocks += [block for block in done if block not in blocks]  # seeds that a gate added
     records = []
+    kept, outdated = (item.config.stash.get(key, {}) for key in (KEPT, OUTDATED))
     for block in blocks:
         curves = done.get(block)
+        stored, _ = kept.get((info.key, block), (info.code, ""))
+        case_code, subject_code = parts_of_code(stored)
         finished = ItemResult(
-            case=info,
+            case=dataclasses.replace(info, case_code=case_code, subject_code=subject_code),
             seed_block=block,
             outcome=outcome,
             message="; ".join(filter(None, (message, *(curves.problems if curves is not None else ())))),
             payload=curves.to_payload() if curves is not None else b"",
         )
         records.append(finished.to_bytes())
+    # The parts of its code, for the process that writes the ledger.
+    report.lobench_codes = {  # type: ignore[attr-defined]
+        one: dict(found.parts) for one, found in fingerprints_here([info]).items()
+    }
+    changes = [
+        [*found[info.key, block]] for found in (kept, outdated) for block in blocks if (info.key, block) in found
+    ]
+    report.lobench_other_code = changes  # type: ignore[attr-defined]
     report.lobench = records  # type: ignore[attr-defined]
     report.lobench_apart = item.stash.get(APART, "")  # type: ignore[attr-defined]
     report.lobench_gate = item.stash.setdefault(MEASURED, [])  # type: ignore[attr-defined]

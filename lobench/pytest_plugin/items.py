@@ -6,18 +6,22 @@ import os
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lobench.core.case import CaseInfo, CaseSpec, Expectations, SeedBlock
+from lobench.core.code import CodeFingerprint
 from lobench.core.subject import Variant
 from lobench.engine.config import bound as binding
+from lobench.engine.config.bound import BoundCase
 from lobench.engine.config.layers import Layers
+from lobench.engine.config.user_code import fingerprint_of, united_fingerprint
 from lobench.experiments.pytest_items import EXPERIMENT, ItemMember, member_of
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.item_result import CURRENT_JOB, STATES
-from lobench.pytest_plugin.options import layers_of, option
+from lobench.pytest_plugin.options import layers_of, metrics_of, option
 from lobench.pytest_plugin.reuse import REUSED
 
 if TYPE_CHECKING:
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
     from lobench.evaluation.runner import BlockRunner
     from lobench.evaluation.together import JobRunner
 
-__all__ = ["Runners", "blocks_of", "case_info", "expectations_of", "runners_of", "test_name", "variant_of"]
+__all__ = ["Runners", "blocks_of", "case_info", "expectations_of", "runners_of", "test_name", "variant_of", "with_item"]
 
 _MAKING = threading.Lock()
 _MOST_VARIANTS = 8  # whose programs stay warm
@@ -44,6 +48,7 @@ class Runners:
 
 _RUNNERS: pytest.StashKey[OrderedDict[Variant, Runners]] = pytest.StashKey()
 _SHARED: pytest.StashKey[tuple[Programs, IsolatedRunner]] = pytest.StashKey()
+_CODE: pytest.StashKey[CodeFingerprint] = pytest.StashKey()  # of an item's test
 _LATE: pytest.StashKey[set[str]] = pytest.StashKey()  # flags that came after jax's backend
 
 
@@ -128,7 +133,31 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
         with late_flags(item.config.stash.setdefault(_LATE, set())):
             bound = binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item), build=False)
         bound.require_optimizer()
-    return replace(bound.info, node_id=item.nodeid)
+    return with_item(bound, item)
+
+
+def with_item(bound: BoundCase, item: pytest.Item) -> CaseInfo:
+    """Returns a bound case as the case of an item, whose test, conftest files and metrics are code of the case too."""
+    if _CODE not in item.stash:  # as it was when this process imported it
+        item.stash[_CODE] = fingerprint_of(_test_files(item), modules=_metric_modules(item.config))
+    code = united_fingerprint((bound.case_code, item.stash[_CODE]))
+    return replace(bound.info, node_id=item.nodeid, case_code=code.id)
+
+
+def _test_files(item: pytest.Item) -> list[str]:
+    """Returns the files of an item's test and of the conftest modules around it, from the inside out."""
+    found = [str(item.path)] if item.path.suffix == ".py" else []
+    conftests = {
+        file.parent: str(file)
+        for plugin in item.config.pluginmanager.get_plugins()
+        if (file := Path(getattr(plugin, "__file__", None) or "")).name == "conftest.py"
+    }
+    return [*found, *(conftests[folder] for folder in item.path.parents if folder in conftests)]
+
+
+def _metric_modules(config: pytest.Config) -> list[str]:
+    factories = (registered.declaration.factory.partition(":")[0] for registered in metrics_of(config).values())
+    return sorted({module for module in factories if module})
 
 
 def blocks_of(item: pytest.Item, info: CaseInfo) -> list[SeedBlock]:

@@ -83,6 +83,8 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--lobench-reuse", action="store_true", help="Take what the store holds already instead of training it again."
     )
+    kept = "With --lobench-reuse: take results that were made by other code too, as after a refactoring."
+    group.addoption("--lobench-keep-results", action="store_true", help=kept)
     without = "Trace and lower every program, whatever executables are kept beside the store's compiled programs."
     group.addoption("--lobench-no-executables", action="store_true", help=without)
     parser.addini("lobench_no_executables", without, type="bool", default=False)
@@ -211,7 +213,7 @@ def layers_of(config: pytest.Config) -> Layers:
             gin_files=_several(config, "gin_file"),
             gin_params=gin_params_of(config) if selected is None else selected.gin_params,
         )
-        import_folders = () if selected is None else (str(selected.file.path.parent),)
+        import_folders = () if selected is None else selected.file.import_folders
         config.stash[LAYERS] = replace(layers, import_folders=import_folders)
     return config.stash[LAYERS]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lobench.core.case import SeedBlock
+from lobench.core.code import changed_code_line
 from lobench.core.errors import LobenchError
 from lobench.core.metric import final_columns
 from lobench.core.program import Program
@@ -39,7 +40,10 @@ class SessionRecorder:
         self._positions: dict[Subject, int] = {}
         self._plan: Mapping[str, Any] | None = None  # of the session's cases
         self._programs: set[str] = set()
+        self._changes: list[tuple[str, str]] = []  # code of results that the store had of other code, and today's
+        self._codes: dict[str, dict[str, str]] = {}  # parts of the user's code by the fingerprint
         self._problem = ""
+        self._code_line = ""
         self._problems: list[str] = []  # by the ledger, when it was opened
         self._apart: set[str] = set()  # what made jax's backend, so that evaluations ran in a process of their own
 
@@ -57,6 +61,8 @@ class SessionRecorder:
         if not records or hasattr(self._config, "workerinput") or CURRENT_JOB in self._config.stash:
             return  # an xdist worker's report comes to the controller; a watch's worker sends its own
         self._apart |= {maker for maker in (getattr(report, "lobench_apart", ""),) if maker}
+        self._codes |= getattr(report, "lobench_codes", {})
+        self._changes += [(stored, todays) for stored, todays in getattr(report, "lobench_other_code", [])]
         method, session = getattr(report, "lobench_member", None) or ("", 0)
         for record in records:
             finished = ItemResult.from_bytes(record)
@@ -108,6 +114,7 @@ class SessionRecorder:
         if self._plan is not None:
             plan = self._plan if is_own else suite_plan([finished.case], self._plan["files"])
             self._ledger.record_plan(subject, plan)
+        self._ledger.record_code(self._codes)
         curves = Curves.from_payload(finished.payload) if finished.payload else None
         program = _program_of(finished)
         self._programs.add(program.key)
@@ -122,18 +129,28 @@ class SessionRecorder:
         )
 
     def _open(self, suite: str) -> Ledger:
+        from lobench.analysis.scores.baseline_places import record_suites
         from lobench.engine.store.ledger import Ledger
-        from lobench.pytest_plugin.reuse import store_path
+        from lobench.pytest_plugin.reuse import store_path, suites_of_session
 
         path = store_path(self._config, suite)
-        return Ledger.open(path, name=path.name, on_problem=self._problems.append)
+        ledger = Ledger.open(path, name=path.name, on_problem=self._problems.append)
+        record_suites(ledger, suites_of_session(self._config))
+        return ledger
 
     def pytest_sessionfinish(self) -> None:
         if self._ledger is not None:
             with self._noted():
-                keys = {finished.case.key for finished in self._finished}
+                is_kept = bool(self._config.getoption("lobench_keep_results"))
+                if is_kept:
+                    self._ledger.accept_code(self._changes)
+                if self._changes:
+                    self._code_line = changed_code_line(self._changes, self._ledger.code_parts, kept=is_kept)
+                codes = {finished.case.key: finished.case.code for finished in self._finished}
                 for position in self._positions.values():
-                    self._ledger.finish_checkpoint(position, programs=self._programs, case_keys=keys)
+                    self._ledger.finish_checkpoint(
+                        position, programs=self._programs, case_keys=codes.keys(), codes=codes
+                    )
                 self._ledger.close()
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
@@ -157,6 +174,8 @@ class SessionRecorder:
             terminalreporter.write_line(f"results were not stored: {self._problem}", red=True)
         elif self._ledger is not None:
             terminalreporter.write_line(f"results: lobench results --store {shlex.quote(str(self._ledger.store))}")
+        if self._code_line:
+            terminalreporter.write_line(self._code_line)
         if self._config.getoption("lobench_reuse"):
             terminalreporter.write_line("what the store had already was not trained again (--lobench-reuse)")
 
@@ -239,4 +258,6 @@ class _ExperimentSessions:
             )
         evaluation = EvaluationId(self.subject(method).sha256, finished.case.key, finished.seed_block)
         member = SessionMember(method=method, trial=0, session=session, evaluation=evaluation)
-        ledger.add_memberships(self._form, [member], programs=[_program_of(finished).key])
+        ledger.add_memberships(
+            self._form, [member], programs=[_program_of(finished).key], codes={finished.case.key: finished.case.code}
+        )

@@ -6,13 +6,14 @@ Where the store remembers the session's cases too, nothing is bound, so that nei
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
 from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.code import is_same_code
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Subject, Variant
 from lobench.experiments.pytest_items import EXPERIMENT
@@ -23,11 +24,25 @@ from lobench.pytest_plugin.options import loaded_subject, option
 if TYPE_CHECKING:
     from lobench.engine.store.reader import EvaluationRow
 
-__all__ = ["REUSED", "known_info", "leave_out_hypothesis", "reused", "store_path", "stored_curves"]
+__all__ = [
+    "KEPT",
+    "OUTDATED",
+    "REUSED",
+    "known_info",
+    "leave_out_hypothesis",
+    "reused",
+    "store_path",
+    "stored_curves",
+    "suites_of_session",
+]
 
 _Key = tuple[str, SeedBlock]
 REUSED: pytest.StashKey[bool] = pytest.StashKey()  # of an item whose case was not bound
-_STORED: pytest.StashKey[dict[tuple[Path, str], dict[_Key, EvaluationRow]]] = pytest.StashKey()
+_Stored: TypeAlias = "tuple[Mapping[_Key, Sequence[EvaluationRow]], Mapping[str, str]]"  # and accepted code
+_STORED: pytest.StashKey[dict[tuple[Path, str], _Stored]] = pytest.StashKey()
+# The code of results that were trained again because they were made by it, or kept all the same; and today's.
+OUTDATED: pytest.StashKey[dict[_Key, tuple[str, str]]] = pytest.StashKey()
+KEPT: pytest.StashKey[dict[_Key, tuple[str, str]]] = pytest.StashKey()
 
 
 def store_path(config: pytest.Config, suite: str) -> Path:
@@ -35,6 +50,12 @@ def store_path(config: pytest.Config, suite: str) -> Path:
     given, selected = option(config, "store"), config.stash.get(EXPERIMENT, None)
     name = suite if selected is None else selected.file.experiment.name
     return Path(given) if given else config.rootpath / ".lobench" / name
+
+
+def suites_of_session(config: pytest.Config) -> list[Path]:
+    """Returns the folders and files that the session was started with."""
+    paths = [config.invocation_params.dir / str(arg).partition("::")[0] for arg in config.args]
+    return list(dict.fromkeys(path for path in paths if path.exists()))
 
 
 def known_info(item: pytest.Item, variant: Variant) -> CaseInfo | None:
@@ -62,7 +83,7 @@ def stored_curves(config: pytest.Config, subject: Subject, info: CaseInfo, block
     """Returns what the store has of an evaluation of a subject, if it was asked for and is there.
 
     It is there if checkpoint or optimizer, bindings, case and seeds are the same, and what computed it is what would
-    compute it here. A task's code is not looked at: who edits it does without the option, or takes another store.
+    compute it here; and if it was made by today's code, or by code that is not known.
     """
     if not config.getoption("lobench_reuse"):
         return None
@@ -70,27 +91,34 @@ def stored_curves(config: pytest.Config, subject: Subject, info: CaseInfo, block
     key = (store_path(config, info.suite), subject.sha256)
     if key not in stored:
         stored[key] = _read(*key)
-    row = stored[key].get((info.key, block))
+    found, accepted = stored[key]
+    rows = found.get((info.key, block), ())
+    is_kept = config.getoption("lobench_keep_results")
+    row = next((one for one in rows if is_same_code(one.key.code, info.code, accepted)), None)
+    if row is None and rows and is_kept:
+        row = rows[0]
+        config.stash.setdefault(KEPT, {})[info.key, block] = row.key.code, info.code
+    elif row is None and rows:
+        config.stash.setdefault(OUTDATED, {})[info.key, block] = rows[0].key.code, info.code
     return row.curves if row is not None else None
 
 
-def _read(store: Path, sha256: str) -> dict[_Key, EvaluationRow]:
+def _read(store: Path, sha256: str) -> _Stored:
     from lobench.engine.store.ledger import Ledger
     from lobench.engine.store.programs import program_here
 
     if not (store / "ledger.sqlite").is_file():
-        return {}
+        return {}, {}
     with Ledger.open(store, read_only=True) as ledger:
         programs = ledger.accepted_programs(
             [program_here(num_gpus=1.0)]
         )  # a process of pytest takes a GPU that it sees
-        return {
-            (row.case.key, row.key.seed_block): row
-            for row in ledger.evaluations(sha256)
-            if row.key.program_version in programs
-            and row.payload is not None
-            and row.outcome in (Outcome.PASSED, Outcome.FAILED)
-        }
+        found: dict[_Key, list[EvaluationRow]] = {}
+        for row in ledger.evaluations(sha256, all_codes=True):
+            has_result = row.payload is not None and row.outcome in (Outcome.PASSED, Outcome.FAILED)
+            if row.key.program_version in programs and has_result:
+                found.setdefault((row.case.key, row.key.seed_block), []).insert(0, row)  # the last one first
+        return found, ledger.accepted_code
 
 
 def leave_out_hypothesis(config: pytest.Config) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
@@ -20,7 +19,7 @@ from lobench.evaluation.result import Result
 from lobench.experiments.pytest_items import member_of
 from lobench.inner.backend import foreign_maker, programs_kept_in
 from lobench.pytest_plugin.item_result import APART, CURRENT_JOB, DONE, MEASURED, ON_PROGRESS
-from lobench.pytest_plugin.items import blocks_of, runners_of, test_name, variant_of
+from lobench.pytest_plugin.items import blocks_of, runners_of, test_name, variant_of, with_item
 from lobench.pytest_plugin.options import loaded_subject, metrics_of, option
 from lobench.pytest_plugin.reuse import store_path, stored_curves
 
@@ -39,7 +38,7 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
     runners = runners_of(config, variant_of(item))
     bound = runners.here.bind(case, test)  # first: it makes jax's backend as this case wants it
     gate = _gate(item) if job is None and option(config, "against") else None
-    info = dataclasses.replace(bound.info, node_id=item.nodeid)
+    info = with_item(bound, item)
 
     kept_in = cache_folder(store_path(config, case.suite)).absolute()
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
-import sys
-import sysconfig
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from lobench.core.case import CaseInfo
+from lobench.core.code_origin import Origin, file_of, loaded_modules
 from lobench.core.errors import LobenchError
 from lobench.core.subject import Variant
 from lobench.core.wording import counted
@@ -124,20 +122,24 @@ def _long_name(info: CaseInfo, parts: int) -> str:
     return f"{Path(file).stem}.{info.name if parts == 1 else test}"
 
 
-def files_of(suites: Sequence[str], layers: Layers) -> tuple[FileMark, ...]:
-    """Returns what the cases hang on: see `Described.files`."""
+def files_of(suites: Sequence[str], layers: Layers, code: Iterable[str] = ()) -> tuple[FileMark, ...]:
+    """Returns what the cases hang on: see `Described.files`.
+
+    Args:
+      code: Files of the user's code that need not be loaded.
+    """
     around = [*layers.gin_files, *([layers.trainer_config] if layers.trainer_config else [])]
-    files = [*SuiteFiles(suites, around).files(), *_loaded()]  # a module that a suite made up has none
+    files = [
+        *SuiteFiles(suites, around).files(),
+        *_loaded(),
+        *map(Path, code),
+    ]  # a module that a suite made up has none
     return tuple(FileMark(path=path, size=size, mtime_ns=at) for path, size, at in marks_of(files))
 
 
 def _loaded() -> Iterator[Path]:
-    """Yields the Python files that this process has imported from outside the interpreter's and packages' folders."""
-    folders = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    installed = tuple(f"{folder}{os.sep}" for folder in folders)
-    for module in list(sys.modules.values()):
-        name = getattr(module, "__file__", None)
-        if isinstance(name, str) and name.endswith(".py"):
-            file = Path(name).resolve()
-            if not str(file).startswith(installed):
-                yield file
+    """Yields the Python files of the user, and of lobench, that this process has imported."""
+    for origin in (Origin.USER, Origin.LOBENCH):
+        for _, module in loaded_modules(origin):
+            if (name := file_of(module)).endswith(".py"):
+                yield Path(name).resolve()

@@ -18,6 +18,7 @@ import pytest
 
 from lobench.core.result import Outcome
 from lobench.core.wording import headline
+from lobench.engine.config.user_code import fingerprints_here, united_fingerprint
 from lobench.engine.store.states import States
 from lobench.engine.workers.channel import ChiefEnd
 from lobench.engine.workers.command import CommandRunner
@@ -133,8 +134,19 @@ class Loop:
         if problems:
             self._chief.send(Failed(messages=problems, variant_key=asked.variant.key))
             return
-        files = files_of(self._configure.arguments, self._configure.layers)
-        self._chief.send(Described(variant_key=asked.variant.key, cases=known.cases, files=files))
+        code = fingerprints_here(known.cases)
+        whole = united_fingerprint(code.values())
+        files = files_of(self._configure.arguments, self._configure.layers, whole.files)
+        self._chief.send(
+            Described(
+                variant_key=asked.variant.key,
+                cases=known.cases,
+                files=files,
+                missing=tuple(sorted(whole.missing)),
+                code_files=tuple(sorted(whole.files)),
+                codes={one: found.parts for one, found in code.items()},
+            )
+        )
 
     def _here(self, path: str) -> str:
         """Returns where this machine has a file that a message names."""

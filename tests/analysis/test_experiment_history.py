@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 from commands import lobench
 from stores import add, case_info
+from tiny import make_suite
 
 from lobench.core.case import SeedBlock
 from lobench.core.experiment import SessionMember
@@ -128,3 +130,35 @@ def test_a_patch_that_is_not_there(store: Path, arguments: tuple[str, ...], outp
     assert done.returncode == 2 and output in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
     above = lobench("results", "--store", store.parent, "--history", "--patch", "1")
     assert above.returncode == 2 and "--patch needs one store" in above.stderr
+
+
+def test_two_experiments_of_one_store_have_one_scale_in_report_compare_and_results(tmp_path: Path) -> None:
+    """The second experiment's methods end far above the first one's best: every view has the store's best mean as 1."""
+    make_suite(tmp_path)
+    (tmp_path / "one.gin").write_text(
+        'Experiment.suites = ["tiny"]\nExperiment.num_sessions = 3\n'
+        "fast/Method.optimizer = @sgd()\nfast/sgd.learning_rate = 0.3\n"
+    )
+    (tmp_path / "two.gin").write_text(
+        'Experiment.suites = ["tiny"]\nExperiment.num_sessions = 3\n'
+        "slow/Method.optimizer = @sgd()\nslow/sgd.learning_rate = 0.003\n"
+        "slower/Method.optimizer = @sgd()\nslower/sgd.learning_rate = 0.001\n"
+    )
+    for file in ("one.gin", "two.gin"):
+        done = lobench("run", file, "--store", "store", "--workers", "1", "--executor", "inline", cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+    records = json.loads(
+        lobench("results", "--store", "store", "--by", "method", "--format", "json", cwd=tmp_path).stdout
+    )
+    score = {one["method"]: one["mean"] for one in records if one["case"] == "mean score"}
+    compared = lobench("compare", "slower", "slow", "--store", "store", "--format", "json", cwd=tmp_path)
+    (pair,) = json.loads(compared.stdout)
+    difference = next(iter(pair["metrics"].values()))["difference"]["mean"]
+    assert difference == pytest.approx(score["slow"] - score["slower"], abs=1e-6) and difference < 0.5
+    report = lobench("report", "--store", "store", "--format", "text", cwd=tmp_path).stdout
+    shown = re.search(r"difference (\S+) \[", report)
+    assert shown is not None and float(shown[1]) == pytest.approx(difference, abs=1e-3), report
+    assert "The best mean is that of fast" in report
+    assert "the best mean is that of fast" in pair["scale"]
+    results = lobench("results", "--store", "store", "--by", "method", cwd=tmp_path).stdout
+    assert "1 the best mean that is stored" in results and "of all methods here" not in results

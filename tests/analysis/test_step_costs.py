@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from lobench.analysis.comparisons.steps_to_target import Target, compare_steps
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import read_store
-from lobench.analysis.store.subjects import StoredSubject
+from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.analysis.tables.frames import open_results as lobench_results
 from lobench.analysis.tables.table import TableSpec
 from lobench.analysis.tables.tabulate import tabulate
@@ -225,3 +226,57 @@ def test_a_store_without_the_time_of_a_gradient_has_no_column_of_it(tmp_path: Pa
     assert [line.split()[-2] for line in lines[1:3]] == ["-", "x4"]
     found = json.loads(lobench("results", "--store", tmp_path, "--format", "json").stdout)
     assert [(one["overhead"], one["gradient_seconds"]) for one in found] == [(None, None), (4.0, 2.5e-4)]
+
+
+def of_one_program(found: list[StoredSubject]) -> list[StoredSubject]:
+    """The same subjects, whose cases were compiled to one program."""
+
+    def compiled(cell: Cell) -> Cell:
+        return replace(cell, case=replace(cell.case, program_hash="p"))
+
+    return [replace(one, cells={key: compiled(cell) for key, cell in one.cells.items()}) for one in found]
+
+
+def test_compare_costs_of_two_thetas_of_one_program_have_one_time_and_no_verdict_of_its_noise(tmp_path: Path) -> None:
+    same = {"train/loss": [0.5, 0.6, 0.4, 0.51]}
+    add(tmp_path, 1, {"a": same}, cost=cost(FAST))
+    add(tmp_path, 2, {"a": {"train/loss": [0.51, 0.59, 0.41, 0.5]}}, cost=cost(SLOW))
+    apart = subjects(tmp_path)
+    (noise,) = compare_costs(*apart, {"s/a": "train/loss"})
+    assert noise.at_equal_time.p_value < 0.01, "of two programs these are two times"
+    found = of_one_program(apart)
+    (one,) = compare_costs(*found, {"s/a": "train/loss"})
+    assert one.shared is not None
+    first, second = one.shared.sides
+    assert first is not None and second is not None
+    assert first.seconds == second.seconds and first.steps == second.steps == 10
+    assert math.isnan(one.at_equal_time.p_value) or one.at_equal_time.p_value == one.at_equal_steps.p_value
+    assert one.at_equal_time.mean == pytest.approx(one.at_equal_steps.mean)
+    (steps,) = compare_steps(*found, Target(value=1.0), Scales.of(found))
+    assert steps.time is not None and steps.time.a.mean.mean == pytest.approx(steps.a.mean.mean * first.seconds.median)
+    ratio = steps.time.b.mean.mean / steps.time.a.mean.mean
+    assert ratio == pytest.approx(steps.b.mean.mean / steps.a.mean.mean)
+
+
+def test_compare_costs_with_an_unsteady_time_gives_no_p_value_and_no_bounds(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": LOSSES}, cost=cost(FAST))
+    add(tmp_path, 2, {"a": BETTER}, cost=cost((1e-3, 2e-3, 4e-3)))
+    found = subjects(tmp_path)
+    (costs,) = compare_costs(*found, {"s/a": "train/loss"})
+    assert math.isnan(costs.at_equal_time.p_value) and math.isnan(costs.at_equal_time.lower)
+    assert "no verdict: unsteady" in costs.at_equal_time.note and math.isfinite(costs.at_equal_steps.p_value)
+    (steps,) = compare_steps(*found, Target(value=1.5), Scales.of(found))
+    assert steps.time is not None and math.isnan(steps.time.difference.p_value)
+
+
+def test_compare_costs_interval_holds_the_uncertainty_of_a_steady_time(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": LOSSES}, cost=cost(FAST))
+    add(tmp_path, 2, {"a": BETTER}, cost=cost((2e-3, 2.1e-3, 1.9e-3)))
+    add(tmp_path / "exact", 1, {"a": LOSSES}, cost=cost((1e-3,) * 3))
+    add(tmp_path / "exact", 2, {"a": BETTER}, cost=cost((2e-3,) * 3))
+    (measured,), (exact,) = (
+        compare_costs(*subjects(store), {"s/a": "train/loss"}) for store in (tmp_path, tmp_path / "exact")
+    )
+    assert measured.at_equal_time.mean == pytest.approx(exact.at_equal_time.mean)
+    assert measured.at_equal_time.lower < exact.at_equal_time.lower
+    assert measured.at_equal_time.upper > exact.at_equal_time.upper

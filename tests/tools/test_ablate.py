@@ -20,14 +20,14 @@ from lobench.analysis.store.snapshot import read_store
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.subject import GivenCheckpoint, Subject, Variant
 from lobench.tools.ablate.knobs import knobs_of
-from lobench.tools.ablate.search import AblateRules, KnobSearch, Subset, ablated
+from lobench.tools.ablate.search import AblateRules, KnobSearch, Need, Subset, ablated
 
 
 class Planted:
     """A lab whose true scores are given; each configuration may be asked for more seeds, and for as many once."""
 
-    def __init__(self, score: Callable[[Subset], float], noise: float = 0.03) -> None:
-        self.score, self.noise, self.rng = score, noise, np.random.default_rng(1)
+    def __init__(self, score: Callable[[Subset], float], noise: float = 0.03, seed: int = 1) -> None:
+        self.score, self.noise, self.rng = score, noise, np.random.default_rng(seed)
         self.asked: list[tuple[Subset, int]] = []
         self.scores: dict[Subset, np.ndarray] = {}
 
@@ -70,6 +70,31 @@ def test_what_is_not_needed_is_not_kept_and_what_hurts_is() -> None:
     assert search(lambda s: 0.001 * len(s)).smallest == frozenset()
     # Without knob 1 it is better than B, and so not equivalent to it.
     assert search(lambda s: 0.3 * (0 in s) - 0.2 * (1 in s), knobs=4).smallest == {0, 1}
+
+
+def test_knobs_without_effect_are_not_called_needed_and_few_seeds_leave_them_open() -> None:
+    class Noisy(Planted):
+        """One case, on which no knob has an effect and 32 seeds rarely show equivalence."""
+
+        def samples(self, a: Subset, b: Subset, seeds: int) -> Mapping[str, Samples]:
+            return {"0": super().samples(a, b, seeds)["0"]}
+
+    said = []
+    for seed in range(20):
+        lab = Noisy(lambda s: 0.0, noise=0.06, seed=seed)
+        said += ablated(6, lab, AblateRules()).needs.values()
+    assert Need.NEEDED not in said and {Need.OPEN, Need.NOT_NEEDED} == set(said)
+
+
+def test_knobs_with_an_effect_are_needed_and_the_others_are_not() -> None:
+    found = ablated(6, Planted(lambda s: 0.3 * (1 in s) + 0.2 * (4 in s), seed=3), AblateRules())
+    assert {knob for knob, need in found.needs.items() if need is Need.NEEDED} == {1, 4}
+    assert found.harmful == frozenset()
+
+
+def test_a_knob_that_makes_b_worse_is_named() -> None:
+    found = ablated(4, Planted(lambda s: 0.1 * (0 in s) - 0.4 * (2 in s), seed=3), AblateRules())
+    assert found.harmful == {2} and found.needs[2] is not Need.NEEDED and found.whole.upper < 0
 
 
 def test_a_configuration_that_diverges_more_often_is_not_equivalent() -> None:

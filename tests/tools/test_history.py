@@ -111,3 +111,44 @@ def test_more_seeds_that_diverge_are_a_fall(tmp_path: Path) -> None:
 
 def test_rare_divergers_alone_are_no_change(tmp_path: Path) -> None:
     assert changes(history_of([with_divergers(tmp_path, [0.5] * 16, 0.1)], "a")) == []
+def test_history_of_several_subjects_without_a_choice_is_refused_with_their_names(tmp_path: Path) -> None:
+    """Two unchanged methods, of which another one is the last each night: nothing fell."""
+    rng = np.random.default_rng(0)
+    finals = {"adam()": 0.3, "sgd()": 0.9}
+    for night in range(8):
+        names = list(finals) if night % 2 else list(finals)[::-1]
+        for name in names:
+            losses = (finals[name] * np.exp(0.02 * rng.standard_normal(8))).tolist()
+            store = tmp_path / f"night{night}"
+            add(store, 0, {"a": {"train/loss": losses}}, optimizer=name, revision=f"{night:040x}")
+    done = lobench("history", tmp_path, "--case", "a")
+    assert done.returncode == 2 and not done.stdout, done.stdout
+    assert "several subjects" in done.stderr and "adam(), sgd()" in done.stderr and "--subject" in done.stderr
+    for name in finals:
+        found = history_of([tmp_path], "a", subject=name)
+        assert {run.subject for run in found.runs} == {name} and len(found.runs) == 8 and changes(found) == []
+
+
+def test_history_of_nights_with_different_optimizers_is_refused(tmp_path: Path) -> None:
+    for night, name in enumerate(("adam()", "sgd()")):
+        add(tmp_path / f"night{night}", 0, {"a": {"train/loss": [0.3, 0.4]}}, optimizer=name, revision=f"{night:040x}")
+    with pytest.raises(UsageError, match="several subjects"):
+        history_of([tmp_path], "a")
+
+
+def test_history_of_watched_runs_takes_the_last_checkpoint_of_each(tmp_path: Path) -> None:
+    for night in range(3):
+        for step in (10, 20 + night):
+            losses = {"a": {"train/loss": [0.3 + 1 / step, 0.4 + 1 / step]}}
+            add(tmp_path / f"night{night}", step, losses, uri=f"run{night}/theta_{step}.npz", revision=f"{night:040x}")
+    found = history_of([tmp_path], "a")
+    assert [run.subject for run in found.runs] == ["theta_20.npz", "theta_21.npz", "theta_22.npz"]
+
+
+def test_history_finds_a_fall_that_rare_divergers_would_hide(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    for night in range(16):
+        losses = (0.3 * (1.0 if night < 8 else 1.3) * np.exp(0.05 * rng.standard_normal(8))).tolist()
+        losses[rng.integers(8)] = float("nan") if night % 3 == 0 else losses[0]
+        add(tmp_path / f"night{night:02d}", 0, {"a": {"train/loss": losses}}, optimizer="a()", revision=f"{night:040x}")
+    assert changes(history_of([tmp_path], "a")) == [(8, False)]

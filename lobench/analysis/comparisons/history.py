@@ -79,18 +79,22 @@ def history(stores: Iterable[Path]) -> list[RunSummary]:
     """Returns the runs of some stores, the latest last."""
     runs: list[tuple[str, Snapshot]] = []
     for store in stores:
-        whole = read_store(store)
-        groups: dict[str, list[EvaluationRow]] = {}
+        whole = read_store(store, all_codes=True)
+        groups: dict[tuple[str, int], list[EvaluationRow]] = {}
+        codes: dict[str, list[str]] = {}
         revision = ""
         for row in whole.rows:
             # What gave no curves does not say where it was made: where the one before it was.
             revision = _revision(row) if row.payload is not None else revision
-            groups.setdefault(revision, []).append(row)
+            known = codes.setdefault(row.case.key, [])
+            if row.code not in known:
+                known.append(row.code)
+            groups.setdefault((revision, known.index(row.code)), []).append(row)  # code that no revision tells apart
         if len(groups) == 1:
             runs.append((revision, whole))
         else:
             positions = {subject.who: place for place, subject in enumerate(whole.subjects)}
-            runs += [(name, Snapshot.of(store, rows, positions=positions)) for name, rows in groups.items()]
+            runs += [(name, Snapshot.of(store, rows, positions=positions)) for (name, _), rows in groups.items()]
     scales = Scales.of([subject for _, snapshot in runs for subject in snapshot.subjects], None)
     found = [_run_summary(revision, snapshot, scales) for revision, snapshot in runs]
     return sorted(found, key=lambda run: (run.last, str(run.store)))
@@ -175,11 +179,12 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
             forms = [row for row in ledger.experiments() if row.config]
             if not forms:
                 continue
-            whole = read_store(store)
+            whole = read_store(store, all_codes=True)
             for row in forms:
                 own = of_members(whole, row.config, ledger.memberships(row.id), ledger.trials(row.id))
                 found.append((row, with_race(own, row.config, ledger)))
-    scales = Scales.of([subject for _, snapshot in found for subject in snapshot.subjects], None)
+    subjects = [subject for _, snapshot in found for subject in snapshot.subjects]
+    scales = Scales.of(subjects, None, among=[one for _, snapshot in found for one in snapshot.setting_scales])
     return sorted(
         (_experiment_summary(row, snapshot, scales) for row, snapshot in found), key=lambda one: (one.last, one.id)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,18 @@ from lobench.analysis.stats.comparison import MeanDifference, mean_difference
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.step_cost import MachineClass, Overhead, StepCost, StepSeconds
 
-__all__ = ["CaseCosts", "ClassCosts", "SideCost", "class_costs", "compare_costs", "shared_costs"]
+__all__ = [
+    "CaseCosts",
+    "ClassCosts",
+    "SideCost",
+    "class_costs",
+    "compare_costs",
+    "shared_costs",
+    "time_factors",
+    "timed_difference",
+]
+
+_Z = 1.96  # of the bounds of a ratio of times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +117,7 @@ def _class_costs(
     known: Sequence[Mapping[MachineClass, Sequence[StepCost]]],
     metric: str,
 ) -> ClassCosts:
-    costs = [own.get(machine, ()) for own in known]
+    costs = _pooled(cells, [own.get(machine, ()) for own in known])
     seconds = [StepSeconds.of(own) for own in costs]
     budget = min(
         one.median * cell.steps[-1]
@@ -121,6 +133,69 @@ def _class_costs(
             for cell, own, one in zip(cells, costs, seconds, strict=True)
         ),
     )
+
+
+def _pooled(cells: Sequence[Cell | None], costs: Sequence[Sequence[StepCost]]) -> list[Sequence[StepCost]]:
+    """Returns the costs of each cell with those of all cells that run the same program: thetas of one program, or
+    settings that are its arguments, have one cost on one class of machines, and differ by the noise of clocks alone.
+
+    Cells without times of the class have none of others either.
+    """
+    keys = [_program(cell) for cell in cells]
+    return [
+        [cost for other, costs_of_other in zip(keys, costs, strict=True) if other == key for cost in costs_of_other]
+        if key and own
+        else own
+        for key, own in zip(keys, costs, strict=True)
+    ]
+
+
+def _program(cell: Cell | None) -> str:
+    """Returns what identifies the compiled program of a cell; "" if it is not known."""
+    return cell.case.program_key if cell is not None and cell.case.program_hash else ""
+
+
+def timed_difference(
+    a: Mapping[int, float],
+    others: Sequence[Mapping[int, float]],
+    cells: Sequence[Cell],
+    sides: Sequence[SideCost],
+    alpha: float,
+) -> MeanDifference:
+    """Returns the difference of values that hang on times: no verdict if a time is unsteady.
+
+    Args:
+      a: By seed, A's values.
+      others: B's values as measured, and at the bounds of the times: the interval is the union of all of them, and the
+        p-value the largest.
+    """
+    found = [mean_difference(samples_of(a, other, *cells), 1 - alpha) for other in others]
+    first = found[0]
+    if any(side.is_unsteady for side in sides):
+        return dataclasses.replace(
+            first,
+            lower=math.nan,
+            upper=math.nan,
+            p_value=math.nan,
+            p_converged=math.nan,
+            p_diverged=math.nan,
+            note=f"{first.mean:+.4g}, no verdict: unsteady times" if math.isfinite(first.mean) else "unsteady times",
+        )
+    return dataclasses.replace(
+        first,
+        lower=min(one.lower for one in found),
+        upper=max(one.upper for one in found),
+        p_value=max(one.p_value for one in found),
+        p_converged=max(one.p_converged for one in found),
+    )
+
+
+def time_factors(cells: Sequence[Cell], sides: Sequence[SideCost]) -> tuple[float, ...]:
+    """Returns by how much the ratio of two times may be off: 1, and its two 95% bounds; 1 alone for one program."""
+    error = math.hypot(*(side.seconds.error for side in sides))
+    if (_program(cells[0]) and _program(cells[0]) == _program(cells[1])) or not error > 0:
+        return (1.0,)
+    return 1.0, math.exp(-_Z * error), math.exp(_Z * error)
 
 
 def _side(cell: Cell, costs: Sequence[StepCost], seconds: StepSeconds, budget: float, metric: str) -> SideCost:
@@ -175,9 +250,10 @@ def compare_costs(
         shared = shared_costs(cells, metric)
         finals = [cell.finals(metric) for cell in cells]
         timed = [side.at_equal_time for side in shared.sides if side is not None] if shared is not None else [{}, {}]
-        at_time, at_steps = (
-            mean_difference(samples_of(one, other, *cells), 1 - alpha) for one, other in (timed, finals)
-        )
+        at_steps = mean_difference(samples_of(finals[0], finals[1], *cells), 1 - alpha)
+        at_time = mean_difference(samples_of(timed[0], timed[1], *cells), 1 - alpha)
+        if shared is not None:
+            at_time = _at_equal_time(cells, metric, [side for side in shared.sides if side is not None], alpha)
         found.append(
             CaseCosts(
                 case=case,
@@ -189,6 +265,31 @@ def compare_costs(
             )
         )
     return found
+
+
+def _at_equal_time(cells: Sequence[Cell], metric: str, sides: Sequence[SideCost], alpha: float) -> MeanDifference:
+    """Returns B less A at equal time: the slower side's steps are as uncertain as the ratio of the two times is."""
+    slower = 0 if sides[0].steps < cells[0].steps[-1] else 1
+    last = float(cells[slower].steps[-1])
+    values = [
+        _values_at(cells[slower], metric, min(sides[slower].steps * factor, last))
+        for factor in time_factors(cells, sides)
+    ]
+    other = sides[1 - slower].at_equal_time
+    if slower == 1:
+        return timed_difference(other, values, cells, sides, alpha)
+    turned = timed_difference(other, values, cells[::-1], sides, alpha)
+    return dataclasses.replace(
+        turned,
+        mean=0.0 - turned.mean,
+        lower=0.0 - turned.upper,
+        upper=0.0 - turned.lower,
+        num_a=turned.num_b,
+        num_b=turned.num_a,
+        diverged_a=turned.diverged_b,
+        diverged_b=turned.diverged_a,
+        note=turned.note.replace(f"{turned.mean:+.4g}", f"{0.0 - turned.mean:+.4g}"),
+    )
 
 
 def shared_costs(cells: Sequence[Cell], metric: str) -> ClassCosts | None:

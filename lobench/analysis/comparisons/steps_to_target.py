@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lobench.analysis.comparisons.paired_values import samples_of
-from lobench.analysis.comparisons.step_costs import SideCost, shared_costs
+from lobench.analysis.comparisons.step_costs import SideCost, shared_costs, time_factors, timed_difference
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.comparison import MeanDifference, mean_difference
 from lobench.analysis.stats.intervals import Interval, stratified_t_mean
@@ -186,7 +186,7 @@ def compare_steps(
                 is_unsteady=any(cost.is_unsteady for cost in costs),
                 a=timed[0],
                 b=timed[1],
-                difference=_difference(timed[0], timed[1], cells, alpha),
+                difference=_time_difference(timed, cells, costs, alpha),
             )
         found.append(CaseSteps(case=identity, target=asked, a=one, b=other, difference=difference, time=time))
     if not found:
@@ -196,6 +196,16 @@ def compare_steps(
             expected=", ".join(sorted(a.metrics() & b.metrics())),
         )
     return sorted(found, key=lambda one: (scales.cases[one.case].suite, scales.cases[one.case].name, one.case))
+
+
+def _time_difference(
+    timed: Sequence[StepsToTarget], cells: tuple[Cell, Cell], costs: Sequence[SideCost], alpha: float
+) -> MeanDifference:
+    """Returns the difference of times, with the uncertainty of the ratio of both sides' step times in its interval."""
+    if any(side.num_reached < len(side.steps) for side in timed):
+        return _difference(timed[0], timed[1], cells, alpha)
+    scaled = [{seed: time * factor for seed, time in timed[1].steps.items()} for factor in time_factors(cells, costs)]
+    return timed_difference(timed[0].steps, scaled, cells, costs, alpha)
 
 
 def _difference(a: StepsToTarget, b: StepsToTarget, cells: tuple[Cell, Cell], alpha: float) -> MeanDifference:

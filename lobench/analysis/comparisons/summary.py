@@ -465,7 +465,7 @@ def summary_of(store: Path, baselines: Sequence[Path] | None = None, *, snapshot
       StoreError: there is no store. BaselineError: a file cannot be read.
     """
     snapshot = snapshot or read_store(store)
-    return Summary(snapshot, Scales.of(snapshot.subjects, baselines))
+    return Summary(snapshot, Scales.of(snapshot.subjects, baselines, among=snapshot.setting_scales))
 
 
 def _asked(metric: str) -> str | None:

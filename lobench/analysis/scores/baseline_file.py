@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import json
 import shlex
@@ -21,7 +20,7 @@ from lobench.core.errors import LobenchError
 from lobench.core.metric import Direction
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.wording import headline
-from lobench.engine.config.shipped import shipped_suite
+from lobench.engine.store.bundle import BASELINES
 from lobench.engine.whole_file import write_whole
 
 __all__ = [
@@ -31,13 +30,14 @@ __all__ = [
     "BaselineError",
     "GridPoint",
     "StaleBaseline",
+    "baseline_files",
     "baseline_path",
-    "beside_cases",
+    "check_baselines",
     "find_baselines",
     "trained_by",
 ]
 
-FOLDER = "baselines"  # beside the suite's gin files
+FOLDER = BASELINES
 # 1 lacks where the seeds began, and the case's scale and minimum; up to 2 nothing says what trained a case, and `tuned`
 # is what the program of all points gave, its optimizer told `horizon_factor` times the budget.
 _FORMAT = 3
@@ -81,6 +81,7 @@ class BaselineCase:
     Attributes:
       problem: As `CaseInfo.problem` when it was made.
       program: What trained it (`trained_by`); "" in older files.
+      code: As `CaseInfo.task_code` when it was made; "" in older files, and if the task is lobench's.
       num_inner_steps: The case's own budget, and the optimizer's horizon; the baseline ran `horizon_factor` times as
         long.
       horizon_factor: That factor; 1 for a case of phases and where the optimizer asks for its horizon.
@@ -119,6 +120,7 @@ class BaselineCase:
     minimum: float | None = None
     program: str = PROGRAM_VERSION
     is_told_horizon: bool = False
+    code: str = ""
 
     @property
     def horizon(self) -> int:
@@ -154,6 +156,10 @@ class BaselineCase:
     def is_current(self) -> bool:
         """Whether this lobench's inner program trained it."""
         return self.program.partition("-")[0] == PROGRAM_VERSION
+
+    def is_of_code(self, task_code: str) -> bool:
+        """Return whether it was trained by a task's code as it is now, as far as both are known."""
+        return not self.code or not task_code or self.code == task_code
 
     def is_scored_as(self, scale: str | None, minimum: float | None) -> bool:
         """Returns whether it has the scale and minimum that the case declares."""
@@ -217,6 +223,12 @@ class Baseline:
                 where=where,
                 next_step=f"run `{self.refresh}`",
             )
+        if not found.is_of_code(info.task_code):
+            raise StaleBaseline(
+                f"the baseline {self.label} is stale: the code of the task was edited since it was made",
+                where=where,
+                next_step=f"run `{self.refresh}`",
+            )
         return found
 
     @property
@@ -275,17 +287,19 @@ def find_baselines(suite: Path) -> list[Path]:
     return sorted(folder.glob("*.json"), key=place)
 
 
-def beside_cases(cases: Iterable[CaseInfo]) -> list[Path]:
-    """Returns the folders of the cases that hold baselines: below the working directory, or lobench's own suites."""
-    texts = functools.cache(lambda suite: [file.read_text() for file in find_baselines(suite)])
-    found: set[Path] = set()
-    for case in cases:
-        here, shipped = Path(case.node_id.split("::")[0]).parent, shipped_suite(case.suite)
-        if find_baselines(here):
-            found.add(here)
-        elif shipped is not None and any(case.problem in text for text in texts(shipped)):
-            found.add(shipped)  # a user's own suite may have the name of one of ours
-    return sorted(found)
+def check_baselines(places: Iterable[Path]) -> None:
+    """Reads the baseline files of suites, or files, before the evaluations that they are the scale of.
+
+    Raises:
+      BaselineError: one cannot be read.
+    """
+    for file in baseline_files(places):
+        Baseline.load(file)
+
+
+def baseline_files(places: Iterable[Path]) -> list[Path]:
+    """Returns the baseline files of places: suites, in the order of `find_baselines`, or the files themselves."""
+    return [path for place in places for path in ([place] if place.suffix == ".json" else find_baselines(place))]
 
 
 def _is_called(key: str, name: str) -> bool:
@@ -295,7 +309,7 @@ def _is_called(key: str, name: str) -> bool:
 
 
 def _case_record(case: BaselineCase) -> dict[str, Any]:
-    record: dict[str, Any] = {name: getattr(case, name) for name in _PLAIN}
+    record: dict[str, Any] = {name: getattr(case, name) for name in _PLAIN if name != "code" or case.code}
     record["grid"] = [asdict(point) for point in case.grid]
     record["untrained"] = _rounded(case.untrained)
     for name in ("starts", "tuned"):
@@ -312,6 +326,7 @@ def _case_record(case: BaselineCase) -> dict[str, Any]:
 _PLAIN = (
     "problem",
     "program",
+    "code",
     "num_inner_steps",
     "horizon_factor",
     "is_told_horizon",
@@ -327,7 +342,7 @@ def _case_of(record: Mapping[str, Any]) -> BaselineCase:
     count, names = record["num_curve_steps"], record["curves"]
     values = np.frombuffer(zlib.decompress(base64.b64decode(record["compressed"])), "<f4")
     rows = values[: count * (len(names) + 1)].reshape(len(names) + 1, count)
-    record = {"program": "", "is_told_horizon": False, **record}  # an older file
+    record = {"program": "", "is_told_horizon": False, "code": "", **record}  # an older file
     plain: dict[str, Any] = {
         name: tuple(value) if isinstance(value := record.get(name), list) else value for name in _PLAIN
     }

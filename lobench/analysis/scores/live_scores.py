@@ -80,7 +80,8 @@ class StoreScores:
         return self._scored(self._known())
 
     def _known(self) -> list[StoredSubject]:
-        return [one for found in self._subjects.values() for one in found]
+        superseded = self._ledger.superseded() if self._subjects else frozenset()
+        return [one for found in self._subjects.values() for one in found if one.who not in superseded]
 
     def _scored(self, subjects: Sequence[StoredSubject]) -> list[Scored]:
         known = sorted(self._known(), key=_place)

@@ -17,18 +17,19 @@ from lobench.analysis.scores.baseline_file import (
     BaselineCase,
     BaselineError,
     StaleBaseline,
-    beside_cases,
-    find_baselines,
+    baseline_files,
 )
+from lobench.analysis.scores.baseline_places import baselines_of_cases
 from lobench.analysis.scores.score_scale import ScoreScale, is_signed, merits, scores
 from lobench.analysis.store.snapshot import case_names
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject
 from lobench.core.case import CaseInfo
 from lobench.core.metric import Direction, direction_of, how_to_declare
-from lobench.core.wording import counted
+from lobench.core.wording import counted, first_of
 
 __all__ = ["Scales", "seed_scores"]
 
+_AT_ONE = 1e-6  # what rounding may part a mean score of 1 from 1
 _NAMED = 4  # cases, and things to do, of one line
 
 
@@ -52,6 +53,8 @@ class Scales:
       baseline: The first file that was found, whose optimizer and protocol all others share.
       problems: Of what was found: which cases it does not serve, and why.
       cases: What was looked for, by identity.
+      moved: A line for each suite whose baselines are gone, or are not those that its store was scored by.
+      labels: Of the subjects of `among`, by the `id` of the cell.
     """
 
     among: Mapping[str, Sequence[Cell]]
@@ -59,6 +62,8 @@ class Scales:
     baseline: Baseline | None = None
     problems: tuple[BaselineError, ...] = ()
     cases: Mapping[str, CaseInfo]
+    moved: tuple[str, ...] = ()
+    labels: Mapping[int, str] = field(default_factory=dict)
     _declared: dict[str, dict[str, Direction]] = field(default_factory=dict, repr=False, compare=False)
     _known: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
     _made: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
@@ -69,25 +74,35 @@ class Scales:
     )
 
     @classmethod
-    def of(cls, subjects: Iterable[StoredSubject], places: Sequence[Path] | None = ()) -> Scales:
+    def of(
+        cls,
+        subjects: Iterable[StoredSubject],
+        places: Sequence[Path] | None = (),
+        *,
+        among: Iterable[StoredSubject] | None = None,
+    ) -> Scales:
         """Returns the scales of all cases that the subjects have.
 
         Args:
-          subjects: Everyone whom the stores hold, not only those who are compared: a number must not change with whom
-            it stands beside.
+          subjects: Those that are shown.
+          among: Everyone whom the stores hold, not only those who are shown: a number must not change with whom it
+            stands beside. Without a tuned baseline the best mean of them scores 1. None: the subjects.
           places: Suites, or files of baselines; all that count are of the first one's optimizer and protocol. None:
-            those beside the cases, where these lie below the working directory.
+            those of the cases' suites, as the cases' stores name them (`baselines_of_cases`).
         Raises:
           BaselineError: a file cannot be read.
         """
-        subjects, among = tuple(subjects), dict[str, list[Cell]]()
-        for subject in subjects:
+        subjects, cells, labels = tuple(subjects), dict[str, list[Cell]](), dict[int, str]()
+        for subject in subjects if among is None else among:
             for identity, cell in subject.every_form().items():
-                among.setdefault(identity, []).append(cell)
+                cells.setdefault(identity, []).append(cell)
+                labels[id(cell)] = subject.label
         current = {identity: cell.case for subject in subjects for identity, cell in subject.cells.items()}
-        places = beside_cases(current.values()) if places is None else places
-        files = [path for place in places for path in ([place] if place.suffix == ".json" else find_baselines(place))]
-        loaded = [Baseline.load(path) for path in files]
+        moved: tuple[str, ...] = ()
+        if places is None:
+            placed = baselines_of_cases(current.values())
+            places, moved = placed.folders, placed.notes
+        loaded = [Baseline.load(path) for path in baseline_files(places)]
         loaded = [found for found in loaded if found.label == loaded[0].label]
         tuned: dict[str, BaselineCase] = {}
         problems = []
@@ -98,11 +113,13 @@ class Scales:
             elif found is not None:
                 tuned[identity] = found
         return cls(
-            among=among,
+            among=cells,
+            labels=labels,
             tuned=tuned,
             baseline=loaded[0] if loaded else None,
             problems=tuple(problems),
             cases=current,
+            moved=moved,
         )
 
     @property
@@ -313,7 +330,36 @@ class Scales:
         lines = [f"scores: 0 is untrained, 1 {self.one}; a diverged seed scores -1{hint}"]
         lines += [f"without a baseline: {line}" for line in self.problem_lines()]
         lines += [f"no score on {name}: {how_to_declare(name)}" for name in self.undeclared()]
-        return "\n".join([*lines, *self.notes()])
+        return "\n".join([*lines, *self.set_by(), *self.notes()])
+
+    def set_by(self) -> list[str]:
+        """Returns a line that names the subject with the best mean, which scores 1, of the cases without a baseline."""
+        names, found = case_names(list(self.cases.values())), dict[str, list[str]]()
+        for identity, case in self.cases.items():
+            if (label := self._label_of_best(identity, case)) is not None:
+                found.setdefault(label, []).append(names[identity])
+        if len(found) == 1 and len(next(iter(found.values()))) == len(self.cases):
+            return [f"the best mean is that of {next(iter(found))}"]
+        each = [f"{label} ({first_of(sorted(own), _NAMED)})" for label, own in sorted(found.items())]
+        return [f"the best means are those of {first_of(each, _NAMED)}"] if each else []
+
+    def _label_of_best(self, identity: str, case: CaseInfo) -> str | None:
+        """Returns the subject whose mean scores 1 on a case; None if a baseline does, or there is no scale."""
+        if identity in self.tuned or not self.scale(case, case.primary_metric).is_usable:
+            return None
+        best: tuple[float, str] | None = None
+        for cell in self.among.get(identity, ()):
+            finals = cell.finals(case.primary_metric)
+            scores = self.scores(cell, None)
+            known = [scores[seed] for seed, final in finals.items() if math.isfinite(final)]
+            if known and 2 * len(known) >= len(finals):
+                distance = abs(math.fsum(known) / len(known) - 1)
+                best = min(best or (math.inf, ""), (distance, self.labels.get(id(cell), "")))
+        return best[1] or None if best is not None and best[0] < _AT_ONE else None
+
+    def describe_shortly(self) -> str:
+        """Returns what 0 and 1 are, and whether the baselines are others than the store's, in one line."""
+        return "; ".join([self.describe().splitlines()[0], *self.moved])
 
     def problem_lines(self) -> list[str]:
         """Returns a line for each kind of problem with baselines, with the cases that have it."""
@@ -338,7 +384,7 @@ class Scales:
                 if self.is_signed(case, metric):
                     text = f'a {metric} lies below 0, so that its scale is linear: Case.scale = "linear" says so'
                     found.setdefault(text, []).append(name)
-        return [f"{text}: {', '.join(sorted(members))}" for text, members in found.items()]
+        return [*self.moved, *(f"{text}: {', '.join(sorted(members))}" for text, members in found.items())]
 
 
 def seed_scores(

@@ -44,10 +44,13 @@ def entrants_of(
     Args:
       first_seed: Of the race; None: each case's own.
     """
-    rows: Sequence[EvaluationRow] = list(ledger.evaluations())
+    wanted = list(wanted)
+    described = {who.variant.key: ledger.described(who.variant.key) for who, _ in wanted}
+    codes = {case.key: case.code for known in described.values() if known is not None for case in known.cases}
+    rows: Sequence[EvaluationRow] = list(ledger.evaluations(codes=codes))
     found = []
     for who, label in wanted:
-        known = ledger.described(who.variant.key)
+        known = described[who.variant.key]
         cases = known.cases if known is not None else ()
         keys = {case.key for case in cases}
         own = [row for row in rows if row.key.checkpoint_sha256 == who.sha256 and row.case.key in keys]

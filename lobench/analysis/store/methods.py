@@ -96,13 +96,17 @@ def of_members(
       members: Of the experiment.
       trials: Of its searches: the best of each is its method, on the seeds that chose nothing where it has some.
     """
-    rows = {_key(row): row for row in snapshot.rows}
+    rows: dict[object, EvaluationRow] = {}
+    for row in snapshot.rows:
+        rows[_key(row)] = rows[_key(row), row.key.code] = row
     bindings_of = _bindings_of_methods(config)
     groups: dict[tuple[str, int | str], dict[int, list[_Part]]] = {}
-    held = [
-        (one, rows.get((one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block, one.program)))
-        for one in members
-    ]
+    by_place: dict[object, tuple[Membership, EvaluationRow | None]] = {}
+    for one in members:
+        key = (one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block, one.program)
+        row = rows.get((key, one.code), rows.get(key))  # of edited code, the result that takes its place
+        by_place[one.method, one.trial, one.session, key] = one, row
+    held = list(by_place.values())
     # Where the suite was edited between two runs, members are of both; what cases were before is in no table.
     forms = _Forms(held, are_own=_may_differ(config))
     for one, row in held:
@@ -149,6 +153,7 @@ def of_members(
     return dataclasses.replace(
         snapshot,
         subjects=tuple(subjects),
+        stored=snapshot.stored or snapshot.subjects,
         cases=ordered,
         rows=tuple({id(row): row for row in used}.values()),
         changed=forms.changed(),

@@ -149,7 +149,7 @@ class StoppedTrials:
         """Returns the fitness of each trial at least and at most; NaN of those that failed.
 
         The two differ for stopped trials alone. Their final fitness is censored: what they had at the stop is known,
-        and at the end they are taken to be no better than the median that they fell behind. That trial went on, too: its
+        and at the end they are taken to be no better than the median that they fell behind. That trial went on: its
         final fitness is not known if others were stopped, and is at least that of the worst trial that finished.
         """
         worst = min((value for value in self.fitness.values if not math.isnan(value)), default=-math.inf)

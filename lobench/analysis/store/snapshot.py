@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ class Snapshot:
       rows: As the ledger holds them, those of former forms too.
       events: Kind and detail, in order.
       changed: Names of the cases that `rows` hold in a former form too, by the number of those evaluations.
+      superseded: Checkpoints in `rows` that a restart in place superseded: they are no subjects.
       labels: What to call each subject among those of the store: by its outer step where that tells it.
       openings: The labels at the start of a sentence: names of files and optimizers keep their spelling.
       names: What to call each case, by identity.
@@ -70,6 +72,7 @@ class Snapshot:
       trials: Of the experiment's searches, by method and number.
       race: Of the experiment's methods, as they are in its file; None where they do not race.
       num_outside: Optimizers in the store that are no method and no trial of the experiment.
+      stored: Every subject of the store, if the snapshot is a part of it; () if it is not.
     """
 
     store: Path
@@ -78,6 +81,7 @@ class Snapshot:
     rows: tuple[EvaluationRow, ...]
     events: tuple[tuple[str, Mapping[str, object]], ...] = ()
     changed: tuple[tuple[str, int], ...] = ()
+    superseded: tuple[Who, ...] = ()
     labels: tuple[str, ...]
     openings: tuple[str, ...]
     names: Mapping[str, str]
@@ -86,6 +90,7 @@ class Snapshot:
     trials: tuple[TrialRow, ...] = ()
     race: StoredRace | None = None
     num_outside: int = 0
+    stored: tuple[StoredSubject, ...] = ()
 
     @classmethod
     def of(
@@ -101,6 +106,9 @@ class Snapshot:
         Args:
           positions: In which order the checkpoints were seen; None: that of their first evaluations.
         """
+        superseded = tuple(dict.fromkeys(who for row in rows for who in row.superseded))
+        if superseded and not any(row.present for row in rows):
+            rows, superseded = [replace(row, superseded=()) for row in rows], ()  # a dead run is all that there is
         current = current_forms(sorted(rows, key=lambda row: row.recorded_at))
         known = {row.case.identity: row.case for row in rows if row.case.identity in current}
         former = Counter(f"{r.case.suite}/{r.case.name}" for r in rows if r.case.identity not in current)
@@ -114,6 +122,7 @@ class Snapshot:
             rows=tuple(rows),
             events=tuple(events),
             changed=tuple(sorted(former.items())),
+            superseded=superseded,
             labels=tuple(labels),
             openings=tuple(label[:1].upper() + label[1:] if label.startswith(_BY_STEP) else label for label in labels),
             names=case_names(cases),
@@ -128,6 +137,25 @@ class Snapshot:
         """
         last = last_on_most_cases(self.subjects) if self.methods else last_subject(self.subjects)
         return next(place for place, subject in enumerate(self.subjects) if subject is last)
+
+    @property
+    def setting_scales(self) -> tuple[StoredSubject, ...]:
+        """Everyone among whom the best mean scores 1: all of the store, whichever part is shown.
+
+        Forms of a case that an experiment takes for one are in the store under their own identities, and are added.
+        """
+        if not self.stored:
+            return self.subjects
+        known = {(one.who.key, identity) for one in self.stored for identity in one.every_form()}
+        added = [
+            dataclasses.replace(
+                one,
+                cells={key: cell for key, cell in one.cells.items() if (one.who.key, key) not in known},
+                former={},
+            )
+            for one in self.subjects
+        ]
+        return (*self.stored, *(one for one in added if one.cells))
 
     @functools.cached_property
     def groups(self) -> MethodGroups:
@@ -206,12 +234,16 @@ def case_names(cases: Sequence[CaseInfo]) -> dict[str, str]:
     return {identity: f"{name} ({identity[:8]})" if counts[name] > 1 else name for identity, name in names.items()}
 
 
-def read_store(store: Path) -> Snapshot:
+def read_store(store: Path, *, all_codes: bool = False) -> Snapshot:
     """Reads a store, which may be in use.
 
+    Args:
+      all_codes: Also the evaluations of code that the user has edited since.
     Raises:
       StoreError: there is none.
     """
     with Ledger.open(store, read_only=True) as ledger:
         positions = {who: place for place, who in ledger.sightings().items()}
-        return Snapshot.of(store, tuple(ledger.evaluations()), positions=positions, events=tuple(ledger.events()))
+        return Snapshot.of(
+            store, tuple(ledger.evaluations(all_codes=all_codes)), positions=positions, events=tuple(ledger.events())
+        )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.code import describe_codes
 from lobench.core.metric import Direction, is_of_batch
 from lobench.core.program import IMPORTED, Program
 from lobench.core.result import Curves, Outcome
@@ -27,6 +28,7 @@ __all__ = [
     "Cell",
     "StoredSubject",
     "are_common",
+    "codes_note",
     "current_forms",
     "headline_metrics",
     "last_on_most_cases",
@@ -160,6 +162,7 @@ class StoredSubject:
       cells: By the identity of the case.
       former: By identity too: cases in a form that the store has a later one of. They are in no headline.
       git_revisions: Of the checkouts that the evaluations were made in, `+` where that had changes.
+      codes: Code of the evaluations, as `describe_codes` takes it.
       name: How to call it, where not by its own label.
     """
 
@@ -169,6 +172,7 @@ class StoredSubject:
     former: Mapping[str, Cell] = field(default_factory=dict)
     git_revisions: frozenset[str] = frozenset()
     programs: frozenset[Program] = frozenset()
+    codes: frozenset[tuple[str, str, str, str]] = frozenset()
     name: str = ""
 
     def named(self, name: str) -> StoredSubject:
@@ -247,6 +251,8 @@ def subjects_of(
     inner program was changed, say) the later evaluation that gave curves counts. Of a case that was changed, the form
     that the store evaluated last is in `StoredSubject.cells`, on whomever that was.
 
+    Checkpoints that a restart in place superseded are left out.
+
     Args:
       positions: In which order they were seen; None: that of their first evaluations.
       current: Identities of the forms that count, where the rows are a part of a store's; None: see above.
@@ -255,7 +261,7 @@ def subjects_of(
     current = current_forms(ordered) if current is None else current
     groups: dict[Who, list[EvaluationRow]] = {}
     for row in ordered:
-        for who in row.sightings:
+        for who in row.present:
             groups.setdefault(who, []).append(row)
     found = [subject_of(who, part, current) for who, members in groups.items() for part in _by_optimizer(members)]
     sights = positions or {}
@@ -344,7 +350,19 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: set[str]) -> St
         former={identity: cell for identity, cell in cells.items() if identity not in current},
         git_revisions=frozenset(o.git_revision[:12] + "+" * o.git_dirty for o in origins if o.git_revision),
         programs=_programs([row for row in rows if row.case.identity in current]),
+        codes=frozenset(_code_of(row) for row in rows if row.code and row.case.identity in current),
     )
+
+
+def _code_of(row: EvaluationRow) -> tuple[str, str, str, str]:
+    """Return what `describe_codes` is given of a row."""
+    subject = f"{row.key.checkpoint_sha256} {row.key.optimizer_hash}"
+    return f"{row.case.suite}/{row.case.name}", row.case.identity, subject, row.code
+
+
+def codes_note(rows: Iterable[EvaluationRow]) -> str:
+    """Return a line on results of several versions of the user's code; "" if there is one version."""
+    return describe_codes({_code_of(row) for row in rows if row.code})
 
 
 def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:

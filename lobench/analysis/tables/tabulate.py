@@ -98,6 +98,7 @@ class _Maker:
         spec = dataclasses.replace(spec, methods=[name for name in spec.methods if name != baseline])
         self._spec, self._digits = spec, digits
         self._notes = [f"no bold of {name}: {how_to_declare(name)}" for name in summary.scales.undeclared()]
+        self._notes += summary.scales.moved
         method_groups, case_groups = _groups(summary, spec)
         self._summary = renamed(summary, spec)
         snapshot = self._summary.snapshot
@@ -381,8 +382,12 @@ class _Maker:
         self._note_left_out(metric)
         if all(math.isnan(one.mean) for one in found.values()):
             return []
-        # Elsewhere, in the history say, others set the scale too.
-        note = "mean score: 0 is untrained, 1 the best mean of all methods here, on each case (no baseline found)"
+        whole = self._whole
+        is_all = {one.who.key for one in whole.stored} <= {one.who.key for one in whole.subjects}
+        best = "the best mean of all methods here" if is_all else "the best mean that is stored"
+        note = f"mean score: 0 is untrained, 1 {best}, on each case (no baseline found)"
+        if not is_all:
+            note = "; ".join((note, *self._summary.scales.set_by()))
         if not self._summary.scales.tuned and note not in self._notes:
             self._notes.append(note)
         snapshot, cases = self._summary.snapshot, self._summary.snapshot.cases

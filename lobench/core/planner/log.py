@@ -229,6 +229,10 @@ def _history_record(history: History) -> dict[str, Any]:
         "admissions": list(history.admissions.items()),
         "finished": sorted(history.finished),
         "durations": dict(history.durations),
+        "codes": [[one.sha256, part(one), codes] for one, codes in history.codes.items()],
+        "retried_codes": [[one.sha256, part(one), codes] for one, codes in history.retried_codes.items()],
+        "same_codes": dict(history.same_codes),
+        "keeps_code": history.keeps_code,
     }
 
 
@@ -246,6 +250,9 @@ def _history(record: Mapping[str, Any]) -> History:
     def flat(groups: Iterable[Any]) -> set[EvaluationId]:
         return {one(sha256, part) for thetas, parts in groups for sha256 in thetas for part in parts}
 
+    def by_evaluation(name: str) -> dict[EvaluationId, tuple[str, ...]]:
+        return {one(sha256, part): tuple(codes) for sha256, part, codes in record.get(name, [])}
+
     return History(
         recorded=flat(record["recorded"]),
         retried=flat(record["retried"]),
@@ -254,4 +261,8 @@ def _history(record: Mapping[str, Any]) -> History:
         admissions=dict(record["admissions"]),
         finished=set(record["finished"]),
         durations=record["durations"],
+        codes=by_evaluation("codes"),
+        retried_codes=by_evaluation("retried_codes"),
+        same_codes=record.get("same_codes", {}),
+        keeps_code=record.get("keeps_code", False),
     )

@@ -1,10 +1,11 @@
-"""Evaluation plan: subjects x cases x seed blocks, minus recorded evaluations."""
+"""Evaluation plan: subjects x cases x seed blocks, minus recorded evaluations that were made by today's code."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from lobench.core.case import CaseInfo
+from lobench.core.code import is_same_code
 from lobench.core.planner.events import EvaluationId, History
 
 __all__ = ["Plan"]
@@ -21,6 +22,9 @@ class Plan:
         self._recorded = set(history.recorded)
         self._retried = set(history.retried) & self._recorded
         self._splits = set(history.splits)
+        self._codes = dict(history.codes)
+        self._retried_codes = dict(history.retried_codes)
+        self._same_codes, self._keeps_code = history.same_codes, history.keeps_code
 
     def missing(self, sha256: str, cases: Sequence[CaseInfo]) -> Iterator[tuple[EvaluationId, CaseInfo]]:
         """Yields what a theta has no outcome of."""
@@ -31,26 +35,64 @@ class Plan:
     def missing_of(self, evaluation: EvaluationId, case: CaseInfo) -> Iterator[tuple[EvaluationId, CaseInfo]]:
         """Yields an evaluation, or its halves where it ran out of memory, as far as they have no outcome."""
         for part in self.parts(evaluation):
-            if part not in self._recorded:
+            if not self.is_current(part, case):
                 yield part, case
 
     def retried(self, sha256: str, cases: Sequence[CaseInfo]) -> list[EvaluationId]:
         """Returns what of today's cases is to be tried again although it has an outcome."""
         if not self._retried:
             return []
-        wholes = (EvaluationId(sha256, case.key, block) for case in cases for block in case.blocks())
-        return [part for whole in wholes for part in self.parts(whole) if part in self._retried]
+        return [part for part, case in self._planned(sha256, cases) if self.is_retried(part, case)]
 
-    def record(self, evaluation: EvaluationId) -> None:
+    def is_retried(self, evaluation: EvaluationId, case: CaseInfo) -> bool:
+        """Returns whether an evaluation with an outcome by today's code is to be tried again."""
+        if evaluation not in self._retried:
+            return False
+        codes = self._retried_codes.get(evaluation)
+        return codes is None or any(self._counts(code, case) for code in codes)
+
+    def outdated(self, sha256: str, cases: Sequence[CaseInfo]) -> list[tuple[EvaluationId, str, str]]:
+        """Returns the evaluations of today's cases whose results were all made by other code.
+
+        Each comes with the code of its last result, and today's. They do not hang on `History.keeps_code`.
+        """
+        if not self._codes:
+            return []
+        return [
+            (part, self._codes[part][-1], case.code)
+            for part, case in self._planned(sha256, cases)
+            if part in self._recorded
+            and part in self._codes
+            and not any(is_same_code(code, case.code, self._same_codes) for code in self._codes[part])
+        ]
+
+    def _planned(self, sha256: str, cases: Sequence[CaseInfo]) -> Iterator[tuple[EvaluationId, CaseInfo]]:
+        for case in cases:
+            for block in case.blocks():
+                for part in self.parts(EvaluationId(sha256, case.key, block)):
+                    yield part, case
+
+    def record(self, evaluation: EvaluationId, case: CaseInfo) -> None:
+        if evaluation in self._codes or (evaluation not in self._recorded and case.code):
+            self._codes[evaluation] = (*self._codes.get(evaluation, ()), case.code)
         self._recorded.add(evaluation)
 
-    def is_recorded(self, evaluation: EvaluationId) -> bool:
-        return evaluation in self._recorded
+    def is_current(self, evaluation: EvaluationId, case: CaseInfo) -> bool:
+        """Returns whether an evaluation has an outcome that counts: by today's code, or by code that is not known."""
+        if evaluation not in self._recorded:
+            return False
+        codes = self._codes.get(evaluation)
+        return codes is None or any(self._counts(code, case) for code in codes)
 
-    def forget(self, evaluations: Iterable[EvaluationId]) -> None:
+    def _counts(self, code: str, case: CaseInfo) -> bool:
+        return self._keeps_code or is_same_code(code, case.code, self._same_codes)
+
+    def forget(self, evaluations: Collection[EvaluationId]) -> None:
         """Takes outcomes for none: what had them is missing again."""
         self._recorded.difference_update(evaluations)
         self._retried.difference_update(evaluations)
+        for evaluation in evaluations:
+            self._codes.pop(evaluation, None)
 
     def split(self, evaluation: EvaluationId) -> None:
         self._splits.add(evaluation)

@@ -80,6 +80,8 @@ class Planner:
         self._num_wanted = Counter[str]()  # of these, by program
         self._retried: set[SubjectKey] = set()  # of which something is tried again
         self._commands: set[CommandId] = set()  # that have not ended
+        self._outdated: list[tuple[EvaluationId, str, str]] = []  # see `take_outdated`
+        self._keeps_code = history.keeps_code
         self._done = False
         self._actions: list[Action] = []
 
@@ -145,7 +147,16 @@ class Planner:
         assert all(self._outstanding.values()), "a subject that lacks nothing is not finished"
         known = {subject for subject in self._open if subject.variant in self._cases}
         assert self._outstanding.keys() == known, "an open subject was not planned, or a closed one was"
-        assert not (done := [key for key in self._wanted if self._plan.is_recorded(key)]), f"done, and wanted: {done}"
+        done = [key for key, one in self._wanted.items() if self._plan.is_current(key, one.case)]
+        assert not done, f"done, and wanted: {done}"
+
+    def take_outdated(self) -> list[tuple[EvaluationId, str, str]]:
+        """Returns the evaluations that were planned again since the last call because their code was edited.
+
+        Each comes with the code of its last result, and today's.
+        """
+        outdated, self._outdated = self._outdated, []
+        return outdated
 
     # Checkpoints.
 
@@ -173,6 +184,9 @@ class Planner:
             self._machine.take(schedule.Forgive(tuple(retried)))
             self._retried.add(subject)
             self._actions.append(events.Forget(tuple(retried)))
+        if not self._keeps_code and (outdated := self._plan.outdated(subject.sha256, cases)):
+            self._outdated += [one for one in outdated if one[0] not in self._wanted]
+            self._machine.take(schedule.Forgive(tuple(one[0] for one in outdated)))
         if subject not in self._outstanding:
             self._outstanding[subject] = 0
             self._request(self._plan.missing(subject.sha256, cases), min(self._open[subject]), [subject])
@@ -302,7 +316,7 @@ class Planner:
     def _record(self, evaluation: EvaluationId, outcome: Outcome, lease: int | None, message: str) -> None:
         wanted = self._wanted.pop(evaluation)
         self._num_wanted[wanted.case.program_key] -= 1
-        self._plan.record(evaluation)
+        self._plan.record(evaluation, wanted.case)
         self._actions.append(events.Record(evaluation, wanted.case, outcome, lease, message))
         for subject in wanted.subjects:
             self._outstanding[subject] -= 1

@@ -8,7 +8,8 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Mapping
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,27 @@ from lobench.core.checkpoint import (
 from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError
 from lobench.core.wording import cause
 
-__all__ = ["content_of", "flatten", "index_in_name", "is_settled", "mark_of", "reading", "settling_seconds"]
+__all__ = [
+    "content_of",
+    "ends_as_zip",
+    "exists",
+    "flatten",
+    "index_in_name",
+    "is_folder",
+    "is_settled",
+    "mark_of",
+    "reading",
+    "settling_seconds",
+]
 
 _NEVER_THETA = ("outer_step", *GENERATION_NAMES)  # `step` and `iteration` could be leaves of theta itself
 _MOST_DIGITS = 18  # what fits an integer of the ledger
 _COUNTED = ("step", "epoch", "iter", "iteration", "ckpt", "checkpoint", "theta", "params")
 _NUMBER = re.compile(rf"(?:(?<![^\W_])|{'|'.join(f'(?<={word})' for word in _COUNTED)})\d+", re.IGNORECASE)
+_ZIP_END_BYTES = 1 << 17  # more than the end record of an archive with the longest comment
+_LONG_AGO_SECONDS = 1800.0  # more than the clocks of two machines differ by
+_MOST_LOOKS = 10_000
+_looks: dict[str, tuple[float | None, float]] = {}  # by path: the latest change, and since when it was the latest
 _LFS = b"version https://git-lfs"
 
 
@@ -59,27 +75,102 @@ def mark_of(path: epath.Path) -> tuple[int, float]:
     return remote.length, float(remote.mtime)
 
 
+def exists(path: epath.Path) -> bool:
+    """Returns whether something lies at a path.
+
+    Raises:
+      OSError: it cannot be looked at: a missing permission, a network disk that does not answer. `epath` takes that for
+        absence.
+    """
+    try:
+        mark_of(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ELOOP):
+            return error.errno == errno.EINVAL  # a pipe; a link that leads to itself
+        raise
+    return True
+
+
+def is_folder(path: epath.Path) -> bool:
+    """Returns whether a path is a folder; False if nothing lies there.
+
+    Raises:
+      OSError: as `exists`.
+    """
+    if "://" in str(path):
+        return bool(path.is_dir())
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return False
+        raise
+
+
+def ends_as_zip(path: epath.Path) -> bool:
+    """Returns whether a file ends with the directory of a zip archive, which is written last; False if it is gone.
+
+    Raises:
+      OSError: it cannot be read. `zipfile` takes that for another format.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - _ZIP_END_BYTES))
+            file.read()
+            return zipfile.is_zipfile(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 def settling_seconds(path: epath.Path) -> float:
     """Returns after how many seconds without a change nobody writes a checkpoint any more; a remote store is slower."""
     return 60.0 if "://" in str(path) else 5.0
 
 
-def is_settled(path: epath.Path) -> bool:
-    """Says whether a file, or all that is in a folder, has not changed for a while; what is gone has not settled.
+def is_settled(path: epath.Path, clock: Callable[[], float] = time.monotonic) -> bool:
+    """Returns whether a file, or the content of a folder, has not changed for `settling_seconds`.
 
-    The rule for checkpoints without the marks of completeness that their format knows: what has settled is read, and
-    if it is broken the reader says so.
+    A checkpoint that has settled is read even if it lacks the marks of completeness that its format knows. If it is
+    broken, its reader reports that.
+
+    The time is counted from the first look, because the clock of a network disk may differ from this machine's. A time
+    of more than half an hour ago counts at once. Nothing settles that is gone.
+
+    Raises:
+      OSError: it cannot be looked at.
     """
     try:
-        return abs(time.time() - _newest(path, depth=6)) > settling_seconds(path)
-    except OSError:
+        newest = _newest(path, depth=6)
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    now = clock()
+    seen, since = _looks.get(str(path), (None, now))
+    if seen != newest:
+        seen, since = newest, now
+    is_over = abs(time.time() - newest) > _LONG_AGO_SECONDS or now - since > settling_seconds(path)
+    _looks[str(path)] = seen, since
+    while len(_looks) > _MOST_LOOKS:
+        del _looks[next(iter(_looks))]
+    return is_over
 
 
 def _newest(path: epath.Path, depth: int) -> float:
+    """Returns the latest time of a change; links to nothing have none."""
     times = [mark_of(path)[1]]
-    if depth and path.is_dir():
-        times += [_newest(entry, depth - 1) for entry in path.iterdir()]
+    if depth and is_folder(path):
+        for entry in path.iterdir():
+            try:
+                times.append(_newest(entry, depth - 1))
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.ELOOP):  # pipes, and links that lead to themselves
+                    raise
     return max(times)
 
 
@@ -92,7 +183,11 @@ def reading(path: Any, kind: str) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise CheckpointGone("the checkpoint is gone", where=str(path)) from error
+    except PermissionError as error:
+        raise CheckpointError("no permission to read it", where=str(path), got=cause(error)) from error
     except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise CheckpointError("cannot read it", where=str(path), got=cause(error)) from error
         head = b""
         with contextlib.suppress(Exception), open(path, "rb") as file:
             head = file.read(64)
@@ -100,7 +195,14 @@ def reading(path: Any, kind: str) -> Iterator[None]:
             raise CheckpointError(
                 "this is a Git LFS pointer, not the file", where=str(path), next_step="run `git lfs pull`"
             ) from error
-        raise CheckpointError(f"cannot read it as {kind}", where=str(path), got=cause(error)[:200]) from error
+        got = "an empty file" if _is_empty(path) else cause(error)[:200]
+        raise CheckpointError(f"cannot read it as {kind}", where=str(path), got=got) from error
+
+
+def _is_empty(path: Any) -> bool:
+    with contextlib.suppress(Exception):
+        return not is_folder(path) and mark_of(path)[0] == 0
+    return False
 
 
 def flatten(tree: Any, path: str = "") -> dict[str, Any]:

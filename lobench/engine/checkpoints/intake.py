@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,28 +11,48 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
-from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError, StoreError
+from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError, PickleRefused, StoreError
 from lobench.core.subject import Given, GivenCheckpoint, Subject
+from lobench.core.wording import counted
 from lobench.engine.checkpoints.files import index_in_name
 from lobench.engine.checkpoints.places import path_of
 from lobench.engine.checkpoints.readers import reader_for
 from lobench.engine.checkpoints.spool import Spool, fingerprint
+from lobench.engine.retries import Pauses, is_short_of_files, is_transient, patience_seconds, retried
 from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.restarts import RESTARTED, Restart
 from lobench.hookspecs import CheckpointReader, CheckpointSource
 
 __all__ = ["Intake", "skipped_line"]
 
-_SHORT_OF_FILES = (errno.EMFILE, errno.ENFILE)
-_SHORT_SECONDS = 60.0  # after so long without a free descriptor a checkpoint is unreadable
+_DISK_PAUSES = {"first": 0.1, "longest": 30.0}  # seconds between two readings, after an error that may pass
+_CONTENT_PAUSES = {"first": 5.0, "longest": 600.0}  # after another one
 _POLL_SECONDS = 0.5  # for so long results, deadlines and signals wait while a run's many checkpoints are copied
 _PASSED_OVER = "passed over "  # before the fingerprint of what was found and not read
+
+
+@dataclasses.dataclass(slots=True)
+class _Retry:
+    """A checkpoint that could not be read, and is read again.
+
+    Attributes:
+      is_awaited: The error may pass, and has not lasted for long: a run that ends waits for it.
+    """
+
+    seen: SeenCheckpoint
+    pauses: Pauses
+    is_awaited: bool = True
 
 
 class Intake:
     """Copies each checkpoint once, reads it, and records the sighting.
 
+    A checkpoint that cannot be read is read again after growing pauses, as long as the watch runs. An error of the disk
+    is reported as unreadable only if it lasts.
+
     Args:
-      log: Told what cannot be read.
+      log: Takes a line for each checkpoint that cannot be read.
+      clock: Seconds of a clock that nobody sets; pauses are measured with it.
       only_newest: Of what the source finds at once, read the last that can be read, and pass over what is older.
     """
 
@@ -46,7 +65,9 @@ class Intake:
         readers: Mapping[str, CheckpointReader],
         log: Callable[[str], None],
         only_newest: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._ledger, self._spool, self._source, self._readers, self._log = ledger, spool, source, readers, log
         self._known_events = {(kind, detail.get("uri"), detail.get("message")) for kind, detail in ledger.events()}
         self._only_newest = only_newest
@@ -57,13 +78,14 @@ class Intake:
         self._unread: dict[tuple[str, str], tuple[SeenCheckpoint, str]] = {}  # the newest that could not be, and why
         self._last_read: dict[tuple[str, str], int] = {}  # by run and folder: the highest index
         self._fingerprints = ledger.fingerprints()  # of what was read before this start
-        self._postponed: list[SeenCheckpoint] = []  # for want of a file descriptor
-        self._short_since: dict[str, float] = {}
+        self._retries: dict[str, _Retry] = {}  # by the checkpoint's place
+        self._reported: set[str] = set()  # places of checkpoints whose error counted
         self._released: dict[str, int] = {}  # thetas that nothing needs any more, since a place in the ledger
 
     def pending(self) -> bool:
         """Whether something may still be written; what is half-written for good is not meant."""
-        return bool(self._postponed) or any(found.is_awaited for found in self._source.pending().values())
+        is_retried = any(retry.is_awaited for retry in self._retries.values())
+        return is_retried or any(found.is_awaited for found in self._source.pending().values())
 
     def recover(self, unfinished: Collection[Subject], *, keep: Iterable[Subject] = ()) -> None:
         """Clears the spool of what nothing needs, and copies again what it should hold and does not.
@@ -86,6 +108,8 @@ class Intake:
         if seen is None:
             return None
         before = self._checkpoint_before(seen)
+        if before is not None and given.sha256 not in ("", before.sha256):
+            before = None  # reading it tells whether it is the one that is meant
         if before is None:
             with self._recording():
                 return self._take(seen, given)
@@ -121,7 +145,7 @@ class Intake:
         if seen is not None:
             seen = dataclasses.replace(seen, run=subject.run, generation=subject.generation)
             with self._recording():
-                self._take(seen, GivenCheckpoint(uri=subject.uri, variant=subject.variant, label=subject.label))
+                self._take(seen, dataclasses.replace(_given(subject), sha256=subject.sha256), is_fetched=True)
         return self.holds(subject.sha256)
 
     def holds(self, sha256: str) -> bool:
@@ -153,9 +177,11 @@ class Intake:
           How many checkpoints it took, and those of them that could be read, by position.
         """
         if not self._found:
-            self._found.extend(self._postponed)
-            self._postponed.clear()
-            self._found.extend(self._source.poll())
+            new = self._source.poll()
+            for seen in new:
+                self._retries.pop(seen.uri, None)  # it was written again
+            self._found.extend(self._due())
+            self._found.extend(new)
             self._newest.clear()
         deadline, num_taken, taken = time.monotonic() + _POLL_SECONDS, 0, []
         with self._recording() if self._found else contextlib.nullcontext():
@@ -169,6 +195,16 @@ class Intake:
             if not self._found:
                 self._log_passed_over()
         return num_taken, taken
+
+    def _due(self) -> list[SeenCheckpoint]:
+        """Returns the checkpoints that are read again now, oldest first."""
+        now = self._clock()
+        if self._only_newest:
+            for retry in list(self._retries.values()):
+                if (retry.seen.index or 0) < self._last_read.get(_folder(retry.seen), -1):
+                    del self._retries[retry.seen.uri]  # a newer one was read
+        due = [retry.seen for retry in self._retries.values() if retry.pauses.is_due(now)]
+        return sorted(due, key=lambda seen: seen.index or 0)
 
     @contextlib.contextmanager
     def _recording(self) -> Iterator[None]:
@@ -221,8 +257,14 @@ class Intake:
                 self._spool.discard(sha256)
                 del self._released[sha256]
 
-    def _take(self, seen: SeenCheckpoint, given: GivenCheckpoint | None = None) -> tuple[int, Subject] | None:
-        """Returns a sighting; None for what cannot be read, and, unless it is given, for what was read before."""
+    def _take(
+        self, seen: SeenCheckpoint, given: GivenCheckpoint | None = None, *, is_fetched: bool = False
+    ) -> tuple[int, Subject] | None:
+        """Returns a sighting; None for what cannot be read, and, unless it is given, for what was read before.
+
+        Args:
+          is_fetched: Whether it was read before. If another theta lies there now, the source finds that one.
+        """
         if not _is_text(seen.uri):
             shown = seen.uri.encode("utf-8", "backslashreplace").decode()
             error = CheckpointError("its name is no UTF-8 text", where=shown, next_step="rename it")
@@ -232,41 +274,110 @@ class Intake:
             if given is None and self._is_known(seen):
                 self._note_read(seen)
                 return None
-            mark = fingerprint(path_of(seen.uri))
-            checkpoint = self._spool.take(seen, self._readers[seen.reader])
+            if given is None:
+                checkpoint, mark = self._read(seen, None)
+            else:  # nothing comes back to it later
+                checkpoint, mark = retried(lambda: self._read(seen, given), clock=self._clock)
+            _check_theta(checkpoint, given)
             subject = (given or GivenCheckpoint(uri=seen.uri)).read_as(checkpoint)
+            restarts_from = self._restarts_from(seen, subject) if given is None else None
+        except _OtherTheta as error:
+            if not is_fetched:
+                self._incident("expired", seen, error)
         except CheckpointGone as error:
-            self._incident("expired", seen, error)
-        except (CheckpointError, StoreError) as error:
-            if self._is_postponed(seen, error):
-                return None
-            if isinstance(error, StoreError):
+            if self._retries.pop(seen.uri, None) is None or seen.uri not in self._reported:
+                self._incident("expired", seen, error)
+        except StoreError as error:
+            is_over = self._is_over(seen, error) if is_transient(error, may_forbid=False) else True
+            if given is not None or is_over:
                 raise
-            self._incident("unreadable", seen, error)
-            before = self._unread.get(_folder(seen))
-            if given is None and (before is None or (before[0].index or 0) <= (seen.index or 0)):
-                self._unread[_folder(seen)] = seen, str(error)
+        except CheckpointError as error:
+            if given is not None or self._is_over(seen, error):
+                self._incident("unreadable", seen, error)
+                before = self._unread.get(_folder(seen))
+                if given is None and (before is None or (before[0].index or 0) <= (seen.index or 0)):
+                    self._unread[_folder(seen)] = seen, str(error)
         else:
-            self._short_since.pop(seen.uri, None)
             self._note_read(seen)
-            return self._ledger.record_sighting(subject, mark), subject
+            position = self._ledger.record_sighting(
+                subject,
+                mark,
+                restarts_from=restarts_from,
+                on_restart=lambda restart: self._log_restart(restart, subject),
+            )
+            return position, subject
         return None
+
+    def _restarts_from(self, seen: SeenCheckpoint, subject: Subject) -> int | None:
+        """Returns the outer step from which on a restart in place supersedes what was seen; None if there is none.
+
+        The files tell more than the ledger: each that has changed since it was read is of the new run, although it may
+        never be read. And a trainer keeps its newest checkpoint, so that a lower step after the newest has gone is of
+        another run.
+        """
+        ahead = self._ledger.ahead_of(subject)
+        if not ahead:
+            return None
+        is_replaced = any(one.uri == subject.uri and one.sha256 != subject.sha256 for one in ahead)
+        newest = max(ahead, key=lambda one: one.outer_step)
+        if not is_replaced:
+            was_passed_over = self._fingerprints.get(seen.uri, "").startswith(_PASSED_OVER)
+            is_gone = newest.outer_step > subject.outer_step and not _exists(newest.uri)
+            if was_passed_over or not is_gone:
+                return None
+        fingerprints = self._ledger.fingerprints()
+        changed = [
+            one.outer_step
+            for one in self._ledger.run_of(subject)
+            if one.uri != subject.uri and _has_changed(one.uri, fingerprints.get(one.uri, ""))
+        ]
+        return min([subject.outer_step, *changed])
+
+    def _log_restart(self, restart: Restart, subject: Subject) -> None:
+        if restart.kind == RESTARTED:
+            left_out = counted(restart.num_superseded, "checkpoint")
+            self._log(
+                f"restarted: {subject.uri} (outer step {subject.outer_step}) has other content than before: a new run "
+                f"begins, and {left_out} of the former one, from outer step {restart.outer_step} on, are left out"
+            )
+
+    def _read(self, seen: SeenCheckpoint, given: GivenCheckpoint | None) -> tuple[Checkpoint, str]:
+        """Returns a checkpoint, whose theta the spool has then, and the fingerprint of its files."""
+        mark = fingerprint(path_of(seen.uri))
+        checkpoint = self._spool.take(
+            seen,
+            self._readers[seen.reader],
+            is_known=lambda sha256: sha256 == (given.sha256 if given else "") or self._ledger.has_seen(sha256),
+            arrival=lambda sha256: self._ledger.arrival(seen.uri, sha256),
+        )
+        return checkpoint, mark
 
     def _note_read(self, seen: SeenCheckpoint) -> None:
         self._last_read[_folder(seen)] = max(seen.index or 0, self._last_read.get(_folder(seen), -1))
+        if self._retries.pop(seen.uri, None) is not None and seen.uri in self._reported:
+            self._reported.discard(seen.uri)
+            self._log(f"it can be read now: {seen.uri}")
 
-    def _is_postponed(self, seen: SeenCheckpoint, error: LobenchError) -> bool:
-        """Says whether a checkpoint is tried again: that this process has no descriptor left is not its fault."""
-        if not _is_short_of_files(error):
-            return False
-        if seen.uri not in self._short_since:
-            self._log(f"waiting for a free file descriptor (`ulimit -n` allows more): {error}")
-        since = self._short_since.setdefault(seen.uri, time.monotonic())
-        if time.monotonic() - since > _SHORT_SECONDS:
-            return False
+    def _is_over(self, seen: SeenCheckpoint, error: LobenchError) -> bool:
+        """Plans the next attempt at a checkpoint, and returns whether its error counts: it cannot pass, or it lasts."""
+        now, may_pass = self._clock(), is_transient(error)
+        retry = self._retries.get(seen.uri)
+        if retry is not None:
+            retry.pauses.failed(now)
+        elif not isinstance(error, PickleRefused):  # its content is no accident
+            pauses = Pauses(now, **(_DISK_PAUSES if may_pass else _CONTENT_PAUSES))
+            retry = _Retry(seen=seen, pauses=pauses)
+            if may_pass and not any(other.is_awaited for other in self._retries.values()):
+                why = "waiting for a free file descriptor (`ulimit -n` allows more)"
+                self._log(f"{why if is_short_of_files(error) else 'trying again'}: {error}")
+            self._retries[seen.uri] = retry
+        if retry is None:
+            return True
         self._fingerprints.pop(seen.uri, None)
-        self._postponed.append(seen)
-        return True
+        retry.is_awaited = may_pass and now - retry.pauses.since <= patience_seconds(error)
+        if not retry.is_awaited:
+            self._reported.add(seen.uri)
+        return not retry.is_awaited
 
     def _incident(self, kind: str, seen: SeenCheckpoint, error: CheckpointError) -> None:
         incident = (kind, seen.uri, str(error))
@@ -282,12 +393,40 @@ def _folder(seen: SeenCheckpoint) -> tuple[str, str]:
     return seen.run, str(epath.Path(seen.uri).parent)
 
 
-def _is_short_of_files(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in _SHORT_OF_FILES:
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+class _OtherTheta(CheckpointGone):
+    """Another theta lies at a place than the one that is meant."""
+
+
+def _given(subject: Subject) -> GivenCheckpoint:
+    return GivenCheckpoint(uri=subject.uri, variant=subject.variant, label=subject.label)
+
+
+def _check_theta(checkpoint: Checkpoint, given: GivenCheckpoint | None) -> None:
+    """Raises _OtherTheta if another theta lies at a place than the one that is meant."""
+    if given is not None and given.sha256 and given.sha256 != checkpoint.sha256:
+        raise _OtherTheta(
+            "another theta lies here than the one that was chosen",
+            where=given.uri,
+            got=checkpoint.sha256[:12],
+            expected=given.sha256[:12],
+            next_step="the file was overwritten: choose again",
+        )
+
+
+def _exists(uri: str) -> bool:
+    """Whether there is something at a place; True if that is not known."""
+    try:
+        return bool(path_of(uri).exists())
+    except (OSError, CheckpointError):
+        return True
+
+
+def _has_changed(uri: str, before: str) -> bool:
+    """Whether files have changed since they had a fingerprint; False if they are gone, or had none."""
+    try:
+        return bool(before) and fingerprint(path_of(uri)) != before.removeprefix(_PASSED_OVER)
+    except CheckpointError:
+        return False
 
 
 def _is_text(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -30,6 +31,7 @@ class _Folder:
 
     Attributes:
       inside: Folders to descend into.
+      noticed: Its mtime at the last look, and since when it has been this, by a clock that nobody sets.
       looked_at: Its mtime when all in it was found and complete; None while it must be looked into.
       problem: Why it could not be looked into the last time; "" where it could.
     """
@@ -38,6 +40,7 @@ class _Folder:
     run: str
     generation: int | None
     inside: list[epath.Path] = field(default_factory=list)
+    noticed: tuple[float | None, float] = (None, 0.0)
     looked_at: float | None = None
     problem: str = ""
 
@@ -96,7 +99,9 @@ class PopulationSource:
             for checkpoint in seen:
                 yield dataclasses.replace(checkpoint, run=folder.run, generation=folder.generation)
             folder.inside = self._inside(folder.source) if len(parts) < _DEEPEST else []
-            is_settled = changed_at is not None and time.time() - changed_at > _SETTLED_SECONDS
+            if folder.noticed[0] != changed_at:
+                folder.noticed = changed_at, time.monotonic()
+            is_settled = changed_at is not None and time.monotonic() - folder.noticed[1] > _SETTLED_SECONDS
             folder.looked_at = changed_at if is_settled and not folder.source.pending() else None
         for child in folder.inside:
             yield from self._visit(child, (*parts, child.name), visited)
@@ -114,7 +119,11 @@ class PopulationSource:
 
     def _inside(self, source: DirectorySource) -> list[epath.Path]:
         """Returns the folders to descend into."""
-        inside = (child for child in source.inside if self._is_folder(child) and not self._leads_up(child))
+        inside = []
+        for child in source.inside:
+            with contextlib.suppress(OSError):  # the source reports it
+                if self._is_folder(child) and not self._leads_up(child):
+                    inside.append(child)
         return sorted(inside, key=_number)
 
     def _leads_up(self, child: epath.Path) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 import os
 import time
@@ -15,8 +17,19 @@ from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, theta_sha256
 from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused
-from lobench.engine.checkpoints.files import content_of, flatten, index_in_name, reading, settling_seconds
+from lobench.core.wording import one_line_of
+from lobench.engine.checkpoints.files import (
+    content_of,
+    ends_as_zip,
+    exists,
+    flatten,
+    index_in_name,
+    is_folder,
+    reading,
+    settling_seconds,
+)
 from lobench.engine.checkpoints.places import path_of
+from lobench.engine.retries import retried
 from lobench.hookspecs import CheckpointReader
 
 if TYPE_CHECKING:
@@ -55,12 +68,7 @@ class NpzReader(FileReader):
     suffixes = (".npz",)
 
     def is_complete(self, path: epath.Path) -> bool:
-        # The directory of a zip archive is written last.
-        try:
-            with path.open("rb") as file:
-                return zipfile.is_zipfile(file)
-        except OSError:
-            return False
+        return ends_as_zip(path)
 
     def read(self, path: epath.Path) -> CheckpointContent:
         with reading(path, "npz"), path.open("rb") as file:
@@ -115,8 +123,11 @@ class SafetensorsReader(FileReader):
         try:
             with path.open("rb") as file:
                 size = int.from_bytes(file.read(8), "little")
-                return len(file.read(min(size, 64 << 20))) == size and size > 0
-        except OSError:
+                header = file.read(min(size, 64 << 20))
+                if len(header) != size or size == 0:
+                    return False
+                return file.seek(0, os.SEEK_END) >= 8 + size + _data_bytes(header)
+        except (FileNotFoundError, NotADirectoryError):
             return False
 
     def read(self, path: epath.Path) -> CheckpointContent:
@@ -126,13 +137,22 @@ class SafetensorsReader(FileReader):
             return content_of(load(path.read_bytes()), str(path))
 
 
+def _data_bytes(header: bytes) -> int:
+    """Returns how many bytes of tensors the header of a safetensors file announces; 0 if it cannot be read."""
+    try:
+        entries = json.loads(header)
+        return max((entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__"), default=0)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        return 0  # reading it reports the fault
+
+
 class PickleReader(FileReader):
     """Pickles, which can run code when they are loaded: refused unless `--allow-pickle` was given."""
 
     suffixes = (".pkl", ".pickle", ".joblib")
 
     def is_complete(self, path: epath.Path) -> bool:
-        return bool(path.is_file())
+        return exists(path) and not is_folder(path)
 
     def read(self, path: epath.Path) -> CheckpointContent:
         if not self._allow_pickle or path.suffix not in (".pkl", ".pickle"):
@@ -173,8 +193,9 @@ def load_checkpoint(
     """
     path = path_of(location)
     readers = load_readers(manager, allow_pickle=allow_pickle)
-    if not path.exists():
-        raise CheckpointGone("there is no checkpoint here", where=location)
+    with _looking(location):
+        if not retried(lambda: exists(path)):
+            raise CheckpointGone("there is no checkpoint here", where=location)
     name = reader_for(path, readers)
     if name is None:
         raise CheckpointError(
@@ -183,15 +204,16 @@ def load_checkpoint(
             expected=f"one of {', '.join(readers)}",
             next_step="is a plugin missing? see `lobench plugins`",
         )
-    content = _read_whole(path, readers[name])
+    with _looking(location):
+        content = _read_whole(path, readers[name])
     return checkpoint_of(content, location, index_in_name(path.name)), content.leaves
 
 
 def _read_whole(path: epath.Path, reader: CheckpointReader) -> CheckpointContent:
     """Reads what a watch would read: what lacks marks of completeness, once it has settled."""
-    content = reader.read(path)
+    content = retried(lambda: reader.read(path))
     deadline = time.monotonic() + settling_seconds(path) + 1.0
-    while not reader.is_complete(path):
+    while not retried(lambda: reader.is_complete(path)):
         if time.monotonic() > deadline:
             raise CheckpointError(
                 "half-written: the marks of completeness are missing",
@@ -199,8 +221,12 @@ def _read_whole(path: epath.Path, reader: CheckpointReader) -> CheckpointContent
                 next_step="wait until it is written; if nothing writes it any more, remove what is temporary in it",
             )
         time.sleep(0.2)
-        content = reader.read(path)
+        content = retried(lambda: reader.read(path))
     return content
+
+
+def _looking(location: str) -> contextlib.AbstractContextManager[None]:
+    return one_line_of(OSError, CheckpointError, "the checkpoint cannot be looked at", where=location)
 
 
 def checkpoint_of(content: CheckpointContent, uri: str, index: int | None) -> Checkpoint:

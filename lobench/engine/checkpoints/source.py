@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from etils import epath
 
 from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.wording import cause
-from lobench.engine.checkpoints.files import index_in_name, is_settled, mark_of
+from lobench.engine.checkpoints.files import exists, index_in_name, is_folder, is_settled, mark_of, settling_seconds
 from lobench.engine.checkpoints.folder_listing import FolderListing
 from lobench.engine.checkpoints.readers import reader_for
-from lobench.hookspecs import SourceContext, Unfinished
+from lobench.engine.retries import is_transient, patience_seconds
+from lobench.hookspecs import CheckpointReader, SourceContext, Unfinished
 
 __all__ = ["DirectorySource", "NoSource"]
 
+_FORBIDDEN = (-1, 0.0)  # mark of a file that this user may not look at
 _IGNORED = (".", "_", "lobench")
 _PARAMS = re.compile(r"params_\d+")
 _TEMPORARY = ("_tmp", ".tmp", ".orbax-checkpoint-tmp", ".partial", ".done")
@@ -32,9 +35,14 @@ class DirectorySource:
       poll_seconds: 1 on this machine, 10 on a remote store.
     """
 
-    def __init__(self, context: SourceContext, is_folder: Callable[[epath.Path], bool] = lambda path: False) -> None:
+    def __init__(
+        self,
+        context: SourceContext,
+        is_folder: Callable[[epath.Path], bool] = lambda path: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._path = epath.Path(context.location)
-        self._readers, self._is_folder = context.readers, is_folder
+        self._readers, self._is_folder, self._clock = context.readers, is_folder, clock
         is_remote = "://" in context.location
         self.inside: list[epath.Path] = []
         self._listing = None if is_remote else FolderListing(context.location, self._is_wanted)
@@ -42,12 +50,17 @@ class DirectorySource:
         self._yielded: dict[str, tuple[int, float]] = {}
         self._previous: dict[str, tuple[int, float]] = {}
         self._pending: dict[str, Unfinished] = {}
+        self._failed_before: dict[str, float] = {}
+        self._failing: dict[str, float] = {}  # by path: since when it cannot be looked at
+        self._half: dict[str, tuple[tuple[int, float], float]] = {}  # by path: what lacks its end, and since when
 
     def pending(self) -> Mapping[str, Unfinished]:
         return dict(self._pending)
 
     def poll(self) -> Sequence[SeenCheckpoint]:
-        self._pending = {}
+        self._pending, failing = {}, self._failing
+        self._failing = {}
+        self._failed_before = failing
         seen: list[tuple[float, SeenCheckpoint]] = []
         for path in self._listed():
             found = self._examine(path)
@@ -64,9 +77,13 @@ class DirectorySource:
             return []
 
     def _postpone(self, path: epath.Path, error: OSError) -> None:
-        """What is gone between listing and looking was never there; whatever else it is may pass."""
-        if not isinstance(error, FileNotFoundError | NotADirectoryError):
-            self._pending[str(path)] = Unfinished(reason=cause(error))
+        """Notes that a path cannot be looked at; one that is gone since it was listed is left out."""
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            return
+        name, now = str(path), self._clock()
+        since = self._failing[name] = self._failed_before.get(name, now)
+        is_awaited = is_transient(error, may_forbid=False) and now - since <= patience_seconds(error)
+        self._pending[name] = Unfinished(reason=cause(error), is_awaited=is_awaited)
 
     def _candidates(self) -> list[epath.Path]:
         """Returns what may be a checkpoint: the location itself, or what lies in it.
@@ -74,8 +91,8 @@ class DirectorySource:
         A run's folder may have the name of a checkpoint (`run_3`, `2024`): its contents say what it is.
         """
         self.inside, single = [], self._reader_for(self._path)
-        if not self._path.is_dir():
-            return [self._path] if single is not None and self._path.exists() else []
+        if not is_folder(self._path):
+            return [self._path] if single is not None and exists(self._path) else []
         if single is not None and self._readers[single].is_complete(self._path):
             return [self._path]
         names = None if self._listing is None else self._listing.names()
@@ -105,22 +122,50 @@ class DirectorySource:
         if reader_name is None:
             return None
         reader, name = self._readers[reader_name], str(path)
-        mark = mark_of(path)
+        try:
+            mark = mark_of(path)
+        except PermissionError:
+            mark = _FORBIDDEN  # reading it reports that
         if self._yielded.get(name) == mark:
             return None
         before, self._previous[name] = self._previous.get(name), mark
-        if reader.in_place and before != mark and not epath.Path(f"{name}.done").exists():
+        is_done = mark == _FORBIDDEN or epath.Path(f"{name}.done").exists()
+        if reader.in_place and before != mark and not is_done:
             why = "it may still be written: its size or time changed since the last look"
             self._pending[name] = Unfinished(reason=why, is_awaited=True)
             return None
-        if not reader.is_complete(path):
-            is_over = reader.in_place or is_settled(path)
-            why = "half-written" if is_over else "it may still be written"
+        is_complete, is_awaited = mark == _FORBIDDEN, False
+        if not is_complete:
+            is_complete, is_awaited = self._state(reader, path, mark, is_done=is_done)
+        if not is_complete:
+            why = "it may still be written" if is_awaited else "half-written"
             why += ": the marks of completeness are missing"
-            self._pending[name] = Unfinished(reason=why, is_awaited=not is_over)
+            self._pending[name] = Unfinished(reason=why, is_awaited=is_awaited)
             return None
         self._yielded[name] = mark
         return mark[1], SeenCheckpoint(uri=name, reader=reader_name, index=index_in_name(path.name))
+
+    def _state(
+        self, reader: CheckpointReader, path: epath.Path, mark: tuple[int, float], *, is_done: bool
+    ) -> tuple[bool, bool]:
+        """Returns whether a checkpoint is to be read, and if not, whether it may still become complete.
+
+        A file that lacks its end and has not grown for a while is read: its reader reports the fault.
+        """
+        try:
+            if reader.is_complete(path):
+                return True, False
+        except OSError as error:
+            if isinstance(error, FileNotFoundError | NotADirectoryError):
+                raise
+            return is_transient(error), False  # reading it reports the error, and is repeated
+        if not reader.in_place:
+            return False, not is_settled(path)
+        now = self._clock()
+        before, since = self._half.get(str(path), (mark, now))
+        self._half[str(path)] = mark, (since if before == mark else now)
+        is_over = is_done or now - self._half[str(path)][1] > settling_seconds(path)
+        return is_over, not is_over
 
 
 class NoSource:

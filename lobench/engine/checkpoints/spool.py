@@ -10,31 +10,44 @@ import io
 import os
 import shutil
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 from etils import epath
 
-from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint, theta_sha256
-from lobench.core.errors import CheckpointError, CheckpointGone, StoreError
+from lobench.core.checkpoint import (
+    Checkpoint,
+    CheckpointContent,
+    SeenCheckpoint,
+    digests_of,
+    leaves_sha256,
+    theta_sha256,
+)
+from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused, StoreError
 from lobench.core.wording import cause, one_line_of
-from lobench.engine.checkpoints.files import mark_of
+from lobench.engine.checkpoints.files import exists, is_folder, mark_of
 from lobench.engine.checkpoints.places import path_of
 from lobench.engine.checkpoints.readers import checkpoint_of, load_readers, reader_for
+from lobench.engine.retries import retried
 from lobench.engine.whole_file import sync, write_whole
 from lobench.hookspecs import CheckpointReader
 from lobench.plugins import load_plugins
 
-__all__ = ["Spool", "checkpoint_sha256", "dump_theta", "fingerprint", "load_theta"]
+__all__ = ["Spool", "checkpoint_sha256", "dump_theta", "fingerprint", "holds_theta", "load_theta"]
 
 _ATTEMPTS = 3
 
 
 class Spool:
-    """A folder of thetas named by their sha256."""
+    """A folder of thetas named by their sha256.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+      log: Takes a line for each file that cannot be removed.
+    """
+
+    def __init__(self, root: Path, log: Callable[[str], None] = lambda line: None) -> None:
+        self._log, self._logged = log, set[str]()
         self._root, self._folder = root, os.path.join(root, "")
         self._has_unsynced = True  # also what a killed chief has named
         with self._writing():
@@ -57,9 +70,20 @@ class Spool:
         except OSError:
             return sha256, 0
 
-    def take(self, seen: SeenCheckpoint, reader: CheckpointReader) -> Checkpoint:
+    def take(
+        self,
+        seen: SeenCheckpoint,
+        reader: CheckpointReader,
+        *,
+        is_known: Callable[[str], bool] = lambda sha256: False,
+        arrival: Callable[[str], int] = lambda sha256: 0,
+    ) -> Checkpoint:
         """Copies a checkpoint, reads the copy, keeps theta under its hash and drops the copy.
 
+        Args:
+          is_known: Whether a digest was recorded before. If only the one that an older version computed was, the
+            checkpoint keeps it, and so its results.
+          arrival: Returns the outer step of a theta whose file has none in its name and content, by its digest.
         Raises:
           CheckpointGone: deleted before or while it was copied.
           CheckpointError: it cannot be read, or it changed each time that it was copied.
@@ -78,6 +102,11 @@ class Spool:
                 if content.generation is None:
                     content = dataclasses.replace(content, generation=seen.generation)
                 checkpoint = dataclasses.replace(checkpoint_of(content, seen.uri, seen.index), run=seen.run)
+                former = leaves_sha256(content.leaves)
+                if former != checkpoint.sha256 and is_known(former) and not is_known(checkpoint.sha256):
+                    checkpoint = dataclasses.replace(checkpoint, sha256=former)
+                if content.outer_step is None and seen.index is None:
+                    checkpoint = dataclasses.replace(checkpoint, outer_step=arrival(checkpoint.sha256))
                 self._keep(checkpoint.sha256, content.leaves)
                 return checkpoint
             except (CheckpointError, StoreError) as error:
@@ -95,7 +124,7 @@ class Spool:
             copy.parent.mkdir(parents=True)
         try:
             names = [source]
-            if source.is_dir():
+            if is_folder(source):
                 names = list(_files(source))
                 copy.mkdir()
             for name in names:
@@ -125,15 +154,34 @@ class Spool:
             self._has_unsynced = False
 
     def discard(self, sha256: str) -> None:
-        self.path(sha256).unlink(missing_ok=True)
+        with self._removing():
+            self.path(sha256).unlink(missing_ok=True)
 
     def sweep(self, keep: Collection[str]) -> None:
-        """Removes what a killed chief left behind, and thetas that nothing needs any more."""
-        for entry in self._root.iterdir():
-            if entry.name.startswith("tmp-"):
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-            elif entry.stem not in keep:
-                entry.unlink()
+        """Removes what a killed chief left behind, and thetas that nothing needs any more.
+
+        Other names stay: a file system has folders of its own (`lost+found`, `.snapshot`).
+        """
+        with self._removing():
+            for entry in list(self._root.iterdir()):
+                with self._removing():
+                    if entry.name.startswith("tmp-") and entry.is_dir():
+                        shutil.rmtree(entry)
+                    elif entry.name.startswith(("tmp-", ".tmp-")) or (
+                        entry.suffix == ".npz" and entry.stem not in keep and not entry.is_dir()
+                    ):
+                        entry.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _removing(self) -> Iterator[None]:
+        """Turns an error into one line: a file that stays is removed at a later start."""
+        try:
+            yield
+        except OSError as error:
+            line = f"cannot clear the spool {self._root}: {cause(error)}"
+            if line not in self._logged:
+                self._logged.add(line)
+                self._log(line)
 
     def _writing(self) -> contextlib.AbstractContextManager[None]:
         next_step = "free some space, or choose another folder with --store"
@@ -143,7 +191,7 @@ class Spool:
 def _files(folder: epath.Path) -> Iterator[epath.Path]:
     """Yields every file below a folder; etils has no recursive glob. Links that lead back up are left out."""
     for entry in folder.iterdir():
-        if not entry.is_dir():
+        if not is_folder(entry):
             yield entry
         elif "://" in str(entry) or not os.path.realpath(folder).startswith(os.path.realpath(entry)):
             yield from _files(entry)
@@ -160,7 +208,7 @@ def fingerprint(path: epath.Path) -> str:
       CheckpointGone: it is not there any more. CheckpointError: it cannot be looked at.
     """
     try:
-        if not path.is_dir():
+        if not is_folder(path):
             return "{}:{}".format(*mark_of(path))
         files = sorted((file.relative_to(path).as_posix(), *mark_of(file)) for file in _files(path))
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -184,13 +232,38 @@ def checkpoint_sha256(location: str | Path) -> str:
     Raises:
       CheckpointGone: nothing there. CheckpointError: no reader knows it, or it cannot be read.
     """
+    return theta_sha256(_leaves_at(location))
+
+
+def holds_theta(location: str | Path, sha256: str) -> bool | None:
+    """Whether the theta of a digest lies at a place, and can be read.
+
+    Args:
+      sha256: As `checkpoint_sha256` returns it, or as an older version did.
+    Returns:
+      None if it cannot be told here: a remote place, a pickle, or a format of a reader that only the suite has.
+    """
+    if "://" in str(location):
+        return None
+    try:
+        if Path(location).exists() and reader_for(path_of(str(location)), _readers()) is None:
+            return None
+        return sha256 in digests_of(_leaves_at(location))
+    except PickleRefused:
+        return None
+    except (CheckpointError, OSError):
+        return False
+
+
+def _leaves_at(location: str | Path) -> Mapping[str, np.ndarray]:
     path, readers = path_of(str(location)), _readers()
     name = reader_for(path, readers)
-    if not path.exists():
-        raise CheckpointGone("there is no checkpoint here", where=str(location))
+    with one_line_of(OSError, CheckpointError, "the checkpoint cannot be looked at", where=location):
+        if not retried(lambda: exists(path)):
+            raise CheckpointGone("there is no checkpoint here", where=str(location))
     if name is None:
         raise CheckpointError("no reader knows this checkpoint", where=str(location), expected=", ".join(readers))
-    return checkpoint_of(_plain(readers[name].read(path)), str(location), None).sha256
+    return retried(lambda: readers[name].read(path)).leaves
 
 
 @functools.cache
@@ -210,17 +283,21 @@ def dump_theta(leaves: Mapping[str, np.ndarray]) -> bytes:
 
 
 def load_theta(path: str | Path) -> dict[str, np.ndarray]:
-    """Reads a theta that the spool keeps.
+    """Reads a theta that the spool keeps; a disk that fails for a moment is asked again.
 
     Raises:
       CheckpointError: missing or damaged.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            leaves = {str(name): file[f"leaf{index}"] for index, name in enumerate(file["paths"])}
+        leaves = retried(lambda: _loaded(path))
     except Exception as error:
         raise CheckpointError("the spool's copy cannot be read", where=str(path), got=str(error)) from error
     expected = Path(path).stem
-    if len(expected) == 64 and theta_sha256(leaves) != expected:
+    if len(expected) == 64 and expected not in digests_of(leaves):
         raise CheckpointError("the spool's copy is damaged", where=str(path), next_step="remove it and start again")
     return leaves
+
+
+def _loaded(path: str | Path) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as file:
+        return {str(name): file[f"leaf{index}"] for index, name in enumerate(file["paths"])}

@@ -17,12 +17,13 @@ from etils import epath
 
 from lobench.core.checkpoint import CheckpointContent
 from lobench.core.errors import CheckpointError, PickleRefused
-from lobench.engine.checkpoints.files import content_of, flatten, reading
+from lobench.engine.checkpoints.files import content_of, ends_as_zip, flatten, mark_of, reading
 from lobench.engine.checkpoints.readers import FileReader
 
 __all__ = ["TorchReader"]
 
 _LARGEST_BYTES = 8 << 30
+_OLDER = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # the number 0x1950a86a20f9469cfc6c, pickled
 _STORAGES: dict[str, Any] = {
     "DoubleStorage": np.float64, "FloatStorage": np.float32, "HalfStorage": np.float16,
     "BFloat16Storage": ml_dtypes.bfloat16, "LongStorage": np.int64, "IntStorage": np.int32,
@@ -36,22 +37,30 @@ class TorchReader(FileReader):
     suffixes = (".pt", ".pth")
 
     def is_complete(self, path: epath.Path) -> bool:
-        try:
-            with path.open("rb") as file:
-                return zipfile.is_zipfile(file)  # the directory of an archive is its end
-        except OSError:
-            return False
+        return ends_as_zip(path) or _is_older(path)
 
     def read(self, path: epath.Path) -> CheckpointContent:
         with reading(path, "torch"), path.open("rb") as file:
-            if not zipfile.is_zipfile(file):
+            if not ends_as_zip(path):
+                older = "the format of torch before 1.6, which is a pickle that can run code"
                 raise PickleRefused(
-                    "no archive of torch.save: an older format, which is a pickle that can run code, or half a file",
+                    older if _is_older(path) else f"no archive of torch.save: half a file, or {older}",
                     where=str(path),
-                    next_step="torch.save(torch.load(FILE, weights_only=True), FILE) writes today's format",
+                    got="an empty file" if mark_of(path)[0] == 0 else "",
+                    next_step='of an older file, torch.save(torch.load(FILE, map_location="cpu", weights_only=True), '
+                    "OTHER_FILE) writes today's format",
                 )
             with zipfile.ZipFile(file) as archive:
                 return content_of(flatten(_Tree(archive, str(path)).load()), str(path))
+
+
+def _is_older(path: epath.Path) -> bool:
+    """Returns whether a file begins as torch before 1.6 wrote one: with a pickle of its magic number."""
+    try:
+        with path.open("rb") as file:
+            return file.read(64)[2:].startswith(_OLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 class _Tree(pickle.Unpickler):

@@ -23,8 +23,9 @@ from typing import Protocol
 from lobench.core.case import CaseInfo
 from lobench.core.experiment import SessionBlocks
 from lobench.core.subject import Variant
+from lobench.engine.config.import_path import INI_FILES
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.suite_files import INI_FILES, SuiteFiles, files_above, included_files, marks_of
+from lobench.engine.config.suite_files import SuiteFiles, files_above, included_files, marks_of
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.provenance import versions_here
 from lobench.engine.workers.protocol import Described
@@ -70,6 +71,8 @@ class KnownCases:
             self._at_start = self._fingerprint(), self._around()
         around = [tuple(mark) for mark in row.files["around"]]
         loaded = [tuple(mark) for mark in row.files["loaded"]]
+        if any(os.path.exists(path) for path in row.files.get("missing", ())):
+            return None
         if (row.fingerprint, around) != self._at_start or loaded != list(marks_of(Path(path) for path, _, _ in loaded)):
             return None
         blocks, _ = SessionBlocks.split_off(self._config().layers.gin_params)
@@ -87,7 +90,7 @@ class KnownCases:
         fingerprint, around = self._before
         known = {path for path, _, _ in around}
         loaded = sorted((mark.path, mark.size, mark.mtime_ns) for mark in described.files if mark.path not in known)
-        files = {"around": around, "loaded": loaded}
+        files = {"around": around, "loaded": loaded, "missing": sorted(described.missing)}
         self._ledger.record_described(variant.key, fingerprint=fingerprint, cases=described.cases, files=files)
 
     def _around(self) -> list[_Mark]:

@@ -102,6 +102,9 @@ class WatchOptions:
         None, "End after this time without a new checkpoint.", least=0, metavar="SECONDS"
     )
     retry_errors: bool = option(False, "Retry evaluations that ended in error, timeout, oom, poisoned or expired.")
+    keep_results: bool = option(
+        False, "Accept results that were made by other code, as after a refactoring; from then on they count."
+    )
     together: int = option(
         1, "Compute N waiting checkpoints in one program; this changes the last bits of results.", least=1, most=64,
         metavar="N",

@@ -106,12 +106,14 @@ class Journal:
             case planner.FinishCheckpoint(position):
                 cases = self._subjects.known_cases(self._subjects[position].variant.key)
                 blocks = {key: case.blocks() for key, case in cases.items()}
-                self._ledger.finish_checkpoint(position, programs=self.programs, case_keys=cases, blocks=blocks)
+                self._ledger.finish_checkpoint(
+                    position, programs=self.programs, case_keys=cases, codes=self._subjects.codes(), blocks=blocks
+                )
             case planner.Reopen(position):
                 self._plan(position)
                 self._ledger.reopen_checkpoint(position)
             case planner.Forget(evaluations):
-                self._ledger.forget(evaluations, programs=self.programs)
+                self._ledger.forget(evaluations, programs=self.programs, codes=self._subjects.codes())
 
     def _plan(self, position: int) -> None:
         """Records what is to be evaluated for a position, before the first result of it."""

@@ -7,11 +7,14 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from lobench.core import planner
 from lobench.core.admission import AdmissionPolicy
 from lobench.core.case import CaseInfo
+from lobench.core.code import changed_code_line
 from lobench.core.errors import LobenchError, SuiteError
+from lobench.core.planner import Plan
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Given, Subject, Variant
 from lobench.core.wording import counted, first_of
@@ -94,7 +97,11 @@ class Chief:
         )
         self._subjects, self._arriving = Subjects(self._intake), Arriving(self._intake, given, self._arrivals)
         self._journal = Journal(ledger, options, self._subjects, suite)
-        self._history = ledger.history(self._journal.programs, retried=ERRORS if options.retry_errors else ())
+        self._history = ledger.history(
+            self._journal.programs,
+            retried=ERRORS if options.retry_errors else (),
+            keeps_code=options.keep_results,
+        )
         start = planner.Start(
             max_cores=max_cores,
             max_gpus=max_gpus,
@@ -120,6 +127,7 @@ class Chief:
         self._sighted: list[tuple[int, Subject]] = []
         self._outcomes: dict[Outcome, int] = {}
         self._over_budget = self._suite_changed = False
+        self._accepted = set[planner.EvaluationId]()  # results of other code that count
         self._commands: set[str] = set()  # that run
         self._signals = Signals()
         self._done = self._ended = False
@@ -151,7 +159,7 @@ class Chief:
             sha256s |= {one.sha256 for one in self._ledger.sightings().values() if one.has_theta}
         return Ending(
             outcomes=self._outcomes,
-            recorded=self._ledger.outcomes(self._journal.programs, case_keys, sha256s),
+            recorded=self._ledger.outcomes(self._journal.programs, case_keys, sha256s, self._subjects.codes()),
             interrupted=self._signals.count > 0,
             over_budget=self._over_budget,
             num_left=self._planner.num_left,
@@ -287,6 +295,8 @@ class Chief:
             self._subjects.release_unneeded(subject)
             return
         self._subjects.add(position, subject)
+        if self._options.keep_results:
+            self._accept_code([subject])
         self._observers.seen(subject)
         self._handle(planner.SubjectSeen(position, subject.key))
 
@@ -306,6 +316,8 @@ class Chief:
     def _events_of(self, message: WorkerEvent, now: float) -> list[_EventAndCurves]:
         match message:
             case (_, Described() as described):
+                self._ledger.record_code(described.codes)
+                self._suite.add(map(Path, described.code_files))
                 if self._variants.has_changed(described):
                     self._begin_anew("the suite has other cases than it had")
                 self._report_cases(self._variants.describe(described))
@@ -340,10 +352,27 @@ class Chief:
         for variant, cases in cases_by_variant.items():
             self._subjects.know_cases(variant, cases)
             self._arrivals.know_cases(variant, cases)
+        if self._options.keep_results:
+            self._accept_code(self._subjects.all())
         for cases in [] if cases_before else list(filter(None, cases_by_variant.values()))[:1]:
             self._progress.cases(cases)
         for variant, cases in cases_by_variant.items():
             self._handle(planner.CasesKnown(cases, variant))
+
+    def _accept_code(self, subjects: Sequence[Subject]) -> None:
+        """Has results that were made by other code count from now on, and logs which they are."""
+        plan, cases = Plan(self._history), self._subjects.cases_by_variant()
+        outdated = {
+            evaluation: codes
+            for subject in subjects
+            for evaluation, *codes in plan.outdated(subject.sha256, cases.get(subject.variant.key, ()))
+            if evaluation not in self._accepted
+        }
+        if outdated:
+            self._accepted |= outdated.keys()
+            changes = [(stored, todays) for stored, todays in outdated.values()]
+            self._progress.log(changed_code_line(changes, self._ledger.code_parts, kept=True))
+            self._ledger.accept_code(changes)
 
     # Decisions and what follows from them.
 
@@ -364,6 +393,9 @@ class Chief:
                     self._journal.gather((action, curves if is_result else None))
 
     def _commit(self) -> None:
+        if outdated := self._planner.take_outdated():
+            changes = [(stored, todays) for _, stored, todays in outdated]
+            self._progress.log(changed_code_line(changes, self._ledger.code_parts))
         for action, curves in (decisions := self._journal.commit()):
             self._act(action, curves)
         if uris := [self._subjects[one.position].uri for one, _ in decisions if isinstance(one, planner.Skip)]:

@@ -67,6 +67,10 @@ class Subjects:
         """Returns the keys of a variant's cases; none while they are not known."""
         return self._cases.get(variant, {}).keys()
 
+    def codes(self) -> dict[str, str]:
+        """Returns today's code of each case (`CaseInfo.code`) by its key."""
+        return {key: case.code for cases in self._cases.values() for key, case in cases.items()}
+
     def all(self) -> tuple[Subject, ...]:
         return tuple(self._subjects.values())
 

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,15 @@ import gin
 
 from lobench.core.case import OPTIMIZER_FIELDS, Case, CaseInfo, CaseSpec, Expectations, Suite
 from lobench.core.checkpoint import CheckpointPart
+from lobench.core.code import CodeFingerprint
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import Experiment, Method
 from lobench.engine.config.arguments import Settings, settings_of, settings_of_phases
 from lobench.engine.config.binding import UnknownName, bind_overrides, bind_strictly, import_all
 from lobench.engine.config.case_checks import check_case, role_of
+from lobench.engine.config.case_code import modules_reached, modules_without_names
 from lobench.engine.config.gin_state import bindings_in, enclosing, isolated_gin, reached_from, task_lines
+from lobench.engine.config.import_path import prepare_import_path
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers
 from lobench.engine.config.phases import (
@@ -35,6 +38,7 @@ from lobench.engine.config.phases import (
 )
 from lobench.engine.config.syntax import Binding, Import, Reference, Statement, only_bindings, references_in
 from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
+from lobench.engine.config.user_code import fingerprint_of
 
 __all__ = ["BoundCase", "bind_case", "expectations_of", "insists_on_optimizer", "number_of"]
 
@@ -68,6 +72,7 @@ class BoundCase:
       phases: Empty where it is one.
       theta_part: `Checkpoint.theta`.
       problems: A line for each binding of a trainer's, or a checkpoint's own, that names what is known and is wrong.
+      case_code, subject_code: The user's code behind the task, and behind the optimizer. A test has code of its own.
     """
 
     spec: CaseSpec
@@ -81,6 +86,8 @@ class BoundCase:
     phases: tuple[BoundPhase, ...] = ()
     theta_part: str = ""
     problems: tuple[str, ...] = ()
+    case_code: CodeFingerprint = field(default_factory=CodeFingerprint)
+    subject_code: CodeFingerprint = field(default_factory=CodeFingerprint)
 
     @property
     def phase_lines(self) -> tuple[str, ...]:
@@ -111,6 +118,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         constructor.
     """
     paths = (str(Path(spec.path).parent), spec.root, *layers.import_folders)
+    prepare_import_path(paths[0])
     with isolated_gin(*paths):
         parsed = parse_layers(spec, layers)
         problems = _bind_layers(parsed)
@@ -122,6 +130,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
             f"{spec.scope}/lobench.Case.stop_after = ",
         )
         identity = _sha256(*fixed, *reached_case)
+        case_code, subject_code = _codes(spec, parsed, phases, paths)
         whole = _sha256(*fixed, *(line for line in reached_case if not line.startswith(stop)))
         settings = settings_of_phases([phase.settings for phase in phases]) if phases else None
         settings = settings or settings_of(spec.scope, reached_optimizer, paths)
@@ -142,6 +151,9 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         whole=whole if whole != identity else "",
         optimizer_hash=_sha256(*reached_optimizer),
         program_hash=settings.program_hash,
+        case_code=case_code.id,
+        subject_code=subject_code.id,
+        task_code=case_code.id,
         # A stream of tasks is another one where its tasks are longer or more; an optimizer's phases are its own.
         problem=_sha256(
             _budget(case), *of_task, *(line for one in phases if one.is_of_task for line in one.case_lines)
@@ -156,7 +168,9 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         info=info,
         bindings="\n".join((*reached_case, *reached_optimizer)),
         optimizer_bindings="\n".join(reached_optimizer),
-        prefixes=prefixes(case, of_task, reached_optimizer, phases),
+        prefixes=prefixes(case, of_task, reached_optimizer, phases, (case_code.id, subject_code.id)),
+        case_code=case_code,
+        subject_code=subject_code,
         settings=settings,
         phases=tuple(phases),
         theta_part=part,
@@ -206,6 +220,7 @@ def _info(spec: CaseSpec, case: Case, **found: str) -> CaseInfo:
         minimum=case.minimum,
         file=spec.file,
         own_name=spec.name,
+        places=(),
         **found,
     )
 
@@ -266,7 +281,7 @@ def insists_on_optimizer(spec: CaseSpec, layers: Layers) -> bool:
 
 def expectations_of(spec: CaseSpec, layers: Layers) -> Expectations | None:
     """Returns what a case expects likewise; None where binding it alone tells."""
-    groups = _bindings_of("expect", [field.name for field in fields(Expectations)], spec, layers)
+    groups = _bindings_of("expect", [one.name for one in fields(Expectations)], spec, layers)
     if any(one.parameter and _is_built(one.value) for group in groups for one in group):
         return None
     values = _plain_values(groups, spec.scope, "lobench.expect")
@@ -311,6 +326,24 @@ def _reached(scope: str, where: str, phases: Sequence[BoundPhase]) -> tuple[list
     expected = bindings_in(scope, "lobench.expect")
     case_lines = [*lines, *phase_lines, *(f"expect.{name} = {value!r}" for name, value in sorted(expected.items()))]
     return case_lines, lines_of_all(phases) if phases else optimizer_lines(scope)
+
+
+def _codes(
+    spec: CaseSpec, parsed: ParsedLayers, phases: Sequence[BoundPhase], paths: Sequence[str]
+) -> tuple[CodeFingerprint, CodeFingerprint]:
+    """Returns the fingerprints of the code behind the case and behind its optimizer; the modules are imported."""
+    layers = (parsed.modules, parsed.trainer, parsed.case, parsed.overrides)
+    of_all = modules_without_names(statement for layer in layers for statement in layer)
+    of_case = modules_reached(
+        spec.scope, "lobench.Case", bindings_in(spec.scope, "lobench.Case").keys() - {*OPTIMIZER_FIELDS, "phases"}
+    )
+    of_subject = {module for phase in phases for module in phase.modules}
+    if not phases:
+        of_subject = modules_reached(spec.scope, "lobench.Case", OPTIMIZER_FIELDS)
+    case_code, subject_code = (
+        fingerprint_of(modules=sorted(modules | of_all), folders=paths) for modules in (of_case, of_subject)
+    )
+    return case_code, subject_code
 
 
 def _num_inner_steps(scope: str) -> Any:

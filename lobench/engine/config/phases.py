@@ -18,6 +18,7 @@ from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.phases import Phase, prefix_sha256s, task_sequence
 from lobench.core.wording import cause, headline
 from lobench.engine.config.arguments import Settings, settings_of
+from lobench.engine.config.case_code import modules_reached
 from lobench.engine.config.gin_state import BINDINGS, CONFIGURABLES, bindings_in, enclosing, reached_from
 from lobench.engine.config.syntax import last_name
 
@@ -52,6 +53,7 @@ class BoundPhase:
       is_of_task: Whether it is one of a stream's tasks (`task_sequence`), and so part of what is trained.
       optimizer_lines: What is reached from its optimizer.
       settings: The real-valued ones of these.
+      modules: Those that define the optimizer.
     """
 
     phase: Phase
@@ -59,6 +61,7 @@ class BoundPhase:
     optimizer_lines: tuple[str, ...]
     settings: Settings
     is_of_task: bool = False
+    modules: frozenset[str] = frozenset()
 
     def prefix_lines(self, index: int) -> list[str]:
         """Returns what fixes the bits of this phase, after those before."""
@@ -109,7 +112,7 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
             kind = ", ".join(f"{name} {_kind(value)}" for name, value in sorted(chosen.items()))
             phase = _checked(bindings, called, default="keep" if kind == chosen_before else "reset")
             chosen_before = kind
-            lines = optimizer_lines(scope)
+            lines, modules = optimizer_lines(scope), modules_reached(scope, _CASE, OPTIMIZER_FIELDS)
             settings = settings_of(scope, lines, paths)
             if build:
                 built = _built(scope, chosen, called)
@@ -123,6 +126,7 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
                 optimizer_lines=tuple(lines),
                 settings=settings,
                 is_of_task=is_sequence,
+                modules=frozenset(modules),
             )
         )
     return found
@@ -165,16 +169,22 @@ def lines_of_all(phases: Sequence[BoundPhase]) -> list[str]:
 
 
 def prefixes(
-    case: Case, task_lines: Sequence[str], optimizer_lines: Sequence[str], phases: Sequence[BoundPhase]
+    case: Case,
+    task_lines: Sequence[str],
+    optimizer_lines: Sequence[str],
+    phases: Sequence[BoundPhase],
+    codes: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Returns for each phase what names the training up to its end, whatever the case is called.
 
     Args:
       task_lines: What is bound of the task.
       optimizer_lines: Of a case that is one phase.
+      codes: Fingerprints of the user's code; "" if there is none.
     """
     fields = ("num_tasks", "eval_every", "log_every", "eval_batches", "sessions", "num_lanes", "num_cpus", "num_gpus")
     common = [*task_lines, *(f"{name} = {getattr(case, name)!r}" for name in fields)]
+    common += [f"code = {code}" for code in codes if code]
     lines = [phase.prefix_lines(index) for index, phase in enumerate(phases)]
     return prefix_sha256s(common, lines or [[str(case.num_inner_steps), *optimizer_lines]])
 

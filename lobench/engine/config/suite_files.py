@@ -13,10 +13,10 @@ from pathlib import Path
 import gin
 
 from lobench.engine.config.gin_state import CONFIGURABLES
+from lobench.engine.config.import_path import INI_FILES
 
 __all__ = [
     "INCLUDE",
-    "INI_FILES",
     "SuiteFiles",
     "files_above",
     "files_below",
@@ -26,8 +26,6 @@ __all__ = [
     "marks_of",
     "modules_meanwhile",
 ]
-
-INI_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")  # any of them makes pytest's root
 
 _MARKS_OF_FOREIGN_FOLDERS = ("pyvenv.cfg", "ledger.sqlite")
 _SUFFIXES = (".py", ".gin")  # of what is read
@@ -116,11 +114,18 @@ class SuiteFiles:
         self._suites, self._gin_files = suites, gin_files
         self._run = Path(run).resolve() if run else None
         self._seen: dict[Path, tuple[tuple[int, int], str]] | None = None  # size and time, sha256
+        self._code: dict[Path, tuple[tuple[int, int], str]] = {}  # the same of code from elsewhere
 
     def remember(self) -> None:
         """Takes the files as they are now for those that the cases come from; the first call counts."""
         if self._seen is None:
             self._seen = {file: (_stamp(file), _digest(file)) for file in self.files()}
+
+    def add(self, files: Iterable[Path]) -> None:
+        """Adds code that the suite's cases import from elsewhere, as it is now; the first call with a file counts."""
+        for file in files:
+            if file not in self._code:
+                self._code[file] = (_stamp(file), _digest(file))
 
     def changed(self) -> Path | None:
         """Returns a file that has another content since, that is new, or that is gone; None before `remember`."""
@@ -130,11 +135,12 @@ class SuiteFiles:
         for file in sorted(files | self._seen.keys()):
             if file not in files or file not in self._seen:
                 return file
-            stamp, digest = self._seen[file]
-            if (now := _stamp(file)) != stamp:
-                if _digest(file) != digest:
-                    return file
-                self._seen[file] = now, digest
+        for seen in (self._seen, self._code):
+            for file, (stamp, digest) in list(seen.items()):
+                if (now := _stamp(file)) != stamp:
+                    if _digest(file) != digest:
+                        return file
+                    seen[file] = now, digest
         return None
 
     def digests(self) -> dict[str, str]:

@@ -21,18 +21,28 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.wording import cause
-from lobench.engine.store.database import database_errors, open_to_read, open_to_write
+from lobench.engine.store.database import database_errors, open_to_read, open_to_write, transaction
 from lobench.engine.store.tables import SCHEMA_VERSION, make_tables
 from lobench.engine.whole_file import write_whole
 
-__all__ = ["SIGNATURE", "ResultBundle", "has_ledger", "ledger_file", "make_ledger", "merkle_root", "write_bundle"]
+__all__ = [
+    "BASELINES",
+    "SIGNATURE",
+    "ResultBundle",
+    "has_ledger",
+    "ledger_file",
+    "make_ledger",
+    "merkle_root",
+    "write_bundle",
+]
 
 SIGNATURE = "signature"  # of the root, and so no part of it
+BASELINES = "baselines"  # folder of baseline files in a suite's folder
 
 _VERSION = 1
 _HEAD, _ROWS, _PAYLOADS = "bundle.json", "ledger/evaluations.jsonl", "ledger/payloads"
@@ -43,6 +53,7 @@ _TABLES = (
 )
 _NAME = re.compile(r"[^/\\\0]+(/[^/\\\0]+)*")
 _LEVEL = 6
+_DEPTH_OF_BASELINES = 5  # suites/0/quick/baselines/adam-velo.json
 _MOST_RATIO = 1100  # of zlib's format; what says that it holds more is no archive of ours
 
 
@@ -254,6 +265,8 @@ def _tables_of(db: sqlite3.Connection) -> Iterator[tuple[str, bytes]]:
 
 
 def _order(db: sqlite3.Connection, table: str) -> str:
+    if table == "evaluations":  # a view, in a ledger of schema 2
+        return "id"
     keys = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[5]]
     return ", ".join(keys) or "rowid"
 
@@ -282,7 +295,26 @@ def _unpacked(path: str, size: int, mtime_ns: int) -> Path:
         )
     folder = tempfile.TemporaryDirectory(prefix="lobench-bundle-")
     _opened.append(folder)
-    return make_ledger(bundle, Path(folder.name))
+    database = make_ledger(bundle, Path(folder.name))
+    _place_baselines(bundle, Path(folder.name), database)
+    return database
+
+
+def _place_baselines(bundle: ResultBundle, folder: Path, database: Path) -> None:
+    """Writes the baseline files of a bundle beside its ledger, which then names them as a store names its own."""
+    suites: dict[Path, dict[str, str]] = {}
+    for name in bundle.below("suites"):
+        path = PurePosixPath(name)
+        if path.suffix == ".json" and path.parent.name == BASELINES and len(path.parts) == _DEPTH_OF_BASELINES:
+            content = bundle.read(name)
+            file = folder.joinpath(*path.parts)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+            suites.setdefault(file.parents[1], {})[file.name] = hashlib.sha256(content).hexdigest()
+    with contextlib.closing(open_to_write(database)) as db, transaction(db):
+        for suite, found in suites.items():
+            values = (suite.name, str(suite), json.dumps(list(found.items())))
+            db.execute("INSERT OR REPLACE INTO suites (suite, path, baselines) VALUES (?, ?, ?)", values)
 
 
 def make_ledger(bundle: ResultBundle, folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import sqlite3
@@ -14,7 +15,7 @@ from lobench.core.case import SeedBlock
 from lobench.core.experiment import CommandState, SessionMember
 from lobench.core.history import EvaluationId
 from lobench.engine.config.origin import Revision
-from lobench.engine.store.database import LedgerPart
+from lobench.engine.store.codes import Codes
 from lobench.engine.store.schema import intact_rows, store_errors
 
 __all__ = ["FORM", "ExperimentRow", "Experiments", "Membership", "TrialRow", "label"]
@@ -51,6 +52,7 @@ class Membership:
     Attributes:
       trial, session: Numbers; texts where evaluations were only labelled.
       program: Key of what computed it.
+      code: `EvaluationKey.code`.
     """
 
     method: str
@@ -58,6 +60,7 @@ class Membership:
     session: int | str
     evaluation: EvaluationId
     program: str
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,7 @@ class TrialRow:
     note: str = ""
 
 
-class Experiments(LedgerPart):
+class Experiments(Codes):
     """What a ledger says and is told of experiments."""
 
     def record_experiment(self, name: str, config: str, *, revision: Revision, versions: Mapping[str, str]) -> int:
@@ -131,27 +134,37 @@ class Experiments(LedgerPart):
                 for row in rows
             ]
 
-    def add_memberships(self, experiment: int, members: Iterable[SessionMember], *, programs: Collection[str]) -> int:
+    def add_memberships(
+        self,
+        experiment: int,
+        members: Iterable[SessionMember],
+        *,
+        programs: Collection[str],
+        codes: Mapping[str, str] | None = None,
+    ) -> int:
         """Makes evaluations members of an experiment, and returns how many memberships were new.
 
         One without an outcome is left out: it is added when it has one.
 
         Args:
           programs: Keys of the programs whose results count; of several results the last one counts.
+          codes: Today's code by `CaseInfo.key`; of a case that is not in it any code counts.
         """
-        counting = json.dumps(sorted(programs))
+        counting, todays = json.dumps(sorted(programs)), codes or {}
+        counting_codes = functools.cache(lambda code: json.dumps(self.counting_codes(code)))
         with self.transaction():
             before = self._db.total_changes
             self._db.executemany(
                 "INSERT OR IGNORE INTO memberships SELECT ?, ?, ?, ?, last FROM (SELECT MAX(id) AS last "
                 "FROM evaluations WHERE checkpoint_sha256 = ? AND case_identity || ':' || optimizer_hash = ? "
-                "AND seed_start = ? AND seed_count = ? AND program_version IN (SELECT value FROM json_each(?))) "
-                "WHERE last IS NOT NULL",
+                "AND seed_start = ? AND seed_count = ? AND program_version IN (SELECT value FROM json_each(?)) "
+                "AND code IN (SELECT value FROM json_each(?))) WHERE last IS NOT NULL",
                 [
                     (
                         *(experiment, one.method, one.trial, one.session),
                         *(one.evaluation.sha256, one.evaluation.case_key),
                         *(one.evaluation.block.start, one.evaluation.block.size, counting),
+                        counting_codes(todays.get(one.evaluation.case_key, "")),
                     )
                     for one in members
                 ],
@@ -163,7 +176,7 @@ class Experiments(LedgerPart):
         with store_errors(self.store):
             rows = self._db.execute(
                 "SELECT m.method, m.trial, m.session, e.checkpoint_sha256, e.case_identity || ':' || e.optimizer_hash, "
-                "e.seed_start, e.seed_count, e.program_version FROM memberships m JOIN evaluations e "
+                "e.seed_start, e.seed_count, e.program_version, e.code FROM memberships m JOIN evaluations e "
                 "ON e.id = m.evaluation WHERE m.experiment = ? ORDER BY m.method, m.trial, m.session, e.id",
                 (experiment,),
             ).fetchall()
@@ -174,8 +187,9 @@ class Experiments(LedgerPart):
                 session=session,
                 evaluation=EvaluationId(sha256, case_key, SeedBlock(start=start, size=size)),
                 program=program,
+                code=code,
             )
-            for method, trial, session, sha256, case_key, start, size, program in rows
+            for method, trial, session, sha256, case_key, start, size, program, code in rows
         ]
 
     def set_trial(self, experiment: int, trial: TrialRow) -> None:
@@ -238,6 +252,6 @@ def label(db: sqlite3.Connection, identity: Sequence[object], *, experiment: str
     db.execute(
         "INSERT OR IGNORE INTO memberships SELECT x.id, '', ?, ?, e.id FROM experiments x, evaluations e WHERE "
         "x.name = ? AND x.config_sha256 = '' AND e.checkpoint_sha256 = ? AND e.optimizer_hash = ? "
-        "AND e.case_identity = ? AND e.seed_start = ? AND e.seed_count = ? AND e.program_version = ?",
+        "AND e.case_identity = ? AND e.seed_start = ? AND e.seed_count = ? AND e.program_version = ? AND e.code = ?",
         (trial, session, experiment, *identity),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.errors import UsageError
@@ -72,7 +72,10 @@ def known_cases(ledger: Ledger) -> list[tuple[CaseInfo, bool]]:
         rows = ledger.connection.execute(query).fetchall()
         found: dict[CaseInfo, bool] = {}
         for text, program in reversed(rows):  # a case that two versions wrote has two texts
-            found.setdefault(case_of(text), program == _PROGRAM)
+            case = replace(
+                case_of(text), case_code="", subject_code="", task_code=""
+            )  # edited code makes no other case
+            found.setdefault(case, program == _PROGRAM)
     return list(found.items())[::-1]
 
 

@@ -6,10 +6,11 @@ Only the chief writes; readers may look on meanwhile. What a restart needs is al
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sqlite3
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject
 from lobench.engine.store.bundle import has_ledger, ledger_file
+from lobench.engine.store.codes import OF_CASES
 from lobench.engine.store.database import StoreLock, transaction
 from lobench.engine.store.described import SuiteRows
 from lobench.engine.store.experiments import Experiments, label
@@ -27,10 +29,17 @@ from lobench.engine.store.network import LocalCopy, OnProblem, is_network
 from lobench.engine.store.plans import Plans
 from lobench.engine.store.programs import register
 from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader, case_json
+from lobench.engine.store.restarts import Restart, Restarts
 from lobench.engine.store.schema import connect, store_errors
 from lobench.engine.store.subject_rows import SIGHTING, values_of
 
 __all__ = ["EvaluationRow", "Ledger"]
+
+# The columns that make an evaluation the one it is, in the order in which `identity` has their values.
+_IDENTITY = (
+    *("checkpoint_sha256", "optimizer_hash", "case_identity"),
+    *("seed_start", "seed_count", "program_version", "code"),
+)
 
 
 class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
@@ -90,7 +99,7 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
 
     def reader(self) -> Ledger:
         """Returns a ledger for another thread, which sees every commit of this one."""
-        return Ledger(self.store, connect(self.store, read_only=True, database=self._file))
+        return Ledger(self.store, connect(self.store, read_only=True, database=self._file, is_live=True))
 
     def __enter__(self) -> Ledger:
         return self
@@ -165,11 +174,23 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
 
     # What the chief writes.
 
-    def record_sighting(self, subject: Subject, fingerprint: str = "") -> int:
+    def record_sighting(
+        self,
+        subject: Subject,
+        fingerprint: str = "",
+        *,
+        restarts_from: int | None = None,
+        on_restart: Callable[[Restart], None] = lambda restart: None,
+    ) -> int:
         """Returns the position of a sighting, 0, 1, 2, ... in order of first sight.
+
+        A sighting of other content at the place of an earlier one, and at its outer step or a lower one, is the first
+        of a restart in place: see `restarts`.
 
         Args:
           fingerprint: Of the files it was read from, so that a restart need not read them again.
+          restarts_from: Outer step from which on a restart, which is known to be one, supersedes earlier sightings.
+          on_restart: Called if the sighting is the first of a restart.
         """
         values = values_of(subject)
         where = " AND ".join(f"{column} = :{column}" for column in SIGHTING)
@@ -185,7 +206,42 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
             elif values["label"]:
                 self._db.execute(f"UPDATE subjects SET label = :label WHERE {where}", values)
             self.remember(subject.uri, fingerprint)
-            return int(found[0])
+            position = int(found[0])
+            if subject.has_theta:
+                self._sighted.add_sighting(position, subject)
+                restart = self._sighted.caused_by(position, subject, from_step=restarts_from)
+                if restart is not None:
+                    self.record_event(restart.kind, **restart.detail)
+                    self._sighted.add_event(restart.kind, restart.detail)
+                    on_restart(restart)
+            return position
+
+    @functools.cached_property
+    def _sighted(self) -> Restarts:
+        """What this ledger's only writer has seen, and the restarts in it."""
+        return Restarts.of(self.sightings(), self.restart_events())
+
+    def ahead_of(self, subject: Subject) -> list[Subject]:
+        """Returns the checkpoints of a subject's run that were seen at its outer step or a higher one.
+
+        They are in order of their sight, without superseded ones.
+        """
+        if self._sighted.is_highest(subject):
+            return []
+        return [one for one in self._sighted.before(subject) if one.outer_step >= subject.outer_step]
+
+    def run_of(self, subject: Subject) -> list[Subject]:
+        """Returns the checkpoints that were seen in a subject's run, without superseded ones."""
+        return self._sighted.before(subject)
+
+    def arrival(self, uri: str, sha256: str) -> int:
+        """Returns the number of what lies in a file without an outer step: 0, 1, 2, ... by order of arrival."""
+        return self._sighted.arrival(uri, sha256)
+
+    def has_seen(self, sha256: str) -> bool:
+        """Whether a theta of this digest was ever seen."""
+        with store_errors(self.store):
+            return self._db.execute("SELECT 1 FROM subjects WHERE sha256 = ? LIMIT 1", (sha256,)).fetchone() is not None
 
     def remember(self, uri: str, fingerprint: str) -> None:
         """Records what the files of a location were like when they were last looked at; "" is not recorded."""
@@ -232,26 +288,32 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
         block = key.seed_block
         identity = (
             *(key.checkpoint_sha256, key.optimizer_hash, key.case_identity),
-            *(block.start, block.size, key.program_version),
+            *(block.start, block.size, key.program_version, key.code),
         )
         values = (
-            *identity,
+            *identity[:-1],
             case_json(case),
             str(outcome),
             message.encode("utf-8", "backslashreplace").decode(),  # an exception's text may hold a name that is no text
             payload,
             seconds,
             time.time(),
+            key.code,
         )
         conflict = "DO NOTHING"
         if replace:
             columns = ("case_json", "outcome", "message", "payload", "seconds", "recorded_at")
             conflict = "DO UPDATE SET " + ", ".join(f"{column} = excluded.{column}" for column in columns)
         with self.transaction():
+            if replace and key.code:  # a result of unknown code is replaced as one of today's is
+                where = " AND ".join(f"{column} = ?" for column in _IDENTITY[:-1])
+                self._db.execute(
+                    f"UPDATE OR IGNORE evaluations SET code = ? WHERE {where} AND code = ''", (key.code, *identity[:-1])
+                )
             cursor = self._db.execute(
                 f"INSERT INTO evaluations ({EVALUATION_COLUMNS}) VALUES ({', '.join('?' * len(values))}) "
                 "ON CONFLICT (checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, "
-                f"program_version) {conflict}",
+                f"program_version, code) {conflict}",
                 values,
             )
             if cursor.rowcount == 0:
@@ -275,7 +337,7 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
             "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT c.position, e.id "
             "FROM evaluations e JOIN subjects c ON c.sha256 = e.checkpoint_sha256 WHERE e.checkpoint_sha256 = ? "
             "AND e.optimizer_hash = ? AND e.case_identity = ? AND e.seed_start = ? AND e.seed_count = ? "
-            f"AND e.program_version = ? AND c.admission = 'admitted' AND c.finished = 0 AND {is_its}",
+            f"AND e.program_version = ? AND e.code = ? AND c.admission = 'admitted' AND c.finished = 0 AND {is_its}",
             (*identity, *(() if positions is None else (json.dumps(sorted(positions)),))),
         )
 
@@ -300,18 +362,31 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
             skipped = json.dumps({"position": position})
             self._db.execute("DELETE FROM events WHERE kind = 'skipped' AND detail = ?", (skipped,))
 
-    def forget(self, evaluations: Collection[EvaluationId], *, programs: Collection[str]) -> None:
-        """Drops outcomes that another try may change (`--retry-errors`), and how often workers were lost with them."""
+    def forget(
+        self,
+        evaluations: Collection[EvaluationId],
+        *,
+        programs: Collection[str],
+        codes: Mapping[str, str] | None = None,
+    ) -> None:
+        """Drops outcomes that another try may change (`--retry-errors`), and how often workers were lost with them.
+
+        Args:
+          codes: Today's code by `CaseInfo.key`: results of other code stay; None: it is not known.
+        """
+        todays = codes or {}
         columns = "checkpoint_sha256 = ? AND {} = ? AND seed_start = ? AND seed_count = ?"
         where = columns.format("case_identity || ':' || optimizer_hash")
         marks = ", ".join("?" * len(programs))
         with self.transaction():
             for one in evaluations:
                 values = (one.sha256, one.case_key, one.block.start, one.block.size)
-                found = self._db.execute(
-                    f"SELECT id FROM evaluations WHERE {where} AND program_version IN ({marks})", (*values, *programs)
-                )
-                for row in found.fetchall():
+                rows = self._db.execute(
+                    f"SELECT id, code FROM evaluations WHERE {where} AND program_version IN ({marks})",
+                    (*values, *programs),
+                ).fetchall()
+                counting = [number for number, code in rows if self.counts(code, todays.get(one.case_key, ""))]
+                for row in ((number,) for number in counting):
                     self._db.execute("DELETE FROM deliveries WHERE evaluation = ?", row)
                     self._db.execute("DELETE FROM completions WHERE evaluation = ?", row)
                     self._db.execute("DELETE FROM memberships WHERE evaluation = ?", row)
@@ -325,6 +400,7 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
         *,
         programs: Collection[str],
         case_keys: Collection[str],
+        codes: Mapping[str, str] | None = None,
         blocks: Mapping[str, Sequence[SeedBlock]] | None = None,
     ) -> None:
         """Records that a position is complete, and whatever of it was not announced yet.
@@ -332,6 +408,7 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
         Args:
           programs, case_keys: Which evaluations make it complete (`CaseInfo.key`): of the same theta a store may hold
             others, of another program, of other cases or of another optimizer. Of several programs' the last counts.
+          codes: Today's code by `CaseInfo.key`; of a case that is not in it any code counts.
           blocks: Planned seed blocks by case key. If the theta was seen with several bindings, which may differ in
             their seeds alone, only evaluations within them count. None: every seed counts.
         """
@@ -348,14 +425,20 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
                 "INSERT OR IGNORE INTO completions SELECT c.position, MAX(e.id) FROM subjects c "
                 "JOIN evaluations e ON e.checkpoint_sha256 = c.sha256 WHERE c.position = ? "
                 "AND e.program_version IN (SELECT value FROM json_each(?)) "
-                "AND e.case_identity || ':' || e.optimizer_hash IN (SELECT value FROM json_each(?)) "
+                f"AND {OF_CASES} "
                 "AND (? OR (SELECT COUNT(DISTINCT o.variant) FROM subjects o WHERE o.sha256 = c.sha256) = 1 "
                 "OR EXISTS (SELECT 1 FROM json_each(?) p "
                 "WHERE json_extract(p.value, '$[0]') = e.case_identity || ':' || e.optimizer_hash "
                 "AND json_extract(p.value, '$[1]') <= e.seed_start "
                 "AND json_extract(p.value, '$[2]') >= e.seed_start + e.seed_count)) "
                 "GROUP BY e.case_identity, e.optimizer_hash, e.seed_start, e.seed_count",
-                (position, *map(json.dumps, (sorted(programs), sorted(case_keys))), blocks is None, json.dumps(ranges)),
+                (
+                    position,
+                    json.dumps(sorted(programs)),
+                    self.case_filter(case_keys, codes or {}),
+                    blocks is None,
+                    json.dumps(ranges),
+                ),
             )
             self._db.execute(
                 "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT d.position, e.id FROM completions d "

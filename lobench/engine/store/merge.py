@@ -21,9 +21,15 @@ from lobench.engine.store.subject_rows import SIGHTING
 
 __all__ = ["MergeRecord", "Merged", "merge_stores"]
 
-_KEY = ("checkpoint_sha256", "optimizer_hash", "case_identity", "seed_start", "seed_count", "program_version")
+_WORK = ("checkpoint_sha256", "optimizer_hash", "case_identity", "seed_start", "seed_count", "program_version")
 _PROGRAMS, _ROWS = "temp.source_programs", "temp.source_rows"  # while a source is attached
 _SUBJECTS, _BELONGING = "source.subjects", "temp.belonging"
+
+
+def _same_work(ours: str, theirs: str) -> str:
+    """Returns the condition that two results are of one work by the same code; unknown code is the same as any."""
+    columns = [f"{ours}.{column} = {theirs}.{column}" for column in _WORK]
+    return " AND ".join([*columns, f"({ours}.code = {theirs}.code OR {ours}.code = '' OR {theirs}.code = '')"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +88,8 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
             _take_checkpoints(db)
             columns = EVALUATION_COLUMNS
             taken = db.execute(
-                f"INSERT OR IGNORE INTO main.evaluations ({columns}) SELECT {columns} FROM {_ROWS} ORDER BY id"
+                f"INSERT OR IGNORE INTO main.evaluations ({columns}) SELECT {columns} FROM {_ROWS} s WHERE NOT EXISTS "
+                f"(SELECT 1 FROM main.evaluations m WHERE {_same_work('m', 's')}) ORDER BY id"
             ).rowcount
             _announce(db)
             db.execute(
@@ -90,6 +97,7 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
                 "EXISTS (SELECT 1 FROM main.events m WHERE m.kind = s.kind AND m.detail = s.detail AND m.at = s.at)"
             )
             _take_experiments(db)
+            _take_places(db)
             db.execute(f"DROP VIEW {_ROWS}")
             db.execute(f"DROP TABLE {_PROGRAMS}")
     finally:
@@ -103,6 +111,8 @@ def _name_programs(db: sqlite3.Connection) -> None:
     db.execute(f"CREATE TABLE {_PROGRAMS} (evaluation INTEGER PRIMARY KEY, program TEXT)")
     db.executemany(f"INSERT INTO {_PROGRAMS} VALUES (?, ?)", [(row, program.key) for row, program in old.items()])
     columns = EVALUATION_COLUMNS.replace("program_version", "COALESCE(program, program_version) AS program_version")
+    if not any(row[1] == "code" for row in db.execute("PRAGMA source.table_info(evaluations)")):
+        columns = columns.replace("recorded_at, code", "recorded_at, '' AS code")  # of schema 2
     db.execute(
         f"CREATE TEMP VIEW source_rows AS SELECT id, {columns} FROM source.evaluations "
         f"LEFT JOIN {_PROGRAMS} ON evaluation = id"
@@ -116,23 +126,25 @@ def _name_programs(db: sqlite3.Connection) -> None:
 
 def _both(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
     """Returns the conflicts, a line each, and how many evaluations both have with the same result."""
-    same_key = " AND ".join(f"m.{column} = s.{column}" for column in _KEY)
     rows = db.execute(
         "SELECT s.case_json, s.seed_start, s.seed_count, s.checkpoint_sha256, "
-        "m.outcome, m.payload, s.outcome, s.payload "
-        f"FROM {_ROWS} s JOIN main.evaluations m ON {same_key} ORDER BY s.id"
+        "m.outcome, m.payload, s.outcome, s.payload, s.id "
+        f"FROM {_ROWS} s JOIN main.evaluations m ON {_same_work('m', 's')} ORDER BY s.id"
     )
-    conflicts, known = [], 0
-    for case_json, start, count, sha256, ours, our_payload, theirs, their_payload in rows:
+    conflicts: dict[int, str] = {}
+    known = set[int]()
+    for case_json, start, count, sha256, ours, our_payload, theirs, their_payload, row in rows:
+        if row in known:
+            continue
         if ours == theirs and _agree(our_payload, their_payload):
-            known += 1
+            known.add(row)  # a result of unknown code has several beside it, and is one of them
             continue
         with intact_rows("the store to be merged"):
             case = json.loads(case_json)
         what = f"{ours} and {theirs}" if ours != theirs else "different values"
         seeds = f"seeds {start}-{start + count - 1}"
-        conflicts.append(f"{_checkpoint(db, sha256)}, {case['suite']}/{case['name']}, {seeds}: {what}")
-    return tuple(conflicts), known
+        conflicts.setdefault(row, f"{_checkpoint(db, sha256)}, {case['suite']}/{case['name']}, {seeds}: {what}")
+    return tuple(text for row, text in conflicts.items() if row not in known), len(known)
 
 
 def _agree(ours: bytes | None, theirs: bytes | None) -> bool:
@@ -185,7 +197,7 @@ def _take_checkpoints(db: sqlite3.Connection) -> None:
 def _announce(db: sqlite3.Connection) -> None:
     """Gives sinks of the target what is new in it, as if it had been evaluated there."""
     same_sighting = " AND ".join(f"m.{column} = s.{column}" for column in SIGHTING)
-    same_key = " AND ".join(f"me.{column} = se.{column}" for column in _KEY)
+    same_key = _same_work("me", "se")
     db.execute(
         "INSERT OR IGNORE INTO main.completions SELECT m.position, me.id FROM source.completions c "
         f"JOIN {_SUBJECTS} s ON s.position = c.position JOIN main.subjects m ON {same_sighting} "
@@ -237,9 +249,19 @@ def _take_experiments(db: sqlite3.Connection) -> None:
         "parameters = excluded.parameters, state = excluded.state, fitness = excluded.fitness, wave = excluded.wave "
         f"WHERE NOT trials.{ended} AND excluded.{ended}"
     )
-    same_key = " AND ".join(f"me.{column} = se.{column}" for column in _KEY)
+    same_key = _same_work("me", "se")
     db.execute(
         "INSERT OR IGNORE INTO main.memberships SELECT mx.id, s.method, s.trial, s.session, me.id "
         f"FROM source.memberships s {experiments} JOIN {_ROWS} se ON se.id = s.evaluation "
         f"JOIN main.evaluations me ON {same_key} ORDER BY mx.id, me.id"
     )
+
+
+def _take_places(db: sqlite3.Connection) -> None:
+    """Adds where the suites lay, and where the source lay; the source may be of an older lobench."""
+    tables = {name for (name,) in db.execute("SELECT name FROM source.sqlite_master WHERE type = 'table'")}
+    for table, columns in (("locations", "path"), ("suites", "suite, path, baselines")):
+        if table in tables:
+            db.execute(
+                f"INSERT OR IGNORE INTO main.{table} ({columns}) SELECT {columns} FROM source.{table} ORDER BY id"
+            )

@@ -23,18 +23,24 @@ from pathlib import Path
 
 from lobench.core.errors import StoreError
 from lobench.core.wording import one_line_of
+from lobench.engine.retries import retried
 from lobench.engine.whole_file import write_whole
 
 __all__ = ["LocalCopy", "file_system", "is_network"]
 
-_NETWORK = frozenset((
-    "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4",
-    "ocfs2", "orangefs", "panfs", "prl_fs", "pvfs2", "smb3", "smbfs", "vboxsf", "wekafs",
+# Types of file systems whose bytes and locks are this machine's. Every other type is treated as a network file system:
+# a name says nothing of a new one, and FUSE may keep the bytes anywhere.
+_LOCAL = frozenset((
+    "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "bcachefs", "f2fs", "jfs", "nilfs2", "reiserfs", "reiser4", "udf",
+    "minix", "hfs", "hfsplus", "apfs", "ufs", "befs", "affs", "vfat", "msdos", "exfat", "ntfs", "ntfs3", "fuseblk",
+    "tmpfs", "ramfs", "rootfs", "devtmpfs", "overlay", "aufs", "ecryptfs", "squashfs", "erofs", "iso9660", "cramfs",
+    "romfs", "ubifs", "jffs2", "yaffs2", "lxfs", "wslfs",
 ))  # fmt: skip
 # FUSE says nothing of where the bytes are; these are known to keep them on this machine.
 _LOCAL_FUSE = frozenset({"fuse.fuse-overlayfs", "fuse.lxcfs", "fuse.mergerfs", "fuse.ntfs-3g", "fuse.encfs"})
 _EVERY_SECONDS = 15.0
 _SHARE = 20  # a publication takes at most one part in so many of the time
+_PATIENCE_SECONDS = 10.0  # for a disk that fails for a moment
 _SKIPPED_SEQUENCES = 1_000_000  # more than any watch delivers between two publications
 
 OnProblem = Callable[[str], None]
@@ -63,12 +69,16 @@ def file_system(path: Path, mounts: str | None = None) -> str:
 
 
 def is_network(path: Path, mounts: str | None = None) -> bool:
-    """Says whether a path is on a network file system; LOBENCH_NETWORK_STORE=1 or 0 overrules what the mounts say."""
+    """Returns whether a path is on a network file system, or on one that is not known to be local.
+
+    LOBENCH_NETWORK_STORE=1 or 0 overrules the type in the mounts. If the mounts cannot be read, as on macOS, the path
+    counts as local.
+    """
     setting = os.environ.get("LOBENCH_NETWORK_STORE", "")
     if setting:
         return setting != "0"
     kind = file_system(path, mounts)
-    return kind in _NETWORK or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE)
+    return kind not in (_LOCAL | _LOCAL_FUSE | {""})
 
 
 class LocalCopy:
@@ -93,7 +103,8 @@ class LocalCopy:
         self._news, self._stopping, self._publishing = threading.Event(), threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True)
         for leftover in store.glob(".ledger-*.tmp"):
-            leftover.unlink()
+            with contextlib.suppress(OSError):  # removed at a later start
+                leftover.unlink()
         self._restore()
 
     def start(self) -> None:
@@ -122,7 +133,10 @@ class LocalCopy:
                 _set(database, publication=name, previous_publication=self._confirmed or "")
                 database.execute("COMMIT")
                 database.execute("VACUUM INTO ?", (str(snapshot),))
-            self._replace(snapshot)
+            try:
+                retried(lambda: self._replace(snapshot), may_forbid=False, most_seconds=_PATIENCE_SECONDS)
+            finally:
+                snapshot.unlink(missing_ok=True)
             self._confirmed, self.num_published, self._problem = name, changes, ""
 
     def close(self) -> None:
@@ -161,9 +175,10 @@ class LocalCopy:
             for suffix in ("-wal", "-shm"):  # of a ledger that was once written in place
                 self._published.with_name(self._published.name + suffix).unlink(missing_ok=True)
             temporary.replace(self._published)
-        finally:
-            temporary.unlink(missing_ok=True)
-            snapshot.unlink(missing_ok=True)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
 
     # Which of the two copies goes on.
 
@@ -220,7 +235,8 @@ def _local_folder(store: Path) -> Path:
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
         if base.stat().st_uid != os.getuid():
             raise PermissionError(f"{base} belongs to somebody else")
-        folder = base / f"{identity.read_text(encoding='ascii')}-{place}"
+        name = retried(lambda: identity.read_text(encoding="ascii"), may_forbid=False, most_seconds=_PATIENCE_SECONDS)
+        folder = base / f"{name}-{place}"
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder
 

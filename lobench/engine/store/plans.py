@@ -31,12 +31,17 @@ _DIGEST, _PREVIOUS = "digest", "previous"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCase:
-    """A case of a plan."""
+    """A case of a plan.
+
+    Attributes:
+      code: `CaseInfo.code`; "" in plans of an older lobench.
+    """
 
     name: str
     identity: str
     optimizer_hash: str
     blocks: tuple[SeedBlock, ...]
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +78,7 @@ def suite_plan(cases: Iterable[CaseInfo], files: Mapping[str, str]) -> dict[str,
             "identity": case.identity,
             "optimizer_hash": case.optimizer_hash,
             "blocks": [[block.start, block.size] for block in case.blocks()],
+            **({"code": case.code} if case.code else {}),
         }
         for case in cases
     ]
@@ -148,7 +154,9 @@ class Plans(LedgerPart):
         found: dict[str, dict[str, None]] = {"around": {}, "loaded": {}}
         with store_errors(self.store), intact_rows(self.store):
             for (text,) in self._db.execute("SELECT files_json FROM described ORDER BY variant"):
-                for name, marks in json.loads(text).items():
+                files = json.loads(text)
+                for name in found:
+                    marks = files.get(name, ())
                     found[name].update(dict.fromkeys(str(mark[0]) for mark in marks))
         return {name: list(paths) for name, paths in found.items()}
 
@@ -234,6 +242,7 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
                         identity=one["identity"],
                         optimizer_hash=one["optimizer_hash"],
                         blocks=tuple(SeedBlock(start=start, size=size) for start, size in one["blocks"]),
+                        code=one.get("code", ""),
                     )
                     for one in own["cases"]
                 ),

@@ -18,7 +18,10 @@ from lobench.core.history import EvaluationId, History
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, curves_of, read_header
 from lobench.core.subject import Subject, SubjectKey
+from lobench.engine.store.codes import OF_CASES, Codes
+from lobench.engine.store.places import Places
 from lobench.engine.store.programs import accepted, known_programs, of_row, old_programs
+from lobench.engine.store.restarts import RESTARTED, RETURNED, Restarts
 from lobench.engine.store.run_names import RunNames
 from lobench.engine.store.schema import intact_rows, store_errors
 from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_of
@@ -30,7 +33,7 @@ __all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader", "case_json", "
 
 EVALUATION_COLUMNS = (
     "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
-    "message, payload, seconds, recorded_at"
+    "message, payload, seconds, recorded_at, code"
 )
 _LABEL_COLUMNS = "evaluation, experiment, trial, session"
 _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
@@ -44,7 +47,9 @@ class EvaluationRow:
       program: What the key's program stands for.
       payload: `Curves.to_payload()`; None where the outcome gave no curves, or where they are at hand.
       at_hand: The curves of an evaluation that was not read from a store.
+      code: As `key.code`, with one fingerprint for all that count as the same.
       curves: Read from the payload each time that it is asked for: many readers want a few numbers of many rows.
+      superseded: Those of the subjects that a restart in place superseded: they are in no curve over outer steps.
     """
 
     key: EvaluationKey
@@ -59,6 +64,8 @@ class EvaluationRow:
     session: str
     recorded_at: float
     at_hand: Curves | None = None
+    superseded: tuple[Subject, ...] = ()
+    code: str = ""
 
     @property
     def has_curves(self) -> bool:
@@ -70,6 +77,13 @@ class EvaluationRow:
         if self.subjects:
             return self.subjects
         return (Subject.of_checkpoint(Checkpoint(uri="", sha256=self.key.checkpoint_sha256, outer_step=0)),)
+
+    @property
+    def present(self) -> tuple[Subject, ...]:
+        """Its sightings without those that a restart in place superseded; () if it is of a dead run alone."""
+        if not self.superseded:
+            return self.sightings
+        return tuple(one for one in self.sightings if one not in self.superseded)
 
     @property
     def where(self) -> str:
@@ -93,7 +107,7 @@ class EvaluationRow:
                 raise
 
 
-class LedgerReader:
+class LedgerReader(Places, Codes):
     """The reading half of `Ledger`."""
 
     def __init__(self, store: Path, connection: sqlite3.Connection) -> None:
@@ -109,7 +123,7 @@ class LedgerReader:
             rows = self._db.execute(
                 f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c {where} ORDER BY c.position", values
             ).fetchall()
-        return {row[0]: subject_of(row[1:]) for row in rows}
+        return {row[0]: self.present(subject_of(row[1:])) for row in rows}
 
     def finished(self) -> set[SubjectKey]:
         """Returns of whom every evaluation that was planned has an outcome."""
@@ -122,17 +136,20 @@ class LedgerReader:
         with store_errors(self.store):
             return dict(self._db.execute("SELECT uri, fingerprint FROM fingerprints").fetchall())
 
-    def history(self, programs: Collection[str], *, retried: Collection[Outcome] = ()) -> History:
+    def history(
+        self, programs: Collection[str], *, retried: Collection[Outcome] = (), keeps_code: bool = False
+    ) -> History:
         """Returns what the scheduler must know to go on.
 
         Args:
           programs: Keys of those whose results count.
           retried: Outcomes that are to be tried again.
+          keeps_code: Whether results of any code count.
         """
         with store_errors(self.store):
             rows = self._db.execute(
                 "SELECT checkpoint_sha256, case_identity || ':' || optimizer_hash, seed_start, seed_count, seconds, "
-                "program_version, outcome FROM evaluations"
+                "program_version, outcome, code FROM evaluations ORDER BY id"
             ).fetchall()
             incidents = self._db.execute(
                 "SELECT kind, checkpoint_sha256, case_key, seed_start, seed_count FROM incidents"
@@ -140,15 +157,20 @@ class LedgerReader:
             positions = self._db.execute("SELECT position, admission, finished FROM subjects").fetchall()
         seconds: dict[str, list[float]] = {}
         deaths: dict[EvaluationId, int] = {}
+        codes: dict[EvaluationId, tuple[str, ...]] = {}
+        retried_codes: dict[EvaluationId, tuple[str, ...]] = {}
+        accepted_code = self.accepted_code
         recorded, again, splits = set(), set(), set()
-        for sha256, case_key, start, size, took, program, outcome in rows:
+        for sha256, case_key, start, size, took, program, outcome, code in rows:
             if took > 0:  # what ended without curves says nothing of how long the case takes
                 seconds.setdefault(case_key, []).append(took)
             if program in programs:
                 evaluation = EvaluationId(sha256, case_key, SeedBlock(start=start, size=size))
                 recorded.add(evaluation)
+                codes[evaluation] = (*codes.get(evaluation, ()), code)
                 if outcome in retried:
                     again.add(evaluation)
+                    retried_codes[evaluation] = (*retried_codes.get(evaluation, ()), code)
         for kind, sha256, case_key, start, size in incidents:
             evaluation = EvaluationId(sha256, case_key, SeedBlock(start=start, size=size))
             if kind == "split":
@@ -163,6 +185,10 @@ class LedgerReader:
             admissions={position: admission for position, admission, _ in positions if admission != "waiting"},
             finished={position for position, _, finished in positions if finished},
             durations={key: statistics.median(values) for key, values in seconds.items()},
+            codes={one: found for one, found in codes.items() if any(found)},
+            retried_codes={one: found for one, found in retried_codes.items() if any(codes[one])},
+            same_codes=accepted_code,
+            keeps_code=keeps_code,
         )
 
     def accepted_programs(self, expected: Iterable[Program]) -> set[str]:
@@ -171,15 +197,27 @@ class LedgerReader:
             return accepted(self._db, expected)
 
     def outcomes(
-        self, programs: Collection[str], case_keys: Collection[str], sha256s: Collection[str]
+        self,
+        programs: Collection[str],
+        case_keys: Collection[str],
+        sha256s: Collection[str],
+        codes: Mapping[str, str] | None = None,
     ) -> dict[Outcome, int]:
-        """Counts the outcomes of these programs, cases (`CaseInfo.key`) and subjects."""
+        """Counts the outcomes of these programs, cases (`CaseInfo.key`) and subjects.
+
+        Args:
+          codes: Today's code by `CaseInfo.key`; of a case that is not in it any code counts.
+        """
         with store_errors(self.store), intact_rows(self.store):
             rows = self._db.execute(
-                "SELECT outcome, COUNT(*) FROM evaluations WHERE program_version IN (SELECT value FROM json_each(?)) "
-                "AND case_identity || ':' || optimizer_hash IN (SELECT value FROM json_each(?)) "
+                "SELECT outcome, COUNT(*) FROM evaluations e WHERE program_version IN (SELECT value FROM json_each(?)) "
+                f"AND {OF_CASES} "
                 "AND checkpoint_sha256 IN (SELECT value FROM json_each(?)) GROUP BY outcome",
-                tuple(json.dumps(sorted(chosen)) for chosen in (programs, case_keys, sha256s)),
+                (
+                    json.dumps(sorted(programs)),
+                    self.case_filter(case_keys, codes or {}),
+                    json.dumps(sorted(sha256s)),
+                ),
             ).fetchall()
             return {Outcome(outcome): count for outcome, count in rows}
 
@@ -211,9 +249,32 @@ class LedgerReader:
         """Returns the run of each position; those that were asked for before keep their names."""
         query = f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c WHERE c.position > ? ORDER BY c.position"
         is_experiment = self._db.execute("SELECT 1 FROM experiments LIMIT 1").fetchone() is not None
-        for row in self._db.execute(query, (max(self._runs.names, default=-1),)).fetchall():
-            self._runs.add(row[0], subject_of(row[1:]), is_experiment=is_experiment)
+        rows = self._db.execute(query, (max(self._runs.names, default=-1),)).fetchall()
+        restarts = self.restarts() if rows else Restarts()
+        for position, *columns in rows:
+            number = restarts.number(position)
+            subject = subject_of(tuple(columns))
+            self._runs.add(position, subject, is_experiment=is_experiment, num_restarts=number)
         return self._runs.names
+
+    def restarts(self) -> Restarts:
+        """Returns the restarts in place among the sightings, and the sightings that they supersede."""
+        events = self.restart_events()
+        return Restarts.of(self.sightings(), events) if events else Restarts()
+
+    def superseded(self) -> frozenset[Subject]:
+        """Returns the checkpoints that restarts in place supersede."""
+        events = self.restart_events()
+        if not events:
+            return frozenset()
+        sightings = self.sightings()
+        return frozenset(sightings[position] for position in Restarts.of(sightings, events).superseded)
+
+    def restart_events(self) -> list[tuple[str, dict[str, Any]]]:
+        query = "SELECT kind, detail FROM events WHERE kind IN (?, ?) ORDER BY id"
+        with store_errors(self.store), intact_rows(self.store):
+            rows = self._db.execute(query, (RESTARTED, RETURNED)).fetchall()
+            return [(kind, json.loads(detail)) for kind, detail in rows]
 
     def first_deliveries(self, sequence: int) -> list[tuple[str, Subject]]:
         """Returns the run and the subject of each position that was delivered up to a place, in that order."""
@@ -288,8 +349,22 @@ class LedgerReader:
 
     # Reading.
 
-    def evaluations(self, sha256: str = "", outcome: Outcome | None = None) -> Iterator[EvaluationRow]:
-        """Yields every evaluation, or those of one subject, or with one outcome, in the order of their recording."""
+    def evaluations(
+        self,
+        sha256: str = "",
+        outcome: Outcome | None = None,
+        *,
+        all_codes: bool = False,
+        codes: Mapping[str, str] | None = None,
+    ) -> Iterator[EvaluationRow]:
+        """Yields every evaluation, or those of one subject, or with one outcome, in the order of their recording.
+
+        Args:
+          all_codes: Also those of code that the user has edited since; see `Codes.outdated`.
+          codes: Today's code by `CaseInfo.key`, if the caller knows it: of these cases only the results count that were
+            made by it.
+        """
+        todays = codes or {}
         columns = {"checkpoint_sha256": sha256, "outcome": outcome or ""}
         asked = {name: value for name, value in columns.items() if value}
         where = " AND ".join(["1", *(f"{name} = ?" for name in asked)])
@@ -297,11 +372,15 @@ class LedgerReader:
             known = known_programs(self._db)
             old: dict[int, Program] | None = None
             sightings = sightings_of_evaluations(self._db, self.sightings(sha256))
+            superseded = self.superseded()
             of_those = f"evaluation IN (SELECT id FROM evaluations WHERE {where})"
             labelled = self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {of_those}", tuple(asked.values()))
             labels = {row[0]: tuple(map(str, row[1:])) for row in labelled}
             query = f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations WHERE {where} ORDER BY id"
+            outdated = frozenset[int]() if all_codes or codes is not None else self.outdated()
             for number, *row in self._db.execute(query, tuple(asked.values())):
+                if number in outdated or not self.counts(row[12], todays.get(f"{row[2]}:{row[1]}", "")):
+                    continue
                 named = None
                 if row[5].isdecimal() and row[9] is not None:  # of before there were keys
                     named = of_row(row[5], row[9])
@@ -309,6 +388,7 @@ class LedgerReader:
                     old = old_programs(self._db) if old is None else old
                     named = old.get(number)
                 program = named or known.get(row[5]) or Program(version=row[5])
+                subjects = sightings(number, row[0])
                 experiment, trial, session = labels.get(number, ("", "", ""))
                 yield EvaluationRow(
                     key=EvaluationKey(
@@ -317,17 +397,20 @@ class LedgerReader:
                         case_identity=row[2],
                         seed_block=_block(row[3], row[4]),
                         program_version=row[5] if named is None else named.key,
+                        code=row[12],
                     ),
                     program=program,
-                    case=case_of(row[6]),
+                    case=self.placed(case_of(row[6])),
                     outcome=Outcome(row[7]),
                     message=row[8],
                     payload=row[9],
-                    subjects=sightings(number, row[0]),
+                    subjects=subjects,
                     experiment=experiment,
                     trial=trial,
                     session=session,
                     recorded_at=row[11],
+                    superseded=tuple(one for one in subjects if one in superseded) if superseded else (),
+                    code=self.canonical_code(row[12]),
                 )
 
     def events(self, kind: str = "") -> list[tuple[str, dict[str, Any]]]:
@@ -340,7 +423,7 @@ class LedgerReader:
 def case_json(case: CaseInfo) -> str:
     """Returns a case as a row has it, without what is a default: `case_of` adds that, as it does to older rows."""
     named = ((one, getattr(case, one.name)) for one in dataclasses.fields(case))
-    return json.dumps({one.name: value for one, value in named if value != one.default})
+    return json.dumps({one.name: value for one, value in named if value != one.default and one.name != "places"})
 
 
 @functools.lru_cache(maxsize=1024)  # thousands of rows have a few

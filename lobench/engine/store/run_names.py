@@ -28,18 +28,21 @@ class RunNames:
         self.names: dict[int, str] = {}
         self._owners: dict[str, str] = {}
 
-    def add(self, position: int, subject: Subject, *, is_experiment: bool) -> None:
+    def add(self, position: int, subject: Subject, *, is_experiment: bool, num_restarts: int = 0) -> None:
         """Names the run of the next position.
 
         Args:
           is_experiment: Whether an experiment was run in the store: then a label is a method's, even where it is the
             name of a file.
+          num_restarts: How many times its trainer began again in the same folder before; each time is a run.
         """
+        again = f"restart {num_restarts}" if num_restarts else ""
         if _is_of_watch(subject) and (subject.run or not is_experiment):
-            self.names[position] = subject.run
-            self._owners.setdefault(subject.run.casefold(), f"run {subject.run}")
-            return
-        name, owner = subject.label or "without a name", _owner(subject)
+            name, owner = " ".join(filter(None, (subject.run, again))), f"run {subject.run}\0{again}"
+        elif subject.has_theta and _SESSION.match(subject.uri):
+            name, owner = f"{subject.label or 'without a name'} {again}".rstrip(), f"{_owner(subject)}\0{again}"
+        else:
+            name, owner = subject.label or "without a name", _owner(subject)
         if self._owners.setdefault(name.casefold(), owner) != owner:
             name = f"{name} {hashlib.sha256(owner.encode()).hexdigest()[:_HASHED]}"
         self.names[position] = name

@@ -20,7 +20,7 @@ from lobench.engine.store.database import (
     unusable_store,
     write_ahead,
 )
-from lobench.engine.store.tables import SCHEMA_VERSION, make_tables
+from lobench.engine.store.tables import OLDEST_SCHEMA, SCHEMA_VERSION, make_tables, show_code
 
 _TAKES_OVER = "59df9d4"  # the last one that reads schema 1
 
@@ -41,25 +41,31 @@ def intact_rows(where: Path | str) -> contextlib.AbstractContextManager[None]:
     return one_line_of(errors, StoreError, "a row of the ledger is damaged", where=where, next_step=next_step)
 
 
-def connect(store: Path, *, read_only: bool, database: Path | None = None) -> sqlite3.Connection:
+def connect(store: Path, *, read_only: bool, database: Path | None = None, is_live: bool = False) -> sqlite3.Connection:
     """Opens the ledger of a store. A writer makes its tables where there are none.
 
     Args:
+      is_live: A reader that sees what is committed later.
       database: Its file, where that does not lie in the store.
     Raises:
       StoreError: not readable, not writable, not a ledger, or one of another schema, which is left as it is.
     """
     database = database or ledger_file(store)
-    if read_only and not database.is_file():
+    with unusable_store(store):
+        is_there = not read_only or database.is_file()
+    if not is_there:
         raise StoreError("there is no result store here", where=str(store), next_step="is the path right?")
     with store_errors(store):
-        connection, version = _look_on(database) if read_only else _open_to_write(database)
+        connection, version = _look_on(database, is_live=is_live) if read_only else _open_to_write(database)
     try:
         check_schema(version, store)
         if not read_only:
             with store_errors(store):
                 write_ahead(connection)
                 make_tables(connection)
+        else:
+            with store_errors(store):
+                show_code(connection)
     except BaseException:
         connection.close()
         raise
@@ -76,20 +82,20 @@ def _open_to_write(database: Path) -> tuple[sqlite3.Connection, int]:
 
 
 def check_schema(version: int, where: Path) -> None:
-    """Raises StoreError for a ledger of another schema than today's; 0 is of a new one."""
+    """Raises StoreError for a ledger of a schema that cannot be read; 0 is of a new one."""
     if version > SCHEMA_VERSION:
         raise newer_schema(where, got=version, expected=SCHEMA_VERSION)
-    if 0 < version < SCHEMA_VERSION:
+    if 0 < version < OLDEST_SCHEMA:
         raise StoreError(
             f"the store has schema {version}, of a lobench before 0.1.0",
             where=str(where),
-            expected=f"schema {SCHEMA_VERSION}",
+            expected=f"schema {OLDEST_SCHEMA} or {SCHEMA_VERSION}",
             next_step=f"lobench at revision {_TAKES_OVER} takes it over: `lobench merge STORE --output NEW` there",
         )
 
 
-def _look_on(database: Path) -> tuple[sqlite3.Connection, int]:
-    connection = open_to_read(database)
+def _look_on(database: Path, *, is_live: bool) -> tuple[sqlite3.Connection, int]:
+    connection = open_to_read(database, is_live=is_live)
     return connection, schema_version(connection)
 
 

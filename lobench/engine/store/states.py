@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lobench.core.case import SeedBlock
-from lobench.core.checkpoint import theta_sha256
+from lobench.core.checkpoint import leaves_sha256
 from lobench.core.history import EvaluationId
 from lobench.core.wording import cause, headline
 from lobench.engine.whole_file import write_whole
@@ -286,4 +286,4 @@ def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 def _checksum(leaves: Mapping[str, np.ndarray], header: str) -> str:
-    return hashlib.sha256(f"{theta_sha256(leaves)}\0{header}".encode()).hexdigest()
+    return hashlib.sha256(f"{leaves_sha256(leaves)}\0{header}".encode()).hexdigest()

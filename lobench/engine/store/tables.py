@@ -10,9 +10,10 @@ import sqlite3
 from lobench.engine.store.database import transaction
 from lobench.engine.store.programs import name_programs
 
-__all__ = ["SCHEMA_VERSION", "make_tables"]
+__all__ = ["OLDEST_SCHEMA", "SCHEMA_VERSION", "make_tables", "show_code"]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+OLDEST_SCHEMA = 2  # without the code of evaluations; a writer adds it
 
 # `trial` and `session` of a membership have no type: numbers in an experiment, any text where `lobench watch --trial`
 # gave one.
@@ -44,7 +45,8 @@ _TABLES = (
   id INTEGER PRIMARY KEY, checkpoint_sha256 TEXT NOT NULL, optimizer_hash TEXT NOT NULL, case_identity TEXT NOT NULL,
   seed_start INTEGER NOT NULL, seed_count INTEGER NOT NULL, program_version TEXT NOT NULL, case_json TEXT NOT NULL,
   outcome TEXT NOT NULL, message TEXT NOT NULL, payload BLOB, seconds REAL NOT NULL, recorded_at REAL NOT NULL,
-  UNIQUE (checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version))""",
+  code TEXT NOT NULL DEFAULT '',
+  UNIQUE (checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, code))""",
     """CREATE TABLE IF NOT EXISTS experiments (
   id INTEGER PRIMARY KEY, name TEXT NOT NULL, config TEXT NOT NULL, config_sha256 TEXT NOT NULL,
   git_revision TEXT NOT NULL, git_dirty INTEGER NOT NULL, patch BLOB, patch_sha256 TEXT NOT NULL,
@@ -59,6 +61,10 @@ _TABLES = (
     "CREATE INDEX IF NOT EXISTS memberships_by_evaluation ON memberships (evaluation)",
     """CREATE TABLE IF NOT EXISTS described (
   variant TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, cases_json TEXT NOT NULL, files_json TEXT NOT NULL)""",
+    # Where suites lay, with the sha256 of the baseline files beside them, and where the store lay: the last row counts.
+    """CREATE TABLE IF NOT EXISTS suites (
+  id INTEGER PRIMARY KEY, suite TEXT NOT NULL, path TEXT NOT NULL, baselines TEXT NOT NULL, UNIQUE (suite, path))""",
+    "CREATE TABLE IF NOT EXISTS locations (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE)",
     # Of several memberships the first one.
     """CREATE VIEW IF NOT EXISTS labels AS SELECT evaluation, name AS experiment, method, trial, session FROM
   (SELECT experiment, method, trial, session, evaluation, MIN(rowid) FROM memberships GROUP BY evaluation) m
@@ -68,8 +74,28 @@ _TABLES = (
 
 
 def make_tables(db: sqlite3.Connection) -> None:
-    """Makes what tables are missing, in one transaction."""
+    """Makes the tables that are missing, in one transaction, and brings those of an older schema up to date."""
     with transaction(db):
+        is_old = bool(_columns(db)) and "code" not in _columns(db)
+        if is_old:
+            db.execute("ALTER TABLE evaluations RENAME TO evaluations_of_schema_2")
         for statement in _TABLES:
             db.execute(statement)
+        if is_old:
+            # A new table, since SQLite cannot widen the key of an existing one.
+            columns = ", ".join(_columns(db, "evaluations_of_schema_2"))
+            db.execute(f"INSERT INTO evaluations ({columns}) SELECT {columns} FROM evaluations_of_schema_2")
+            db.execute("DROP TABLE evaluations_of_schema_2")
+            db.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(SCHEMA_VERSION),))
         name_programs(db)
+
+
+def show_code(db: sqlite3.Connection) -> None:
+    """Has a ledger of schema 2 that is only read show its evaluations as today's schema has them."""
+    if "code" not in _columns(db):
+        columns = ", ".join(_columns(db))
+        db.execute(f"CREATE TEMP VIEW evaluations AS SELECT {columns}, '' AS code FROM main.evaluations")
+
+
+def _columns(db: sqlite3.Connection, table: str = "evaluations") -> list[str]:
+    return [row[1] for row in db.execute(f"PRAGMA main.table_info({table})")]

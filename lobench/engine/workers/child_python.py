@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
-__all__ = ["PYTHON", "cache_environment", "cache_folder", "current_folder_last"]
+__all__ = ["PYTHON", "cache_environment", "cache_folder"]
 
 # The current folder may be anything, a folder of checkpoints say. Without -P, `python -m` looks for modules there
-# first, and runs a file `queue.py`.
+# first, and runs a file `queue.py`. `prepare_import_path` adds the folder at the end.
 PYTHON = (sys.executable, "-P")
-
-
-def current_folder_last() -> None:
-    """Makes modules of the current folder importable all the same, if no installed package has their name."""
-    sys.path.append(os.getcwd())
 
 
 def cache_folder(store: Path) -> Path:

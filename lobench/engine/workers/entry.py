@@ -15,7 +15,8 @@ import signal
 import sys
 from multiprocessing.connection import Connection
 
-from lobench.engine.workers.child_python import cache_environment, current_folder_last
+from lobench.engine.config.import_path import prepare_import_path
+from lobench.engine.workers.child_python import cache_environment
 from lobench.engine.workers.devices import settle_blas
 from lobench.engine.workers.protocol import Configure
 
@@ -34,7 +35,7 @@ def run_worker(connection: Connection, configure: Configure, *, owns_process: bo
 def main(descriptor: int) -> None:
     """Entry of the process, whose output goes to its log already."""
     _die_with_parent()
-    current_folder_last()
+    prepare_import_path()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the chief decides, whoever is sent a signal
     connection = Connection(descriptor)

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.core.errors import LobenchError
+from lobench.engine.config.import_path import INI_FILES
 from lobench.engine.config.origin import ORIGIN, git_state
-from lobench.engine.config.suite_files import INI_FILES, files_above, files_of_suite, included_files
+from lobench.engine.config.suite_files import files_above, files_of_suite, included_files
 
 __all__ = ["Parcel"]
 

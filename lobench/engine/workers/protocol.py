@@ -8,6 +8,7 @@ protocol in `lobench.hookspecs`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -155,11 +156,17 @@ class Described(Message):
       cases: Of this variant, each once.
       files: Every file that the answer hangs on: those of the suites, and each Python module that the process has
         loaded from outside the interpreter's and the packages' folders. While their marks stay, so does the answer.
+      missing: Files that do not exist, and that would change the answer if they did.
+      code_files: Paths of the user's code behind the cases and their optimizers.
+      codes: The parts of each fingerprint of the cases' code, by its id.
     """
 
     variant_key: str
     cases: tuple[CaseInfo, ...]
     files: tuple[FileMark, ...]
+    missing: tuple[str, ...] = ()
+    code_files: tuple[str, ...] = ()
+    codes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,9 +200,9 @@ class SearchRun(ABC):
             self._end(key_of(subject), subject)
 
     def _rows(self, subject: Subject) -> list[EvaluationRow]:
-        keys = {case.key for case in self._cases.get(subject.variant.key, ())}
-        programs, found = self._place.programs(), self._place.ledger.evaluations(subject.sha256)
-        return [row for row in found if row.case.key in keys and row.key.program_version in programs]
+        codes = {case.key: case.code for case in self._cases.get(subject.variant.key, ())}
+        programs, found = self._place.programs(), self._place.ledger.evaluations(subject.sha256, codes=codes)
+        return [row for row in found if row.case.key in codes and row.key.program_version in programs]
 
     def _fitness(self, subject: Subject) -> float | None:
         cases, experiment = self._cases.get(subject.variant.key, ()), self._place.experiment

@@ -25,8 +25,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from lobench.core.code_origin import LOBENCH, Origin, file_of, loaded_modules, origin_of_file, origin_of_module
 from lobench.inner.backend import settings_of_jax
-from lobench.inner.executables.origin import LOBENCH, Origin, file_of, origin_of_file, origin_of_module
 from lobench.inner.executables.state import MADE_BY_PYTHON, StateHash, Unhashable, known_name
 
 __all__ = [
@@ -66,7 +66,7 @@ def reach(*objects: Any) -> str:
     state.add({name: value for name, value in os.environ.items() if name not in _NOT_COUNTED})
     state.add(settings_of_jax(), _distributions(), _content_of_lobench())
     _refuse_replaced()
-    users = sorted(_loaded(Origin.USER))
+    users = sorted(loaded_modules(Origin.USER))
     for name, module in users:
         if name in _refused and _refused[name][0] is module:
             raise Unhashable(_refused[name][1])
@@ -79,11 +79,6 @@ def reach(*objects: Any) -> str:
             raise
     state.add(*objects)
     return state.hexdigest()
-
-
-def _loaded(origin: Origin) -> list[tuple[str, types.ModuleType]]:
-    modules = [(name, module) for name, module in list(sys.modules.items()) if isinstance(module, types.ModuleType)]
-    return [(name, module) for name, module in modules if origin_of_module(name) is origin]
 
 
 def _content(file: str) -> str:
@@ -160,7 +155,7 @@ _PATHS = sysconfig.get_paths()
 
 def outlines() -> dict[str, str]:
     """Returns what tells that something of lobench was replaced, by module: its constants, where its code stands."""
-    names = sorted(name for name, _ in _loaded(Origin.LOBENCH) if name.startswith("lobench.inner."))
+    names = sorted(name for name, _ in loaded_modules(Origin.LOBENCH) if name.startswith("lobench.inner."))
     return {name: _outline(sys.modules[name]) for name in names if not name.startswith(f"{__package__}.")}
 
 
@@ -212,7 +207,7 @@ def installed_files() -> InstalledFiles:
       Unhashable: one of them changed after this process began, or is gone.
     """
     found: InstalledFiles = {}
-    for _, module in _loaded(Origin.INSTALLED):
+    for _, module in loaded_modules(Origin.INSTALLED):
         if file := file_of(module):
             found[file] = stated = _stated(file)
             if stated[1] >= _began() * 1e9:
@@ -255,13 +250,13 @@ class WatchedTrace:
         if not WatchedTrace._is_hooked:
             sys.addaudithook(_audit)
             WatchedTrace._is_hooked = True
-        self._modules, self._random = {name for name, _ in _loaded(Origin.USER)}, _random_state()
+        self._modules, self._random = {name for name, _ in loaded_modules(Origin.USER)}, _random_state()
         WatchedTrace._watching = self
         return self
 
     def __exit__(self, *_: object) -> None:
         WatchedTrace._watching = None
-        if more := {name for name, _ in _loaded(Origin.USER)} - self._modules:
+        if more := {name for name, _ in loaded_modules(Origin.USER)} - self._modules:
             self.saw = self.saw or f"the import of {', '.join(sorted(more))}"
         if _random_state() != self._random:
             self.saw = self.saw or "random numbers that no key gives"

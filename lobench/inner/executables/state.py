@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lobench.inner.executables.origin import Origin, file_of, origin_of_file, origin_of_module
+from lobench.core.code_origin import Origin, file_of, origin_of_file, origin_of_module
 
 __all__ = ["MADE_BY_PYTHON", "StateHash", "Unhashable", "known_name"]
 

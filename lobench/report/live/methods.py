@@ -171,7 +171,7 @@ class Methods:
             snapshot = self._snapshot_of(list(self._rows.values()))
             # One that is under way takes no case from the others: it has yet to come to it.
             through = [place for place, name in enumerate(snapshot.labels) if self._is_through(name)]
-            summary = Summary(snapshot, Scales.of(snapshot.subjects, None), through)
+            summary = Summary(snapshot, Scales.of(snapshot.subjects, None, among=snapshot.setting_scales), through)
             self._scores = {name: summary.mean_score(place, "primary") for place, name in enumerate(snapshot.labels)}
         self._scored_rows = len(self._rows)
         self._scored_until = self._clock() + (self._clock() - now) / _SHARE

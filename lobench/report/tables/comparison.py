@@ -18,6 +18,7 @@ from lobench.analysis.stats.comparison import Effect, MeanDifference, comparison
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.store.reference import with_hash
 from lobench.analysis.store.subjects import Cell, StoredSubject
+from lobench.core.code import describe_codes
 from lobench.core.json_numbers import Finite
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
@@ -304,6 +305,8 @@ def _counts(found: MethodComparison) -> str:
         parts.append(f"without a comparison, and in no mean: {counted(num_apart, 'case')}")
     if several := describe_programs(found.a.programs | found.b.programs):
         parts.append(several)
+    if several := describe_codes(found.a.codes | found.b.codes):
+        parts.append(several)
     return "; ".join(parts)
 
 
@@ -510,7 +513,8 @@ def steps_text(pair: MethodComparison, found: Sequence[CaseSteps]) -> str:
 def _times(found: TimeToTarget) -> list[str]:
     mark = "~" if found.is_unsteady else ""
     sides = [mark + _side(side) for side in (found.a, found.b)]
-    return [*sides, interval_cell(found.difference, "+.3g"), p_cell(found.difference.p_value)]
+    difference = found.difference.note or interval_cell(found.difference, "+.3g")
+    return [*sides, difference, p_cell(found.difference.p_value)]
 
 
 def _side(found: StepsToTarget) -> str:

@@ -241,6 +241,7 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
     snapshot = summary.snapshot
     shown = snapshot.openings[summary.shown]
     lines = [f"On the scale {summary.scale_label}; clipped to [-1, 2], a diverged seed counts as -1."]
+    lines += [f"{line[:1].upper()}{line[1:]}." for line in summary.scales.set_by()]
     is_ranked = summary.mean_score(summary.shown, "primary").has_finite_seed
     if snapshot.groups.shows_methods and not summary.has_checkpoints and is_ranked:
         num_missing = snapshot.subjects[summary.shown].num_missing
@@ -321,6 +322,12 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
         "chart here, and in the table of evaluations."
         for name, count in snapshot.changed
     ]
+    if snapshot.superseded:
+        dead = counted(len(snapshot.superseded), "checkpoint")
+        lines.append(
+            f"{dead} of a former run in this folder, which its trainer began again, are in no number and no chart "
+            "here, and in the table of evaluations."
+        )
     lines += summary.scales.problem_lines()
     lines += [f"No score on {name}, and no bold: {how_to_declare(name)}." for name in summary.scales.undeclared()]
     lines += summary.scales.notes()

@@ -12,6 +12,7 @@ from typing import Any
 
 from lobench.analysis.comparisons.paired_values import paired_values
 from lobench.analysis.comparisons.steps_to_target import steps_to_target
+from lobench.analysis.scores.baseline_file import check_baselines
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.store.entrants import entrants_of
@@ -112,9 +113,11 @@ def ablate(
     knobs = knobs_of(*sides.given, _defaults(sides), sides.groups)
     if len(knobs) > _MOST_KNOBS:
         raise UsageError("too many settings differ", got=str(len(knobs)), expected=f"{_MOST_KNOBS} at most")
+    places = tuple(Path(path) for path in texts(baselines)) or tuple(Path(path) for path in sides.suites)
+    check_baselines(places)
     lab = _Lab(
         sides=sides,
-        baselines=tuple(Path(path) for path in texts(baselines)) or tuple(Path(path) for path in sides.suites),
+        baselines=places,
         knobs=knobs,
         looks=rules.looks,
         shown=rules.shown,

@@ -61,7 +61,7 @@ Exit codes: 0; 2 usage, or an evaluation gave no result."""
     type=click.Path(path_type=Path),
     help="Store for the evaluations (default: .lobench/ablate/SUITE, or .lobench/ablate/EXPERIMENT).",
 )
-@options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params")
+@options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params", "keep_results")
 @format_option("text", "json", prints={"ablate": "lobench.tools.ablate.text:AblateRecord"})
 def ablate(a: str, b: str | None, kind: str, **options: Any) -> None:
     """Find which of the settings that differ between A and B matter, and what each is worth.

@@ -7,6 +7,7 @@ together, or stand for one another, the two end in different sets.
 
 from __future__ import annotations
 
+import enum
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +17,11 @@ from typing import Protocol, TypeAlias
 from lobench.analysis.stats.comparison import holm
 from lobench.analysis.stats.location import Location, locate
 from lobench.analysis.stats.paired_samples import Samples
-from lobench.analysis.stats.seed_groups import mean_over_cases
+from lobench.analysis.stats.proportions import p_more
+from lobench.analysis.stats.seed_groups import group_counts, mean_over_cases
 from lobench.core.errors import LobenchError
 
-__all__ = ["AblateRules", "Interaction", "KnobSearch", "Lab", "Subset", "Worth", "ablated"]
+__all__ = ["AblateRules", "Interaction", "KnobSearch", "Lab", "Need", "Subset", "Worth", "ablated"]
 
 Subset: TypeAlias = frozenset[int]  # knobs, by their places
 
@@ -48,6 +50,14 @@ class AblateRules:
     def shown(self) -> int:
         """Seeds of what the table shows of each knob."""
         return self.looks[min(1, len(self.looks) - 1)]
+
+
+class Need(enum.StrEnum):
+    """Whether B needs a setting, as far as the seeds show it."""
+
+    NEEDED = "needed"  # without it the smallest set is worse than B
+    NOT_NEEDED = "not needed"  # a set without it is equivalent to B
+    OPEN = "open"  # neither is shown
 
 
 class Lab(Protocol):
@@ -84,7 +94,9 @@ class KnobSearch:
     """What a search found.
 
     Attributes:
-      smallest: Of B's knobs those without none of which it is equivalent to B.
+      smallest: Of B's knobs a set that is equivalent to B, and is not shown to be without any one of them.
+      needs: Of each knob whether it is needed; with a chance of at most alpha any knob without an effect is called so.
+      harmful: Knobs by which B is worse: A loses by one of them alone, or B gains without it (Holm over all of them).
       forward: Those that the forward search took; `is_reached` says whether that is equivalent to B.
       whole: What all knobs are worth.
       alone: What each is worth on A.
@@ -95,6 +107,8 @@ class KnobSearch:
     """
 
     smallest: Subset
+    needs: Mapping[int, Need]
+    harmful: Subset
     forward: Subset
     is_reached: bool
     whole: Worth
@@ -128,6 +142,8 @@ def ablated(num_knobs: int, lab: Lab, rules: AblateRules) -> KnobSearch:
     forward, is_reached = search.forward()
     return KnobSearch(
         smallest=smallest,
+        needs=search.needs(smallest),
+        harmful=search.harmful(shown),
         forward=forward,
         is_reached=is_reached,
         whole=search.worth(nothing, search.every, shown),
@@ -157,6 +173,7 @@ class _Search:
     seeds: dict[Subset, int] = field(default_factory=dict)
     verdicts: dict[Subset, bool] = field(default_factory=dict)
     undecided: set[Subset] = field(default_factory=set)
+    tested_on: dict[Subset, int] = field(default_factory=dict)
 
     def need(self, wanted: Sequence[Subset], seeds: int) -> None:
         lacking = [one for one in dict.fromkeys(wanted) if self.seeds.get(one, 0) < seeds]
@@ -182,6 +199,7 @@ class _Search:
         margin, level = self.rules.margin, self.rules.level
         for seeds in self.rules.looks:
             self.need([self.every, subset], seeds)
+            self.tested_on[subset] = seeds
             samples = self.lab.samples(self.every, subset, seeds)
             lost = [one.num_diverged for one in samples.values()]
             # More seeds that diverge are no equivalence, whatever the others score.
@@ -194,6 +212,37 @@ class _Search:
             if found.below(-margin) <= level or found.above(margin) <= level:
                 return False
         return None
+
+    def needs(self, smallest: Subset) -> dict[int, Need]:
+        """Returns of each knob whether the smallest set needs it.
+
+        A set that is not shown to be equivalent to B may still be as good as B: few seeds show neither. A knob is
+        needed if the smallest set without it is worse than B at alpha, divided among the looks and the knobs.
+        """
+        level = self.rules.level / max(len(self.every), 1)
+        found = dict.fromkeys(sorted(self.every), Need.NOT_NEEDED)
+        for knob in smallest:
+            rest = smallest - {knob}
+            self.is_equivalent(rest)  # with a single knob nothing has tested it yet
+            seeds = self.tested_on.get(rest, self.rules.looks[-1])
+            samples = self.lab.samples(self.every, rest, seeds)
+            lost = _difference(samples.values())
+            if (lost is not None and lost.below(0.0) <= level) or _diverges_more(samples, level):
+                found[knob] = Need.NEEDED
+            elif lost is None or lost.above(0.0) > level:  # otherwise it is better without the knob
+                found[knob] = Need.OPEN
+        return found
+
+    def harmful(self, seeds: int) -> Subset:
+        """Returns the knobs that make B worse."""
+        nothing, p_values = Subset(), dict[int, float]()
+        for knob in sorted(self.every):
+            alone = _difference(self.lab.samples(nothing, Subset({knob}), seeds).values())
+            without = _difference(self.lab.samples(self.every, self.every - {knob}, seeds).values())
+            parts = [alone.below(0.0) if alone else 1.0, without.above(0.0) if without else 1.0]
+            p_values[knob] = min(1.0, 2 * min(parts))
+        adjusted = holm(list(p_values.values()))
+        return Subset(knob for knob, p_value in zip(p_values, adjusted, strict=True) if p_value <= self.rules.alpha)
 
     def backward(self, order: Sequence[int]) -> Subset:
         """Returns a set that is equivalent to B, and is not without any one of its knobs.
@@ -252,12 +301,18 @@ class _Search:
             gains = [[b - a for a, b in zip(side[case].a, side[case].b, strict=True)] for side in sides if case in side]
             if len(gains) == len(sides) and len({len(values) for values in gains}) == 1:
                 rests = [x - y - z for x, y, z in zip(*gains, strict=True)]
-                seeds = sides[0][case].by_seed("a")
-                kept = {seed: rest for seed, rest in zip(seeds, rests, strict=True) if math.isfinite(rest)}
+                own = sides[0][case].by_seed("a")
+                kept = {seed: rest for seed, rest in zip(own, rests, strict=True) if math.isfinite(rest)}
                 samples = Samples.of_differences(list(kept.values()))
                 shared = sides[0][case].shared
                 parts.append(replace(samples, seeds_a=tuple(kept), seeds_b=tuple(kept), shared=shared))
         return _difference(parts)
+
+
+def _diverges_more(samples: Mapping[str, Samples], level: float) -> bool:
+    """Returns whether more seeds of the second configuration diverge than of the first."""
+    counts = group_counts([one for one in samples.values() if one.has_scale])
+    return bool(counts) and any(one.b for one in counts) and p_more(counts) <= level
 
 
 def _difference(cases: Iterable[Samples]) -> Location | None:

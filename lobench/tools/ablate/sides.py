@@ -95,7 +95,7 @@ def listed_sides(
         suites=suites,
         groups=groups,
         gin_params=file.shared,
-        import_folders=(str(file.path.parent),),
+        import_folders=file.import_folders,
         first_seed=None if experiment.num_sessions is None else experiment.first_session,
         most_seeds=experiment.num_sessions,
     )

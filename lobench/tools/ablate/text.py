@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import text_table
 from lobench.tools.ablate.ablate import Ablated
-from lobench.tools.ablate.search import Subset, Worth
+from lobench.tools.ablate.search import Need, Subset, Worth
 
 __all__ = ["AblateRecord", "ablate_record", "ablate_text"]
 
+_WHY = (
+    (Need.NEEDED, "needed", "without it A with the others is worse than B"),
+    (Need.OPEN, "open", "without it A with the others is shown neither to be worse than B nor to be equivalent"),
+)
+_NEEDED = {Need.NEEDED: "yes", Need.NOT_NEEDED: "no", Need.OPEN: "open"}
 _LEVEL = 0.05  # at which an interaction is told
 
 
@@ -31,6 +36,8 @@ class KnobRecord(TypedDict):
     without: WorthRecord
     steps: float
     in_smallest: bool
+    needed: Annotated[Need, "Needed, not needed, or open: the seeds show neither."]
+    harmful: Annotated[bool, "Whether it makes B worse."]
     in_forward: bool
 
 
@@ -70,7 +77,7 @@ def ablate_text(made: Ablated) -> str:
     for knob in order:
         one = knobs[knob]
         steps = f"{made.steps[knob]:.0%}" if math.isfinite(made.steps[knob]) else "more"
-        needed = "yes" if knob in found.smallest else ""
+        needed = _NEEDED[found.needs[knob]]
         worth = (_worth(found.alone[knob]), _worth(found.without[knob]))
         rows.append((one.path, one.a_text, one.b_text, *worth, steps, needed))
     lines = text_table(rows, left=range(3)).splitlines()
@@ -79,8 +86,13 @@ def ablate_text(made: Ablated) -> str:
     if not found.smallest:
         lines.append(f"A is equivalent to B within {margin}: none of these settings is needed")
     else:
-        lines.append(f"needed: {_names(made, found.smallest)}; A with these is equivalent to B within {margin}")
-        lines.append(f"without {'it' if len(found.smallest) == 1 else 'any one of them'} it is not shown to be")
+        lines.append(f"A with {_names(made, found.smallest)} is equivalent to B within {margin}")
+        lines += [
+            f"{what}: {_names(made, Subset(chosen))}; {why}"
+            for need, what, why in _WHY
+            if (chosen := [knob for knob in found.smallest if found.needs[knob] is need])
+        ]
+    lines += _harm(made)
     lines += _ways(made)
     for two in found.interactions:
         if two.p_holm <= _LEVEL:
@@ -99,6 +111,20 @@ def ablate_text(made: Ablated) -> str:
         f"again: {made.command}",
     ]
     return "\n".join(map(one_line, lines))
+
+
+def _harm(made: Ablated) -> list[str]:
+    """Returns which settings make B worse, if B is worse than A or a setting costs something."""
+    found = made.found
+    if not found.harmful and not found.whole.upper < 0:
+        return []
+    harm = [
+        f"{made.knobs.knobs[knob].path} (alone on A {_worth(found.alone[knob])}, B without it "
+        f"{_worth(found.without[knob])})"
+        for knob in sorted(found.harmful)
+    ]
+    start = "B is worse than A; " if found.whole.upper < 0 else ""
+    return [start + (f"harm is done by {', '.join(harm)}" if harm else "no single setting is shown to do the harm")]
 
 
 def _ways(made: Ablated) -> list[str]:
@@ -152,6 +178,8 @@ def ablate_record(made: Ablated) -> AblateRecord:
                 "without": _record(found.without[place]),
                 "steps": made.steps[place],
                 "in_smallest": place in found.smallest,
+                "needed": found.needs[place],
+                "harmful": place in found.harmful,
                 "in_forward": place in found.forward,
             }
             for place, one in enumerate(made.knobs.knobs)

@@ -17,8 +17,10 @@ from lobench.api.evaluate import evaluate_into
 from lobench.api.resolve import RunFolder, find_run, is_store
 from lobench.api.settings import WatchSettings, command_text, default_store, texts
 from lobench.core.errors import LobenchError, StoreError, UsageError
-from lobench.core.subject import Subject
+from lobench.core.subject import GivenCheckpoint, Subject
 from lobench.core.wording import cause, headline
+from lobench.engine.checkpoints.kept import kept_copies, readable_place
+from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.database import StoreLock
@@ -175,12 +177,13 @@ class _Follower:
     ) -> None:
         self._run, self._store, self._suites, self._kinds, self._rules = run, store, suites, kinds, rules
         self._progress, self._options, self.notifier = progress, options, notifier
-        self._tried: set[int] = set()
+        self._tried: set[tuple[int, str, str]] = set()
+        self._places: dict[str, str | None] = {}  # of thetas that can be read, by hash, in this look
         self._seen: tuple[Subject, ...] = ()
         self._known: list[tuple[str, Subject, bool]] = []
         self._found: StoredRun | None = None
         self.detectors: list[TwoStages | Stall] = []
-        self._kept = store / "alarm" / "kept"
+        self._kept = kept_copies(store)
 
     @property
     def alarms(self) -> list[Alarm]:
@@ -199,7 +202,7 @@ class _Follower:
         found = self._read(is_over)
         self._begin(found)
         for each in self.detectors:
-            while (asked := each.go_on(found)) is not None:
+            while (asked := self._go_on(each, found)) is not None:
                 self._confirm(asked, found)
                 # What a watch has finished meanwhile is of the next look: places stay those that were asked about.
                 found = replace(found, again=self._read(is_over).again, _worths={})
@@ -213,6 +216,11 @@ class _Follower:
         self._seen, self._found = found.subjects, found
         return found
 
+    def _go_on(self, detector: TwoStages | Stall, found: StoredRun) -> Confirmation | None:
+        if isinstance(detector, TwoStages):
+            detector.can_refer_to = found.can_refer_to
+        return detector.go_on(found)
+
     def _standings(self) -> list[tuple[str, Subject, bool]]:
         if not is_store(self._store):
             return []
@@ -221,7 +229,16 @@ class _Follower:
 
     def _read(self, is_over: bool) -> StoredRun:
         suites = [Path(suite) for suite in self._suites]
-        return read_run(self._store, self._run, suites, self._rules.seeds, self._tried, is_over=is_over)
+        self._places.clear()
+        return read_run(
+            self._store,
+            self._run,
+            suites,
+            self._rules.seeds,
+            self._tried,
+            is_over=is_over,
+            is_readable=lambda subject: self._place_of(subject) is not None,
+        )
 
     def _begin(self, found: StoredRun) -> None:
         """Sets out anew where what was seen is no longer the beginning of the run: the watch evaluated more."""
@@ -251,18 +268,21 @@ class _Follower:
             f"{asked.kind}: outer step {steps[1]} may be worse than {steps[0]}, by {asked.harm:.3f} on the usual "
             f"seeds; {self._rules.seeds} fresh seeds of each tell"
         )
-        self._tried.add(block.start)
+        self._tried.add(found.name_of(asked))
         own = (f"Case.first_seed = {block.start}", f"Case.block_sizes = ({block.size},)")
         options = {**self._options, "gin_params": (*self._options["gin_params"], *own)}
-        paths = [self._path(one) for one in sides]
-        gone = [path for path in paths if "://" not in path and not Path(path).exists()]
-        if gone:
-            self._progress.log(f"{asked.kind}: {', '.join(gone)} is gone")
+        places = [self._place_of(one) for one in sides]
+        given = [
+            GivenCheckpoint(uri=place, sha256=one.sha256) for place, one in zip(places, sides, strict=True) if place
+        ]
+        if len(given) < len(sides):
+            gone = ", ".join(one.uri for place, one in zip(places, sides, strict=True) if not place)
+            self._progress.log(f"{asked.kind}: {gone} is gone, or another theta lies there")
             return
         try:
             evaluate_into(
                 self._store / "alarm",
-                paths,
+                given,
                 self._suites,
                 location=self._run.location,
                 name="alarm",
@@ -272,9 +292,12 @@ class _Follower:
         except LobenchError as error:
             self._progress.log(f"{asked.kind}: {error}")
 
-    def _path(self, subject: Subject) -> str:
-        kept = self._kept / subject.sha256[:16] / Path(subject.uri).name
-        return str(kept) if kept.exists() else self._run.path_of(subject.uri)
+    def _place_of(self, subject: Subject) -> str | None:
+        """Returns where the theta of a checkpoint can be read: in its place, or as the copy that is kept."""
+        if subject.sha256 not in self._places:
+            own = self._run.path_of(subject.uri)
+            self._places[subject.sha256] = readable_place(self._store, own, subject.sha256)
+        return self._places[subject.sha256]
 
     def _keep_best(self, found: StoredRun) -> None:
         """Copies what later checkpoints are held against: a trainer removes its older ones."""
@@ -292,7 +315,7 @@ class _Follower:
                 shutil.rmtree(old, ignore_errors=True)
         for name, subject in wanted.items():
             source, folder = Path(self._run.path_of(subject.uri)), self._kept / name
-            if folder.exists() or "://" in subject.uri or not source.exists():
+            if folder.exists() or "://" in subject.uri or holds_theta(source, subject.sha256) is False:
                 continue
             part = self._kept / f"{name}.part"
             shutil.rmtree(part, ignore_errors=True)
@@ -300,6 +323,9 @@ class _Follower:
             try:
                 copy = shutil.copytree if source.is_dir() else shutil.copy2
                 copy(source, part / source.name)
+                if holds_theta(part / source.name, subject.sha256) is False:  # it was overwritten meanwhile
+                    shutil.rmtree(part, ignore_errors=True)
+                    continue
                 part.rename(folder)
             except OSError as error:
                 shutil.rmtree(part, ignore_errors=True)

@@ -83,6 +83,7 @@ Exit codes: 0 no alarm, 1 an alarm, 2 usage or no store, 130 interrupted."""
 @options_of(
     WatchSettings,
     *("sinks", "name", "workers", "executor", "ray_address", "insecure", "allow_pickle", "gin_files", "gin_params"),
+    "keep_results",
 )
 @format_option("text", "json", prints={"alarm": "lobench.tools.alarm.text:AlarmsRecord"})
 def alarm(location: str, kind: str, follow: bool, until_input_ends: bool, **options: Any) -> None:

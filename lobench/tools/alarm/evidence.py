@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,6 +47,8 @@ class StoredRun:
       others: Optimizers without theta beside them, which scales are made of too.
       suites: Where tuned baselines are looked for.
       seeds: Of a confirmation.
+      tried: Confirmations that were evaluated: the first seed, and the hashes of both sides.
+      is_readable: Whether the theta of a checkpoint can be read, so that it can be evaluated on fresh seeds.
     """
 
     subjects: tuple[Subject, ...]
@@ -57,7 +59,8 @@ class StoredRun:
     others: tuple[StoredSubject, ...]
     suites: tuple[Path, ...]
     seeds: int
-    tried: set[int] = field(default_factory=set)
+    tried: set[tuple[int, str, str]] = field(default_factory=set)
+    is_readable: Callable[[Subject], bool] = lambda subject: True
     _scales: dict[int, Scales] = field(default_factory=dict)
     _worths: dict[tuple[object, ...], float] = field(default_factory=dict)
 
@@ -118,13 +121,27 @@ class StoredRun:
         return self._samples(self._cells(reference), self._cells(place), place)
 
     def fresh(self, asked: Confirmation) -> Mapping[str, Samples] | None:
-        start = block_of(asked.kind, asked.number, self.seeds).start
-        found = self.again.get(start, {})
-        sides = [found.get(self.subjects[place].sha256) for place in (asked.reference, asked.place)]
-        a, b = ({} if side is None else side.cells for side in sides)
+        a, b = self._fresh_cells(asked)
         wanted = self._cells(asked.reference).keys() & self._cells(asked.place).keys()
         whole = all(self._is_whole(cells.get(identity)) for cells in (a, b) for identity in wanted)
-        return self._samples(a, b, asked.place) if whole or start in self.tried else None
+        return self._samples(a, b, asked.place) if whole or self.name_of(asked) in self.tried else None
+
+    def _fresh_cells(self, asked: Confirmation) -> tuple[Mapping[str, Cell], Mapping[str, Cell]]:
+        """Returns the cells of both sides on the seeds of a confirmation."""
+        found = self.again.get(block_of(asked.kind, asked.number, self.seeds).start, {})
+        sides = [found.get(self.subjects[place].sha256) for place in (asked.reference, asked.place)]
+        a, b = ({} if side is None else side.cells for side in sides)
+        return a, b
+
+    def name_of(self, asked: Confirmation) -> tuple[int, str, str]:
+        """Returns what tells a confirmation from those of other checkpoints: of a run before a restart, say."""
+        start = block_of(asked.kind, asked.number, self.seeds).start
+        return start, self.subjects[asked.reference].sha256, self.subjects[asked.place].sha256
+
+    def can_refer_to(self, place: int, kind: Kind, number: int) -> bool:
+        start = block_of(kind, number, self.seeds).start
+        subject = self.subjects[place]
+        return subject.sha256 in self.again.get(start, ()) or self.is_readable(subject)
 
     def _is_whole(self, cell: Cell | None) -> bool:
         """Says whether each seed of a confirmation ended, be it in an error."""
@@ -139,7 +156,14 @@ class StoredRun:
 
 
 def read_run(
-    store: Path, run: RunFolder, suites: Sequence[Path], seeds: int, tried: set[int], *, is_over: bool
+    store: Path,
+    run: RunFolder,
+    suites: Sequence[Path],
+    seeds: int,
+    tried: set[tuple[int, str, str]],
+    *,
+    is_over: bool,
+    is_readable: Callable[[Subject], bool] = lambda subject: True,
 ) -> StoredRun:
     """Reads what there is of a run.
 
@@ -147,15 +171,17 @@ def read_run(
       store: Of the watch; that of the alarms is below it.
       suites: Where tuned baselines are looked for.
       seeds: Of a confirmation.
-      tried: First seeds of confirmations that were evaluated already: what they lack is not asked for again.
+      tried: Confirmations that were evaluated already: what they lack is not asked for again.
       is_over: Whether checkpoints that are not finished are waited for no longer.
+      is_readable: Whether the theta of a checkpoint can be read now.
     """
     if not is_store(store):
         return StoredRun(
             subjects=(), runs=(), stored={}, again={}, cases={}, others=(), suites=(), seeds=seeds, tried=tried
         )
     with Ledger.open(store, read_only=True) as ledger:
-        standings = ledger.standings()
+        superseded = ledger.superseded()  # of a run that its trainer began again in the same folder
+        standings = [one for one in ledger.standings() if one[1] not in superseded]
         rows = sorted(ledger.evaluations(), key=lambda row: row.recorded_at)
     known = [one for one in standings if one[1].has_theta and run.holds(one[1].uri)]
     known.sort(key=lambda one: (one[1].generation, one[1].outer_step))
@@ -197,6 +223,7 @@ def read_run(
         suites=tuple(suites),
         seeds=seeds,
         tried=tried,
+        is_readable=is_readable,
     )
 
 

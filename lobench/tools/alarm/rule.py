@@ -231,14 +231,16 @@ def _known(value: float, otherwise: float = 1.0) -> float:
 class TwoStages:
     """The detector of one kind along a run; `go_on` takes it as far as the evidence reaches.
 
-    The reference is the best checkpoint before, by all seeds that it has: the fresh ones of a confirmation count from
-    then on, so that one which was the best by luck is the reference no longer. After an alarm the kind is silent until
-    a checkpoint is not suspected.
+    The reference is the best checkpoint before, by all seeds that it has, whose theta can still be read: the fresh ones
+    of a confirmation count from then on, so that one which was the best by luck is the reference no longer. After an
+    alarm the kind is silent until a checkpoint is not suspected.
 
     Attributes:
       cases: Those whose mean says which checkpoint is the best; None: all.
       place: The next checkpoint.
       number: Confirmations so far.
+      can_refer_to: Whether the checkpoint of a place can be the reference of the confirmation of a number: its theta
+        can be read, or it has results on the fresh seeds already.
     """
 
     kind: Kind
@@ -249,6 +251,7 @@ class TwoStages:
     number: int = 0
     is_raised: bool = False
     alarms: list[Alarm] = dataclasses.field(default_factory=list)
+    can_refer_to: Callable[[int, Kind, int], bool] = lambda place, kind, number: True
 
     def go_on(self, evidence: Evidence) -> Confirmation | None:
         """Returns what has to be evaluated before it can go on; None at the end of the evidence."""
@@ -276,14 +279,22 @@ class TwoStages:
         place = self.place
         if all(map(math.isnan, worths[:place])):
             return None
-        reference = int(np.nanargmax(worths[:place]))
-        if not worths[place] < worths[reference]:
+        if not worths[place] < np.nanmax(worths[:place]):
+            return None  # as nearly all: no file needs a look
+        reference = self._best_readable(worths)
+        if reference is None or not worths[place] < worths[reference]:
             return None
         samples = evidence.usual(reference, place)
         found = self.test(samples, 0.0, _SUSPICION) if samples else None
         if found is None or not found.is_found:
             return None
         return Confirmation(kind=self.kind, number=self.number + 1, reference=reference, place=place, harm=found.harm)
+
+    def _best_readable(self, worths: Sequence[float]) -> int | None:
+        """Returns the best checkpoint before this one that can be a reference; None if there is none."""
+        known = [place for place in range(self.place) if not math.isnan(worths[place])]
+        known.sort(key=lambda place: -worths[place])  # of equal ones the first, as before
+        return next((one for one in known if self.can_refer_to(one, self.kind, self.number + 1)), None)
 
     def _confirm(self, asked: Confirmation, samples: Mapping[str, Samples]) -> None:
         if not samples:

@@ -11,25 +11,27 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from etils import epath
 
 from lobench.analysis.scores.mean_scores import Ranked, rank
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.api.evaluate import evaluate_into
-from lobench.api.resolve import find_run
+from lobench.api.resolve import RunFolder, find_run
 from lobench.api.settings import default_store, texts
+from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.metric import UnknownDirection
+from lobench.core.subject import GivenCheckpoint
 from lobench.core.wording import cause, counted
+from lobench.engine.checkpoints.kept import readable_place
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import EvaluationRow
-from lobench.engine.whole_file import write_whole
+from lobench.engine.whole_file import require_writable, write_whole
 from lobench.tools.best.choice import Best, BestRecord, Candidate
 
 __all__ = ["best", "ranked_run"]
@@ -47,6 +49,7 @@ def best(
     workers: str | int = "auto",
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
+    keep_results: bool = False,
     progress: WatchProgress | None = None,
 ) -> Best:
     """Finds the best checkpoint of a watched run, and says how good it is on seeds that did not choose it.
@@ -60,6 +63,7 @@ def best(
       name: Of the watch; "": the first suite's.
       store: Of the watch; None: where `lobench.watch` puts it.
       workers, gin_files, gin_params: As of the watch.
+      keep_results: Whether results of fresh seeds that were made by other code count.
       progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Returns:
       What `best.json` of the store keeps a record of.
@@ -72,30 +76,36 @@ def best(
     location, gin_params = run.location, (*run.bindings, *gin_params)
     store = Path(store) if store else default_store(str(location), name or Path(places[0]).resolve().stem)
 
-    def evaluate(folder: Path, first_seed: int, paths: Sequence[str]) -> None:
+    def evaluate(folder: Path, first_seed: int, chosen: Sequence[Checkpoint]) -> None:
         num_seeds = [] if seeds is None else [f"Case.num_seeds = {seeds}"]
         evaluate_into(
             folder,
-            paths,
+            [GivenCheckpoint(uri=one.uri, sha256=one.sha256) for one in chosen],
             places,
             location=location,
             name="best",
             workers=workers,
             gin_files=texts(gin_files),
             gin_params=(*gin_params, f"Case.first_seed = {first_seed}", *num_seeds),
+            keep_results=keep_results,
             progress=progress,
         )
 
     _kept(store / "best.json")  # before hours of work, and not after
+    require_writable(store / "best.json")
     first_seed = _next_seed(read_store(store).rows)
     measured, scales, every = ranked_run(store, places, metric)
     ranked = [one for one in every if run.holds(one.subject.who.uri)]
-    chosen, gone = _there(ranked, top)
+    chosen, gone = _readable(ranked, top, run, store)
     if not chosen:
         raise _nothing(store, places, ranked, gone)
     candidates = _candidates(chosen, _ranked_again(evaluate, store / "best", first_seed, chosen, measured, scales))
     if not candidates:
-        raise LobenchError("no candidate could be evaluated again", next_step="see the lines above")
+        named = ", ".join(one.subject.checkpoint.uri for one in chosen)
+        see = shlex.join(["lobench", "results", "--store", str(store / "best")])
+        raise LobenchError(
+            "no candidate could be evaluated again", got=named, next_step=f"see the lines above, and `{see}`"
+        )
     further_seed = _next_seed(read_store(store / "best").rows)
     sha256 = candidates[0].chosen.subject.checkpoint.sha256
     winner = [ranked for ranked in chosen if ranked.subject.checkpoint.sha256 == sha256]
@@ -151,28 +161,33 @@ def _nothing(store: Path, suites: Sequence[str], ranked: Sequence[Ranked], gone:
             got=counted(len(ranked), "checkpoint"),
             next_step=f"`{shlex.join(['lobench', 'baseline', *suites])}` makes one",
         )
-    next_step = "they are gone from their places" if gone else "watch the run first"
+    next_step = "they are gone from their places, or overwritten" if gone else "watch the run first"
     return UsageError(
         "no checkpoint to choose from", where=str(store), got=", ".join(gone) or "none", next_step=next_step
     )
 
 
-def _there(ranked: Sequence[Ranked], top: int) -> tuple[list[Ranked], list[str]]:
-    """Returns the first that are still where they were, and the paths of better ones that are not."""
+def _readable(ranked: Sequence[Ranked], top: int, run: RunFolder, store: Path) -> tuple[list[Ranked], list[str]]:
+    """Returns the first ones whose theta can still be read, with its place, and the paths of better ones that cannot.
+
+    A trainer removes its older checkpoints, and one that was restarted overwrites them: then another theta lies there.
+    """
     chosen: list[Ranked] = []
     gone = []
     for one in ranked:
         if len(chosen) == top or math.isnan(one.worth):
             break
-        if epath.Path(one.subject.checkpoint.uri).exists():
-            chosen.append(one)
+        who = one.subject.who
+        place = readable_place(store, run.path_of(who.uri), who.sha256)
+        if place is None:
+            gone.append(who.uri)
         else:
-            gone.append(one.subject.checkpoint.uri)
+            chosen.append(replace(one, subject=replace(one.subject, who=replace(who, uri=place))))
     return chosen, gone
 
 
 def _ranked_again(
-    evaluate: Callable[[Path, int, Sequence[str]], None],
+    evaluate: Callable[[Path, int, Sequence[Checkpoint]], None],
     store: Path,
     first_seed: int,
     chosen: Sequence[Ranked],
@@ -184,7 +199,7 @@ def _ranked_again(
     Returns:
       What that store has of such seeds, the best first; earlier calls may have left others there.
     """
-    evaluate(store, first_seed, [ranked.subject.checkpoint.uri for ranked in chosen])
+    evaluate(store, first_seed, [ranked.subject.checkpoint for ranked in chosen])
     again = [row for row in read_store(store).rows if row.key.seed_block.start >= first_seed]
     return rank(subjects_of(again), metric, scales)
 

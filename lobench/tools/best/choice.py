@@ -94,7 +94,7 @@ class Best:
       report: As further seeds saw the best one, which chose nothing; None where it could not be evaluated on them.
       scale: What 0 and 1 on the scale are.
       first_fresh_seed, first_further_seed: Of the cases' seeds.
-      gone: Paths of better ones that are no more where they were.
+      gone: Paths of better ones that cannot be read any more: removed, or overwritten with another theta.
       at: When; seconds since 1970.
     """
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from lobench.api.settings import WatchSettings
+from lobench.cli.options import options_of
 from lobench.cli.output import emit, format_option, logged_aside
 
 __all__ = ["best"]
@@ -40,6 +42,7 @@ Exit codes: 0, 2 usage, or no checkpoint could be evaluated again."""
 @click.option("--workers", default="auto", show_default=True, help="Worker processes, one core each.")
 @click.option("--gin-file", "gin_files", multiple=True, help="As in the watch.")
 @click.option("--gin-param", "gin_params", multiple=True, help="As in the watch.")
+@options_of(WatchSettings, "keep_results")
 @format_option("table", "json", prints={"best": "lobench.tools.best.choice:BestRecord"})
 def best(location: str, kind: str, **options: object) -> None:
     """Find the best checkpoint of a watched run.

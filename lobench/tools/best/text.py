@@ -25,7 +25,7 @@ def best_text(found: Best) -> str:
         [
             text_table(rows),
             "",
-            *(one_line(f"gone from its place: {uri}") for uri in found.gone),
+            *(one_line(f"gone from its place, or overwritten: {uri}") for uri in found.gone),
             one_line(f"best in {found.metric or 'primary'}: {found.uri}"),
             f"its score to report: {number}",
             f"The table's are flattered: the last one's seeds chose the top, the fresh ones (from "

@@ -12,15 +12,17 @@ from etils import epath
 
 from lobench.analysis.stats.change_point import Belief, believe, is_located, next_probes, scan
 from lobench.analysis.store.snapshot import read_store
-from lobench.api.components import plugins_of
+from lobench.api.components import absolute_location, plugins_of
 from lobench.api.evaluate import evaluate_into
 from lobench.api.resolve import RunFolder, find_run
 from lobench.api.settings import command_text, default_store, num_workers, texts
 from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
-from lobench.core.checkpoint import Checkpoint
+from lobench.core.checkpoint import Checkpoint, digests_of
 from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError
+from lobench.core.subject import GivenCheckpoint
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_checkpoint, load_readers
+from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import number_of
 from lobench.engine.config.layers import Layers
@@ -56,6 +58,7 @@ def bisect(
     workers: str | int = "auto",
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
+    keep_results: bool = False,
     progress: WatchProgress | None = None,
 ) -> Bisection:
     """Finds the first checkpoint of a run at which a case is worse than before, and stays so.
@@ -77,6 +80,7 @@ def bisect(
       store: Of the watch; None: where `lobench.watch` puts it.
       workers: As of the watch; so many checkpoints are looked at together.
       gin_files, gin_params: As of the watch.
+      keep_results: Whether results that were made by other code count.
       progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Raises:
       LobenchError: fewer than two checkpoints, no such case, nothing could be evaluated, all diverged.
@@ -91,13 +95,18 @@ def bisect(
     )
     progress = progress or default_progress()
     names = names_of_one(case, places)
-    options = {"name": "bisect", "workers": workers, "gin_files": texts(gin_files)}
+    options = {
+        "name": "bisect",
+        "workers": workers,
+        "gin_files": texts(gin_files),
+        "keep_results": keep_results,
+    }
 
-    def evaluate(paths: Sequence[str], block: SeedBlock) -> None:
+    def evaluate(chosen: Sequence[Checkpoint], block: SeedBlock) -> None:
         own = [f"Case.first_seed = {block.start}", f"Case.block_sizes = ({block.size},)"]
         evaluate_into(
             store / "bisect",
-            paths,
+            [GivenCheckpoint(uri=one.uri, sha256=one.sha256) for one in chosen],
             places,
             location=location,
             progress=progress,
@@ -177,14 +186,14 @@ class _Search:
 
     Attributes:
       first: The case's first seed block, which counts as long as no store says what blocks it has.
-      evaluate: Checkpoints by path, on a seed block.
+      evaluate: Evaluates checkpoints on a seed block.
       look: Returns what the stores hold.
       most: New evaluations.
     """
 
     checkpoints: Sequence[Checkpoint]
     first: SeedBlock
-    evaluate: Callable[[Sequence[str], SeedBlock], None]
+    evaluate: Callable[[Sequence[Checkpoint], SeedBlock], None]
     look: Callable[[], Probed]
     log: Callable[[str], None]
     level: float
@@ -195,7 +204,7 @@ class _Search:
 
     def run(self) -> tuple[Status, Probed, Belief]:
         seen = self.look()
-        closed = {place for place, one in enumerate(self.checkpoints) if not epath.Path(one.uri).exists()}
+        closed = {place for place, one in enumerate(self.checkpoints) if holds_theta(one.uri, one.sha256) is False}
         while wanted := scan(seen.probes, len(self.checkpoints), closed)[: self._num_left]:
             seen = self._look_at(wanted, seen, closed)
         while True:
@@ -230,7 +239,7 @@ class _Search:
         for place in wanted:
             by_block.setdefault(_free_block(seen, place, self.first), []).append(place)
         for block, places in by_block.items():
-            self.evaluate([self.checkpoints[place].uri for place in places], block)
+            self.evaluate([self.checkpoints[place] for place in places], block)
         after = self.look()
         self.num_new += max(after.num_evaluations - seen.num_evaluations, 0)
         counts = [Counter(probe.place for probe in one.probes) for one in (seen, after)]
@@ -298,22 +307,29 @@ def _checkpoints(
     """Returns the run's checkpoints in order: those that lie there, and those that were evaluated and are gone."""
     readers = load_readers(manager, allow_pickle=False)
     make = manager.find("lobench_checkpoint_sources", "directory", kind="source").load()
-    source = make(SourceContext(location=run.location, readers=readers))
+    source = make(SourceContext(location=absolute_location(run.location), readers=readers))
     seen = [*source.poll(), *source.poll()]  # a file without a mark of completeness is one when it stays as it is
     found: dict[tuple[str, int, int], Checkpoint] = {}
+    dead = {row.key.checkpoint_sha256 for row in rows if not row.present}  # of a run before a restart in place
     for row in rows:
-        for who in row.sightings:
-            if who.has_theta and who.uri and run.holds(who.uri):
-                one = who.checkpoint
+        for who in row.present:
+            if who.has_theta and who.uri and run.holds(who.uri) and who.sha256 not in dead:
+                one = dataclasses.replace(who.checkpoint, uri=run.path_of(who.uri))
                 found[one.run, one.generation, one.outer_step] = one
+    stored = {(_resolved(one.uri), one.sha256) for one in found.values()}
     for each in seen:
         try:
-            one, _ = load_checkpoint(each.uri, manager, allow_pickle=False)
+            one, leaves = load_checkpoint(each.uri, manager, allow_pickle=False)
         except CheckpointError as error:
             progress.log(f"left out: {error}")
             continue
-        found[one.run, one.generation, one.outer_step] = one
+        if not any((_resolved(one.uri), sha256) in stored for sha256 in digests_of(leaves)):
+            found[one.run, one.generation, one.outer_step] = one
     runs = sorted({one.run for one in found.values()})
     if len(runs) > 1:
         raise UsageError("several runs", where=run.location, got=", ".join(runs), expected="the folder of one of them")
     return sorted(found.values(), key=lambda one: (one.generation, one.outer_step))
+
+
+def _resolved(uri: str) -> str:
+    return uri if "://" in uri else str(Path(uri).resolve())

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
+from lobench.api.settings import WatchSettings
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.options import BoundedNumber
+from lobench.cli.options import BoundedNumber, options_of
 from lobench.cli.output import emit, format_option, logged_aside
 
 __all__ = ["bisect"]
@@ -65,6 +66,7 @@ evaluations."""
 )
 @click.option("--gin-file", "gin_files", multiple=True, help="As in the watch.")
 @click.option("--gin-param", "gin_params", multiple=True, help="As in the watch.")
+@options_of(WatchSettings, "keep_results")
 @format_option("text", "json", prints={"bisect": "lobench.tools.bisect.probes:BisectionRecord"})
 def bisect(location: str, kind: str, **options: object) -> None:
     """Find the outer step of a run at which a case broke.

@@ -283,5 +283,5 @@ def probed(
             all(seed in cells[checkpoints[probe.place].sha256].diverged for seed in blocks[probe.block].seeds)
             for probe in probes.values()
         ),
-        scale=scales.describe().splitlines()[0],
+        scale=scales.describe_shortly(),
     )

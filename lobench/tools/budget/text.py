@@ -107,8 +107,8 @@ def _lines(found: Budgets) -> list[str]:
     ]
     if any(search.num_stopped for search in found.searches):
         lines.append(
-            "stopped trials are censored: a range is from what they had at the stop to the median that they fell behind, "
-            "or the worst trial that finished, which their final fitness is taken not to pass"
+            "stopped trials are censored: a range is from their fitness at the stop to the median that they fell "
+            "behind, or the worst trial that finished, which their final fitness is taken not to pass"
         )
     if len(found.searches) > 1:
         for lead in found.leads:

@@ -22,7 +22,7 @@ from lobench.engine.config.bound import insists_on_optimizer
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite import spec_called, specs_of
-from lobench.engine.whole_file import write_whole
+from lobench.engine.whole_file import require_writable, write_whole
 from lobench.evaluation.request import ThetaLeaves
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.debug.diagnosis import Ranges, diagnose
@@ -86,6 +86,9 @@ def debug(
     progress = progress or default_progress()
     log = progress.log
     folder, spec = _case(case, str(suite))
+    page = Path(output) if output else FOLDER / f"{spec.suite}-{spec.name}-seed{seed}.html"
+    require_writable(page)
+    usual_suite = find_suite(home) if home else None
     manager = plugins_of([folder], progress)
     theta = ThetaLeaves(leaves=None, where="optimizer")
     if checkpoint:
@@ -105,8 +108,8 @@ def debug(
     log(f"replaying {spec.suite}/{spec.name}, seed {seed}")
     replayed = replay_case(layers, spec, theta, seed, task_index=task_index)
     training, at_home = replayed.training, ""
-    if home and theta.leaves is not None and any(step.inputs for step in training.steps):
-        training = replace(training, usual=_usual(home, layers, theta, spec, log))
+    if usual_suite is not None and theta.leaves is not None and any(step.inputs for step in training.steps):
+        training = replace(training, usual=_usual(home, usual_suite, layers, theta, spec, log))
         at_home = f"The rule's inputs are compared with those that it has on {home}."
     debugged = Debugged(
         name=f"{spec.suite}/{spec.name}",
@@ -132,7 +135,6 @@ def debug(
         + " --home ''" * (not home)
         + " --allow-pickle" * allow_pickle,
     )
-    page = Path(output) if output else FOLDER / f"{spec.suite}-{spec.name}-seed{seed}.html"
     write_debug_page(debugged, page)
     log(f"page: {page}")
     return debugged
@@ -151,7 +153,9 @@ def _case(case: str, suite: str) -> tuple[str, CaseSpec]:
     return folder, spec_called(name, folder)
 
 
-def _usual(home: str, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, log: Callable[[str], None]) -> Ranges:
+def _usual(
+    home: str, suite: Path, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, log: Callable[[str], None]
+) -> Ranges:
     """Returns the ranges that the rule's inputs have in a suite, but for the case itself; kept beside the pages."""
     from lobench.tools.debug.replayed_case import ranges_on, widened
 
@@ -164,7 +168,7 @@ def _usual(home: str, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, log: C
             name: (np.asarray(both[0], np.float32), np.asarray(both[1], np.float32)) for name, both in record.items()
         }
     found: Ranges = {}
-    for one in specs_of(find_suite(home)):
+    for one in specs_of(suite):
         if (one.path, one.name) == (spec.path, spec.name):
             continue
         log(f"the rule's usual inputs: {one.suite}/{one.name}")

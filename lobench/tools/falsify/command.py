@@ -80,7 +80,7 @@ used up before that, or before the smallest case was known."""
     type=click.Path(path_type=Path),
     help="Folder for the case and its test.",
 )
-@options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params")
+@options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params", "keep_results")
 @format_option("text", "json", prints={"falsify": "lobench.tools.falsify.text:FalsifyRecord"})
 def falsify(checkpoint: str, output: Path, kind: str, **options: Any) -> None:
     """Look for a case on which CHECKPOINT loses to a tuned optimizer, and write the smallest such case with a test.
@@ -89,10 +89,12 @@ def falsify(checkpoint: str, output: Path, kind: str, **options: Any) -> None:
     decide, at a level that counts all tests. A case that was found is reduced as long as the loss is confirmed. The
     same command continues a stopped search.
     """
+    from lobench.engine.whole_file import require_writable
     from lobench.tools.falsify.falsify import falsify as falsified
     from lobench.tools.falsify.text import falsify_record, falsify_text
     from lobench.tools.falsify.written import write_case
 
+    require_writable(output / "test.py")
     found = logged_aside(falsified, checkpoint, **options)
     files = write_case(found, output) if found.measured is not None else ()
     emit("falsify", falsify_record(found, files)) if kind == "json" else click.echo(falsify_text(found, files))

@@ -126,9 +126,14 @@ def falsify(
     progress, spec, layers = progress or default_progress(), spec_called(case, path), layers_at("", load_plugins())
     given, who = named_subjects([str(checkpoint)], folder, (str(path),), progress)[0]
     rules = SearchRules(margin=margin, alpha=alpha, most_cells=most_cells, most_tests=most_tests, wave=wave)
+    own = tuple(part.strip() for part in str(checkpoint).split(";")[1:])
+    layers = replace(layers, import_folders=(spec.root,))
+    cells = read_cells(spec, layers, texts(axes))
+    # With the checkpoint's bindings, before any cell is evaluated: they may name a module that is not there.
+    role = bind_case(spec, replace(layers, gin_params=(*own, *gin_params)), build=False).info.role
     oracle = _Oracle(
         folder=folder,
-        cells=read_cells(spec, layers, texts(axes)),
+        cells=cells,
         theta=(given, who),
         against=against,
         grid=named_grid(grid),
@@ -141,8 +146,6 @@ def falsify(
     )
     found = falsified(oracle.cells.grid(), oracle, rules)
     smallest = found.smallest
-    own = tuple(part.strip() for part in str(checkpoint).split(";")[1:])
-    role = bind_case(spec, replace(layers, gin_params=(*own, *gin_params)), build=False).info.role
     return Falsified(
         theta=who.label,
         case=f"{spec.suite}/{spec.name}",
@@ -302,6 +305,7 @@ class _Oracle:
             name="falsify",
             progress=WatchProgress(),  # of a score on some cells of many there is nothing to say
             gin_params=(*self.gin_params, *own),
+            import_folders=self.layers.import_folders,
             **self.options,
         )
 

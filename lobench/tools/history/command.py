@@ -15,14 +15,18 @@ __all__ = ["history"]
 @click.command(
     epilog="""\b
 Examples:
-  lobench history nightly --case relu32
+  lobench history nightly --case relu32 --subject 'adam(); adam.learning_rate = 0.01'
   lobench history nightly --case quick/relu32 --subject 'adam()' --output history.html
 
 Exit codes: 0, whatever it found; 2 usage, or no such case."""
 )
 @click.argument("stores", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="STORE...")
 @click.option("--case", required=True, help="relu32, quick/relu32 or digits.relu32.")
-@click.option("--subject", default="", help="Label of an optimizer or a checkpoint (default: the last of each run).")
+@click.option(
+    "--subject",
+    default="",
+    help="Label of an optimizer or a checkpoint (default: the only subject, or the last checkpoint of each run).",
+)
 @click.option("--metric", default="", help="Default: the case's primary one.")
 @click.option(
     "--probability",

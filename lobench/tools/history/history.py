@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +21,12 @@ from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import StoredSubject, last_subject
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.program import Program
+from lobench.core.wording import first_of
 from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["CaseHistory", "CaseRun", "HistoryRecord", "ScoreChange", "history_of"]
+
+_MOST_NAMED = 8  # subjects of an error
 
 
 class RunRecord(TypedDict):
@@ -132,10 +136,11 @@ def history_of(
     Args:
       stores: Stores, bundles, or folders with stores below them.
       case: Any of `CaseInfo.names`.
-      subject: A label; "": of each run the last one.
+      subject: A label; "": the only subject of each run, or its last checkpoint.
       metric: "": the case's primary one.
     Raises:
-      StoreError: there is no store. UsageError: no such case or subject, no metric, or runs without common seeds.
+      StoreError: there is no store. UsageError: no such case or subject, no metric, several subjects and none is asked
+        for, or runs without common seeds.
     """
     found = list(_runs_of([one for folder in stores for one in find_stores(folder)], case))
     if not found:
@@ -145,6 +150,8 @@ def history_of(
         newest = max((row for _, rows in found for row in rows), key=lambda row: row.recorded_at).case.identity
         found = [(store, kept) for store, rows in found if (kept := [r for r in rows if r.case.identity == newest])]
     snapshots = [Snapshot.of(store, rows) for store, rows in found]
+    if not subject:
+        _refuse_several(snapshots, case)
     chosen = [_subject_of(snapshot, subject) for snapshot in snapshots]
     scales = Scales.of([one for snapshot in snapshots for one in snapshot.subjects], None)
     scored: list[tuple[Snapshot, StoredSubject, Mapping[int, float]]] = []
@@ -167,7 +174,7 @@ def history_of(
     return CaseHistory(
         case=f"{info.suite}/{info.name}",
         metric=metric or info.primary_metric,
-        scale=scales.describe().splitlines()[0],
+        scale=scales.describe_shortly(),
         seeds=tuple(seeds),
         runs=tuple(runs),
         changes=tuple(sorted(_changes(runs, 0, len(runs), probability), key=lambda change: change.place)),
@@ -191,6 +198,31 @@ def _runs_of(stores: Sequence[Path], case: str) -> Iterator[tuple[Path, list[Eva
 def _revision(row: EvaluationRow) -> str:
     origin = row.header()[0]["provenance"]
     return f"{origin.git_revision[:12]}{'+' * bool(origin.git_dirty)}"
+
+
+def _refuse_several(snapshots: Sequence[Snapshot], case: str) -> None:
+    """Raises UsageError if the runs have several subjects: a history of whichever came last would mix them.
+
+    Checkpoints of one meta-training are one subject, whose last one counts.
+    """
+    optimizers, known = set[object](), dict[str, None]()
+    is_ambiguous = False
+    for snapshot in snapshots:
+        last: dict[object, StoredSubject] = {}
+        for one in snapshot.subjects:
+            who = one.who
+            key = (who.run or str(Path(who.uri).parent), who.variant.key) if who.has_theta else who.key
+            last[key] = one
+        optimizers.update(key if not one.who.has_theta else "checkpoints" for key, one in last.items())
+        known.update(dict.fromkeys(one.label for one in last.values()))
+        is_ambiguous |= len(last) > 1
+    if is_ambiguous or len(optimizers) > 1:
+        raise UsageError(
+            "several subjects, and each has a history of its own",
+            where=case,
+            got=first_of(sorted(known), _MOST_NAMED),
+            next_step=f"--subject {shlex.quote(min(known))} shows one of them",
+        )
 
 
 def _subject_of(snapshot: Snapshot, label: str) -> StoredSubject | None:

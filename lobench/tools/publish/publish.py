@@ -24,6 +24,7 @@ from lobench.engine.store.bundle import write_bundle
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import PlannedSubject, absent
 from lobench.engine.store.signature import sign
+from lobench.engine.whole_file import require_writable
 from lobench.plugins import load_plugins
 from lobench.tools.publish.card import card_of
 from lobench.tools.publish.suites import LARGEST, suites_of
@@ -61,6 +62,7 @@ def publish(
         raise StoreError("the store holds no evaluation yet", where=str(store))
     if not output.suffix:
         raise UsageError("--output", got=str(output), expected="a file such as results.lobench")
+    require_writable(output)
     with Ledger.open(store, read_only=True) as ledger:
         rows, subjects = list(ledger.evaluations()), list(ledger.sightings().values())
         gaps = _gaps(ledger.planned(), rows, ledger.events())

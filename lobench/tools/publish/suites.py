@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lobench.analysis.scores.baseline_places import folder_of_suite
 from lobench.core.case import CaseInfo
 from lobench.core.wording import counted
 from lobench.engine.config.shipped import name_of, shipped_suite
@@ -98,6 +99,8 @@ def _folder_of(case: CaseInfo, given: Iterable[Path], known: Iterable[Path]) -> 
         folder = suite.resolve() if suite.is_dir() else suite.resolve().parent
         if folder.name == case.suite or (folder / Path(file).name).is_file():
             return folder
+    if (placed := folder_of_suite(case)) is not None:
+        return placed.resolve()
     for path in known:
         if path.is_file() and str(path).endswith(f"/{file}"):
             return path.parent

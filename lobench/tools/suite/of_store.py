@@ -46,6 +46,7 @@ def worth_of_store(
     known = set().union(*own.values())
     scored = [case for case, info in enumerate(snapshot.cases) if info.identity in known]
     left_out = {snapshot.name(case): "has no scale" for case in range(len(snapshot.cases)) if case not in scored}
+    left_out |= dict.fromkeys(["baselines"][: len(summary.scales.moved)], "; ".join(summary.scales.moved))
     places = []
     for place, scores in own.items():
         missing = [snapshot.name(case) for case in scored if snapshot.cases[case].identity not in scores]

@@ -37,8 +37,10 @@ class MsgpackReader:
         # Whoever writes in place instead of renaming leaves a file that does not parse for a while.
         try:
             _parse(path.read_bytes())
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError:
+            raise  # a missing permission, a network disk that does not answer
         except Exception:  # noqa: BLE001  (msgpack raises many kinds; all mean: not yet, or never)
             return is_settled(path)
         return True

@@ -47,7 +47,7 @@ class OrbaxReader:
         try:
             is_temporary = _TEMPORARY in path.name or any(_TEMPORARY in entry.name for entry in path.iterdir())
             items = {} if is_temporary else _items(path)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return False  # a trainer that keeps the last few has removed it
         if not items:
             return False

@@ -76,7 +76,7 @@ class MlflowSink:
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         try:
             touched: dict[str, _Run] = {}
-            for delivery in deliveries:
+            for delivery in sorted(deliveries, key=lambda one: one.event.checkpoint.outer_step):
                 if numbers := numbers_of(delivery.event, self._context.suites):
                     run = self._run(delivery)
                     run.add(_metrics_of(numbers), delivery.event.checkpoint.outer_step)

@@ -327,6 +327,7 @@ def stop(store: Path, name: str, *, options: str, log: Callable[[str], None]) ->
     else:
         service = Service(store)
         try:
+            service.resume()  # no lease has run out because no controller listened
             name = service.stop_study(name).name
             counts = service.get_study(name)[1]
         finally:

@@ -33,6 +33,20 @@ __all__ = ["FitnessVerdict", "Service"]
 _WATCH_SECONDS = 180.0  # a watch that could not deliver tries again within a minute
 
 
+class SteadyClock:
+    """Seconds since 1970 that nobody sets: the system's time when it begins, and from then on a monotonic clock.
+
+    So a step of the system's clock ends no lease and lets no dead worker keep one. Deadlines in a store stay comparable
+    over a restart, unless the clock stepped meanwhile; see `Service.resume`.
+    """
+
+    def __init__(self) -> None:
+        self._began, self._steady = time.time(), time.monotonic()
+
+    def __call__(self) -> float:
+        return self._began + (time.monotonic() - self._steady)
+
+
 class FitnessVerdict(enum.StrEnum):
     """What becomes of a reported fitness."""
 
@@ -95,17 +109,17 @@ class Service:
 
     Args:
       store: Folder; the caller holds its lock.
-      clock: Seconds; leases are measured with it, across restarts.
+      clock: Seconds; leases and deadlines are measured with it. None: a `SteadyClock`.
       plugins: Where strategies come from; None loads those that are installed.
     """
 
     def __init__(
-        self, store: Path, *, clock: Callable[[], float] = time.time, plugins: PluginManager | None = None
+        self, store: Path, *, clock: Callable[[], float] | None = None, plugins: PluginManager | None = None
     ) -> None:
         store.mkdir(parents=True, exist_ok=True)
         self._path = store / "pbt.sqlite"
         self._db: sqlite3.Connection = connect(self._path)
-        self._vault, self._clock = Vault(store / "checkpoints"), clock
+        self._vault, self._clock = Vault(store / "checkpoints"), clock or SteadyClock()
         self._lock = threading.Lock()
         self._plugins: PluginManager = plugins or load_plugins()
         self._log = CommitLog(self._path)
@@ -119,9 +133,10 @@ class Service:
             self._db.close()
 
     def resume(self) -> None:
-        """Lets nobody's time run out because no controller listened: who is still there has time to say so.
+        """Begins the time of each lease and fitness again, since no controller listened for a while.
 
-        A lease lasts one more period from now on, at least; a fitness as long as a watch may wait between two tries.
+        A lease lasts one period from now on. A fitness is waited for as long as a watch may wait between two tries, at
+        least, and as long as the study says, at most. So it does not matter if the clock stepped since the last start.
 
         Raises:
           StoreError: the database cannot be read or written.
@@ -130,7 +145,10 @@ class Service:
             for row in studies(self._db):  # no need to wait for the disk: killed again, it does this again
                 study, now = study_from_json(row.config), self._clock()
                 fitness = now + min(study.fitness_seconds, _WATCH_SECONDS)
-                TrialTable(self._db, row.name).extend(lease=now + study.lease_seconds, fitness=fitness)
+                latest = now + study.fitness_seconds
+                TrialTable(self._db, row.name).restart(
+                    lease=now + study.lease_seconds, fitness=fitness, latest_fitness=latest
+                )
 
     def expire(self) -> None:
         """Deals with deadlines that have passed.

@@ -175,13 +175,15 @@ class TrialTable:
         """Notes which process holds a trial."""
         self._db.execute("INSERT OR REPLACE INTO holders VALUES (?, ?, ?)", (self._study, id, process))
 
-    def extend(self, *, lease: float, fitness: float) -> None:
-        """Moves deadlines that are earlier to the times given."""
+    def restart(self, *, lease: float, fitness: float, latest_fitness: float) -> None:
+        """Sets the deadline of every lease, and moves those of fitnesses into a range."""
         self._db.execute(
-            "UPDATE trials SET lease_deadline = ?1 WHERE study = ?2 AND lease_deadline < ?1", (lease, self._study)
+            "UPDATE trials SET lease_deadline = ? WHERE study = ? AND lease_deadline IS NOT NULL", (lease, self._study)
         )
         self._db.execute(
-            "UPDATE trials SET fitness_deadline = ?1 WHERE study = ?2 AND fitness_deadline < ?1", (fitness, self._study)
+            "UPDATE trials SET fitness_deadline = MIN(MAX(fitness_deadline, ?), ?) "
+            "WHERE study = ? AND fitness_deadline IS NOT NULL",
+            (fitness, latest_fitness, self._study),
         )
 
     def stop(self) -> None:

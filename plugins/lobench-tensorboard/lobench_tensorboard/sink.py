@@ -1,9 +1,13 @@
 """Writes results as TensorBoard scalars, each (tag, outer step) once, whenever and wherever the process is killed.
 
-Event files are only ever appended to. So the sink reads its own files back when it opens a run, and writes what is
-missing: a delivery that comes again after a crash finds its scalars there. What was written stays: of two thetas at one
-outer step the first, and what was counted when a checkpoint was first complete. Of the layouts, which have one tag too,
-TensorBoard takes the last: one is written when a checkpoint brings a chart that none before it had.
+The sink reads its own files back when it opens a run, and writes what is missing: a delivery that comes again after a
+crash finds its scalars there. What was written stays: of two thetas at one outer step the first, and what was counted
+when a checkpoint was first complete. Of the layouts, which have one tag too, TensorBoard takes the last: one is written
+when a checkpoint brings a chart that none before it had.
+
+The values of a tag are written in the order of their steps, because TensorBoard drops what it has of later steps when
+an earlier one follows. So a value that comes late, of a checkpoint that took long or is evaluated afterwards, is put in
+its place: the files with later steps are written again as one new file, and then emptied.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import google_crc32c
-from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_SCALAR, Summary, SummaryMetadata
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
@@ -39,25 +43,26 @@ __all__ = ["EventFile", "TensorBoardSink", "written_scalars"]
 _TAGS = "-3"  # counts up when other tags or runs are written
 _GENERATION = re.compile(r"generation_\d+")  # a folder of ours: no run makes one
 _MAX_LENGTH = 200
+_RECORDS_OF_A_FILE = 512  # so that a late value has few of them written again
+_EMPTY_SECONDS = 60.0  # until a reader has left a file that was emptied
 _NUMBERS = itertools.count()  # of this process's files
 _METADATA = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"), data_class=DATA_CLASS_SCALAR)
 
 
 def written_scalars(folder: Path) -> Iterator[tuple[str, int]]:
     """Yields (tag, step) of every scalar and layout in a run's event files."""
-    for value, step in _written(folder):
-        yield value.tag, step
-
-
-def _written(folder: Path) -> Iterator[tuple[Summary.Value, int]]:
-    """Yields every value in a run's event files, and its step; a record cut off by a crash ends its file, no more."""
-    files = sorted(_event_files(folder))
-    if files:  # a new folder has none, and needs no TensorFlow, nor TensorBoard's stub of it
-        from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-    for file in files:
-        for event in EventFileLoader(str(file)).Load():
+    for file in sorted(_event_files(folder)):
+        for event in _events(file):
             for value in event.summary.value:
-                yield value, event.step
+                yield value.tag, event.step
+
+
+def _events(file: Path) -> Iterator[Event]:
+    """Yields the events of a file; a record cut off by a crash ends it, no more."""
+    # A new folder has no file, and needs no TensorFlow, nor TensorBoard's stub of it.
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    yield from EventFileLoader(str(file)).Load()
 
 
 def _event_files(folder: Path) -> set[Path]:
@@ -82,8 +87,8 @@ class EventFile:
         last = max((int(file.name.split(".")[3]) for file in _event_files(folder)), default=-1)
         seconds = max(int(time.time()), last + 1)
         name = f"{seconds:010d}.{socket.gethostname()}.{os.getpid()}.{next(_NUMBERS)}"
-        self._path = folder / f"events.out.tfevents.{name}"
-        self._file = self._path.open("xb")
+        self.path = folder / f"events.out.tfevents.{name}"
+        self._file = self.path.open("xb")
         self._is_kept = False
         with contextlib.ExitStack() as unless_all_is_well:
             unless_all_is_well.callback(self.close)
@@ -91,9 +96,18 @@ class EventFile:
             sync(folder)
             unless_all_is_well.pop_all()
 
-    def add(self, values: Sequence[Summary.Value], step: int) -> None:
-        """Adds values of one step as one record, which is there as a whole or not at all."""
-        self._add(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+    def add(self, values: Sequence[Summary.Value], step: int, wall_time: float | None = None) -> None:
+        """Adds values of one step as one record, which is there as a whole or not at all.
+
+        Args:
+          wall_time: When they were first written, in seconds since 1970; None: now.
+        """
+        self._add(Event(wall_time=wall_time or time.time(), step=step, summary=Summary(value=values)))
+
+    def begin_again(self, step: int) -> None:
+        """Adds the mark at which TensorBoard drops what it has read of a step and of later ones."""
+        for _ in range(2):  # it takes the first one that it meets for the beginning of the run
+            self._add(Event(wall_time=time.time(), step=step, session_log=SessionLog(status=SessionLog.START)))
 
     def _add(self, event: Event) -> None:
         data = event.SerializeToString()
@@ -108,7 +122,7 @@ class EventFile:
         """
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._path.stat()
+        self.path.stat()
         self._is_kept = True
 
     def close(self) -> None:
@@ -117,7 +131,7 @@ class EventFile:
             self._file.close()
         finally:
             if not self._is_kept:
-                self._path.unlink(missing_ok=True)
+                self.path.unlink(missing_ok=True)
 
 
 def _scalar(tag: str, value: float) -> Summary.Value:
@@ -138,7 +152,7 @@ def _layout(charts: set[Chart]) -> Summary.Value:
 
 
 class _Run:
-    """One run directory: what is in it, and a file from the first missing scalar on."""
+    """One run directory: the values in it, and a file from the first missing scalar on."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -146,13 +160,37 @@ class _Run:
         self._written: set[tuple[str, int]] = set()
         self._charts: set[Chart] = set()
         self._file: EventFile | None = None
-        for value, step in _written(folder):
-            self._written.add((value.tag, step))
-            if value.tag == custom_scalars.CONFIG_SUMMARY_TAG:
-                self._charts = charts_in(Layout.FromString(value.tensor.string_val[0]))
+        self._new: list[tuple[int, list[Summary.Value]]] = []
+        self._last: dict[str, int] = {}  # step of the last value of a tag
+        self._last_of_files: dict[Path, int] = {}  # highest step in each file
+        self._num_records = 0  # in the open file
+        self._late_from: int | None = None  # lowest step of a value that follows a later one
+        for file in sorted(_event_files(folder)):
+            self._read(file)
+
+    def _read(self, file: Path) -> None:
+        self._last_of_files[file] = -1
+        for event in _events(file):
+            if event.session_log.status == SessionLog.START:
+                # A kill came before the files were emptied whose content is in this one.
+                for other in [one for one, last in self._last_of_files.items() if one != file and last >= event.step]:
+                    self._empty(other)
+            for value in event.summary.value:
+                self._written.add((value.tag, event.step))
+                self._note(file, value, event.step)
+                if value.tag == custom_scalars.CONFIG_SUMMARY_TAG:
+                    self._charts = charts_in(Layout.FromString(value.tensor.string_val[0]))
+
+    def _note(self, file: Path, value: Summary.Value, step: int) -> None:
+        self._last_of_files[file] = max(step, self._last_of_files.get(file, -1))
+        if value.tag == custom_scalars.CONFIG_SUMMARY_TAG:
+            return
+        if step < self._last.get(value.tag, -1):
+            self._late_from = step if self._late_from is None else min(step, self._late_from)
+        self._last[value.tag] = step
 
     def add(self, numbers: Sequence[Number], step: int, *, is_whole: bool) -> None:
-        """Adds what is missing of an event's numbers.
+        """Adds what is missing of an event's numbers; `flush` writes them.
 
         Args:
           is_whole: Whether these are all numbers of the checkpoint: a layout is made of no fewer.
@@ -166,17 +204,99 @@ class _Run:
             self._charts |= charts
             values.append(_layout(self._charts))
         if values:
-            self._file = self._file or EventFile(self._folder)
-            self._file.add(values, step)
+            self._new.append((step, values))
             self._written.update((value.tag, step) for value in values)
 
     def flush(self) -> None:
-        if self._file is not None:
-            self._file.flush()
+        """Writes what was added, and returns when it is on the disk."""
+        if not self._new:
+            return
+        new, self._new = sorted(self._new, key=lambda one: one[0]), []
+        late = [step for step, values in new for value in values if step < self._last.get(value.tag, -1)]
+        late += [self._late_from] if self._late_from is not None else []
+        if late:
+            self._write_again(min(late), new)
+            return
+        self._file = self._file or EventFile(self._folder)
+        for step, values in new:
+            self._file.add(values, step)
+            for value in values:
+                self._note(self._file.path, value, step)
+        self._file.flush()
+        if len(new) + self._num_records > _RECORDS_OF_A_FILE:
+            self._end_file()
+        else:
+            self._num_records += len(new)
 
-    def close(self) -> None:
+    def _write_again(self, first: int, new: Sequence[tuple[int, list[Summary.Value]]]) -> None:
+        """Writes the values from a step on again, in order, together with new ones; then the old files go."""
+        self._end_file()
+        old = [file for file, last in self._last_of_files.items() if last >= first and _is_ours(file)]
+        records = [(event.step, event.wall_time, [*event.summary.value]) for file in old for event in _events(file)]
+        records += [(step, time.time(), values) for step, values in new]
+        layouts = [value for _, _, values in records for value in values if _is_layout(value)]
+        records.sort(key=lambda record: record[0])
+        again = EventFile(self._folder)
+        with contextlib.ExitStack() as unless_all_is_well:
+            unless_all_is_well.callback(again.close)
+            is_begun = False
+            for step, wall_time, values in records:
+                if step >= first and not is_begun:
+                    again.begin_again(first)
+                    is_begun = True
+                if kept := [value for value in values if not _is_layout(value)]:
+                    again.add(kept, step, wall_time)
+            if layouts:
+                again.add(layouts[-1:], records[-1][0])
+            again.flush()
+            unless_all_is_well.pop_all()
+        for file in old:
+            self._empty(file)
+        self._remove_empty_files()
+        self._file, self._num_records = again, len(records)
+        for step, _, values in records:
+            for value in values:
+                self._note(again.path, value, step)
+        self._late_from = None  # they are in order now
+
+    def _empty(self, file: Path) -> None:
+        """Empties a file whose content is in a later one: a reader that has it open goes on with the next file."""
+        os.truncate(file, 0)
+        self._last_of_files.pop(file, None)
+
+    def _remove_empty_files(self) -> None:
+        """Removes what was emptied a while ago."""
+        for file in _event_files(self._folder) - {self._file.path if self._file else None}:
+            with contextlib.suppress(OSError):
+                status = file.stat()
+                if status.st_size == 0 and time.time() - status.st_mtime > _EMPTY_SECONDS and _is_ours(file):
+                    file.unlink()
+
+    def _end_file(self) -> None:
         if self._file is not None:
             self._file.close()
+            self._file, self._num_records = None, 0
+
+    def close(self) -> None:
+        self._end_file()
+
+
+def _is_layout(value: Summary.Value) -> bool:
+    return bool(value.tag == custom_scalars.CONFIG_SUMMARY_TAG)
+
+
+def _is_ours(file: Path) -> bool:
+    """Whether no other process writes to a file: `lobench alarm` writes beside a watch, to files of its own."""
+    host, process = file.name.removeprefix("events.out.tfevents.").split(".", 1)[1].rsplit(".", 2)[:2]
+    if host != socket.gethostname() or not process.isdecimal() or int(process) == os.getpid():
+        return True
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass  # it is another user's
+    return False
 
 
 class TensorBoardSink:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from lobench_tensorboard.sink import EventFile, TensorBoardSink, written_scalars
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as PagesAccumulator
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.custom_scalar.metadata import CONFIG_SUMMARY_TAG
 from tensorboard.summary.writer.record_writer import RecordWriter
@@ -425,3 +426,67 @@ def test_records_are_those_of_tensorboards_own_writer(tmp_path: Path) -> None:
         writer.write(ours[start + 12 : start + 12 + length])
         start += length + 16
     assert ours == theirs.getvalue()
+
+
+def steps_in_order_of_writing(folder: Path) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for tag, step in written_scalars(folder):
+        if tag != CONFIG_SUMMARY_TAG:
+            found.setdefault(tag, []).append(step)
+    return found
+
+
+def in_disorder(num_checkpoints: int) -> list[Delivery]:
+    """Deliveries of checkpoints that two workers finish: each second one before the one before it."""
+    by_step: dict[int, list[Delivery]] = {}
+    for one in deliveries(num_checkpoints, 2):
+        by_step.setdefault(one.event.checkpoint.outer_step // 10, []).append(one)
+    return [one for step in sorted(by_step, key=lambda step: step ^ 1) for one in by_step[step]]
+
+
+@pytest.mark.parametrize("is_closed", [False, True], ids=["one sink", "a sink for each"])
+def test_values_that_come_late_stand_in_the_order_of_their_steps(tmp_path: Path, is_closed: bool) -> None:
+    sink = TensorBoardSink(SinkContext(store=tmp_path))
+    everything = in_disorder(6)
+    for one in everything:
+        if is_closed:
+            sink.close()
+            sink = TensorBoardSink(SinkContext(store=tmp_path))
+        sink.deliver([one])
+    sink.close()
+    folder = tmp_path / "tensorboard"
+    assert steps_in_order_of_writing(folder)["s/c1/train/loss"] == [0, 10, 20, 30, 40, 50]
+    assert all(steps == sorted(set(steps)) for steps in steps_in_order_of_writing(folder).values())
+    in_order = TensorBoardSink(SinkContext(store=tmp_path / "other"))
+    in_order.deliver(deliveries(6, 2))
+    in_order.close()
+    assert scalars(folder) == scalars(tmp_path / "other" / "tensorboard")
+
+
+def test_reader_that_looks_on_has_each_value_once_after_a_late_one(tmp_path: Path) -> None:
+    sink = TensorBoardSink(SinkContext(store=tmp_path))
+    everything = deliveries(2, 1)
+    sink.deliver(everything[2:])
+    accumulator = PagesAccumulator(str(tmp_path / "tensorboard"))
+    accumulator.Reload()
+    sink.deliver(everything[:2])
+    sink.close()
+    accumulator.Reload()
+    assert [event.step for event in accumulator.Tensors("s/c0/train/loss")] == [0, 10]
+
+
+def test_files_that_a_kill_left_beside_their_copy_are_emptied(tmp_path: Path) -> None:
+    folder = tmp_path / "tensorboard"
+    everything = deliveries(3, 1)
+    sink = TensorBoardSink(SinkContext(store=tmp_path))
+    sink.deliver(everything[2:])
+    before = {file: file.read_bytes() for file in folder.glob("events.*")}
+    sink.deliver(everything[:2])
+    sink.close()
+    for file, content in before.items():  # as if the kill had come before they were emptied
+        file.write_bytes(content)
+    again = TensorBoardSink(SinkContext(store=tmp_path))
+    again.deliver(everything)
+    again.close()
+    assert not any(file.stat().st_size for file in before)
+    assert steps_in_order_of_writing(folder)["s/c0/train/loss"] == [0, 10, 20]

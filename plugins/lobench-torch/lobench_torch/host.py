@@ -1,31 +1,46 @@
-"""Torch's side of a step: an optimizer that is given its parameters, gradients and state, and gives them back.
+"""Torch's side of a step: makes an optimizer, gives it parameters and gradients, and returns its parameters and state.
 
 It imports torch and numpy alone, so that it also runs in an environment without lobench.
 """
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import importlib
 import inspect
 import itertools
 import math
 import queue
+import random
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
-from lobench_torch.state import Loaded, RefusedOptimizer, StateLayout, snapshot
+from lobench_torch.state import (
+    NEXT_STEP,
+    RefusedOptimizer,
+    StateOverflow,
+    decode,
+    encode,
+    extent_of,
+    size_of,
+    sizes_by_path,
+)
 
-__all__ = ["Class", "Host", "Library", "Made", "Settings", "Stepped", "class_of"]
+__all__ = ["ClassReference", "Host", "Library", "OptimizerClass", "OptimizerSpec", "Settings", "StepResult", "class_of"]
 
 Settings: TypeAlias = Mapping[str, Any]
 Array: TypeAlias = Any
-_PROBED = 3  # steps that show what an optimizer remembers
+_FIRST_PROBE, _LONGEST_PROBE = 32, 256  # steps that show how much an optimizer remembers
+_CACHE_BYTES = 256 << 20
+_WRAPPED = ("base", "base_optimizer", "inner", "inner_optimizer", "opt", "optimizer")  # first arguments of wrappers
 
 
 def class_of(where: str) -> Any:
@@ -47,12 +62,12 @@ def class_of(where: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Class:
-    """What is to be known of a class before an optimizer is made of it.
+class OptimizerClass:
+    """Facts about a class of optimizers that are needed before one is made.
 
     Attributes:
-      first: Its first argument; "" where it does not say.
-      takes_closure: Whether its `step` wants a function that computes the loss and the gradients.
+      first: Name of its first argument; "" if unknown.
+      takes_closure: Whether its `step` requires a function that computes the loss and the gradients.
       has_modes: Whether it has `train()` and `eval()`.
     """
 
@@ -61,7 +76,7 @@ class Class:
     has_modes: bool
 
     @classmethod
-    def of(cls, found: Any) -> Class:
+    def of(cls, found: Any) -> OptimizerClass:
         closure = _signature(getattr(found, "step", None)).get("closure")
         return cls(
             first=next(iter(_signature(found)), ""),
@@ -80,32 +95,49 @@ def _signature(function: Any) -> Mapping[str, inspect.Parameter]:
 class Library:
     """The optimizers of this Python."""
 
-    def look(self, where: str) -> Class:
-        """Returns what there is to know of a class.
+    def look(self, name: str) -> OptimizerClass:
+        """Return facts about a class.
 
         Raises:
-          RefusedOptimizer: there is none.
+          RefusedOptimizer: There is no such class.
         """
-        return Class.of(class_of(where))
+        return OptimizerClass.of(class_of(name))
 
-    def identity(self, where: str) -> Any:
-        """Returns what is another one where the class of that name is."""
-        return class_of(where)
+    def identity(self, name: str) -> Any:
+        """Return a value that differs if the name stands for another class."""
+        return class_of(name)
 
     def host(
-        self, made: Made, shapes: Mapping[str, tuple[int, ...]], settings: Settings, scheduled: Sequence[str]
+        self, spec: OptimizerSpec, shapes: Mapping[str, tuple[int, ...]], settings: Settings, scheduled: Sequence[str]
     ) -> Host:
-        """Returns what steps an optimizer, as `Host`."""
-        return Host(made, shapes, settings, scheduled)
+        return Host(spec, shapes, settings, scheduled)
 
 
 @dataclass(frozen=True)
-class Made:
+class ClassReference:
+    """A class of optimizers as the value of a setting, for optimizers that wrap others.
+
+    Attributes:
+      name: Where the class is.
+      settings: Settings that are bound to it.
+    """
+
+    name: str
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    def resolve(self) -> Any:
+        """Return the class; with settings, a function that makes an instance."""
+        cls, settings = class_of(self.name), dict(self.settings)
+        return (lambda params, **more: cls(params, **{**settings, **more})) if settings else cls
+
+
+@dataclass(frozen=True)
+class OptimizerSpec:
     """How an optimizer is made.
 
     Attributes:
       name: Where its class is, which is called with groups of parameters and the settings.
-      groups: (pattern, settings): parameters whose path has the pattern have these instead; the first one counts.
+      groups: (pattern, settings): settings of the parameters whose path matches; the first match counts.
       takes_closure: Whether a step is given a function that computes the loss and the gradients.
     """
 
@@ -114,29 +146,54 @@ class Made:
     takes_closure: bool = False
 
     def make(self, parameters: Mapping[str, torch.Tensor], settings: Settings) -> Any:
-        """Makes an optimizer.
+        """Make an optimizer, in training mode if it has modes.
 
         Raises:
-          RefusedOptimizer: the class refuses its settings, or wants more than parameters.
+          RefusedOptimizer: A pattern matches no parameter, or the class refuses its settings.
         """
-        found: list[list[torch.Tensor]] = [[] for _ in range(len(self.groups) + 1)]
+        for pattern, _ in self.groups:
+            if not any(re.search(pattern, name) for name in parameters):
+                raise RefusedOptimizer(
+                    f"{self.name}: no parameter's path matches the pattern {pattern!r}",
+                    got="the paths " + ", ".join(parameters),
+                    expected="a pattern that matches one of them",
+                    next_step="change `no_decay` or `groups`",
+                )
+        members: list[list[torch.Tensor]] = [[] for _ in range(len(self.groups) + 1)]
         for name, tensor in parameters.items():
-            place = next((at for at, (pattern, _) in enumerate(self.groups) if re.search(pattern, name)), -1)
-            found[place].append(tensor)
-        special = zip(found, [own for _, own in self.groups], strict=False)
-        groups = [{"params": found[-1]}, *({"params": each, **own} for each, own in special)]
+            index = next((at for at, (pattern, _) in enumerate(self.groups) if re.search(pattern, name)), -1)
+            members[index].append(tensor)
+        special = zip(members, [own for _, own in self.groups], strict=False)
+        groups = [{"params": members[-1]}, *({"params": each, **own} for each, own in special)]
         groups = [group for group in groups if group["params"]]
         cls = class_of(self.name)
+        first = groups if len(groups) > 1 or groups[0].keys() != {"params"} else members[-1]
+        own = dict(settings)
         try:
-            return cls(groups if len(groups) > 1 or groups[0].keys() != {"params"} else found[-1], **settings)
+            wrapped = next(iter(_signature(cls)), "")
+            if wrapped in _WRAPPED and isinstance(own.get(wrapped), ClassReference):
+                first = own.pop(wrapped).resolve()(first)
+            own = {name: each.resolve() if isinstance(each, ClassReference) else each for name, each in own.items()}
+            optimizer = cls(first, **own)
+            if OptimizerClass.of(cls).has_modes:
+                optimizer.train()
+            return optimizer
         except RefusedOptimizer:
             raise
         except Exception as error:
             raise RefusedOptimizer(
                 f"{self.name} cannot be made",
-                got=_line(error),
+                got=_line(error) + _explanation(error, parameters),
                 expected=f"settings: {_settings_of(cls)}",
             ) from error
+
+
+def _explanation(error: Exception, parameters: Mapping[str, torch.Tensor]) -> str:
+    """Return the parameters and their shapes if an error does not explain itself."""
+    if str(error):
+        return ""
+    shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in parameters.items())
+    return f" without a message; its parameters are {shapes}; `groups` gives some of them other settings"
 
 
 def _settings_of(cls: Any) -> str:
@@ -148,14 +205,14 @@ def _line(error: Exception) -> str:
 
 
 @dataclass
-class Stepped:
-    """What a step, or a part of it, comes to.
+class StepResult:
+    """Result of a step, or of a part of it.
 
     Attributes:
-      is_done: Whether the step is; otherwise the optimizer asks for the loss and the gradients at `params`.
+      is_done: Whether the step is complete; otherwise the optimizer asks for the loss and the gradients at `params`.
       params: float32[all], one after another.
-      state: After the step.
-      token: By which an unfinished step goes on.
+      state: uint8[capacity], after the step.
+      token: Number by which an incomplete step continues.
     """
 
     is_done: bool
@@ -166,14 +223,51 @@ class Stepped:
 
 @dataclass
 class _Instance:
-    """An optimizer with parameters of its own, lent to one step at a time."""
+    """An optimizer with parameters of its own. One training uses it at a time.
+
+    Attributes:
+      takes_loss: Whether its `step` has an argument of that name.
+      state: Its state as it was last returned, which tells whether it can continue a training.
+    """
 
     optimizer: Any
     parameters: dict[str, torch.Tensor]
-    names: dict[int, str]
-    start: Mapping[Any, Any]  # what it remembers when it is made
-    takes_loss: bool  # whether its `step` has an argument of that name
-    loaded: Loaded | None = None
+    takes_loss: bool
+    state: np.ndarray
+
+
+class _InstanceCache:
+    """Instances that may continue a training, by the state that they are in. The oldest are dropped first."""
+
+    def __init__(self) -> None:
+        self._instances: collections.OrderedDict[int, list[_Instance]] = collections.OrderedDict()
+        self._bytes = 0
+
+    def take(self, state: np.ndarray) -> _Instance | None:
+        """Remove and return an instance that is in a state; None if there is none."""
+        state = state[: size_of(state)]
+        same = self._instances.get(_checksum(state), [])
+        for index, instance in enumerate(same):
+            if np.array_equal(instance.state[: size_of(instance.state)], state):
+                self._bytes -= instance.state.size
+                del same[index]
+                if not same:
+                    del self._instances[_checksum(state)]
+                return instance
+        return None
+
+    def put(self, instance: _Instance) -> None:
+        key = _checksum(instance.state[: size_of(instance.state)])
+        self._instances.setdefault(key, []).append(instance)
+        self._bytes += instance.state.size
+        while self._bytes > _CACHE_BYTES and len(self._instances) > 1:
+            _, dropped = self._instances.popitem(last=False)
+            self._bytes -= sum(each.state.size for each in dropped)
+
+
+def _checksum(state: np.ndarray) -> int:
+    """Return a number that is equal for equal states. Only the ends of a large state count."""
+    return zlib.crc32(state[-(1 << 16) :].data, zlib.crc32(state[: 1 << 16].data))
 
 
 @dataclass
@@ -181,33 +275,43 @@ class _Paused:
     """A step that waits for a loss and gradients."""
 
     answers: queue.SimpleQueue[tuple[Array, Array]] = field(default_factory=queue.SimpleQueue)
-    asked: queue.SimpleQueue[Stepped | BaseException] = field(default_factory=queue.SimpleQueue)
+    asked: queue.SimpleQueue[StepResult | BaseException] = field(default_factory=queue.SimpleQueue)
 
 
 class Host:
-    """Steps one optimizer on parameters of fixed shapes.
+    """Steps optimizers of one kind on parameters of fixed shapes.
+
+    Each training has an instance of its own. A step is a function of its inputs: if no instance is in the given state,
+    one is made from the state's bytes.
 
     Args:
-      made: How it is made.
-      shapes: Of the parameters, by name; all are float32.
-      settings: Values for its first steps, which are of nobody and show what it remembers.
-      scheduled: Names of those that each step is given anew.
+      spec: How an optimizer is made.
+      shapes: Shapes of the parameters by path; all are float32.
+      settings: Settings of the steps that are tried here to see how much the optimizer remembers.
+      scheduled: Names of settings that have a new value at each step.
 
     Attributes:
-      empty_state: uint8[size], of an optimizer that has taken no step.
+      empty_state: uint8[capacity], the state of an optimizer that has taken no step.
+
+    Raises:
+      RefusedOptimizer: The optimizer cannot be made, stepped or saved, or it remembers more and more.
     """
 
     def __init__(
-        self, made: Made, shapes: Mapping[str, tuple[int, ...]], settings: Settings, scheduled: Sequence[str] = ()
+        self,
+        spec: OptimizerSpec,
+        shapes: Mapping[str, tuple[int, ...]],
+        settings: Settings,
+        scheduled: Sequence[str] = (),
     ) -> None:
-        torch.set_num_threads(1)  # the bits of a sum hang on it
-        self._made, self._shapes, self._scheduled = made, dict(shapes), frozenset(scheduled)
+        torch.set_num_threads(1)  # the bits of a sum depend on it
+        self._spec, self._shapes, self._scheduled = spec, dict(shapes), tuple(scheduled)
         self._sizes = [math.prod(shape) for shape in shapes.values()]
-        self._free: dict[tuple[Any, ...], list[_Instance]] = {}
+        self._cache = _InstanceCache()
         self._paused: dict[int, _Paused] = {}
         self._tokens = itertools.count(1)
-        self.layout = self._probe(settings)
-        self.empty_state = self.layout.empty()
+        self._probed_sizes: dict[str, int] = {}
+        self.empty_state = np.zeros(self._probe(settings), np.uint8)
 
     def step(
         self,
@@ -218,26 +322,26 @@ class Host:
         loss: Array,
         state: Array,
         seed: int,
-    ) -> Stepped:
-        """Takes a step, or begins one.
+    ) -> StepResult:
+        """Take a step, or begin one.
 
         Args:
           settings: Values of the optimizer's settings.
           scheduled: Values for this step alone.
           params, grads: float32[all], one after another.
-          state: As the step before has left it, or `empty_state`.
-          seed: Of torch's random numbers.
+          state: State that the last step returned, or `empty_state`.
+          seed: Seed of the random numbers of torch, numpy and Python in this step.
+
         Raises:
-          RefusedOptimizer: the optimizer does.
+          RefusedOptimizer: The optimizer fails, or it has grown and its state no longer fits.
         """
-        instance = self._take(settings)
-        self._load(instance, state)
+        instance = self._instance(settings, params, state, seed)
         for group in instance.optimizer.param_groups:
             group.update(scheduled)
         self._set(instance, params, grads)
-        if not self._made.takes_closure:
+        if not self._spec.takes_closure:
             self._run(instance, seed, loss)
-            return self._finished(settings, instance)
+            return self._finished(instance)
         token, paused = next(self._tokens), _Paused()
         self._paused[token] = paused
         start = self._params(instance)
@@ -245,7 +349,7 @@ class Host:
         def closure() -> torch.Tensor:
             answer = loss, grads
             if (self._params(instance) != start).any():
-                paused.asked.put(Stepped(False, self._params(instance), self.empty_state, token))
+                paused.asked.put(StepResult(False, self._params(instance), self.empty_state, token))
                 answer = paused.answers.get()
             self._set(instance, None, answer[1])
             return torch.tensor(float(answer[0]))
@@ -253,29 +357,29 @@ class Host:
         def work() -> None:
             try:
                 self._run(instance, seed, loss, closure)
-                paused.asked.put(self._finished(settings, instance))
+                paused.asked.put(self._finished(instance))
             except BaseException as error:  # noqa: BLE001  (it is raised where the step was asked for)
                 paused.asked.put(error)
 
         threading.Thread(target=work, daemon=True).start()
         return self._asked(token)
 
-    def go_on(self, token: int, loss: Array, grads: Array) -> Stepped:
-        """Gives an unfinished step the loss and gradients that it asked for."""
+    def go_on(self, token: int, loss: Array, grads: Array) -> StepResult:
+        """Continue an incomplete step with the loss and gradients that it asked for."""
         self._paused[token].answers.put((loss, grads))
         return self._asked(token)
 
     def eval_params(self, settings: Settings, params: Array, state: Array) -> np.ndarray:
-        """Returns the parameters to evaluate, of an optimizer that has `eval()` and `train()`."""
-        instance = self._take(settings)
-        self._load(instance, state)
+        """Return the parameters to evaluate, of an optimizer that has `eval()` and `train()`.
+
+        Calls `eval()` on a copy, because `train()` need not restore every bit.
+        """
+        instance = self._copy(settings, params, state, 0)
         self._set(instance, params, None)
         instance.optimizer.eval()
-        found = self._params(instance)
-        self._free[_key(settings)].append(instance)
-        return found
+        return self._params(instance)
 
-    def _asked(self, token: int) -> Stepped:
+    def _asked(self, token: int) -> StepResult:
         found = self._paused[token].asked.get()
         if isinstance(found, BaseException):
             del self._paused[token]
@@ -287,34 +391,69 @@ class Host:
     def _run(
         self, instance: _Instance, seed: int, loss: Array, closure: Callable[[], torch.Tensor] | None = None
     ) -> None:
-        torch.default_generator.manual_seed(seed)
         given = {"loss": torch.tensor(float(loss))} if instance.takes_loss else {}
         try:
-            instance.optimizer.step(*(() if closure is None else (closure,)), **given)
+            with _seeded(seed):
+                instance.optimizer.step(*(() if closure is None else (closure,)), **given)
         except RefusedOptimizer:
             raise
         except Exception as error:
-            raise RefusedOptimizer(f"{self._made.name}.step() failed", got=_line(error)) from error
+            got = _line(error) + _explanation(error, instance.parameters)
+            raise RefusedOptimizer(f"{self._spec.name}.step() failed", got=got) from error
 
-    def _finished(self, settings: Settings, instance: _Instance) -> Stepped:
-        assert instance.loaded is not None
-        self._free[_key(settings)].append(instance)
-        return Stepped(True, self._params(instance), instance.loaded.state())
+    def _finished(self, instance: _Instance) -> StepResult:
+        """Return the parameters and the state of an instance after a step, and keep it for the next one."""
+        try:
+            instance.state = encode(
+                instance.optimizer, instance.parameters, self._spec.name, capacity=self.empty_state.size
+            )
+        except StateOverflow as error:
+            raise self._grown(instance, f"{error.size:,} bytes", f"at most {self.empty_state.size:,}") from None
+        self._cache.put(instance)
+        return StepResult(True, self._params(instance), instance.state)
 
-    def _load(self, instance: _Instance, state: np.ndarray) -> None:
-        if self.layout.is_empty(state):
-            state = self.layout.packed(instance.start, instance.start)
-        if instance.loaded is None or not instance.loaded.takes(state):
-            optimizer, parameters = instance.optimizer, instance.parameters
-            instance.loaded = Loaded(self.layout, optimizer, state, parameters, self._scheduled, instance.start)
+    def _grown(self, instance: _Instance, got: str, expected: str) -> RefusedOptimizer:
+        sizes = sizes_by_path(instance.optimizer, instance.parameters)
+        growth = {path: size - self._probed_sizes.get(path, 0) for path, size in sizes.items()}
+        return RefusedOptimizer(
+            f"{self._spec.name} remembers more and more",
+            where=max(growth, key=lambda path: growth[path]),
+            got=got,
+            expected=f"{expected}, as after its first steps",
+            next_step=NEXT_STEP,
+        )
+
+    def _instance(self, settings: Settings, params: Array, state: np.ndarray, seed: int) -> _Instance:
+        return (self._cache.take(state) if size_of(state) else None) or self._copy(settings, params, state, seed)
+
+    def _copy(self, settings: Settings, params: Array, state: np.ndarray, seed: int) -> _Instance:
+        """Return an instance in a state, which the cache does not hold."""
+        if not size_of(state):
+            return self._new(settings, params, seed)
+        parameters = self._zeros()
+        optimizer = decode(state, parameters)
+        return _Instance(optimizer, parameters, _takes_loss(optimizer), state)
+
+    def _new(self, settings: Settings, params: Array, seed: int) -> _Instance:
+        """Return an instance that has taken no step; its class may read the initial parameters."""
+        parameters = self._zeros()
+        with torch.no_grad():
+            for tensor, part in zip(parameters.values(), self._parts(np.array(params, np.float32)), strict=True):
+                tensor.copy_(part)
+        with _seeded(seed):
+            optimizer = self._spec.make(parameters, settings)
+        return _Instance(optimizer, parameters, _takes_loss(optimizer), np.zeros(0, np.uint8))
+
+    def _zeros(self) -> dict[str, torch.Tensor]:
+        return {name: torch.nn.Parameter(torch.zeros(shape)) for name, shape in self._shapes.items()}
 
     def _set(self, instance: _Instance, params: Array | None, grads: Array | None) -> None:
-        """Gives an optimizer's parameters a memory of their own."""
+        """Set an instance's parameters in place, and give it new gradients, as a training loop in torch does."""
         tensors = instance.parameters.values()
         if params is not None:
-            copied = np.array(params, np.float32)
-            for tensor, part in zip(tensors, self._parts(copied), strict=True):
-                tensor.data = part
+            with torch.no_grad():
+                for tensor, part in zip(tensors, self._parts(np.array(params, np.float32)), strict=True):
+                    tensor.copy_(part)
         if grads is not None:
             for tensor, part in zip(tensors, self._parts(np.array(grads, np.float32)), strict=True):
                 tensor.grad = part
@@ -324,28 +463,12 @@ class Host:
         return [part.view(shape) for part, shape in zip(parts, self._shapes.values(), strict=True)]
 
     def _params(self, instance: _Instance) -> np.ndarray:
-        """Returns its parameters, which may lie elsewhere by now."""
         return np.concatenate([tensor.detach().numpy().reshape(-1) for tensor in instance.parameters.values()])
 
-    def _take(self, settings: Settings) -> _Instance:
-        free = self._free.setdefault(_key(settings), [])
-        return free.pop() if free else self._new(settings)
-
-    def _new(self, settings: Settings) -> _Instance:
-        parameters = {
-            name: torch.nn.Parameter(torch.zeros(shape, dtype=torch.float32)) for name, shape in self._shapes.items()
-        }
-        optimizer = self._made.make(parameters, settings)
-        names = {id(tensor): name for name, tensor in parameters.items()}
-        start = snapshot(optimizer, names, self._scheduled)
-        start = {path: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for path, leaf in start.items()}
-        return _Instance(optimizer, parameters, names, start, "loss" in _signature(optimizer.step))
-
-    def _probe(self, settings: Settings) -> StateLayout:
-        """Takes the first steps down a bowl."""
-        instance = self._new(settings)
-        random = np.random.default_rng(0)
-        self._set(instance, random.standard_normal(sum(self._sizes)), None)
+    def _probe(self, settings: Settings) -> int:
+        """Take steps down a bowl until the optimizer remembers no more than before; return the bytes of its states."""
+        instance = self._new(settings, np.random.default_rng(0).standard_normal(sum(self._sizes)), 0)
+        shared = _class_values(type(instance.optimizer))
 
         def closure() -> torch.Tensor:
             for tensor in instance.parameters.values():
@@ -353,13 +476,76 @@ class Host:
             with torch.no_grad():
                 return sum(((tensor**2).sum() for tensor in instance.parameters.values()), torch.tensor(0.0)) / 2
 
-        seen = [instance.start]
-        for step in range(_PROBED):
-            self._run(instance, step, closure(), closure if self._made.takes_closure else None)
-            seen.append(snapshot(instance.optimizer, instance.names, self._scheduled))
-        longest = max(int(group.get("history_size", 0)) for group in instance.optimizer.param_groups)
-        return StateLayout(self._made.name, seen, longest)
+        sizes, extents = [0], [(0, 0)]
+        length = _FIRST_PROBE
+        while len(extents) <= length:
+            self._run(instance, len(extents), closure(), closure if self._spec.takes_closure else None)
+            state = encode(instance.optimizer, instance.parameters, self._spec.name)
+            sizes.append(size_of(state))
+            extents.append(extent_of(state))
+            if len(extents) == length // 2:
+                self._probed_sizes = sizes_by_path(instance.optimizer, instance.parameters)
+            if len(extents) > length and self._is_growing(extents):
+                if length == _LONGEST_PROBE:
+                    raise self._grown(instance, f"{sizes[-1]:,} bytes after {length} steps", f"{sizes[length // 2]:,}")
+                length *= 2
+        self._refuse_shared(shared, type(instance.optimizer))
+        history = max(int(group.get("history_size", 0)) for group in instance.optimizer.param_groups)
+        longest_history = history * (8 * sum(self._sizes) + 512)  # L-BFGS: two directions and two numbers a step
+        return (
+            max(sizes)
+            + max(size - sum(extent[1:]) for size, extent in zip(sizes, extents, strict=True)) // 2
+            + 4096
+            + longest_history
+        )
+
+    def _is_growing(self, extents: Sequence[tuple[int, int]]) -> bool:
+        half = len(extents) // 2
+        return any(max(part[half:]) > max(part[:half]) for part in zip(*extents, strict=True))
+
+    def _refuse_shared(self, before: Mapping[str, Any], kind: type) -> None:
+        """Refuse an optimizer whose steps change attributes of its class, which all seeds share.
+
+        Raises:
+          RefusedOptimizer: They do.
+        """
+        after = _class_values(kind)
+        changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        if changed:
+            raise RefusedOptimizer(
+                f"{self._spec.name} changes attributes of its class, which all seeds share",
+                where=changed[0],
+                got=f"{before.get(changed[0])} before its first steps, {after.get(changed[0])} after",
+                expected="attributes of the instance (`self.count = 0` in `__init__`)",
+                next_step=NEXT_STEP,
+            )
 
 
-def _key(settings: Settings) -> tuple[Any, ...]:
-    return tuple(map(repr, settings.values()))
+def _takes_loss(optimizer: Any) -> bool:
+    return "loss" in _signature(optimizer.step)
+
+
+def _class_values(kind: type) -> dict[str, str]:
+    """Return the numbers and containers among the attributes of a class and its bases, as text; not torch's own."""
+    found = {}
+    for base in kind.__mro__:
+        if base.__module__.partition(".")[0] not in ("torch", "builtins", "typing"):
+            for name, value in vars(base).items():
+                if isinstance(value, bool | int | float | list | dict | set | torch.Tensor) and name[:2] != "__":
+                    found[f"{base.__qualname__}.{name}"] = repr(value)
+    return found
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed the global random numbers of torch, numpy and Python, and restore them afterwards."""
+    before = torch.default_generator.get_state(), np.random.get_state(), random.getstate()
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed % (1 << 32))
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(before[0])
+        np.random.set_state(before[1])
+        random.setstate(before[2])

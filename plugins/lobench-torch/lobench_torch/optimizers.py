@@ -19,6 +19,7 @@ from lobench_torch.transformation import transformation
 __all__ = ["torch_optimizer"]
 
 _HOME = "torch.optim"
+_SELECTOR = "lobench_torch_selector"  # attribute of a configurable that stands for a class of optimizers
 
 
 @lobench.configurable
@@ -45,7 +46,8 @@ def torch_optimizer(
         [outputs, inputs, height, width].
       python: Path of the Python of another environment, in which the optimizer steps; "": this one.
       library: What is installed there, as `Method.python` notes it: part of the optimizer's identity, and of no effect.
-      **settings: The class's own. Any number may be searched; `lr` may be a schedule.
+      **settings: The class's own. Any number may be searched; `lr` may be a schedule. A setting may be another class
+        of optimizers (`SAM.base_optimizer = @torch.optim.SGD`), with the settings that are bound to that class.
     Raises:
       ConfigError: torch is not installed, there is no such class, or it wants a module.
     """
@@ -53,7 +55,18 @@ def torch_optimizer(
     special += [(_pattern(no_decay), {"weight_decay": 0.0})] if no_decay else []
     if not python:
         _check_torch()
+    settings = {name: _as_class(value) for name, value in settings.items()}
     return transformation(optimizer, special, settings, closure=closure, transposed=transposed, python=python)
+
+
+def _as_class(value: Any) -> Any:
+    """Return a reference to a class if a value is a configurable of one (`@torch.optim.SGD`), or else the value."""
+    selector = getattr(value, _SELECTOR, None)
+    if selector is None:
+        return value
+    from lobench_torch.host import ClassReference
+
+    return ClassReference(selector, tuple(value(**{_SELECTOR: True}).items()))
 
 
 def _pattern(text: str) -> str:
@@ -121,12 +134,17 @@ def _register(selector: str) -> None:
     cls = getattr(sys.modules[home], name)
 
     def make(**values: Any) -> Any:
+        if values.pop(_SELECTOR, False):
+            return values
         return torch_optimizer(selector, **values)
 
+    setattr(make, _SELECTOR, selector)
     make.__doc__ = cls.__doc__
-    own = [each.replace(kind=each.KEYWORD_ONLY) for each in list(inspect.signature(cls).parameters.values())[1:]]
+    parameters = list(inspect.signature(cls).parameters.values())[1:]
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    own = [each.replace(kind=each.KEYWORD_ONLY) for each in parameters if each.kind not in variadic]
     ours = [each for each in inspect.signature(torch_optimizer).parameters.values() if each.kind is each.KEYWORD_ONLY]
-    known = {each.name for each in own}
-    own = [each for each in own if each.name not in ("args", "kwargs")]
-    make.__signature__ = inspect.Signature([*own, *(each for each in ours if each.name not in known)])  # type: ignore[attr-defined]
+    names = {each.name for each in own}
+    rest = [each for each in parameters if each.kind is each.VAR_KEYWORD]
+    make.__signature__ = inspect.Signature([*own, *(each for each in ours if each.name not in names), *rest])  # type: ignore[attr-defined]
     gin.external_configurable(make, name=name, module=home)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from lobench_torch.host import Class, Host, Made, Settings, Stepped
+    from lobench_torch.host import Host, OptimizerClass, OptimizerSpec, Settings, StepResult
 
 __all__ = ["OtherPython", "serve"]
 
@@ -56,16 +56,16 @@ class OtherPython:
         """Returns the one that stands for a Python in this process."""
         return cls(python)
 
-    def look(self, where: str) -> Class:
-        from lobench_torch.host import Class
+    def look(self, where: str) -> OptimizerClass:
+        from lobench_torch.host import OptimizerClass
 
-        return Class(*self.ask("look", where))
+        return OptimizerClass(*self.ask("look", where))
 
     def identity(self, where: str) -> str:
         return self._python
 
     def host(
-        self, made: Made, shapes: Mapping[str, tuple[int, ...]], settings: Settings, scheduled: Sequence[str]
+        self, made: OptimizerSpec, shapes: Mapping[str, tuple[int, ...]], settings: Settings, scheduled: Sequence[str]
     ) -> _OtherHost:
         groups = [(pattern, dict(own)) for pattern, own in made.groups]
         return _OtherHost(self, (made.name, groups, made.takes_closure, dict(shapes), dict(settings), tuple(scheduled)))
@@ -151,11 +151,11 @@ class _OtherHost:
         loss: Array,
         state: Array,
         seed: int,
-    ) -> Stepped:
+    ) -> StepResult:
         given = (params.tobytes(), grads.tobytes(), float(loss), state.tobytes(), seed)
         return _stepped(self._library.ask("step", settings, scheduled, *given, host=self))
 
-    def go_on(self, token: int, loss: Array, grads: Array) -> Stepped:
+    def go_on(self, token: int, loss: Array, grads: Array) -> StepResult:
         return _stepped(self._library.ask("go_on", token, float(loss), grads.tobytes(), host=self))
 
     def eval_params(self, settings: Settings, params: Array, state: Array) -> np.ndarray:
@@ -163,11 +163,11 @@ class _OtherHost:
         return np.frombuffer(found, np.float32)
 
 
-def _stepped(found: tuple[bool, bytes, bytes, int]) -> Stepped:
-    from lobench_torch.host import Stepped
+def _stepped(found: tuple[bool, bytes, bytes, int]) -> StepResult:
+    from lobench_torch.host import StepResult
 
     is_done, params, state, token = found
-    return Stepped(is_done, np.frombuffer(params, np.float32), np.frombuffer(state, np.uint8), token)
+    return StepResult(is_done, np.frombuffer(params, np.float32), np.frombuffer(state, np.uint8), token)
 
 
 class _Server:
@@ -186,9 +186,9 @@ class _Server:
         self, name: str, groups: Any, takes_closure: bool, shapes: Any, settings: Any, scheduled: Any
     ) -> tuple[int, int]:
         """Returns the host's number, and the size of its state."""
-        from lobench_torch.host import Made
+        from lobench_torch.host import OptimizerSpec
 
-        self._hosts.append(self._library.host(Made(name, groups, takes_closure), shapes, settings, scheduled))
+        self._hosts.append(self._library.host(OptimizerSpec(name, groups, takes_closure), shapes, settings, scheduled))
         return len(self._hosts) - 1, self._hosts[-1].empty_state.size
 
     def step(
@@ -219,7 +219,7 @@ class _Server:
         return found
 
 
-def _sent(stepped: Stepped) -> tuple[bool, bytes, bytes, int]:
+def _sent(stepped: StepResult) -> tuple[bool, bytes, bytes, int]:
     return stepped.is_done, stepped.params.tobytes(), stepped.state.tobytes(), stepped.token
 
 

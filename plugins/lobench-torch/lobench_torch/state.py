@@ -1,37 +1,69 @@
-"""State of a torch optimizer as arrays of fixed shapes, so that lobench carries, saves and resumes it as any other.
+"""A torch optimizer as bytes and back, so that lobench carries, saves and resumes it like any other state.
 
-What an optimizer remembers stands in `optimizer.state`, in entries of its parameter groups that it changes (Prodigy's
-`d`), in attributes of its own (a counter), and in optimizers that it wraps. The first steps show which leaves there
-are. Each has a code that says what it is at present: nothing yet, a tensor, a number. Tensors keep their bits, and
-numbers all 64 of theirs.
+The whole instance is saved: its attributes, `state`, parameter groups, random generators, and the objects that these
+hold. The bytes are data: a JSON text that describes the objects, followed by the memory of their tensors and arrays.
+Reading them runs no code: classes and functions are looked up among the modules that are already imported, objects are
+made without their constructor, and nothing else is called.
 """
 
 from __future__ import annotations
 
+import base64
+import collections
+import enum
+import functools
+import inspect
 import itertools
+import json
+import math
+import operator
+import random
 import struct
-from collections.abc import Iterable, Mapping, Sequence, Set
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
-__all__ = ["Loaded", "RefusedOptimizer", "StateLayout", "snapshot"]
+__all__ = [
+    "NEXT_STEP",
+    "RefusedOptimizer",
+    "StateOverflow",
+    "decode",
+    "encode",
+    "extent_of",
+    "size_of",
+    "sizes_by_path",
+]
 
-Path: TypeAlias = tuple[Any, ...]  # ("", "state", "w0", "exp_avg"), ("", "group", 0, "d"), ("base", "self", "count")
+Json: TypeAlias = Any
+Parameters: TypeAlias = Mapping[str, torch.Tensor]
 
-_ABSENT, _TENSOR, _NONE, _BOOL, _INT, _FLOAT, _DICT, _LIST = range(8)
-_NUMBERS: Mapping[type, int] = {bool: _BOOL, int: _INT, float: _FLOAT}
-_OF_TORCH = ("state", "param_groups", "defaults")  # attributes of every torch optimizer
-_HOOKS = ("_optimizer_", "_zero_grad", "_patch", "_warned", "_step_count", "_opt_called")
-_ELSEWHERE = "train with it in torch and import its curves: `lobench import`"
+_ALIGNMENT = 64
+_MOST_OBJECTS = 20_000  # that a module is searched for functions
+_HEADER = 16  # two int64: bytes of the text, and of everything
+NEXT_STEP = "train with it in torch and import its curves: `lobench import`"
+_OF_BUILTINS = (
+    "builtins",
+    "torch",
+    "torch.nn.functional",
+    "numpy",
+    "math",
+    "operator",
+)  # of functions without a module
+_BASES = (collections.OrderedDict, collections.defaultdict, dict, list, object)  # classes whose content is known
 
 
 class RefusedOptimizer(Exception):
-    """What cannot be trained with, in the parts of a `ConfigError`; nothing here imports lobench.
+    """An optimizer that cannot be trained with.
+
+    It carries the parts of a `ConfigError`, since this module has to work without lobench.
 
     Args:
-      what: In a few words.
+      what: The problem, in a few words.
       **parts: where, got, expected, next_step.
     """
 
@@ -40,255 +72,667 @@ class RefusedOptimizer(Exception):
         self.what, self.parts = what, parts
 
 
-class StateLayout:
-    """The leaves that an optimizer has, by the snapshots of its first steps.
+class _NotSaved(Exception):
+    """An object that has no encoding. `path` grows from the inside out while the exception passes its containers."""
+
+    def __init__(self, got: Any) -> None:
+        super().__init__(got)
+        self.got = got
+        self.path: list[str] = []
+
+
+class StateOverflow(Exception):
+    """A state needs more bytes than there are.
 
     Args:
-      name: How errors call the optimizer.
-      snapshots: Before the first step, and after each.
-      longest: How long lists of tensors may grow.
+      size: Bytes that it needs.
     """
 
-    def __init__(self, name: str, snapshots: Sequence[Mapping[Path, Any]], longest: int = 0) -> None:
-        self._name = name
-        self._tensors: dict[Path, tuple[torch.Size, torch.dtype]] = {}
-        self._places: dict[Path, int] = {}
-        for path in dict.fromkeys(path for leaves in snapshots for path in leaves):
-            seen = [leaves.get(path, _ABSENT) for leaves in snapshots]
-            is_tensor = any(isinstance(leaf, torch.Tensor) for leaf in seen)
-            if path[1] == "state" or is_tensor or any(leaf != seen[0] for leaf in seen):
-                self._places[path] = len(self._places)
-        for leaves in snapshots:
-            for path, leaf in leaves.items():
-                if isinstance(leaf, torch.Tensor) and self._tensors.setdefault(path, _kind(leaf)) != _kind(leaf):
-                    raise self._refused(path, f"{_shown(leaf)} after {list(self._tensors[path][0])}")
-        for path in [path for path in self._tensors if path[-1] == 0 and type(path[-1]) is int]:
-            for index in range(1, longest):
-                self._places.setdefault((*path[:-1], index), len(self._places))
-                self._tensors.setdefault((*path[:-1], index), self._tensors[path])
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
 
-        sizes = [8 * len(self._places), *(shape.numel() * dtype.itemsize for shape, dtype in self._tensors.values())]
-        starts = list(itertools.accumulate(-(-size // 8) * 8 for size in sizes))
-        self._spans = {
-            path: slice(at, at + size) for path, at, size in zip(self._tensors, starts, sizes[1:], strict=False)
-        }
-        self._codes_at = starts[-1]
 
-    def empty(self) -> np.ndarray:
-        """Returns the state of an optimizer that has taken no step, uint8[size]."""
-        return np.zeros(self._codes_at + len(self._places), np.uint8)
+def encode(optimizer: Any, parameters: Parameters, name: str, capacity: int | None = None) -> np.ndarray:
+    """Return an optimizer as bytes.
 
-    def packed(self, leaves: Mapping[Path, Any], start: Mapping[Path, Any]) -> np.ndarray:
-        """Returns an optimizer's leaves as bytes: numbers, tensors, and the leaves' codes.
+    Args:
+      optimizer: The instance. Its parameters' values are not part of the result.
+      parameters: Its parameters by path.
+      name: Name of its class, for errors.
+      capacity: Size of the result, whose end is filled with zeros. None: as many bytes as the optimizer needs.
 
-        Args:
-          start: Its leaves when it was made; those that its first steps leave alone stay as they are.
-        Raises:
-          RefusedOptimizer: it remembers what it did not have in its first steps.
-        """
-        state = self.empty()
-        flat, codes, numbers = torch.from_numpy(state), state[self._codes_at :], self._numbers(state)
-        for path, leaf in leaves.items():
-            place = self._places.get(path)
-            if place is None:
-                if isinstance(leaf, torch.Tensor) or path not in start or start[path] != leaf:
-                    raise self._refused(path, _shown(leaf))
-            elif isinstance(leaf, torch.Tensor):
-                if self._tensors.get(path) != (kind := _kind(leaf)):
-                    raise self._refused(path, _shown(leaf))
-                codes[place] = _TENSOR
-                flat[self._spans[path]].view(kind[1]).view(kind[0]).copy_(leaf.detach())
-            elif leaf is None:
-                codes[place] = _NONE
-            elif type(leaf) in _NUMBERS:
-                codes[place] = _NUMBERS[type(leaf)]
-                numbers[place] = struct.unpack("<q", struct.pack("<d" if type(leaf) is float else "<q", leaf))[0]
-            else:
-                codes[place] = _DICT if isinstance(leaf, dict) else _LIST
-        return state
+    Returns:
+      uint8[capacity].
 
-    def unpacked(self, state: np.ndarray) -> dict[Path, Any]:
-        """Returns the leaves of a state, tensors as views of it; containers are empty, and before what they hold."""
-        flat, codes, numbers = torch.from_numpy(state), state[self._codes_at :].tolist(), self._numbers(state)
-        leaves: dict[Path, Any] = {}
-        for (path, place), code in zip(self._places.items(), codes, strict=True):
-            if code == _TENSOR:
-                shape, dtype = self._tensors[path]
-                leaves[path] = flat[self._spans[path]].view(dtype).view(shape)
-            elif code in (_BOOL, _INT, _FLOAT):
-                (number,) = struct.unpack("<d" if code == _FLOAT else "<q", numbers[place].tobytes())
-                leaves[path] = bool(number) if code == _BOOL else number
-            elif code != _ABSENT:
-                leaves[path] = {_DICT: {}, _LIST: [], _NONE: None}[code]
-        return leaves
+    Raises:
+      RefusedOptimizer: It holds an object that cannot be saved, for example a lock or an open file.
+      StateOverflow: It needs more than `capacity` bytes.
+    """
+    encoder = _Encoder(parameters)
+    try:
+        text = json.dumps(encoder.value(optimizer), separators=(",", ":")).encode()
+    except _NotSaved as error:
+        raise RefusedOptimizer(
+            f"{name} holds an object that cannot be saved",
+            where=".".join(reversed(error.path)).replace(".[", "["),
+            got=f"{type(error.got).__module__}.{type(error.got).__qualname__}",
+            expected="numbers, texts, containers, tensors, arrays, random generators, and objects made of these",
+            next_step=NEXT_STEP,
+        ) from None
+    except RecursionError:
+        raise RefusedOptimizer(
+            f"{name} holds objects that are nested too deeply", expected="at most some 100 levels", next_step=NEXT_STEP
+        ) from None
+    sizes = (_aligned(buffer.size) for buffer in encoder.buffers)
+    starts = list(itertools.accumulate(sizes, initial=_aligned(_HEADER + len(text))))
+    if capacity is not None and starts[-1] > capacity:
+        raise StateOverflow(starts[-1])
+    state = np.zeros(capacity or starts[-1], np.uint8)
+    state[:_HEADER].view(np.int64)[:] = len(text), starts[-1]
+    state[_HEADER : _HEADER + len(text)] = np.frombuffer(text, np.uint8)
+    for start, buffer in zip(starts, encoder.buffers, strict=False):
+        state[start : start + buffer.size] = buffer
+    return state
 
-    def paths(self) -> Iterable[Path]:
-        """Returns where the leaves are that may be there."""
-        return self._places
 
-    def is_empty(self, state: np.ndarray) -> bool:
-        return not state[self._codes_at :].any()
+def extent_of(state: np.ndarray) -> tuple[int, int]:
+    """Return how much a state holds: values in its text, and bytes of tensors and arrays."""
+    length, size = state[:_HEADER].view(np.int64).tolist()
+    return state[_HEADER : _HEADER + length].tobytes().count(b","), size - _aligned(_HEADER + length)
 
-    def differ_in_tensors_alone(self, one: np.ndarray, other: np.ndarray) -> bool:
-        same_codes = np.array_equal(one[self._codes_at :], other[self._codes_at :])
-        return same_codes and np.array_equal(self._numbers(one), self._numbers(other))
 
-    def _numbers(self, state: np.ndarray) -> np.ndarray:
-        return state[: 8 * len(self._places)].view(np.int64)
-
-    def _refused(self, path: Path, got: str) -> RefusedOptimizer:
-        return RefusedOptimizer(
-            f"{self._name}: what it remembers has changed its shape after its first steps",
-            where=_text(path),
-            got=got,
-            expected="numbers and tensors of fixed shapes",
-            next_step=_ELSEWHERE,
+def sizes_by_path(optimizer: Any, parameters: Parameters) -> dict[str, int]:
+    """Return how many bytes each attribute of an optimizer needs, and each entry of its `state`."""
+    names = {id(tensor): name for name, tensor in parameters.items()}
+    entries = {name: value for name, value in vars(optimizer).items() if name != "state"}
+    for key, value in optimizer.state.items():
+        place = f"state.{names.get(id(key), key)}"
+        entries |= (
+            {f"{place}.{name}": each for name, each in value.items()} if isinstance(value, dict) else {place: value}
         )
+    return {path: size_of(encode(value, parameters, path)) for path, value in entries.items()}
 
 
-def _kind(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype]:
-    return tensor.shape, tensor.dtype
-
-
-def _shown(leaf: Any) -> str:
-    return f"{list(leaf.shape)} {leaf.dtype}" if isinstance(leaf, torch.Tensor) else repr(leaf)
-
-
-def _text(path: Path) -> str:
-    return "/".join(map(str, path if path[0] else path[1:]))
-
-
-def snapshot(optimizer: Any, names: Mapping[int, str], given: Set[str] = frozenset()) -> dict[Path, Any]:
-    """Returns what an optimizer remembers: tensors, numbers and None by path, and containers before what they hold.
+def decode(state: np.ndarray, parameters: Parameters) -> Any:
+    """Return the optimizer that `encode` wrote, with other parameters in the place of its own.
 
     Args:
-      names: Of the parameters, by the tensors' ids. What holds parameters themselves is no state.
-      given: Names of groups' entries that each step is given anew.
+      state: uint8[size] or longer; it is copied.
+      parameters: Parameters by path, of the same shapes.
+
+    Raises:
+      RefusedOptimizer: The bytes are damaged, or name something that is not imported in this process.
     """
-    leaves = {path: leaf for path, (_, _, leaf) in _walk(optimizer, names, given).items()}
-    return {path: _empty(leaf) if isinstance(leaf, dict | list | tuple) else leaf for path, leaf in leaves.items()}
+    held = np.array(state[: size_of(state)])
+    length = int(held[:_HEADER].view(np.int64)[0])
+    try:
+        return _Decoder(held, _aligned(_HEADER + length), parameters).value(
+            json.loads(held[_HEADER : _HEADER + length].tobytes())
+        )
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
+        raise RefusedOptimizer(
+            "the saved state of a torch optimizer cannot be read",
+            got=" ".join(f"{type(error).__name__}: {error}".split()),
+            expected="a state that the same class wrote",
+        ) from error
 
 
-def _empty(container: Any) -> Any:
-    return {} if isinstance(container, dict) else []
+def size_of(state: np.ndarray) -> int:
+    """Return how many of a state's bytes are in use; 0 if the optimizer has taken no step."""
+    return int(state[:_HEADER].view(np.int64)[1])
 
 
-def _walk(optimizer: Any, names: Mapping[int, str], given: Set[str]) -> dict[Path, tuple[Any, Any, Any]]:
-    """Returns what holds each leaf or container, by which key, and the thing itself."""
-    found: dict[Path, tuple[Any, Any, Any]] = {}
-    met: set[int] = set()  # two may share a state, or groups
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
 
-    def collect(path: Path, node: Any, key: Any, value: Any) -> None:
-        if isinstance(value, torch.Tensor) or value is None or type(value) in _NUMBERS:
-            if id(value) not in names:
-                found[path] = node, key, value
-        elif isinstance(value, dict | list | tuple):
-            items = list(value.items() if isinstance(value, dict) else enumerate(value))
-            is_setting = isinstance(value, tuple) and not any(isinstance(each, torch.Tensor) for each in value)
-            if not is_setting and not any(id(each) in names for _, each in items):
-                found[path] = node, key, value
-                for index, each in items:
-                    collect((*path, index), value, index, each)
 
-    for owner, one in _owners(optimizer).items():
-        if id(one.state) not in met:
-            for key, value in one.state.items():
-                collect((owner, "state", names.get(id(key), key)), one.state, key, value)
-        for index, group in enumerate(one.param_groups):
-            for key, value in group.items() if id(group) not in met else ():
-                if key not in given:
-                    collect((owner, "group", index, key), group, key, value)
-        met.update(map(id, (one.state, *one.param_groups)))
-        for key, value in vars(one).items():
-            if key not in _OF_TORCH and not key.startswith(_HOOKS):
-                collect((owner, "self", key), vars(one), key, value)
+class _Encoder:
+    """Encodes one object graph.
+
+    Numbers, texts, True, False and None are themselves; everything else is a list that begins with its kind. An object
+    that occurs twice is ["seen", number] the second time.
+
+    Attributes:
+      buffers: Memory of tensors and arrays, in the order in which the text mentions it.
+    """
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.buffers: list[np.ndarray] = []
+        self._names = {id(tensor): name for name, tensor in parameters.items()}
+        self._memory: dict[int, Json] = {
+            tensor.untyped_storage()._cdata: ["own", name] for name, tensor in parameters.items()
+        }
+        self._num_new = 0
+        self._seen: dict[int, int] = {}
+        self._alive: list[Any] = []  # so that no id is used twice
+
+    def value(self, it: Any) -> Json:
+        kind = type(it)
+        if it is None or kind is bool or kind is str:
+            return it
+        if kind is int:
+            return it if it not in self._names else ["id", self._names[it]]  # some keep their state by `id(parameter)`
+        if kind is float:
+            return it if math.isfinite(it) else ["float", str(it)]
+        number = self._seen.get(id(it))
+        if number is not None:
+            return ["seen", number]
+        if kind is torch.nn.Parameter and id(it) in self._names:
+            return ["parameter", self._names[id(it)]]
+        self._seen[id(it)] = len(self._seen)
+        self._alive.append(it)
+        if kind is dict:
+            return ["dict", self._pairs(it)]
+        if kind is collections.OrderedDict:
+            return ["ordered", self._pairs(it)]
+        if kind is collections.defaultdict:
+            return ["default", self.value(it.default_factory), self._pairs(it)]
+        if kind in (list, tuple):
+            return [kind.__name__, self._items(it)]
+        if kind in (set, frozenset):
+            return [kind.__name__, self._items(sorted(it, key=repr))]
+        if kind is collections.deque:
+            return ["deque", self._items(it), it.maxlen]
+        if isinstance(it, torch.Tensor):
+            return self._tensor(it)
+        return self._rare(it)
+
+    def _pairs(self, mapping: Mapping[Any, Any]) -> list[Json]:
+        pairs = []
+        for key, value in mapping.items():
+            try:
+                pairs.append([self.value(key), self.value(value)])
+            except _NotSaved as error:
+                error.path.append(self._names.get(id(key), str(key)))
+                raise
+        return pairs
+
+    def _items(self, items: Iterable[Any]) -> list[Json]:
+        found = []
+        for index, item in enumerate(items):
+            try:
+                found.append(self.value(item))
+            except _NotSaved as error:
+                error.path.append(f"[{index}]")
+                raise
+        return found
+
+    def _buffer(self, memory: np.ndarray) -> int:
+        self.buffers.append(memory)
+        return int(memory.size)
+
+    def _tensor(self, tensor: torch.Tensor) -> Json:
+        is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+        if not is_plain or tensor.device.type != "cpu":
+            raise _NotSaved(tensor)
+        kind = [str(tensor.dtype), list(tensor.shape), list(tensor.stride()), tensor.storage_offset()]
+        memory = self._storage(tensor.untyped_storage())
+        is_own = isinstance(memory, list) and memory[0] == "own"  # autograd refuses questions about such views
+        has_gradient = not is_own and tensor.requires_grad and tensor.is_leaf
+        return ["tensor", memory, *kind, has_gradient, type(tensor) is torch.nn.Parameter]
+
+    def _storage(self, storage: torch.UntypedStorage) -> Json:
+        """Return the memory of a tensor: of a parameter, mentioned before, or new."""
+        identity = storage._cdata
+        known = self._memory.get(identity)
+        if known is None:
+            self._alive.append(storage)
+            size = self._buffer(torch.tensor([], dtype=torch.uint8).set_(storage).numpy())
+            self._memory[identity] = self._num_new
+            self._num_new += 1
+            return ["new", size]
+        return known
+
+    def _rare(self, it: Any) -> Json:
+        kind = type(it)
+        if kind is bytes or kind is bytearray:
+            return [kind.__name__, base64.b64encode(it).decode()]
+        if kind is complex:
+            return ["complex", self.value(it.real), self.value(it.imag)]
+        if isinstance(it, torch.dtype | torch.memory_format | torch.layout):
+            return ["torch", str(it)]
+        if kind is torch.device:
+            return ["device", str(it)]
+        if kind is torch.Size:
+            return ["size", list(it)]
+        if kind is torch.Generator:
+            return ["generator", self._buffer(it.get_state().numpy())]
+        if kind is np.ndarray and it.dtype.kind in "biufcSU":
+            return ["array", it.dtype.str, list(it.shape), self._buffer(_bytes_of(it))]
+        if isinstance(it, np.generic) and it.dtype.kind in "biufc":
+            return ["scalar", it.dtype.str, self._buffer(_bytes_of(np.asarray(it)))]
+        if isinstance(it, np.dtype) and it.kind in "biufc":
+            return ["dtype", it.str]
+        if kind is np.random.Generator:
+            return ["numpy generator", type(it.bit_generator).__name__, self.value(it.bit_generator.state)]
+        if kind is np.random.RandomState:
+            return ["numpy state", self.value(it.get_state(legacy=False))]
+        if kind is random.Random:
+            return ["random", self.value(it.getstate())]
+        if kind is range or kind is slice:
+            return [kind.__name__, [self.value(part) for part in (it.start, it.stop, it.step)]]
+        if it is Ellipsis or it is NotImplemented:
+            return ["constant", str(it)]
+        if kind is weakref.ref and it() is not None:
+            return ["weakref", self.value(it())]
+        if kind is itertools.count:
+            return ["count", *[self.value(part) for part in _count_of(it)]]
+        if isinstance(it, types.ModuleType):
+            return ["module", it.__name__]
+        if isinstance(it, enum.Enum):
+            return ["enum", self.value(kind), it.name]
+        if isinstance(it, types.MethodType):
+            return ["method", self.value(it.__self__), it.__name__]
+        if isinstance(it, type | np.ufunc) or (callable(it) and hasattr(it, "__qualname__")):
+            return self._function(it)
+        if kind is functools.partial:
+            return ["partial", self.value(it.func), self._items(it.args), self._pairs(it.keywords)]
+        if isinstance(it, tuple) and hasattr(kind, "_fields"):
+            return ["named", self.value(kind), self._items(it)]
+        return self._object(it)
+
+    def _function(self, it: Any) -> Json:
+        """Return a class or function by its name, or a nested function by its place in the code and its cells."""
+        name = getattr(it, "__qualname__", it.__name__)
+        for module in (getattr(it, "__module__", None), *_OF_BUILTINS):
+            for known_name in (name, it.__name__):
+                if module and _lookup(module, known_name) is it:
+                    return ["name", module, known_name]
+        owner = getattr(it, "__self__", None)
+        if isinstance(it, types.BuiltinFunctionType) and owner is not None and not isinstance(owner, types.ModuleType):
+            return ["method", self.value(owner), it.__name__]
+        if not isinstance(it, types.FunctionType):
+            raise _NotSaved(it)
+        module, code = (
+            it.__globals__["__name__"],
+            it.__code__,
+        )  # `functools.wraps` changes `__module__` and `__qualname__`
+        name = getattr(code, "co_qualname", it.__qualname__)
+        if _functions_of(module).get((name, code.co_firstlineno)) is it:
+            return ["function", module, name, code.co_firstlineno]
+        if _nested_code(module, name, code.co_firstlineno) is not code:
+            raise _NotSaved(it)
+        cells = [["empty"] if not _is_filled(cell) else self.value(cell.cell_contents) for cell in it.__closure__ or ()]
+        more = [self.value(it.__defaults__), self.value(it.__kwdefaults__), self._pairs(vars(it))]
+        return ["nested", module, name, code.co_firstlineno, cells, *more]
+
+    def _object(self, it: Any) -> Json:
+        """Return an object by its class, its attributes, and its items if it is a dict or a list."""
+        kind = type(it)
+        if _has_hidden_content(kind):  # type: ignore[arg-type]
+            raise _NotSaved(it)
+        attributes = {name: getattr(it, name) for name in _slots(kind) if hasattr(it, name)}
+        attributes |= getattr(it, "__dict__", {})
+        found = ["object", self.value(kind), self._pairs(attributes)]
+        if isinstance(it, collections.defaultdict):
+            return [*found, ["default", self.value(it.default_factory), self._pairs(it)]]
+        if isinstance(it, dict):
+            return [*found, ["dict", self._pairs(it)]]
+        if isinstance(it, list):
+            return [*found, ["list", self._items(it)]]
+        return [*found, None]
+
+
+def _bytes_of(array: np.ndarray) -> np.ndarray:
+    return np.frombuffer(array.tobytes(), np.uint8)
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _count_of(counter: Any) -> tuple[Any, Any]:
+    """Return the next value and the step of an `itertools.count`, as its text shows them."""
+    inside = repr(counter)[len("count(") : -1].split(", ")
+    numbers = [json.loads(part) for part in inside]
+    return numbers[0], numbers[1] if len(numbers) > 1 else 1
+
+
+def _slots(kind: type) -> list[str]:
+    names = []
+    for base in kind.__mro__:
+        own = base.__dict__.get("__slots__", ())
+        for name in (own,) if isinstance(own, str) else own:
+            if name not in ("__dict__", "__weakref__"):
+                names.append(
+                    f"_{base.__name__.lstrip('_')}{name}" if name.startswith("__") and not name.endswith("__") else name
+                )
+    return names
+
+
+@functools.cache
+def _has_hidden_content(kind: type) -> bool:
+    """Return whether objects of a class hold memory besides their attributes, as locks and open files do."""
+    base = next(base for base in _BASES if issubclass(kind, base))
+    pointer = struct.calcsize("P")
+    known = base.__basicsize__ + pointer * len(_slots(kind))
+    known += pointer * (kind.__dictoffset__ > 0 and base.__dictoffset__ == 0)
+    known += pointer * (kind.__weakrefoffset__ > 0 and base.__weakrefoffset__ == 0)
+    return kind.__basicsize__ > known
+
+
+def _lookup(module: str | None, name: str) -> Any:
+    """Return an attribute of an imported module; None if there is none."""
+    found: Any = sys.modules.get(module or "")
+    for part in name.split("."):
+        found = inspect.getattr_static(found, part, None) if isinstance(found, type) else getattr(found, part, None)
+        if isinstance(found, staticmethod | classmethod):
+            found = found.__func__
     return found
 
 
-class Loaded:
-    """A state in an optimizer, whose tensors are views of its bytes.
+@functools.lru_cache(maxsize=256)
+def _nested_code(module: str, name: str, line: int) -> types.CodeType | None:
+    """Return the code of a function that is defined inside another one, or of a lambda.
 
     Args:
-      layout: Of the optimizer.
-      state: uint8[size]; it is copied.
-      parameters: The optimizer's, by name.
-      given: As for `snapshot`.
-      start: The optimizer's leaves when it was made.
+      name: Its `__qualname__`: "Outer.__init__.<locals>.inner", "Outer.<lambda>".
+      line: Line where it begins, which tells functions of one name apart.
+    """
+    source = getattr(sys.modules.get(module), "__file__", None)
+    outer, *inner = name.split(".<locals>.")
+    start = _lookup(module, outer)
+    start = start.fget if isinstance(start, property) else start
+    start = inspect.unwrap(start) if callable(start) else None
+    if inner and isinstance(start, types.FunctionType) and start.__code__.co_filename == source:
+        pending = list(start.__code__.co_consts)
+    else:
+        pending = [function.__code__ for function in _functions_of(module).values()]
+    last = name.rpartition(".")[2]
+    while pending:
+        code = pending.pop()
+        if isinstance(code, types.CodeType):
+            if code.co_name == last and code.co_firstlineno == line:
+                return code
+            pending.extend(code.co_consts)
+    return None
+
+
+@functools.cache
+def _functions_of(module: str) -> dict[tuple[str, int], types.FunctionType]:
+    """Return a module's functions by name and line, also those that decorators, defaults and registries hold."""
+    found: dict[tuple[str, int], types.FunctionType] = {}
+    met: set[int] = set()
+    pending = list(vars(sys.modules[module]).values()) if module in sys.modules else []
+    while pending and len(met) < _MOST_OBJECTS:
+        it = pending.pop()
+        if id(it) in met or isinstance(it, types.ModuleType):
+            continue
+        met.add(id(it))
+        if isinstance(it, types.FunctionType):
+            if it.__globals__.get("__name__") == module:
+                found[getattr(it.__code__, "co_qualname", it.__qualname__), it.__code__.co_firstlineno] = it
+            pending += [*(it.__defaults__ or ()), *(it.__kwdefaults__ or {}).values(), *vars(it).values()]
+            pending += [cell.cell_contents for cell in it.__closure__ or () if _is_filled(cell)]
+        elif isinstance(it, type):
+            pending += vars(it).values() if it.__module__ == module else ()
+        elif isinstance(it, dict | list | tuple):
+            pending += it.values() if isinstance(it, dict) else it
+        else:
+            pending += [getattr(it, name, None) for name in ("__func__", "fget", "func")]
+            pending += getattr(it, "__dict__", {}).values()
+    return found
+
+
+class _Decoder:
+    """Decodes the text of a state.
+
+    Args:
+      held: uint8[size]; the decoded tensors are views of it.
+      start: Where the first tensor's memory begins.
+      parameters: Parameters by path.
     """
 
-    def __init__(
+    def __init__(self, held: np.ndarray, start: int, parameters: Parameters) -> None:
+        self._memory = torch.from_numpy(held)
+        self._next = start
+        self._parameters = parameters
+        self._storages: list[torch.UntypedStorage] = []
+        self._seen: list[Any] = []
+
+    def value(self, text: Json) -> Any:
+        if not isinstance(text, list):
+            return text
+        kind, *rest = text
+        if kind == "seen":
+            return self._seen[rest[0]]
+        if kind == "parameter":
+            return self._parameters[rest[0]]
+        if kind == "id":
+            return id(self._parameters[rest[0]])
+        if kind == "float":
+            return float(rest[0])
+        number = len(self._seen)
+        self._seen.append(None)
+        made: Callable[..., Any] = getattr(self, "_" + kind.replace(" ", "_"))
+        found = made(number, *rest)
+        self._seen[number] = found
+        return found
+
+    def _take(self, size: int) -> torch.Tensor:
+        found = self._memory[self._next : self._next + size]
+        if found.numel() != size:
+            raise ValueError(f"{size} bytes at {self._next} of {self._memory.numel()}")
+        self._next += _aligned(size)
+        return found
+
+    def _fill(self, mapping: Any, pairs: list[Json]) -> Any:
+        for key, value in pairs:
+            mapping[self.value(key)] = self.value(value)
+        return mapping
+
+    def _dict(self, number: int, pairs: list[Json]) -> Any:
+        self._seen[number] = {}
+        return self._fill(self._seen[number], pairs)
+
+    def _ordered(self, number: int, pairs: list[Json]) -> Any:
+        self._seen[number] = collections.OrderedDict()
+        return self._fill(self._seen[number], pairs)
+
+    def _default(self, number: int, factory: Json, pairs: list[Json]) -> Any:
+        found: collections.defaultdict[Any, Any] = collections.defaultdict(None)
+        self._seen[number] = found
+        found.default_factory = self.value(factory)
+        return self._fill(found, pairs)
+
+    def _list(self, number: int, items: list[Json]) -> Any:
+        found: list[Any] = []
+        self._seen[number] = found
+        found.extend(map(self.value, items))
+        return found
+
+    def _tuple(self, number: int, items: list[Json]) -> Any:
+        return tuple(map(self.value, items))
+
+    def _set(self, number: int, items: list[Json]) -> Any:
+        found: set[Any] = set()
+        self._seen[number] = found
+        found.update(map(self.value, items))
+        return found
+
+    def _frozenset(self, number: int, items: list[Json]) -> Any:
+        return frozenset(map(self.value, items))
+
+    def _deque(self, number: int, items: list[Json], longest: int | None) -> Any:
+        found: collections.deque[Any] = collections.deque(maxlen=longest)
+        self._seen[number] = found
+        found.extend(map(self.value, items))
+        return found
+
+    def _tensor(
         self,
-        layout: StateLayout,
-        optimizer: Any,
-        state: np.ndarray,
-        parameters: Mapping[str, torch.Tensor],
-        given: Set[str],
-        start: Mapping[Path, Any],
-    ) -> None:
-        self._layout, self._optimizer, self._given, self._start = layout, optimizer, given, start
-        self._names = {id(tensor): name for name, tensor in parameters.items()}
-        self._bytes = np.array(state)
-        _load(optimizer, layout.unpacked(self._bytes), parameters, layout.paths())
-        self._leaves = list(_walk(optimizer, self._names, given).values())
-        nodes = [leaf for _, _, leaf in self._leaves if isinstance(leaf, dict | list)]
-        nodes += [node for one in _owners(optimizer).values() for node in (one.state, vars(one), *one.param_groups)]
-        self._sizes = [(node, len(node)) for node in {id(node): node for node in nodes}.values()]
-
-    def takes(self, state: np.ndarray) -> bool:
-        """Takes over another state where nothing but the tensors' values differs; says whether it did."""
-        if not self._is_whole() or not self._layout.differ_in_tensors_alone(self._bytes, state):
-            return False
-        np.copyto(self._bytes, state)
-        return True
-
-    def state(self) -> np.ndarray:
-        """Returns the optimizer's state as it is now."""
-        if self._is_whole():
-            return self._bytes.copy()
-        return self._layout.packed(snapshot(self._optimizer, self._names, self._given), self._start)
-
-    def _is_whole(self) -> bool:
-        """Says whether the optimizer holds the very leaves that it was given, and no other."""
-        return all(len(node) == size for node, size in self._sizes) and all(
-            node[key] is leaf for node, key, leaf in self._leaves
-        )
-
-
-def _load(
-    optimizer: Any, leaves: Mapping[Path, Any], parameters: Mapping[str, torch.Tensor], known: Iterable[Path]
-) -> None:
-    """Puts leaves where they were found; of the others that are known, none stays."""
-    owners = _owners(optimizer)
-    for one in owners.values():
-        one.state.clear()
-    for owner, kind, *keys in set(known) - leaves.keys():
-        if kind == "group" and len(keys) == 2:
-            owners[owner].param_groups[keys[0]].pop(keys[1], None)
-        elif kind == "self" and len(keys) == 1:
-            vars(owners[owner]).pop(keys[0], None)
-    opened: dict[Path, tuple[Any, Any, list[Any], Any]] = {}
-    for (owner, kind, *keys), leaf in leaves.items():
-        one = owners[owner]
-        node: Any = {"state": one.state, "group": one.param_groups, "self": vars(one)}[kind]
-        if kind == "state":
-            keys[0] = parameters.get(keys[0], keys[0])
-        for depth, key in enumerate(keys[:-1], 1):
-            if isinstance(whole := node[key], tuple):
-                node[key] = list(whole)
-                opened[owner, kind, *keys[:depth]] = node, key, node[key], type(whole)
-            node = node[key]
-        if isinstance(node, list) and keys[-1] == len(node):
-            node.append(leaf)
+        number: int,
+        memory: Json,
+        dtype: str,
+        shape: Any,
+        stride: Any,
+        offset: int,
+        grad: bool,
+        is_parameter: bool,
+    ) -> Any:
+        if isinstance(memory, list) and memory[0] == "new":
+            storage = self._take(memory[1]).clone().untyped_storage()
+            self._storages.append(storage)
         else:
-            node[keys[-1]] = leaf
-    for node, key, parts, kind in reversed(opened.values()):
-        node[key] = kind(*parts) if hasattr(kind, "_fields") else kind(parts)
+            storage = (
+                self._parameters[memory[1]].untyped_storage() if isinstance(memory, list) else self._storages[memory]
+            )
+        found = torch.tensor([], dtype=_of_torch(dtype)).set_(storage, offset, shape, stride)
+        if is_parameter:
+            return torch.nn.Parameter(found, requires_grad=grad)
+        return found.requires_grad_(grad)
+
+    def _bytes(self, number: int, text: str) -> bytes:
+        return base64.b64decode(text)
+
+    def _bytearray(self, number: int, text: str) -> Any:
+        return bytearray(base64.b64decode(text))
+
+    def _complex(self, number: int, real: Json, imag: Json) -> Any:
+        return complex(self.value(real), self.value(imag))
+
+    def _torch(self, number: int, name: str) -> Any:
+        return _of_torch(name)
+
+    def _device(self, number: int, name: str) -> Any:
+        return torch.device(name)
+
+    def _size(self, number: int, sizes: list[int]) -> Any:
+        return torch.Size(sizes)
+
+    def _generator(self, number: int, size: int) -> Any:
+        found = torch.Generator()
+        found.set_state(self._take(size).clone())
+        return found
+
+    def _array(self, number: int, dtype: str, shape: list[int], size: int) -> Any:
+        return np.frombuffer(self._take(size).numpy().tobytes(), np.dtype(dtype)).reshape(shape).copy()
+
+    def _scalar(self, number: int, dtype: str, size: int) -> Any:
+        return np.frombuffer(self._take(size).numpy().tobytes(), np.dtype(dtype))[0]
+
+    def _dtype(self, number: int, text: str) -> Any:
+        return np.dtype(text)
+
+    def _numpy_generator(self, number: int, name: str, state: Json) -> Any:
+        bits = {
+            kind.__name__: kind
+            for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
+        }[name]()
+        bits.state = self.value(state)
+        return np.random.Generator(bits)
+
+    def _numpy_state(self, number: int, state: Json) -> Any:
+        found = np.random.RandomState()
+        found.set_state(self.value(state))
+        return found
+
+    def _random(self, number: int, state: Json) -> Any:
+        found = random.Random()
+        found.setstate(self.value(state))
+        return found
+
+    def _range(self, number: int, parts: list[Json]) -> Any:
+        return range(*map(self.value, parts))
+
+    def _slice(self, number: int, parts: list[Json]) -> Any:
+        return slice(*map(self.value, parts))
+
+    def _constant(self, number: int, text: str) -> Any:
+        return {"Ellipsis": Ellipsis, "NotImplemented": NotImplemented}[text]
+
+    def _count(self, number: int, start: Json, step: Json) -> Any:
+        return itertools.count(self.value(start), self.value(step))
+
+    def _weakref(self, number: int, target: Json) -> Any:
+        return weakref.ref(self.value(target))
+
+    def _module(self, number: int, name: str) -> Any:
+        return sys.modules[name]
+
+    def _enum(self, number: int, kind: Json, name: str) -> Any:
+        found = self.value(kind)
+        if not (isinstance(found, type) and issubclass(found, enum.Enum)):
+            raise ValueError(f"{found!r} is no enumeration")
+        return found[name]
+
+    def _name(self, number: int, module: str, name: str) -> Any:
+        found = _lookup(module, name)
+        if found is None:
+            raise KeyError(f"{module}.{name} is not imported")
+        return found
+
+    def _function(self, number: int, module: str, name: str, line: int) -> Any:
+        return _functions_of(module)[name, line]
+
+    def _nested(
+        self,
+        number: int,
+        module: str,
+        name: str,
+        line: int,
+        cells: list[Json],
+        defaults: Json,
+        named: Json,
+        attributes: Json,
+    ) -> Any:
+        code = _nested_code(module, name, line)
+        if code is None or len(code.co_freevars) != len(cells):
+            raise KeyError(f"{module}.{name} at line {line}")
+        made = tuple(types.CellType() for _ in cells)
+        self._seen[number] = found = types.FunctionType(code, vars(sys.modules[module]), code.co_name, None, made)
+        found.__module__, found.__qualname__ = module, name
+        for cell, content in zip(made, cells, strict=True):
+            if content != ["empty"]:
+                cell.cell_contents = self.value(content)
+        found.__defaults__, found.__kwdefaults__ = self.value(defaults), self.value(named)
+        self._fill(vars(found), attributes)
+        return found
+
+    def _method(self, number: int, owner: Json, name: str) -> Any:
+        found = self.value(owner)
+        function = inspect.getattr_static(type(found), name)
+        if isinstance(function, types.FunctionType):
+            return types.MethodType(function, found)
+        if isinstance(found, type):
+            return types.MethodType(inspect.getattr_static(found, name).__func__, found)
+        return getattr(found, name)
+
+    def _partial(self, number: int, function: Json, args: list[Json], named: list[Json]) -> Any:
+        return functools.partial(self.value(function), *map(self.value, args), **self._fill({}, named))
+
+    def _named(self, number: int, kind: Json, items: list[Json]) -> Any:
+        found = self.value(kind)
+        if not (isinstance(found, type) and issubclass(found, tuple)):
+            raise ValueError(f"{found!r} is no named tuple")
+        return tuple.__new__(found, map(self.value, items))
+
+    def _object(self, number: int, kind: Json, attributes: list[Json], content: Json) -> Any:
+        cls = self.value(kind)
+        if not isinstance(cls, type) or _has_hidden_content(cls):
+            raise ValueError(f"{cls!r} is not a class whose objects can be saved")
+        base = next(base for base in _BASES if issubclass(cls, base))
+        found: Any = base.__new__(cls)
+        self._seen[number] = found
+        for name, value in attributes:
+            object.__setattr__(found, name, self.value(value))
+        if content is not None and content[0] == "list":
+            list.extend(found, map(self.value, content[1]))
+        elif content is not None:
+            if content[0] == "default":
+                found.default_factory = self.value(content[1])
+            for key, value in content[-1]:
+                dict.__setitem__(found, self.value(key), self.value(value))
+        return found
 
 
-def _owners(optimizer: Any, name: str = "") -> dict[str, Any]:
-    """Returns an optimizer and those that it wraps, by the attributes that hold them."""
-    found = {name: optimizer}
-    for key, value in vars(optimizer).items():
-        if isinstance(value, torch.optim.Optimizer) and value not in found.values():
-            found |= _owners(value, f"{name}.{key}".lstrip("."))
+def _of_torch(name: str) -> Any:
+    found = operator.attrgetter(name.removeprefix("torch."))(torch)
+    if not isinstance(found, torch.dtype | torch.memory_format | torch.layout):
+        raise ValueError(f"{name} is no type of torch's")
     return found

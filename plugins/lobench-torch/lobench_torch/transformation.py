@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,7 @@ from lobench.extend import host_call
 from lobench_torch.other_python import OtherPython
 
 if TYPE_CHECKING:
-    from lobench_torch.host import Library, Made, Stepped
+    from lobench_torch.host import Library, OptimizerSpec, StepResult
 
 __all__ = ["transformation"]
 
@@ -57,15 +59,23 @@ def transformation(
             expected="a class that is made of parameters alone",
             next_step="train with it in torch and import its curves: `lobench import`",
         )
-    from lobench_torch.host import Made
+    from lobench_torch.host import OptimizerSpec
 
-    made = Made(name, tuple(groups), found.takes_closure if closure is None else closure)
+    made = OptimizerSpec(name, tuple(groups), found.takes_closure if closure is None else closure)
     return _Transformation(library, made, dict(settings), transposed).made(found.has_modes)
+
+
+def _python_at(python: str) -> str:
+    """Returns the path of a Python; a relative one is of a folder that modules are imported from, or of this folder."""
+    if os.path.isabs(python):
+        return python
+    places = (os.path.join(folder, python) for folder in (*sys.path, os.getcwd()))
+    return next((os.path.normpath(place) for place in places if os.path.isfile(place)), python)
 
 
 def _library(python: str) -> Library | OtherPython:
     if python:
-        return OtherPython.at(python)
+        return OtherPython.at(_python_at(python))
     from lobench_torch.host import Library
 
     return Library()
@@ -89,7 +99,7 @@ class _Transformation:
     """
 
     def __init__(
-        self, library: Library | OtherPython, made: Made, settings: Mapping[str, Any], transposed: bool
+        self, library: Library | OtherPython, made: OptimizerSpec, settings: Mapping[str, Any], transposed: bool
     ) -> None:
         self._library, self._made, self._transposed = library, made, transposed
         self._numbers = {name: value for name, value in settings.items() if _is_number(value)}
@@ -196,7 +206,7 @@ class _Transformation:
         return leaf.T if leaf.ndim == 2 else leaf.transpose(of_convolution)
 
 
-def _parts(stepped: Stepped) -> list[np.ndarray]:
+def _parts(stepped: StepResult) -> list[np.ndarray]:
     return [np.array([stepped.is_done, stepped.token], np.int32), stepped.params, stepped.state]
 
 

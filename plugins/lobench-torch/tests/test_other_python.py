@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -154,6 +155,19 @@ def test_a_changed_library_is_another_subject(folder: Path, compared: dict[str, 
     out = lobench(folder, "run", "versions.gin", "--workers", "1")
     assert "same: 1 of 1 evaluations" in out
     assert "pr: 1 of 1 evaluations" not in out
+
+
+def test_run_of_a_moved_experiment_finds_its_results(folder: Path, compared: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "moved" / "envs").mkdir(parents=True)
+    absolute = environment(tmp_path / "other" / "envs" / "main", MUONS)
+    text = (folder / "versions.gin").read_text(encoding="utf-8").replace("envs/main/bin/python", absolute)
+    (tmp_path / "moved" / "versions.gin").write_text(text, encoding="utf-8")
+    shutil.copytree(folder / ".lobench", tmp_path / "moved" / ".lobench")
+    environment(tmp_path / "moved" / "envs" / "same", f"{MUONS}\n# a comment")
+    environment(tmp_path / "moved" / "envs" / "pr", MISTAKEN)
+    environment(tmp_path / "moved" / "envs" / "later", LATER)
+    out = lobench(tmp_path / "moved", "run", "versions.gin", "--workers", "1", "--method", "main", "--method", "pr")
+    assert "2 of 2 evaluations, nothing new" in out
 
 
 @pytest.mark.parametrize("name", ["Muon", "Asking"])

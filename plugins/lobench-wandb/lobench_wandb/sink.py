@@ -73,7 +73,7 @@ class WandbSink:
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         try:
             touched: dict[str, _Run] = {}
-            for delivery in deliveries:
+            for delivery in sorted(deliveries, key=lambda one: one.event.checkpoint.outer_step):
                 if numbers := numbers_of(delivery.event, self._context.suites):
                     run = self._run(delivery)
                     run.add(numbers, delivery.event.checkpoint.outer_step)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from etils import epath
 from lobench.core.checkpoint import CheckpointContent
 from lobench.core.subject import GivenCheckpoint
 from lobench.engine.checkpoints import intake
+from lobench.engine.checkpoints.files import reading
 from lobench.engine.checkpoints.intake import Intake
 from lobench.engine.checkpoints.population_source import PopulationSource
 from lobench.engine.checkpoints.readers import NpzReader
@@ -35,6 +38,31 @@ class CountingReader(NpzReader):
         return super().read(path)
 
 
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+class FailingDisk(NpzReader):
+    """Answers an error number instead of a checkpoint, for some attempts or until `number` is 0."""
+
+    def __init__(self, number: int, times: int = 1_000_000) -> None:
+        super().__init__()
+        self.number, self.times, self.attempts = number, times, 0
+
+    def read(self, path: epath.Path) -> CheckpointContent:
+        self.attempts += 1
+        if self.number and self.attempts <= self.times:
+            with reading(path, "npz"):
+                raise OSError(self.number, os.strerror(self.number))
+        return super().read(path)
+
+
 class Start:
     """One start of a chief, as far as checkpoints go."""
 
@@ -44,6 +72,7 @@ class Start:
         make_source: Callable[[SourceContext], CheckpointSource] = DirectorySource,
         *,
         only_newest: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.reader, self.output = CountingReader(), []
         readers = {"npz": self.reader}
@@ -57,6 +86,7 @@ class Start:
             readers=readers,
             log=self.output.append,
             only_newest=only_newest,
+            clock=clock,
         )
 
     def take_all(self) -> list[int]:
@@ -312,10 +342,14 @@ class WithoutDescriptors(CountingReader):
 
 def test_a_good_checkpoint_waits_for_a_free_descriptor(tmp_path: Path) -> None:
     write(tmp_path, 1, 1.0)
-    start = Start(tmp_path)
+    clock = Clock()
+    start = Start(tmp_path, clock=clock)
     start.intake._readers = {"npz": WithoutDescriptors(2)}
     assert start.take_all() == [] and start.intake.pending()
+    assert start.take_all() == [] and start.intake.pending(), "no attempt within the first pause"
+    clock.seconds += 0.2
     assert start.take_all() == [] and start.intake.pending()
+    clock.seconds += 0.3
     assert start.take_all() == [1] and not start.intake.pending()
     assert start.take_all() == []
     assert len([line for line in start.output if "waiting for a free file descriptor" in line]) == 1
@@ -323,13 +357,82 @@ def test_a_good_checkpoint_waits_for_a_free_descriptor(tmp_path: Path) -> None:
     start.ledger.close()
 
 
-def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "_SHORT_SECONDS", -1.0)
+def test_intake_disk_error_that_lasts_is_reported_once_and_tried_again_with_growing_pauses(tmp_path: Path) -> None:
     write(tmp_path, 1, 1.0)
-    start = Start(tmp_path)
-    start.intake._readers = {"npz": WithoutDescriptors(9)}
-    assert start.take_all() == [] and not start.intake.pending()
+    clock = Clock()
+    start = Start(tmp_path, clock=clock)
+    reader = start.intake._readers["npz"] = FailingDisk(errno.ESTALE)
+    assert start.take_all() == [] and start.intake.pending()
+    assert list(start.ledger.events()) == []
+    clock.seconds += 31.0
+    assert start.take_all() == [] and not start.intake.pending(), "a run that ends does not wait for it any more"
     assert [kind for kind, _ in start.ledger.events()] == ["unreadable"]
+    assert list(start.intake.unread) == [str(tmp_path / "run" / "theta_1.npz")]
+    attempts = reader.attempts
+    for _ in range(1000):
+        clock.seconds += 1.0
+        assert start.take_all() == []
+    assert 20 < reader.attempts - attempts < 60
+    reader.number = 0
+    clock.seconds += 30.0
+    assert start.take_all() == [1] and start.intake.unread == {}
+    path = tmp_path / "run" / "theta_1.npz"
+    assert [line.partition(":")[0] for line in start.output] == ["trying again", "unreadable", "it can be read now"]
+    assert all(str(path) in line for line in start.output)
+    start.ledger.close()
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.EACCES, errno.EMFILE, errno.ENOLCK])
+def test_intake_error_that_passes_is_no_event(tmp_path: Path, number: int) -> None:
+    write(tmp_path, 1, 1.0)
+    write(tmp_path, 2, 2.0)
+    clock = Clock()
+    start = Start(tmp_path, clock=clock)
+    reader = start.intake._readers["npz"] = FailingDisk(number)
+    assert start.take_all() == [] and len(start.output) == 1, "one line of one outage"
+    reader.number = 0
+    clock.seconds += 1.0
+    assert start.take_all() == [1, 2]
+    assert list(start.ledger.events()) == [] and not start.intake.pending()
+    start.ledger.close()
+
+
+def test_intake_given_checkpoint_with_a_disk_error_is_read_again_at_once(tmp_path: Path) -> None:
+    path = write(tmp_path, 1, 1.0)
+    start = Start(tmp_path)
+    start.intake._readers["npz"] = FailingDisk(errno.EIO, times=2)
+    assert start.intake.give(GivenCheckpoint(uri=str(path))) is not None
+    assert start.output == []
+    start.ledger.close()
+
+
+def test_intake_garbage_is_reported_at_once_and_read_again_later(tmp_path: Path) -> None:
+    path = write(tmp_path, 1, 1.0)
+    whole, times = path.read_bytes(), path.stat()
+    path.write_bytes(bytes(len(whole)))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    clock = Clock()
+    start = Start(tmp_path, clock=clock)
+    assert start.take_all() == [] and not start.intake.pending()
+    assert list(start.intake.unread) == [str(path)]
+    path.write_bytes(whole)  # the same size and time: as of a disk that showed old content
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert start.take_all() == []
+    clock.seconds += 10.0
+    assert start.take_all() == [1] and start.intake.unread == {}
+    start.ledger.close()
+
+
+def test_spool_sweep_leaves_folders_of_the_file_system_and_reports_what_stays(tmp_path: Path) -> None:
+    start = Start(tmp_path)
+    root = tmp_path / "store" / "spool"
+    for name in (".snapshot", "lost+found", "tmp-left"):
+        (root / name).mkdir()
+    (root / f"{'0' * 64}.npz").touch()
+    (root / f"{'1' * 64}.npz").mkdir()  # cannot be removed as a file
+    start.spool.sweep(())
+    start.spool.discard("1" * 64)
+    assert sorted(path.name for path in root.iterdir()) == [".snapshot", f"{'1' * 64}.npz", "lost+found"]
     start.ledger.close()
 
 

@@ -14,9 +14,9 @@ from lobench.core.errors import ConfigError
 from lobench.engine.config.learned_optimization import names_in_comments
 from lobench.engine.config.syntax import parse_data
 from lobench.engine.config.trainer import bind_trainer_config, import_what_is_there
-from lobench.engine.workers.child_python import current_folder_last
+from lobench.engine.config.import_path import prepare_import_path
 
-current_folder_last()
+prepare_import_path()
 found = {}
 for name, (folder, text) in json.loads(sys.argv[1]).items():
     os.chdir(folder)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sqlite3
+import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from failing_disk import COMPILING, failing_disk
 
 from lobench import StoreError
 from lobench.extend import (
@@ -127,3 +131,172 @@ def test_a_store_that_is_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "store").touch()
     with pytest.raises(StoreError, match="cannot use the result store; got File exists; choose another folder"):
         StoreLock(tmp_path / "store")
+
+
+def as_nobody(code: str, *arguments: object) -> str:
+    """Runs code as a user that owns nothing, once the module is imported, and returns its output."""
+    start = """
+import os, sys
+import tempfile, urllib.parse  # before this user may not read Python's folder
+from pathlib import Path
+from lobench import StoreError
+from lobench.extend import StoreLock, open_to_read, open_to_write, write_ahead
+os.seteuid(65534)
+"""
+    command = [sys.executable, "-c", start + code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A database at rest, in a folder that everybody may write; its owner is root."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        path = Path(folder) / "file.sqlite"
+        with contextlib.closing(open_to_write(path)) as writer:
+            write_ahead(writer)
+            writer.execute("CREATE TABLE numbers (value INTEGER)")
+            writer.execute("INSERT INTO numbers VALUES (7)")
+        yield path
+
+
+COUNT = "print(open_to_read(Path(sys.argv[1])).execute('SELECT COUNT(*) FROM numbers').fetchone()[0])"
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+@ROOT
+@pytest.mark.parametrize("largest", [1 << 26, 0])
+def test_open_to_read_by_another_user_leaves_no_log(shared: Path, largest: int) -> None:
+    code = f"from lobench.engine.store import database\ndatabase._MOST_COPIED_BYTES = {largest}\n{COUNT}"
+    assert as_nobody(code, shared) == "1\n"
+    assert os.listdir(shared.parent) == [shared.name]
+
+
+@ROOT
+def test_open_to_read_by_another_user_reads_the_log_of_a_killed_writer(shared: Path) -> None:
+    code = f"""
+import os
+from pathlib import Path
+from lobench.extend import open_to_write
+open_to_write(Path({str(shared)!r})).execute("INSERT INTO numbers VALUES (8)")
+os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    before = sorted((path.name, path.stat().st_uid) for path in shared.parent.iterdir())
+    assert len(before) == 3
+    assert as_nobody(COUNT, shared) == "2\n"
+    shared.with_name(f"{shared.name}-shm").unlink()
+    assert as_nobody(COUNT, shared) == "2\n"
+    assert sorted((path.name, path.stat().st_uid) for path in shared.parent.iterdir()) == [
+        one for one in before if not one[0].endswith("-shm")
+    ]
+
+
+def test_open_to_read_at_rest_is_a_copy_that_leaves_no_log(database: Path) -> None:
+    with contextlib.closing(open_to_read(database, is_live=False)) as reader:
+        assert numbers(reader) == []
+        with pytest.raises(sqlite3.OperationalError):
+            reader.execute("INSERT INTO numbers VALUES (2)")
+        assert os.listdir(database.parent) == [database.name]
+    with contextlib.closing(open_to_write(database)) as writer:
+        writer.execute("INSERT INTO numbers VALUES (1)")
+        with contextlib.closing(open_to_read(database, is_live=False)) as reader:
+            assert numbers(reader) == [1]
+
+
+@ROOT
+def test_open_to_write_takes_over_the_log_that_another_user_left(shared: Path) -> None:
+    os.chown(shared, 65534, 65534)
+    for suffix in ("-wal", "-shm"):
+        shared.with_name(shared.name + suffix).touch(mode=0o644)  # root's
+    code = """
+connection = open_to_write(Path(sys.argv[1]))
+write_ahead(connection)
+connection.execute("INSERT INTO numbers VALUES (8)")
+connection.close()
+"""
+    assert as_nobody(code, shared) == ""
+    with contextlib.closing(open_to_read(shared)) as reader:
+        assert numbers(reader) == [7, 8]
+
+
+@ROOT
+def test_open_to_write_of_another_users_database_names_both_users(shared: Path) -> None:
+    code = """
+try:
+    open_to_write(Path(sys.argv[1]))
+except StoreError as error:
+    print(error)
+"""
+    line = as_nobody(code, shared)
+    assert "got it belongs to root (mode 644), and this is nobody; its owner can let the group write" in line
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o022, 0o644), (0o077, 0o600)])
+def test_new_database_log_and_lock_follow_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        with contextlib.closing(open_to_write(tmp_path / "file.sqlite")) as writer:
+            write_ahead(writer)
+            writer.execute("CREATE TABLE numbers (value INTEGER)")
+            StoreLock(tmp_path).release()
+            modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    finally:
+        os.umask(before)
+    names = ("file.sqlite", "file.sqlite-wal", "file.sqlite-shm", "chief.lock")
+    assert modes == dict.fromkeys(names, mode)
+
+
+@ROOT
+def test_lock_of_another_user_that_may_only_be_read_is_taken(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        StoreLock(Path(folder), "mine").release()
+        code = "lock = StoreLock(Path(sys.argv[1]), 'theirs')\nprint((Path(sys.argv[1]) / 'chief.lock').read_text())"
+        assert '"name": "mine"' in as_nobody(code, folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("SQLITE_IOERR_SHMMAP", "maps no shared memory"),
+        ("SQLITE_IOERR_SHMSIZE", "is the disk full, or failing?"),
+        ("SQLITE_IOERR_LOCK", "cannot lock files"),
+        ("SQLITE_IOERR_WRITE", "is the disk full, or failing?"),
+        ("SQLITE_BUSY", "another program has held its lock"),
+    ],
+)
+def test_database_errors_advice_fits_the_error(tmp_path: Path, name: str, reason: str) -> None:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorname = name
+    with pytest.raises(StoreError, match=reason.replace("?", r"\?")), database_errors(tmp_path, "the ledger"):
+        raise error
+
+
+@COMPILING
+def test_database_errors_of_a_file_system_without_locks_say_so(tmp_path: Path) -> None:
+    code = """
+import sqlite3, sys
+from pathlib import Path
+from lobench.engine.store import database
+database._BUSY_SECONDS = 0.1
+database._PATIENCE_SECONDS = 0.1
+store = Path(sys.argv[1])
+for attempt in (lambda: database.open_to_write(store / "file.sqlite").execute("CREATE TABLE a (b)"),
+                lambda: database.StoreLock(store)):
+    try:
+        with database.database_errors(store, "the ledger"):
+            attempt()
+    except database.StoreError as error:
+        print(error)
+"""
+    store = tmp_path / "locks"
+    store.mkdir()
+    environment = failing_disk(tmp_path, "lock", paths=(str(store),), number=errno.ENOLCK, seconds=1000)
+    command = [sys.executable, "-c", code, str(store)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    assert all("No locks available" in line and "cannot lock files" in line for line in lines), lines

@@ -83,7 +83,9 @@ def test_a_row_leaves_out_of_its_case_what_is_a_default_and_gives_it_back(tmp_pa
 
 def test_the_defaults_that_rows_leave_out_are_those_of_ever() -> None:
     defaults = {one.name: one.default for one in dataclasses.fields(CaseInfo) if one.default is not MISSING}
+    assert defaults.pop("places") == ()  # never in a row
     empty = dict.fromkeys(("problem", "program_hash", "role", "whole", "file", "own_name"), "")
+    empty |= {"case_code": "", "subject_code": "", "task_code": ""}
     assert defaults == empty | {
         "primary_metric": "train/loss",
         "num_cpus": 1,

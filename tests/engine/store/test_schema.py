@@ -72,7 +72,7 @@ def of_schema(store: Path, version: int) -> bytes:
 @pytest.mark.parametrize(
     ("version", "output"),
     [
-        (SCHEMA_VERSION + 1, r"newer lobench; got schema version 3; .*2 or older; upgrade lobench"),
+        (SCHEMA_VERSION + 1, r"newer lobench; got schema version 4; .*3 or older; upgrade lobench"),
         (1, r"schema 1, of a lobench before 0\.1\.0; .*lobench at revision [0-9a-f]{7} takes it over: `lobench merge"),
     ],
 )

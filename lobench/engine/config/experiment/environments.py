@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lobench.core.errors import ConfigError
 
-__all__ = ["library_at", "python_at"]
+__all__ = ["library_at", "portable_python", "python_at"]
 
 # The files count, and not the version alone: a checkout that is installed to be edited keeps its version.
 _SCRIPT = """
@@ -48,6 +48,21 @@ def python_at(path: str, folder: Path, where: str) -> str:
     if not os.access(found, os.X_OK) or os.path.isdir(found):
         raise ConfigError("no Python", where=where, got=found, expected="a path such as envs/old/bin/python")
     return found
+
+
+def portable_python(path: str, folder: Path) -> tuple[str, str]:
+    """Returns the path of a Python as identities have it, and the folder that it is relative to.
+
+    Only the last three parts stay (`main/bin/python`), so that the same experiment has the same results on another
+    machine, wherever its environments are.
+
+    Args:
+      path: As the experiment's file has it.
+      folder: Of the experiment's file.
+    """
+    found = Path(os.path.normpath(folder / Path(path).expanduser()))
+    text = "/".join(part for part in found.parts[-3:] if part != found.anchor)
+    return text, str(found).removesuffix(text)
 
 
 def library_at(python: str, package: str, where: str) -> str:

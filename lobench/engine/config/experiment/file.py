@@ -19,7 +19,7 @@ from typing import Any
 
 from lobench.core.errors import ConfigError, UsageError, suggestion
 from lobench.core.experiment import METHOD_KINDS, Experiment, Method, problem_of
-from lobench.engine.config.experiment.environments import library_at, python_at
+from lobench.engine.config.experiment.environments import library_at, portable_python, python_at
 from lobench.engine.config.experiment.reach import Reach, suite_statements
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.space_syntax import (
@@ -48,8 +48,8 @@ from lobench.engine.config.syntax import (
 
 __all__ = ["ExperimentFile", "chosen_methods", "is_experiment", "read_experiment"]
 
-_OF_COMMANDS = ("checkpoints", "num_cpus", "num_gpus")
-_OF_SCRIPTS = ("num_cpus", "num_gpus", "metrics", "paired_seeds", "until_step")  # too
+_OF_COMMANDS = ("checkpoints", "files", "num_cpus", "num_gpus")
+_OF_SCRIPTS = ("files", "num_cpus", "num_gpus", "metrics", "paired_seeds", "until_step")  # too
 _OF_CURVES = (
     "metrics",
     "pattern",
@@ -87,6 +87,13 @@ class ExperimentFile:
     experiment: Experiment
     shared: tuple[str, ...]
 
+    @property
+    def import_folders(self) -> tuple[str, ...]:
+        """Where workers search modules, and the Pythons of other environments: the file's folder, and theirs."""
+        folder = self.path.parent
+        pythons = [method.python for method in self.experiment.methods if method.python]
+        return tuple(dict.fromkeys((str(folder), *(portable_python(python, folder)[1] for python in pythons))))
+
     def method(self, name: str) -> Method:
         return next(method for method in self.experiment.methods if method.name == name)
 
@@ -119,6 +126,7 @@ def read_experiment(path: Path, gin_params: Sequence[str] = ()) -> ExperimentFil
     check_spaces(bindings, names)
     methods = tuple(_method(name, bindings, path.parent, experiment.fixed, reach) for name in names)
     _check_labels(methods, path)
+    _check_pythons(methods, path)
     if not experiment.suites and any(method.kind not in ("script", "curves") for method in methods):
         raise _no_case(path)
     if not experiment.suites and all(method.kind == "curves" for method in methods):
@@ -420,7 +428,7 @@ def _of_environment(method: Method, own: Sequence[Binding], folder: Path, where:
             expected="@torch.optim.NAME(), @package.NAME(), or @torch_optimizer() with torch_optimizer.optimizer",
         )
     python = python_at(method.python, folder, where)
-    values = {"python": python, "library": library_at(python, package, where)}
+    values = {"python": portable_python(method.python, folder)[0], "library": library_at(python, package, where)}
     scope = "/".join(filter(None, (method.name, scope)))
     return [
         Binding(scope=scope, selector=selector, parameter=key, value=value, where=where)
@@ -488,6 +496,20 @@ def _check_race(experiment: Experiment, path: Path) -> None:
                 if method.search is not None
                 else "Method.command" * bool(method.command) or "Method.curves",
                 expected="optimizers and checkpoints with all their settings",
+            )
+
+
+def _check_pythons(methods: Sequence[Method], path: Path) -> None:
+    """Refuses two environments whose Pythons are called alike where identities leave out the folders above."""
+    seen: dict[str, str] = {}
+    for method in (method for method in methods if method.python):
+        text, folder = portable_python(method.python, path.parent)
+        if seen.setdefault(text, folder) != folder:
+            raise ConfigError(
+                f"two environments are called {text!r}",
+                where=str(path),
+                got=f"in {seen[text]} and {folder}",
+                next_step="rename one of their folders",
             )
 
 

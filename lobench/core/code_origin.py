@@ -11,11 +11,16 @@ import sysconfig
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["LOBENCH", "Origin", "file_of", "origin_of_file", "origin_of_module"]
+__all__ = ["LOBENCH", "Origin", "file_of", "loaded_modules", "origin_of_file", "origin_of_module"]
 
-LOBENCH = str(Path(__file__).parents[2]) + os.sep
+LOBENCH = str(Path(__file__).parents[1]) + os.sep
 _PATHS = sysconfig.get_paths()
-_FOLDERS = (_PATHS["purelib"], _PATHS["platlib"], _PATHS["stdlib"], _PATHS["platstdlib"], *site.getsitepackages())
+_FOLDERS = (
+    *(_PATHS[name] for name in ("purelib", "platlib", "stdlib", "platstdlib")),
+    *site.getsitepackages(),
+    site.getusersitepackages(),
+)
+_PACKAGE_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")  # of other environments too
 _INSTALLED = tuple(
     sorted({f"{path.rstrip(os.sep)}{os.sep}" for each in _FOLDERS for path in (each, os.path.realpath(each))})
 )
@@ -42,6 +47,8 @@ def origin_of_file(file: str) -> Origin:
         return Origin.LOBENCH
     if file.startswith(_INSTALLED) or file.startswith("<frozen "):
         return Origin.INSTALLED
+    if any(folder in file for folder in _PACKAGE_FOLDERS):
+        return Origin.INSTALLED
     return Origin.USER
 
 
@@ -61,3 +68,9 @@ def origin_of_module(name: str) -> Origin:
         return Origin.INSTALLED
     # Modules inside of a compiled one, and those that a package makes.
     return origin_of_module(top) if top != name else Origin.USER
+
+
+def loaded_modules(origin: Origin) -> list[tuple[str, ModuleType]]:
+    """Returns the modules of this process that are from somewhere, by their names."""
+    modules = [(name, module) for name, module in list(sys.modules.items()) if isinstance(module, ModuleType)]
+    return [(name, module) for name, module in modules if origin_of_module(name) is origin]

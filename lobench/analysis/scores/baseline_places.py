@@ -1,0 +1,148 @@
+"""Baselines of stored cases: the same files whatever folder a command is started in."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.analysis.scores.baseline_file import find_baselines
+from lobench.core.case import CaseInfo
+from lobench.core.suite_place import SuitePlace
+from lobench.engine.config.shipped import shipped_suite
+from lobench.engine.config.suite import gin_files_of
+from lobench.engine.store.ledger import Ledger
+
+__all__ = ["PlacedBaselines", "baselines_of_cases", "folder_of_suite", "record_suites"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedBaselines:
+    """The suites' folders that hold the baselines of some cases.
+
+    Attributes:
+      notes: A line for each suite whose baselines are gone, or are not those that its store was scored by.
+    """
+
+    folders: tuple[Path, ...]
+    notes: tuple[str, ...] = ()
+
+
+def record_suites(ledger: Ledger, suites: Iterable[str | Path]) -> None:
+    """Records in a store where suites lie, and which baseline files are beside them.
+
+    Args:
+      suites: Folders, or gin files.
+    """
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for suite in (Path(os.path.abspath(suite)) for suite in suites):
+        whole = suite if suite.is_dir() else suite.parent
+        names = {file.parent.name: file.parent for file in gin_files_of(suite)}
+        names |= {suite.stem: whole} if suite.is_file() else {}
+        for name, folder in names.items():
+            own = folder if find_baselines(folder) else whole  # as `lobench watch` finds them
+            found[name, str(own)] = _hashes(own)
+    ledger.record_suites(found)
+
+
+def baselines_of_cases(cases: Iterable[CaseInfo]) -> PlacedBaselines:
+    """Returns the folders of the suites whose baselines count for cases that were read from stores.
+
+    A case's suite is where its store says, from the store or as an absolute path. A store of an older lobench does not
+    say it: then the path of the case's file counts from a folder around the store, or from the working directory. The
+    baselines of lobench's own suites are found by the suite's name.
+    """
+    texts = functools.cache(lambda suite: [file.read_text() for file in find_baselines(suite)])
+    look = functools.cache(_look)
+    folders: set[Path] = set()
+    notes: dict[str, None] = {}
+    for case in cases:
+        found, note = _of_case(case, look, texts)
+        if found is not None:
+            folders.add(found)
+        if note:
+            notes[note] = None
+    return PlacedBaselines(folders=tuple(sorted(folders)), notes=tuple(notes))
+
+
+def folder_of_suite(case: CaseInfo) -> Path | None:
+    """Returns the folder of a stored case's suite today; None if it is gone, or its store does not say it."""
+    return next((Path(path) for place in case.places for path in place.candidates() if Path(path).is_dir()), None)
+
+
+def _of_case(
+    case: CaseInfo,
+    look: Callable[[SuitePlace, str], tuple[Path | None, str]],
+    texts: Callable[[Path], Sequence[str]],
+) -> tuple[Path | None, str]:
+    """Returns the folder whose baselines count for a case, if any, and a line if they are others than recorded."""
+
+    def serves(folder: Path) -> bool:
+        return any(case.problem in text for text in texts(folder))
+
+    file = case.node_id.partition("::")[0]
+    looked = [look(place, file) for place in case.places or (SuitePlace(suite=case.suite),)]
+    found = [(folder, note) for folder, note in looked if folder is not None]
+    # Two suites of one name may have been evaluated into one store: the one with a baseline of the case counts.
+    best = next((one for one in found if serves(one[0])), found[0] if found else None)
+    shipped = shipped_suite(case.suite)
+    if (best is None or not find_baselines(best[0])) and shipped is not None and serves(shipped):
+        return shipped, ""  # a user's own suite may have the name of one of ours
+    return best if best is not None else (None, looked[0][1])
+
+
+def _look(place: SuitePlace, file: str) -> tuple[Path | None, str]:
+    """Returns the folder of a suite with its baselines, and a line if these are not the recorded ones."""
+    there = [Path(path) for path in place.candidates() if Path(path).is_dir()]
+    around = [folder for folder in _around(place, file) if find_baselines(folder)]
+    if not place.path:
+        return (around[0] if around else None), ""
+    recorded = dict(place.baselines)
+    for folder in (*there, *(around if recorded else ())):
+        if _is_same(recorded, _hashes(folder)):
+            return folder, ""
+    if not there:
+        if not recorded:
+            return None, ""
+        files = ", ".join(recorded)
+        return None, (
+            f"suite {place.suite!r} is gone from {place.path}, and with it the baselines that the store was scored by "
+            f"({files}): --baseline SUITE names others"
+        )
+    today = _hashes(there[0])
+    lost = [name for name in recorded if name not in today]
+    if lost:
+        return there[0], (
+            f"the baseline {', '.join(lost)} of suite {place.suite!r}, which the store was scored by, is gone from "
+            f"{there[0]}"
+        )
+    return there[0], (
+        f"the baselines of suite {place.suite!r} changed since the store was written: scores are by those of today, in "
+        f"{there[0]}"
+    )
+
+
+def _around(place: SuitePlace, file: str) -> Iterator[Path]:
+    """Yields the folders in which a case's file may lie: below a folder around the store, or the working directory."""
+    if not file:
+        return
+    for folder in Path(place.store).parents if place.store else ():
+        if (folder / file).exists():
+            yield (folder / file).parent
+    yield Path(file).parent
+
+
+def _is_same(recorded: dict[str, str], today: dict[str, str]) -> bool:
+    """Returns whether the recorded baselines are there as they were, and the first of them still makes the scale."""
+    if not recorded:
+        return True
+    return all(today.get(name) == sha256 for name, sha256 in recorded.items()) and next(iter(today)) == next(
+        iter(recorded)
+    )
+
+
+def _hashes(suite: Path) -> dict[str, str]:
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in find_baselines(suite)}

@@ -1,0 +1,153 @@
+"""Code fingerprints: the user's code that an evaluation was made by, and whether it is today's.
+
+An evaluation has two: of the case (its task, data, metrics and test function) and of the subject (its optimizer).
+`CaseInfo.code` holds both in one text, `CASE:SUBJECT`. "" stands for code that is not known, as in older stores, and
+for evaluations that run no code of the user's: it is the same as any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from lobench.core.wording import counted, first_of
+
+__all__ = [
+    "CodeFingerprint",
+    "changed_code_line",
+    "changed_parts",
+    "describe_codes",
+    "is_same_code",
+    "joined_code",
+    "parts_of_code",
+    "united",
+]
+
+_HASHED = 16  # hex digits
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeFingerprint:
+    """The user's code behind a case or an optimizer.
+
+    Attributes:
+      parts: The sha256 of each file's syntax tree, by the file's path from the folder that it is imported from; and the
+        version of each installed package, by its name.
+      files: The files that were read.
+      missing: Files that would have been read in place of others, or besides them, if they existed.
+    """
+
+    parts: Mapping[str, str] = field(default_factory=dict)
+    files: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
+
+    @property
+    def id(self) -> str:
+        """A hash of the parts, in which no path of this machine occurs; "" if there are none."""
+        if not self.parts:
+            return ""
+        text = "\0".join(f"{name}\0{value}" for name, value in sorted(self.parts.items()))
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASHED]
+
+    def __or__(self, other: CodeFingerprint) -> CodeFingerprint:
+        return CodeFingerprint(
+            parts={**self.parts, **other.parts},
+            files=self.files | other.files,
+            missing=self.missing | other.missing,
+        )
+
+
+def joined_code(case: str, subject: str) -> str:
+    """Returns both fingerprints as one text; "" if neither is known.
+
+    >>> joined_code("1f", "2a"), joined_code("", "2a"), joined_code("", "")
+    ('1f:2a', ':2a', '')
+    """
+    return f"{case}:{subject}" if case or subject else ""
+
+
+def parts_of_code(code: str) -> tuple[str, str]:
+    """Returns the fingerprints of the case and of the subject of what `joined_code` returned."""
+    case, _, subject = code.partition(":")
+    return case, subject
+
+
+def is_same_code(stored: str, todays: str, accepted: Mapping[str, str] | None = None) -> bool:
+    """Returns whether a result of some code counts as a result of today's code.
+
+    Args:
+      stored, todays: As `joined_code` returns them. A part that is "" on either side is the same as any.
+      accepted: One fingerprint for all that people have declared to be the same (`--keep-results`).
+
+    >>> is_same_code("1f:2a", "1f:2a"), is_same_code("", "1f:2a"), is_same_code("1f:2a", "1f:3b")
+    (True, True, False)
+    """
+    if stored == todays or not stored or not todays:
+        return True
+    same = accepted or {}
+    pairs = zip(parts_of_code(stored), parts_of_code(todays), strict=True)
+    return all(not one or not other or same.get(one, one) == same.get(other, other) for one, other in pairs)
+
+
+def changed_parts(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Returns the names of files and packages that differ between two fingerprints, added and removed ones too."""
+    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+
+
+def changed_code_line(
+    changes: Collection[tuple[str, str]], parts_of: Callable[[str], Mapping[str, str] | None], *, kept: bool = False
+) -> str:
+    """Returns why evaluations are planned again: "12 results were made by other code: signs.py".
+
+    Args:
+      changes: The code of each result, and today's.
+      parts_of: Returns the parts of a fingerprint, None if they are not known.
+      kept: Whether the results count all the same.
+    """
+    names: dict[str, None] = {}
+    for stored, todays in sorted(set(changes)):
+        for one, other in zip(parts_of_code(stored), parts_of_code(todays), strict=True):
+            if not one or not other or one == other:
+                continue
+            before, after = parts_of(one), parts_of(other)
+            if before is not None and after is not None:
+                names.update(dict.fromkeys(changed_parts(before, after)))
+    named = f": {first_of(list(names), _MOST_NAMED)}" if names else ""
+    line = f"{counted(len(changes), 'result')} {'was' if len(changes) == 1 else 'were'} made by other code{named}"
+    return f"{line}; kept, since --keep-results says that they count" if kept else line
+
+
+def describe_codes(rows: Iterable[tuple[str, str, str, str]]) -> str:
+    """Return a line on results of several versions of the user's code; "" if each case and each subject has one.
+
+    Args:
+      rows: Of each result: the case's name, its identity, the subject's, and the code.
+    """
+    by_case: dict[tuple[str, str], set[str]] = {}
+    by_subject: dict[tuple[str, str], set[str]] = {}
+    for name, identity, subject, code in rows:
+        case_code, subject_code = parts_of_code(code)
+        if case_code:
+            by_case.setdefault((name, identity), set()).add(case_code)
+        if subject_code:
+            by_subject.setdefault((name, subject), set()).add(subject_code)
+    found = {name for groups in (by_case, by_subject) for (name, _), codes in groups.items() if len(codes) > 1}
+    if not found:
+        return ""
+    return f"results of several versions of the user's code are side by side: {first_of(sorted(found), _MOST_NAMED)}"
+
+
+def united(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Returns one fingerprint for each group of those that pairs declare to be the same."""
+    groups: dict[str, str] = {}
+
+    def root(code: str) -> str:
+        while (parent := groups.get(code, code)) != code:
+            code = parent
+        return code
+
+    for one, other in pairs:
+        groups[root(one)] = root(other)
+    return {code: root(code) for code in groups}

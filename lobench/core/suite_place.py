@@ -1,0 +1,50 @@
+"""Place of a suite, as a store keeps it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+__all__ = ["SuitePlace"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuitePlace:
+    """Where a suite lay when a store was last evaluated on it, and the baseline files beside it.
+
+    Attributes:
+      suite: Name of the suite, as its cases have it.
+      path: Absolute path of its folder. "": the store does not say, since an older lobench wrote it.
+      baselines: Name and sha256 (hex) of each baseline file, that of the scale first.
+      store: Absolute path of the store today.
+      stores: Absolute paths that the store has had, the last one first.
+    """
+
+    suite: str
+    path: str = ""
+    baselines: tuple[tuple[str, str], ...] = ()
+    store: str = ""
+    stores: tuple[str, ...] = ()
+
+    def candidates(self) -> list[str]:
+        """Returns the paths at which the suite may lie today: moved together with the store, or where it was.
+
+        >>> place = SuitePlace(suite="s", path="/a/suites/s", store="/b/runs/x", stores=("/a/runs/x",))
+        >>> place.candidates()
+        ['/b/suites/s', '/a/suites/s']
+        """
+        return relocated(self.path, self.store, self.stores)
+
+
+def relocated(path: str, store: str, stores: tuple[str, ...]) -> list[str]:
+    """Returns the places of a path that a store recorded, if both may have been moved together; itself comes last.
+
+    Args:
+      path: Absolute path at that time; "" gives no place.
+      store: Absolute path of the store today.
+      stores: Absolute paths that the store has had.
+    """
+    if not path:
+        return []
+    moved = (os.path.normpath(os.path.join(store, os.path.relpath(path, then))) for then in stores if then != store)
+    return list(dict.fromkeys((*moved, path)))

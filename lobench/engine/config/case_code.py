@@ -1,0 +1,67 @@
+"""Code of a bound case: the modules of the user that its task, its tests and its optimizer are made of."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+from lobench.core.code_origin import Origin, file_of, origin_of_file
+from lobench.engine.config.gin_state import CONFIGURABLES, Reached, reached_from
+from lobench.engine.config.syntax import Import, Statement, values_in
+
+__all__ = ["modules_reached", "modules_without_names"]
+
+# "my_package.muon:Muon" or "my_package.Muon", as `torch_optimizer.optimizer` has it.
+_CLASS_PATH = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?::[A-Za-z_][\w.]*|\.[A-Za-z_]\w*)")
+_OWN_DEPENDENCIES = ("optax", "numpy", "scipy", "sklearn")  # lobench registers names of theirs
+
+
+def modules_reached(scope: str, selector: str, parameters: Collection[str]) -> set[str]:
+    """Returns the modules of all that some of a configurable's parameters reach, in gin's current configuration."""
+    bindings, seen = reached_from(scope, selector, parameters)
+    found = {module for _, name in seen for module in _modules_of(name)}
+    return found | {module for one in bindings.values() for module in _named_in(one)}
+
+
+def modules_without_names(statements: Iterable[Statement]) -> set[str]:
+    """Returns the modules that gin files import although nothing in them has a name in gin.
+
+    They are imported for what else they do, such as a replaced function, and count for every case and optimizer.
+    """
+    imported = {one.module for one in statements if isinstance(one, Import)}
+    if not imported:
+        return set()
+    homes = {found.wrapped.__module__ for _, found in CONFIGURABLES.items()}
+    homes |= {name.rpartition(".")[0] for name, _ in CONFIGURABLES.items()}
+    return {
+        name
+        for name in imported
+        if _is_user(name) and not any(home == name or home.startswith(f"{name}.") for home in homes)
+    }
+
+
+def _is_user(name: str) -> bool:
+    module = sys.modules.get(name)
+    file = file_of(module) if module is not None else ""
+    return bool(file) and origin_of_file(file) is Origin.USER
+
+
+def _modules_of(selector: str) -> Iterator[str]:
+    """Yields the modules that define a registered name; a wrapper's own and those of what it wraps."""
+    value: Any = CONFIGURABLES.get_match(selector)
+    home = selector.rpartition(".")[0]
+    names = [home] if home in sys.modules else []
+    value = value.wrapped if value is not None else None
+    while value is not None:
+        names.append(getattr(value, "__module__", None) or "")
+        value = getattr(value, "__wrapped__", None) or getattr(value, "func", None)
+    yield from (name for name in names if name.partition(".")[0] not in _OWN_DEPENDENCIES)
+
+
+def _named_in(reached: Reached) -> Iterator[str]:
+    """Yields the modules of classes that a value names by their paths in Python."""
+    for value in values_in(reached.value):
+        if isinstance(value, str) and (found := _CLASS_PATH.fullmatch(value)) is not None:
+            yield found[1]

@@ -1,0 +1,79 @@
+"""The import path of every process that binds cases: commands, workers, children, pytest sessions, notebooks."""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import functools
+import os
+import shlex
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+__all__ = ["INI_FILES", "configured_folders", "prepare_import_path"]
+
+INI_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")  # any of them makes pytest's root
+_ALWAYS_PYTESTS = ("pytest.ini", ".pytest.ini")  # pytest's even without a section
+
+_put: list[str] = []  # working directory that this module added to the path; at most one
+
+
+def prepare_import_path(folder: str | Path = "") -> None:
+    """Makes the modules importable that a case may name, in the order in which a worker's pytest session finds them.
+
+    These are the modules of the folders that pytest's setting `pythonpath` names, and those of the working directory.
+    The working directory comes last: it may be a run's folder, and a file `queue.py` in it is no module of anybody's.
+    Calling this again changes nothing.
+
+    Args:
+      folder: Folder of the suite, above which pytest's configuration is searched. "": only the working directory.
+    """
+    for path in reversed(configured_folders(Path(os.path.abspath(folder))) if folder else ()):
+        if path not in sys.path:
+            sys.path.insert(0, path)
+    with contextlib.suppress(OSError):  # the working directory was removed
+        _put_last(os.getcwd())
+
+
+def _put_last(folder: str) -> None:
+    """Puts the working directory last on the path, and takes the one before off after a `chdir`."""
+    while _put and _put[-1] != folder:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(_put.pop())
+    if not {folder, ""} & set(sys.path):
+        sys.path.append(folder)
+        _put.append(folder)
+
+
+@functools.lru_cache(maxsize=64)
+def configured_folders(folder: Path) -> tuple[str, ...]:
+    """Returns the folders of pytest's setting `pythonpath`, from the first configuration in or above a folder."""
+    for above in (folder, *folder.parents):
+        for name in INI_FILES:
+            try:
+                found = _settings(above / name)
+            except (OSError, ValueError, configparser.Error):
+                continue  # pytest reports what is wrong with it
+            if found is None:
+                continue
+            value = found.get("pythonpath", ())
+            return tuple(str(above / each) for each in (shlex.split(value) if isinstance(value, str) else value))
+    return ()
+
+
+def _settings(file: Path) -> dict[str, Any] | None:
+    """Returns pytest's settings in a file; None if it has none, so that the next file counts."""
+    if not file.is_file():
+        return None
+    if file.suffix == ".toml":
+        tool = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("pytest", {})
+        found = tool.get("ini_options", tool)
+        return found or None
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_string(file.read_text(encoding="utf-8"))
+    section = "tool:pytest" if file.name == "setup.cfg" else "pytest"
+    if parser.has_section(section):
+        return dict(parser[section])
+    return {} if file.name in _ALWAYS_PYTESTS else None

@@ -1,0 +1,393 @@
+"""User code: the files that a module reaches by its imports, and a fingerprint of them.
+
+Nothing is imported: import statements are read from the syntax trees. The user's own files count by their syntax trees
+without comments, docstrings and positions, an editable install's too. Installed packages count by their versions. The
+standard library, lobench, and what is part of `Program` do not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lobench.core.case import CaseInfo
+from lobench.core.code import CodeFingerprint
+from lobench.core.code_origin import Origin, file_of, origin_of_file
+
+__all__ = ["fingerprint_of", "fingerprints_here", "tree_sha256", "united_fingerprint"]
+
+# Versions of these are part of `Program`, or fix no number of a training.
+_NOT_COUNTED = frozenset({"jax", "jaxlib", "lobench", "gin", "pytest", "_pytest", "pluggy"})
+_IGNORED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
+_HAS_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_COARSEST_SECONDS = 2.0  # steps of a file system's times
+_COMPILED = tuple(importlib.machinery.EXTENSION_SUFFIXES)
+
+
+class _ImportedNames(NamedTuple):
+    """An import statement: `from ..a import b, c` has level 2, module "a" and the names "b" and "c"."""
+
+    level: int
+    module: str
+    names: tuple[str, ...] = ()
+
+
+class _SourceFile(NamedTuple):
+    """The content of a file of code: the hash of its syntax tree, and its import statements."""
+
+    sha256: str
+    imports: tuple[_ImportedNames, ...] = ()
+
+
+def fingerprint_of(
+    files: Iterable[str | Path] = (), *, modules: Iterable[str] = (), folders: Sequence[str] = ()
+) -> CodeFingerprint:
+    """Returns the fingerprint of files and modules, and of all that they reach by import statements.
+
+    A file that does not parse counts by its bytes. A module that is not found is left out.
+
+    Args:
+      files: Files of code; those that are not Python count by their bytes.
+      modules: Names of modules, loaded or not.
+      folders: Folders that modules are searched in before those of `sys.path`.
+    """
+    key = (tuple(map(str, files)), tuple(modules), tuple(folders), tuple(sys.path))
+    if key in _remembered and _remembered[key].is_current():
+        return _remembered[key].fingerprint
+    at, walk = time.time(), _Walk(folders)
+    for file in key[0]:
+        walk.add_file(Path(file))
+    for name in key[1]:
+        walk.add_module(name)
+    found = walk.fingerprint()
+    _remembered[key] = _Remembered(found, _marks_of(found), at)
+    _made[found.id] = found
+    return found
+
+
+def united_fingerprint(fingerprints: Iterable[CodeFingerprint]) -> CodeFingerprint:
+    """Returns the fingerprint of several together."""
+    found = functools.reduce(CodeFingerprint.__or__, fingerprints, CodeFingerprint())
+    _made[found.id] = found
+    return found
+
+
+def fingerprints_here(cases: Iterable[CaseInfo]) -> dict[str, CodeFingerprint]:
+    """Returns the fingerprints of cases by their ids, as far as this process has made them."""
+    ids = {code for case in cases for code in (case.case_code, case.subject_code)}
+    return {one: _made[one] for one in sorted(ids) if one in _made}
+
+
+def tree_sha256(content: bytes) -> str:
+    """Returns the hash of Python source without comments, docstrings, layout and quotes' kind.
+
+    >>> tree_sha256(b"x = f(1)  # one") == tree_sha256(b"x = f(\\n    1,\\n)")
+    True
+    """
+    return _source_file(content).sha256
+
+
+class _Remembered(NamedTuple):
+    """A fingerprint with the marks of its files, and when they were read; seconds since 1970."""
+
+    fingerprint: CodeFingerprint
+    marks: Mapping[str, tuple[int, int] | None]
+    at: float
+
+    def is_current(self) -> bool:
+        """Whether no file has changed since. Marks are no proof if a file was written just before it was read."""
+        newest = max((mark[1] for mark in self.marks.values() if mark is not None), default=0)
+        return self.at - newest / 1e9 > _COARSEST_SECONDS and self.marks == _marks_of(self.fingerprint)
+
+
+_remembered: dict[tuple[tuple[str, ...], ...], _Remembered] = {}
+_made: dict[str, CodeFingerprint] = {}  # by id
+
+
+def _marks_of(fingerprint: CodeFingerprint) -> dict[str, tuple[int, int] | None]:
+    """Returns the size and time (ns) of each file, None for those that do not exist."""
+    marks: dict[str, tuple[int, int] | None] = {}
+    for file in (*fingerprint.files, *fingerprint.missing):
+        try:
+            found = os.stat(file)
+        except OSError:
+            marks[file] = None
+        else:
+            marks[file] = found.st_size, found.st_mtime_ns
+    return marks
+
+
+class _Walk:
+    """Collects files and packages, each once.
+
+    Args:
+      folders: As `fingerprint_of` has them.
+    """
+
+    def __init__(self, folders: Sequence[str]) -> None:
+        self._folders = [Path(folder) for folder in folders]
+        self._files: dict[Path, str] = {}  # by file, the hash
+        self._packages: dict[str, str] = {}
+        self._missing: set[str] = set()
+        self._waiting: list[tuple[Path, _ImportedNames]] = []
+
+    def fingerprint(self) -> CodeFingerprint:
+        while self._waiting:
+            self._follow(*self._waiting.pop())
+        parts = dict(self._packages)
+        for file, sha256 in self._files.items():
+            name, above = _name_of(file), file.parent
+            while name in parts:  # two conftest.py, say
+                name, above = f"{above.name}/{name}", above.parent
+                if above == above.parent:
+                    break
+            parts[name] = sha256
+        return CodeFingerprint(
+            parts=parts,
+            files=frozenset(map(str, self._files)),
+            missing=frozenset(self._missing - {*map(str, self._files)}),
+        )
+
+    def add_file(self, file: Path) -> None:
+        """Adds a file of the user's, the packages around it, and what it imports."""
+        file = Path(os.path.realpath(file))
+        if file in self._files or origin_of_file(str(file)) is not Origin.USER:
+            return
+        try:
+            content = file.read_bytes()
+        except OSError:
+            self._missing.add(str(file))
+            return
+        source = _source_file(content) if file.suffix == ".py" else _SourceFile(hashlib.sha256(content).hexdigest())
+        self._files[file] = source.sha256
+        self._waiting += [(file, imported) for imported in source.imports]
+        if file.suffix == ".py" and (package := file.parent / "__init__.py") != file and package.is_file():
+            self.add_file(package)
+        elif file.name == "__init__.py" and (outer := file.parent.parent / "__init__.py").is_file():
+            self.add_file(outer)
+
+    def add_module(self, name: str) -> None:
+        """Adds a module by its name: as it is loaded, or as it would be found."""
+        loaded = file_of(module) if (module := sys.modules.get(name)) is not None else ""
+        if loaded and origin_of_file(loaded) is Origin.USER:
+            self.add_file(Path(loaded))
+        elif name not in ("", "__main__"):
+            self._find(_ImportedNames(0, name), [])
+
+    def _follow(self, file: Path, imported: _ImportedNames) -> None:
+        if not imported.level:
+            self._find(imported, [_import_root(file), file.parent])
+            return
+        folder = file.parent
+        for _ in range(imported.level - 1):
+            folder = folder.parent
+        parts = [part for part in imported.module.split(".") if part]
+        self._add_below([folder], parts, imported.names)
+
+    def _find(self, imported: _ImportedNames, near: Sequence[Path]) -> None:
+        top, *rest = imported.module.split(".")
+        if top in sys.stdlib_module_names or top in _NOT_COUNTED:
+            return
+        namespaces: list[Path] = []
+        for folder in self._searched(near):
+            package = folder / top
+            if found := _module_file(package):
+                self.add_file(found)
+                self._add_below([package], rest, imported.names)
+                return
+            if package.is_dir():
+                namespaces.append(package)
+        spec = _spec_of(top)
+        if spec is None or spec.origin in (None, "namespace") or origin_of_file(spec.origin or "") is Origin.USER:
+            if spec is not None and spec.origin and os.path.isfile(spec.origin):
+                self.add_file(Path(spec.origin))
+            else:
+                self._missing.update(str(one) for folder in near[:1] for one in _candidates(folder / top))
+            others = list(spec.submodule_search_locations or ()) if spec is not None else []
+            self._add_below([*namespaces, *map(Path, others)], rest, imported.names)
+        elif origin_of_file(spec.origin or "") is Origin.INSTALLED:
+            self._packages.update(_versions_of(top, spec.origin or ""))
+            self._missing.update(str(one) for folder in near[:1] for one in _candidates(folder / top))
+
+    def _add_below(self, packages: Sequence[Path], parts: Sequence[str], names: Sequence[str]) -> None:
+        """Adds a module below the folders of a package, and the names of it that are modules themselves."""
+        for package in packages:
+            if (init := package / "__init__.py").is_file():
+                self.add_file(init)
+        for part in parts:
+            packages = [package / part for package in packages]
+            for package in packages:
+                if found := _module_file(package):
+                    self.add_file(found)
+        for name in names:
+            for package in packages:
+                if found := _module_file(package / name):
+                    self.add_file(found)
+
+    def _searched(self, near: Sequence[Path]) -> Iterator[Path]:
+        """Yields the folders in which a module of the user's may lie."""
+        on_path = (Path(entry or os.getcwd()) for entry in sys.path)
+        for folder in dict.fromkeys((*near, *self._folders, *on_path)):
+            if origin_of_file(f"{folder}{os.sep}") is Origin.USER:
+                yield folder
+
+
+def _candidates(package: Path) -> tuple[Path, Path]:
+    return package / "__init__.py", package.with_name(f"{package.name}.py")
+
+
+def _module_file(package: Path) -> Path | None:
+    """Returns the file of a module, given its path without a suffix."""
+    for file in _candidates(package):
+        if file.is_file():
+            return file
+    for suffix in _COMPILED:
+        if (file := package.with_name(f"{package.name}{suffix}")).is_file():
+            return file
+    return None
+
+
+def _import_root(file: Path) -> Path:
+    """Returns the folder that a file is imported from: the first one above it that is no package."""
+    folder = file.parent
+    while (folder / "__init__.py").is_file() and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
+def _name_of(file: Path) -> str:
+    return file.relative_to(_import_root(file)).as_posix()
+
+
+def _spec_of(top: str) -> importlib.machinery.ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(top)
+    except (ImportError, ValueError, AttributeError):  # it is loaded and has no spec, or its finder fails
+        return None
+
+
+@functools.cache
+def _versions_of(top: str, origin: str) -> dict[str, str]:
+    """Returns the versions of the packages that an installed module is from; of none, the hash of its file."""
+    try:
+        return {top: metadata.version(top)}
+    except metadata.PackageNotFoundError:
+        pass
+    names = sorted(set(_distributions().get(top, ())))
+    if names:
+        return {name: metadata.version(name) for name in names}
+    try:
+        return {top: hashlib.sha256(Path(origin).read_bytes()).hexdigest()}
+    except OSError:
+        return {}
+
+
+@functools.cache
+def _distributions() -> dict[str, list[str]]:
+    return dict(metadata.packages_distributions())
+
+
+_known: dict[str, _SourceFile] = {}  # by the sha256 of the content
+
+
+def _source_file(content: bytes) -> _SourceFile:
+    digest = hashlib.sha256(content).hexdigest()
+    if digest not in _known:
+        try:
+            tree = ast.parse(content)
+            _known[digest] = _SourceFile(_sha256_of(tree), tuple(_imports_in(tree)))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # other bytes, other code
+            _known[digest] = _SourceFile(digest)
+    return _known[digest]
+
+
+def _sha256_of(tree: ast.AST) -> str:
+    """Returns a hash of a syntax tree that is the same in every version of Python: fields by name, empty ones left out.
+
+    A stack of its own, since long expressions are deep trees.
+    """
+    words: list[str] = []
+    stack: list[Any] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, str):
+            words.append(node)
+        elif isinstance(node, ast.AST):
+            words.append(f"({type(node).__name__}")
+            stack.append(")")
+            for name in sorted(node._fields, reverse=True):
+                value = getattr(node, name, None)
+                if name == "body" and isinstance(node, _HAS_DOCSTRING):
+                    value = _without_docstring(value)
+                if value is not None and value != [] and name not in _IGNORED_FIELDS:
+                    stack += [value if isinstance(value, ast.AST | list) else _word(value), f"{name}="]
+        else:
+            words.append("[")
+            stack.append("]")
+            stack += [one if isinstance(one, ast.AST | list) else _word(one) for one in reversed(node)]
+    return hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _word(value: object) -> str:
+    text = hex(value) if type(value) is int else repr(value)
+    return f"{type(value).__name__} {text}"
+
+
+def _without_docstring(body: Any) -> Any:
+    first = body[0] if isinstance(body, list) and body else None
+    is_docstring = (
+        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    )
+    return body[1:] if is_docstring else body
+
+
+def _imports_in(tree: ast.AST) -> Iterator[_ImportedNames]:
+    """Yields what a module imports wherever it does, but for type checkers alone."""
+    stack: list[ast.AST] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Import):
+            yield from (_ImportedNames(0, one.name) for one in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield _ImportedNames(node.level, node.module or "", tuple(one.name for one in node.names))
+        elif isinstance(node, ast.Call):
+            yield from _imported_by_call(node)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            yield from _pytest_plugins(node)
+        if isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING":
+            stack += node.orelse
+        else:
+            stack += ast.iter_child_nodes(node)
+
+
+def _imported_by_call(node: ast.Call) -> Iterator[_ImportedNames]:
+    """Yields what `importlib.import_module("a.b")` and `__import__("a")` import."""
+    is_import = _name(node.func) in ("import_module", "__import__")
+    first = node.args[0] if is_import and node.args else None
+    if isinstance(first, ast.Constant) and isinstance(first.value, str) and first.value.strip("."):
+        name = first.value.lstrip(".")
+        yield _ImportedNames(len(first.value) - len(name), name)
+
+
+def _pytest_plugins(node: ast.Assign | ast.AnnAssign) -> Iterator[_ImportedNames]:
+    """Yields the modules of `pytest_plugins = ["helpers.fixtures"]`."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    if node.value is not None and any(_name(target) == "pytest_plugins" for target in targets):
+        for one in ast.walk(node.value):
+            if isinstance(one, ast.Constant) and isinstance(one.value, str) and one.value:
+                yield _ImportedNames(0, one.value)
+
+
+def _name(node: ast.AST) -> str:
+    """Returns the name of a variable, or of an attribute without what it is of."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""

@@ -1,0 +1,117 @@
+"""Retries of file operations that fail for a moment, as on network disks."""
+
+from __future__ import annotations
+
+import errno
+import math
+import re
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+__all__ = ["Pauses", "is_short_of_files", "is_transient", "patience_seconds", "retried"]
+
+_Value = TypeVar("_Value")
+
+_SHORT_OF_FILES = frozenset((errno.EMFILE, errno.ENFILE))
+_FORBIDDEN = frozenset((errno.EACCES, errno.EPERM))
+_NAMES = (
+    # What a disk, or the network before it, answers for a while.
+    *("ESTALE", "EIO", "EREMOTEIO", "ETIMEDOUT", "ETIME", "EAGAIN", "EINTR", "EBUSY", "ENOLCK", "EDEADLK", "ENXIO"),
+    *("ENODEV", "ENOMEM", "ENOBUFS", "EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETRESET", "ENETUNREACH", "ENOLINK"),
+    *("ECOMM", "ENONET", "EPROTO", "ECONNABORTED", "ECONNREFUSED", "ECONNRESET", "ENOTCONN", "ESHUTDOWN", "EPIPE"),
+    *("EREMCHG", "ENOKEY", "EKEYEXPIRED"),  # the last two: Kerberos tickets
+)
+_TRANSIENT = frozenset(getattr(errno, name) for name in _NAMES if hasattr(errno, name)) | _SHORT_OF_FILES | _FORBIDDEN
+_OS_ERROR = re.compile(r"\bOS error (\d+)\b")  # as tensorstore names one
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds, of a caller that waits
+
+
+def is_transient(error: BaseException | None, *, may_forbid: bool = True) -> bool:
+    """Returns whether the same operation may succeed a moment later, by the system's error behind an exception.
+
+    Args:
+      may_forbid: A missing permission counts: on a network disk it may pass. False for a file that lobench writes.
+    """
+    numbers = _numbers(error)
+    if not may_forbid:
+        numbers -= _FORBIDDEN
+    return not numbers.isdisjoint(_TRANSIENT)
+
+
+def is_short_of_files(error: BaseException | None) -> bool:
+    """Returns whether this process, or the machine, has no file descriptor left."""
+    return not _numbers(error).isdisjoint(_SHORT_OF_FILES)
+
+
+def _numbers(error: BaseException | None) -> set[int]:
+    """Returns the error numbers of an exception and of those behind it."""
+    numbers, met = set[int](), set[int]()
+    while error is not None and id(error) not in met:
+        met.add(id(error))
+        if isinstance(error, OSError) and error.errno is not None:
+            numbers.add(error.errno)
+        elif isinstance(error, ConnectionError | TimeoutError):
+            numbers.add(errno.ETIMEDOUT)  # of a library, without a number
+        else:
+            numbers.update(int(number) for number in _OS_ERROR.findall(str(error)))
+        error = error.__cause__ or error.__context__
+    return numbers
+
+
+def patience_seconds(error: BaseException) -> float:
+    """Returns how long a transient error is waited out before it counts: a missing permission seldom passes."""
+    if is_short_of_files(error):
+        return 60.0
+    return 5.0 if _numbers(error) & _FORBIDDEN else 30.0
+
+
+def retried(
+    action: Callable[[], _Value],
+    *,
+    may_forbid: bool = True,
+    most_seconds: float = math.inf,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> _Value:
+    """Returns the value of an action, which is called again after transient errors, with growing pauses.
+
+    Args:
+      most_seconds: Upper bound of the wait, which is `patience_seconds` otherwise.
+    Raises:
+      Exception: the action's last one: not transient, or after the wait.
+    """
+    started, pause = clock(), _FIRST_PAUSE
+    while True:
+        try:
+            return action()
+        except Exception as error:
+            is_over = clock() - started > min(patience_seconds(error), most_seconds)
+            if is_over or not is_transient(error, may_forbid=may_forbid):
+                raise
+        sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+class Pauses:
+    """Growing pauses between the attempts at one operation, for a caller that does other work meanwhile.
+
+    Args:
+      now: When the first attempt failed, by the caller's clock.
+      first: Seconds of the first pause; each further one is twice as long.
+      longest: Upper bound of a pause.
+    Attributes:
+      since: When the first attempt failed.
+    """
+
+    def __init__(self, now: float, *, first: float, longest: float) -> None:
+        self.since, self._pause, self._longest = now, first, longest
+        self._next_at = now + first
+
+    def is_due(self, now: float) -> bool:
+        return now >= self._next_at
+
+    def failed(self, now: float) -> None:
+        """Records that a repetition failed."""
+        self._pause = min(2 * self._pause, self._longest)
+        self._next_at = now + self._pause

@@ -1,0 +1,154 @@
+"""Code of a ledger's evaluations: which results count as made by today's code.
+
+The parts of each fingerprint, and which fingerprints people have declared to be the same, are events of the ledger.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from lobench.core.code import is_same_code, joined_code, parts_of_code, united
+from lobench.engine.store.database import LedgerPart
+from lobench.engine.store.schema import intact_rows, store_errors
+
+__all__ = ["OF_CASES", "Codes"]
+
+_PARTS, _SAME = "code", "same_code"  # kinds of events
+_PLAN = "plan"
+_PLANNING = ("planned", "current plan")  # kinds of events that say which plan is the last one
+
+# Of evaluations `e`: those of the cases that `Codes.case_filter` returns.
+OF_CASES = (
+    "EXISTS (SELECT 1 FROM json_each(?) w WHERE json_extract(w.value, '$[0]') = e.case_identity || ':' || "
+    "e.optimizer_hash AND (json_extract(w.value, '$[1]') IS NULL OR json_extract(w.value, '$[1]') = e.code))"
+)
+
+
+class Codes(LedgerPart):
+    """The part of a ledger that knows the user's code behind its evaluations."""
+
+    @abstractmethod
+    def record_event(self, kind: str, **detail: Any) -> None:
+        """Records what is worth remembering and is no result."""
+
+    def record_code(self, parts: Mapping[str, Mapping[str, str]]) -> None:
+        """Records the parts of fingerprints, by their ids; what is known is not recorded again."""
+        new = {one: found for one, found in parts.items() if one not in self._parts}
+        if not new:
+            return
+        with self.transaction():
+            for one, found in new.items():
+                self.record_event(_PARTS, id=one, parts=dict(found))
+        self._parts.update(new)
+
+    def accept_code(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Records that results of one code count as results of another (`--keep-results`).
+
+        Args:
+          pairs: As `joined_code` returns them: the code of results, and today's.
+        """
+        found = {
+            (stored, todays)
+            for pair in pairs
+            for stored, todays in zip(*map(parts_of_code, pair), strict=True)
+            if stored and todays and self.accepted_code.get(stored, stored) != self.accepted_code.get(todays, todays)
+        }
+        if not found:
+            return
+        with self.transaction():
+            for stored, todays in sorted(found):
+                self.record_event(_SAME, code=stored, other=todays)
+        self.__dict__.pop("accepted_code", None)
+
+    @functools.cached_property
+    def accepted_code(self) -> Mapping[str, str]:
+        """One fingerprint for all that count as the same."""
+        return united((detail["code"], detail["other"]) for detail in self._details(_SAME))
+
+    @functools.cached_property
+    def _parts(self) -> dict[str, Mapping[str, str]]:
+        return {detail["id"]: detail["parts"] for detail in self._details(_PARTS)}
+
+    def code_parts(self, code: str) -> Mapping[str, str] | None:
+        """Returns the parts of a fingerprint; None if the store does not know it."""
+        return self._parts.get(code)
+
+    def canonical_code(self, code: str) -> str:
+        """Returns a code with one fingerprint for all that count as the same."""
+        same = self.accepted_code
+        return joined_code(*(same.get(part, part) for part in parts_of_code(code))) if code and same else code
+
+    def counts(self, stored: str, todays: str) -> bool:
+        """Returns whether a result of some code counts as made by today's."""
+        return is_same_code(stored, todays, self.accepted_code)
+
+    def case_filter(self, case_keys: Collection[str], codes: Mapping[str, str]) -> str:
+        """Returns the argument of `OF_CASES`: cases with the codes whose results count.
+
+        Args:
+          case_keys: `CaseInfo.key` of each case.
+          codes: Today's code by that key; of a case that is not in it any code counts.
+        """
+        wanted = []
+        for key in sorted(case_keys):
+            todays = codes.get(key, "")
+            wanted += [[key, code] for code in (self.counting_codes(todays) if todays else [None])]
+        return json.dumps(wanted)
+
+    def counting_codes(self, todays: str) -> list[str]:
+        """Returns the codes of stored results that count as today's; of unknown code all do."""
+        with store_errors(self.store):
+            there = [code for (code,) in self._db.execute("SELECT DISTINCT code FROM evaluations")]
+        return [code for code in there if self.counts(code, todays)]
+
+    def planned_codes(self) -> dict[str, str]:
+        """Returns the code of each case as it was planned last, by `CaseInfo.key`."""
+        plans: dict[str, dict[str, str]] = {}
+        found: dict[str, str] = {}
+        with store_errors(self.store), intact_rows(self.store):
+            marks = ", ".join("?" * (1 + len(_PLANNING)))
+            query = f"SELECT kind, detail FROM events WHERE kind IN ({marks}) ORDER BY id"
+            for kind, text in self._db.execute(query, (_PLAN, *_PLANNING)):
+                detail = json.loads(text)
+                if kind == _PLAN:
+                    plans[detail["plan"]] = {
+                        f"{one['identity']}:{one['optimizer_hash']}": one.get("code", "") for one in detail["cases"]
+                    }
+                else:
+                    found.update(plans.get(detail["plan"], {}))
+        return found
+
+    def outdated(self) -> frozenset[int]:
+        """Returns the ids of evaluations that have another result of the same work, made by code that counts more.
+
+        Of one case's results for one subject only those count that were made by the code that was planned last; if
+        there is none of that, the code of the last result.
+        """
+        key = "checkpoint_sha256, optimizer_hash, case_identity"
+        with store_errors(self.store), intact_rows(self.store):
+            groups = self._db.execute(
+                f"SELECT {key} FROM evaluations WHERE code <> '' GROUP BY {key} HAVING COUNT(DISTINCT code) > 1"
+            ).fetchall()
+            if not groups:
+                return frozenset()
+            planned, found = self.planned_codes(), set[int]()
+            for group in groups:
+                rows = self._db.execute(
+                    "SELECT id, code FROM evaluations WHERE checkpoint_sha256 = ? AND optimizer_hash = ? "
+                    "AND case_identity = ? ORDER BY id",
+                    group,
+                ).fetchall()
+                todays = planned.get(f"{group[2]}:{group[1]}", "")
+                if not todays or not any(self.counts(code, todays) for _, code in rows if code):
+                    todays = next(code for _, code in reversed(rows) if code)
+                found.update(number for number, code in rows if not self.counts(code, todays))
+        return frozenset(found)
+
+    def _details(self, kind: str) -> list[dict[str, Any]]:
+        with store_errors(self.store), intact_rows(self.store):
+            rows = self._db.execute("SELECT detail FROM events WHERE kind = ? ORDER BY id", (kind,)).fetchall()
+            return [json.loads(text) for (text,) in rows]

@@ -1,0 +1,149 @@
+"""Places in a ledger: where the suites lay that it was evaluated on, their baseline files, and where the store lay."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from lobench.core.case import CaseInfo
+from lobench.core.subject import Subject
+from lobench.core.suite_place import SuitePlace, relocated
+from lobench.engine.store.database import LedgerPart
+from lobench.engine.store.schema import intact_rows, store_errors
+
+__all__ = ["Places"]
+
+_Places: TypeAlias = dict[str, tuple[SuitePlace, ...]]
+
+
+class Places(LedgerPart):
+    """The part of a ledger that knows where things lie outside the store."""
+
+    def record_suites(self, found: Mapping[tuple[str, str], Mapping[str, str]]) -> None:
+        """Records where suites lie and which baseline files are beside them, as they are now.
+
+        Args:
+          found: By name of a suite, as its cases have it, and absolute path of its folder: sha256 (hex) of its baseline
+            files by name, that of the scale first.
+        """
+        rows = [(suite, path, json.dumps(list(baselines.items()))) for (suite, path), baselines in found.items()]
+        query = "SELECT suite, path, baselines FROM suites ORDER BY id DESC LIMIT ?"
+        with store_errors(self.store):
+            known = self._db.execute(query, (len(rows),)).fetchall()
+        if known != rows[::-1] or self._locations()[:1] != (self._here,):
+            with self.transaction():
+                self._db.execute("INSERT OR REPLACE INTO locations (path) VALUES (?)", (self._here,))
+                self._db.executemany("INSERT OR REPLACE INTO suites (suite, path, baselines) VALUES (?, ?, ?)", rows)
+        self.__dict__.pop("_moved_from", None)
+        self.__dict__["_places_of_suites"] = self._read_places()  # `placed` is called by other threads
+
+    def take_location(self, location: str) -> None:
+        """Changes the recorded paths of a run's checkpoints to those that they have now, as absolute paths.
+
+        Earlier versions recorded the path as it was typed. And a run may have been moved together with its store. Their
+        checkpoints are known by the new paths, so that nothing is read or delivered again.
+
+        Args:
+          location: Path of the run that is watched now.
+        """
+        if not location or "://" in location:
+            return
+        root = os.path.abspath(location)
+        with store_errors(self.store):
+            uris = [uri for (uri,) in self._db.execute("SELECT DISTINCT uri FROM subjects WHERE kind = 'checkpoint'")]
+        moved = list[tuple[str, str]]()
+        for uri in (uri for uri in uris if not _is_in(root, uri)):
+            candidates = [path for path in self._candidates(uri) if _is_in(root, path)]
+            there = [path for path in candidates if os.path.exists(path)]
+            # A trainer may have deleted the file, and its folder tells the place.
+            there += [path for path in candidates if os.path.isdir(os.path.dirname(path))]
+            moved += [(path, uri) for path in there[:1]]
+        if moved:
+            with self.transaction():
+                for table in ("subjects", "fingerprints"):
+                    self._db.executemany(f"UPDATE OR IGNORE {table} SET uri = ? WHERE uri = ?", moved)
+
+    def present(self, subject: Subject) -> Subject:
+        """Returns a recorded subject with the path that its checkpoint has today, if it was moved with the store."""
+        uri = subject.uri
+        if not subject.has_theta or "://" in uri or (os.path.isabs(uri) and self._moved_from == ()):
+            return subject
+        found = next((path for path in self._candidates(uri) if os.path.exists(path)), uri)
+        return subject if found == uri else dataclasses.replace(subject, uri=found)
+
+    def _candidates(self, uri: str) -> list[str]:
+        """Returns where a checkpoint may lie today; of a path as it was typed the working directory is not known."""
+        if os.path.isabs(uri):
+            return relocated(uri, self._here, self._moved_from)
+        around = Path(self._here).parents
+        return [os.path.normpath(folder / uri) for folder in (Path.cwd(), *around)]
+
+    @functools.cached_property
+    def _moved_from(self) -> tuple[str, ...]:
+        """Earlier paths of the store."""
+        with store_errors(self.store):
+            return tuple(path for path in self._locations() if path != self._here)
+
+    def placed(self, case: CaseInfo) -> CaseInfo:
+        """Returns a case with the places of its suite, the last one first."""
+        places = self._places_of_suites.get(case.suite) or (self._place_by_files(case),)
+        return _with_places(case, places)
+
+    def _place_by_files(self, case: CaseInfo) -> SuitePlace:
+        """Returns the place of a suite that is not recorded: that of a file of the case which a worker has read."""
+        end = f"/{case.node_id.partition('::')[0]}"
+        folder = next((os.path.dirname(path) for path in self._files_of_workers if path.endswith(end)), "")
+        return SuitePlace(suite=case.suite, path=folder, store=self._here)
+
+    @functools.cached_property
+    def _files_of_workers(self) -> tuple[str, ...]:
+        with store_errors(self.store), intact_rows(self.store):
+            if not self._has("described"):
+                return ()
+            rows = self._db.execute("SELECT files_json FROM described ORDER BY variant").fetchall()
+            return tuple(str(mark[0]) for (text,) in rows for mark in json.loads(text).get("around", ()))
+
+    @functools.cached_property
+    def _places_of_suites(self) -> _Places:
+        return self._read_places()
+
+    def _read_places(self) -> _Places:
+        found: dict[str, list[SuitePlace]] = {}
+        with store_errors(self.store), intact_rows(self.store):
+            if not self._has("suites"):
+                return {}
+            stores = self._locations()
+            rows = self._db.execute("SELECT suite, path, baselines FROM suites ORDER BY id DESC")
+            for suite, path, text in rows:
+                baselines = tuple((str(name), str(sha256)) for name, sha256 in json.loads(text))
+                place = SuitePlace(suite=suite, path=path, baselines=baselines, store=self._here, stores=stores)
+                found.setdefault(suite, []).append(place)
+        return {suite: tuple(places) for suite, places in found.items()}
+
+    def _locations(self) -> tuple[str, ...]:
+        if not self._has("locations"):
+            return ()
+        return tuple(path for (path,) in self._db.execute("SELECT path FROM locations ORDER BY id DESC"))
+
+    def _has(self, table: str) -> bool:
+        """Returns whether the ledger has a table, which that of an older lobench may lack."""
+        query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+        return self._db.execute(query, (table,)).fetchone() is not None
+
+    @property
+    def _here(self) -> str:
+        return os.path.abspath(self.store)
+
+
+def _is_in(folder: str, path: str) -> bool:
+    return path == folder or path.startswith(f"{folder}{os.sep}")
+
+
+@functools.lru_cache(maxsize=1024)
+def _with_places(case: CaseInfo, places: tuple[SuitePlace, ...]) -> CaseInfo:
+    return dataclasses.replace(case, places=places)

@@ -1,0 +1,152 @@
+"""Code of commands: fingerprints of their scripts, and which stored results of a command are of today's script."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lobench.core.code import CodeFingerprint, changed_code_line
+from lobench.core.errors import ConfigError
+from lobench.core.experiment import Method
+from lobench.engine.config.experiment.file import ExperimentFile
+from lobench.engine.config.user_code import fingerprint_of
+from lobench.engine.store.ledger import Ledger
+
+__all__ = ["CommandCode", "code_of_commands", "record_command_codes", "with_code"]
+
+_EVENT = "method_code"  # of the ledger: which code a command was run with, in order
+_SHOWN = 8  # digits of a fingerprint in the name of a folder
+_OLD_FOLDER = re.compile(r"-[0-9a-f]{8}$")  # of commands of an older lobench, whose code is not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandCode:
+    """The code of a command, and the results of it that count.
+
+    Attributes:
+      method: With `Method.code` as the results that count were made with.
+      todays: Fingerprint of the script and its files now.
+      counted: The fingerprint of the results that count; "" if it is not known.
+      others: Of results that were made by other code, the fingerprint of each.
+      is_kept: Whether results of other code count, by `--keep-results`.
+    """
+
+    method: Method
+    todays: CodeFingerprint
+    counted: str
+    others: tuple[str, ...] = ()
+    is_kept: bool = False
+
+
+def code_of_commands(
+    file: ExperimentFile, methods: Sequence[Method], ledger: Ledger | None, *, keep_results: bool
+) -> list[CommandCode]:
+    """Returns the code of each method that is a command.
+
+    Args:
+      ledger: Of the store; None if there is none.
+      keep_results: Whether results of other code count.
+    Raises:
+      ConfigError: a file of `Method.files` does not exist.
+    """
+    return [_code_of(method, file.path.parent, ledger, keep_results) for method in methods if method.command]
+
+
+def with_code(file: ExperimentFile, codes: Sequence[CommandCode]) -> ExperimentFile:
+    """Returns the experiment with the code of its commands."""
+    by_name = {code.method.name: code.method for code in codes}
+    methods = tuple(by_name.get(method.name, method) for method in file.experiment.methods)
+    return replace(file, experiment=replace(file.experiment, methods=methods))
+
+
+def record_command_codes(codes: Sequence[CommandCode], ledger: Ledger) -> Iterator[str]:
+    """Records which code commands are run with; yields a line for each whose stored results are of other code."""
+    for code in codes:
+        name, todays = code.method.name, code.todays.id
+        ledger.record_code({todays: code.todays.parts} if todays else {})
+        if code.is_kept:
+            ledger.accept_code([(f":{code.counted}", f":{todays}")])
+        last = _recorded(ledger, name)[-1:]
+        detail = {"method": name, "code": code.counted or todays, "is_old": code.method.code is None}
+        if last != [detail]:
+            ledger.record_event(_EVENT, **detail)
+        if code.others:
+            changes = [(f":{other}", f":{todays}") for other in code.others]
+            yield f"{code.method.title}: {changed_code_line(changes, ledger.code_parts, kept=code.is_kept)}"
+
+
+def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: bool) -> CommandCode:
+    todays = fingerprint_of(_files_of(method, folder), modules=_modules_of(method), folders=[str(folder)])
+    if ledger is None:
+        return CommandCode(method=replace(method, code=todays.id), todays=todays, counted=todays.id)
+    recorded, folders = _recorded(ledger, method.name), _folders_done(ledger, method.name)
+    if not recorded and any(_OLD_FOLDER.search(one) for one in folders):
+        return CommandCode(method=replace(method, code=None), todays=todays, counted="")
+    for detail in reversed(recorded):
+        if ledger.counts(f":{detail['code']}", f":{todays.id}"):
+            code = None if detail["is_old"] else detail["code"]
+            return CommandCode(method=replace(method, code=code), todays=todays, counted=detail["code"])
+    if not recorded:
+        return CommandCode(method=replace(method, code=todays.id), todays=todays, counted=todays.id)
+    last = recorded[-1]
+    code = None if last["is_old"] else last["code"]
+    suffix = re.compile(f"-{code[:_SHOWN]}$") if code else _OLD_FOLDER
+    others = tuple(last["code"] for one in folders if suffix.search(one))
+    if keep_results:
+        return CommandCode(
+            method=replace(method, code=code), todays=todays, counted=last["code"], others=others, is_kept=True
+        )
+    return CommandCode(method=replace(method, code=todays.id), todays=todays, counted=todays.id, others=others)
+
+
+def _recorded(ledger: Ledger, name: str) -> list[dict[str, object]]:
+    return [detail for _, detail in ledger.events(_EVENT) if detail["method"] == name]
+
+
+def _folders_done(ledger: Ledger, name: str) -> list[str]:
+    """Returns the folder of each session of a command, or of a trial of it, that ended well."""
+    rows = [row for form in ledger.experiments() for row in ledger.trials(form.id) if row.state == "done"]
+    folders = [str(row.parameters.get("folder", "")).partition("/")[0] for row in rows]
+    return [one for one in folders if re.fullmatch(re.escape(name) + r"(-[0-9a-f]{8}){1,2}", one)]
+
+
+def _words_of(method: Method) -> list[str]:
+    """Returns a command's words, with values in place of `{NAME}`, as far as they are the same in every session."""
+    values = method.values
+    filled = (
+        re.sub(r"\{([\w./]+)\}", lambda found: values.get(found[1], found[0]), word)
+        for word in shlex.split(method.command)
+    )
+    return [word for word in filled if "{" not in word]
+
+
+def _files_of(method: Method, folder: Path) -> list[Path]:
+    """Returns the files that a command names, and those of `Method.files`."""
+    found: dict[Path, None] = {}
+    for place, word in enumerate(_words_of(method)):
+        for text in (word, word.partition("=")[2]):
+            file = folder / text if text else folder
+            is_program = place == 0 and ("/" not in word or word.startswith("/"))
+            if text and not is_program and file.is_file():
+                found[Path(os.path.normpath(file))] = None
+    for pattern in method.files:
+        files = sorted(one for one in folder.glob(pattern) if one.is_file()) if pattern else []
+        if not files:
+            raise ConfigError(
+                f"method {method.name!r}: Method.files names no file",
+                where=str(folder),
+                got=repr(pattern),
+                expected="a path or a pattern relative to the experiment's file, such as 'lib/*.py'",
+            )
+        found.update(dict.fromkeys(files))
+    return list(found)
+
+
+def _modules_of(method: Method) -> list[str]:
+    """Returns the module of `python -m my_package.train`."""
+    words = _words_of(method)
+    return [words[place + 1] for place, word in enumerate(words[:-1]) if word == "-m" and place > 0]

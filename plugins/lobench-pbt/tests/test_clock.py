@@ -1,0 +1,102 @@
+"""Leases and deadlines while the system's clock steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from lobench_pbt.decide import TrialDecision
+from lobench_pbt.service import Service
+from lobench_pbt.study import FitnessFrom
+from lobench_pbt.transitions import Completion
+from lobench_pbt.trial import State
+from pbt_simulation import PLUGINS, make_study, write_theta
+
+LEASE = 60.0
+STEPS = [3600.0, -3600.0, 86_400.0]
+
+
+class Machine:
+    """A machine's clocks, in place of this process's: one that can be set, and one that cannot."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.set, self.steady = 1_000_000.0, 500.0
+        monkeypatch.setattr("time.time", lambda: self.set)
+        monkeypatch.setattr("time.monotonic", lambda: self.steady)
+
+    def step(self, seconds: float) -> None:
+        self.set += seconds
+
+    def wait(self, seconds: float) -> None:
+        self.set += seconds
+        self.steady += seconds
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
+
+
+def service_of(store: Path) -> Service:
+    service = Service(store, plugins=PLUGINS)
+    changes = {"lease_seconds": LEASE, "fitness_seconds": 1000.0, "fitness_from": FitnessFrom.WATCH}
+    service.create_study(make_study(parameters=(), population=3, **changes))
+    return service
+
+
+def begin(service: Service, worker: str) -> int:
+    suggestion = service.suggest("", worker)
+    assert suggestion.answer is TrialDecision.TRIAL and suggestion.trial is not None
+    return suggestion.trial.id
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_service_clock_that_steps_loses_no_live_lease_and_frees_a_dead_one_in_one_lease_time(
+    machine: Machine, tmp_path: Path, step: float, restarted: bool
+) -> None:
+    service = service_of(tmp_path)
+    live, dead = begin(service, "live"), begin(service, "dead")
+    for _ in range(3):
+        machine.wait(10.0)
+        machine.step(step)
+        service.expire()
+        assert service.heartbeat("", live, 0) is False
+    if restarted:
+        service.close()
+        machine.step(step)
+        service = service_of(tmp_path)
+        service.resume()
+    machine.wait(0.9 * LEASE)
+    service.expire()
+    assert service.heartbeat("", live, 0) is False
+    machine.wait(0.2 * LEASE)
+    service.expire()
+    assert begin(service, "new") == dead
+    trials = {trial.id: trial for trial in service.list_trials()}
+    assert trials[live].attempt == 0 and trials[dead].attempt == 1
+    service.close()
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_service_clock_that_steps_keeps_the_deadline_of_a_fitness(
+    machine: Machine, tmp_path: Path, step: float, restarted: bool
+) -> None:
+    service = service_of(tmp_path)
+    trial = begin(service, "one")
+    service.complete("", trial, Completion(attempt=0, n_steps=5, checkpoint=write_theta(tmp_path / "theta.npz", 1.0)))
+    machine.step(step)
+    service.expire()
+    if restarted:
+        service.close()
+        machine.step(step)
+        service = service_of(tmp_path)
+        service.resume()
+    machine.wait(100.0)
+    service.expire()
+    assert service.list_trials()[0].state is State.AWAITING_FITNESS
+    machine.wait(1000.0)
+    service.expire()
+    assert service.list_trials()[0].state is State.INFEASIBLE
+    service.close()

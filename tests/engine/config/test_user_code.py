@@ -1,0 +1,258 @@
+"""Fingerprints of the user's code over trees of files."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from lobench.core.code import CodeFingerprint, changed_code_line, is_same_code, united
+from lobench.engine.config.user_code import fingerprint_of, tree_sha256
+
+TREE = {
+    "optimizer.py": '''
+        """An optimizer."""
+        import numpy
+        from package import middle
+
+        RATE = 0.1
+
+        class Rule:
+            """Steps."""
+
+            def update(self, x, rate=0.5):
+                return middle.scaled(x, rate)  # the step
+        ''',
+    "package/__init__.py": "",
+    "package/middle.py": """
+        from .inner.deep import SCALE
+        from typing import TYPE_CHECKING
+        if TYPE_CHECKING:
+            import only_for_types
+
+        def scaled(x, rate):
+            return SCALE * rate * x
+        """,
+    "package/inner/__init__.py": "from ..cyclic import back\n",
+    "package/inner/deep.py": "SCALE = 2\n",
+    "package/cyclic.py": "import package.middle\nback = None\n",
+    "only_for_types.py": "X = 1\n",
+    "unrelated.py": "Y = 1\n",
+    "test_rule.py": "from package.middle import scaled\ndef test_rule(evaluate, fixture): ...\n",
+    "conftest.py": 'pytest_plugins = ["fixtures"]\n',
+    "fixtures.py": "FACTOR = 1\n",
+}
+
+
+def written(folder: Path, **changed: str) -> Path:
+    for name, text in {**TREE, **changed}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(textwrap.dedent(text))
+    return folder
+
+
+def code_of(folder: Path, *names: str) -> CodeFingerprint:
+    return fingerprint_of([folder / name for name in names or ("optimizer.py",)])
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    return written(tmp_path / "tree")
+
+
+def replaced(folder: Path, name: str, before: str, after: str) -> None:
+    text = (folder / name).read_text()
+    assert before in text
+    (folder / name).write_text(text.replace(before, after))
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("optimizer.py", "RATE = 0.1", "RATE = 0.0"),
+        ("optimizer.py", "rate=0.5", "rate=0.6"),
+        ("package/middle.py", "SCALE * rate", "SCALE + rate"),
+        ("package/inner/deep.py", "2", "3"),
+        ("package/inner/deep.py", "2", "2.0"),
+        ("package/inner/deep.py", "2", "True"),
+        ("package/cyclic.py", "None", "1"),
+        ("package/__init__.py", "", "import sys\n"),
+    ],
+)
+def test_fingerprint_after_edit_of_reached_code_differs(tree: Path, name: str, before: str, after: str) -> None:
+    then = code_of(tree)
+    if before:
+        replaced(tree, name, before, after)
+    else:
+        (tree / name).write_text(after)
+    assert code_of(tree).id != then.id
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("optimizer.py", "# the step", "# another comment"),
+        ("optimizer.py", '"""An optimizer."""', '"""Another text."""'),
+        ("optimizer.py", '"""Steps."""', ""),
+        ("optimizer.py", "(self, x, rate=0.5)", "(\n        self,\n        x,\n        rate=(0.5),\n    )"),
+        ("optimizer.py", "RATE", "\n\nRATE"),
+        ("only_for_types.py", "1", "2"),
+        ("unrelated.py", "1", "2"),
+    ],
+)
+def test_fingerprint_after_edit_without_effect_is_the_same(tree: Path, name: str, before: str, after: str) -> None:
+    then = code_of(tree)
+    replaced(tree, name, before, after)
+    assert code_of(tree).id == then.id
+
+
+def test_fingerprint_of_moved_folder_is_the_same_and_holds_no_path(tree: Path, tmp_path: Path) -> None:
+    then, then_of_test = code_of(tree), code_of(tree, "test_rule.py", "conftest.py")
+    tree.rename(tmp_path / "elsewhere")
+    assert code_of(tmp_path / "elsewhere") != then  # the files have other paths
+    assert code_of(tmp_path / "elsewhere").id == then.id
+    assert code_of(tmp_path / "elsewhere", "test_rule.py", "conftest.py").parts == then_of_test.parts
+    assert not [name for name in then.parts if str(tmp_path) in name]
+
+
+def test_fingerprint_of_conftest_reaches_its_pytest_plugins(tree: Path) -> None:
+    then = code_of(tree, "conftest.py")
+    replaced(tree, "fixtures.py", "1", "2")
+    assert code_of(tree, "conftest.py").id != then.id
+
+
+def test_fingerprint_names_files_from_the_folder_they_are_imported_from(tree: Path) -> None:
+    names = ["optimizer.py", "package/__init__.py", "package/cyclic.py", "package/inner/__init__.py"]
+    names += ["package/inner/deep.py", "package/middle.py"]
+    parts = code_of(tree).parts
+    assert sorted(name for name in parts if name.endswith(".py")) == names
+    assert parts["numpy"] == __import__("numpy").__version__
+    assert code_of(tree, "package/inner/deep.py").parts.keys() >= {"package/__init__.py", "package/inner/deep.py"}
+
+
+def test_fingerprint_of_two_files_of_one_name_has_both(tree: Path) -> None:
+    (tree / "below").mkdir()
+    (tree / "below/conftest.py").write_text("A = 1\n")
+    parts = code_of(tree, "below/conftest.py", "conftest.py").parts
+    assert {"conftest.py", "tree/conftest.py"} <= parts.keys()
+
+
+def test_fingerprint_with_missing_module_differs_once_the_module_exists(tree: Path) -> None:
+    (tree / "lazy.py").write_text("try:\n    import fast_path\nexcept ImportError:\n    fast_path = None\n")
+    then = code_of(tree, "lazy.py")
+    assert str(tree / "fast_path.py") in then.missing
+    (tree / "fast_path.py").write_text("X = 1\n")
+    assert code_of(tree, "lazy.py").id != then.id
+
+
+@pytest.mark.parametrize(
+    "content", [b"def (\n", b"x = '\xff'\n", b"x = 1\0\n", b"x = " + b"(" * 500 + b"1" + b")" * 500]
+)
+def test_fingerprint_of_file_that_does_not_parse_is_of_its_bytes(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "broken.py").write_bytes(content)
+    then = code_of(tmp_path, "broken.py")
+    (tmp_path / "broken.py").write_bytes(content + b"# more\n")
+    assert then.id
+    assert code_of(tmp_path, "broken.py").id != then.id
+
+
+def test_fingerprint_of_deep_expression_ignores_its_comment(tmp_path: Path) -> None:
+    deep = "x = " + " + ".join(map(str, range(900)))
+    assert tree_sha256(deep.encode()) == tree_sha256(f"{deep}  # a sum".encode())
+
+
+def test_fingerprint_of_latin_1_source_is_of_its_tree() -> None:
+    text = "# -*- coding: latin-1 -*-\nx = 'ü'\n"
+    assert tree_sha256(text.encode("latin-1")) == tree_sha256("x = 'ü'  # utf-8\n".encode())
+
+
+def test_fingerprint_of_dynamic_import_of_constant_name_reaches_the_module(tree: Path) -> None:
+    (tree / "lazy.py").write_text("import importlib\nX = importlib.import_module('unrelated').Y\n")
+    then = code_of(tree, "lazy.py")
+    replaced(tree, "unrelated.py", "1", "2")
+    assert code_of(tree, "lazy.py").id != then.id
+
+
+def test_fingerprint_of_namespace_package_reaches_its_modules(tree: Path) -> None:
+    (tree / "space").mkdir()
+    (tree / "space/part.py").write_text("A = 1\n")
+    (tree / "user.py").write_text("from space.part import A\n")
+    then = code_of(tree, "user.py")
+    (tree / "space/part.py").write_text("A = 2\n")
+    assert code_of(tree, "user.py").id != then.id
+
+
+def test_fingerprint_of_script_that_is_not_python_is_of_its_bytes(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("echo 1\n")
+    then = code_of(tmp_path, "run.sh")
+    (tmp_path / "run.sh").write_text("echo 1  # comment\n")
+    assert code_of(tmp_path, "run.sh").id != then.id
+
+
+def test_fingerprint_of_lobench_and_the_standard_library_is_empty(tmp_path: Path) -> None:
+    assert fingerprint_of(modules=["lobench.core.case", "json", "jax"]).id == ""
+    (tmp_path / "plain.py").write_text("import json, lobench, jax\nfrom lobench.core import case\n")
+    assert [*code_of(tmp_path, "plain.py").parts] == ["plain.py"]
+
+
+_PROBE = "from lobench.engine.config.user_code import fingerprint_of as f; import sys; print(f(sys.argv[1:]).parts)"
+
+
+def probed(file: Path, *folders: Path) -> str:
+    """Returns the parts that a fresh process with further folders on its path finds, without jax."""
+    script = f"import sys; sys.path += {[*map(str, folders)]!r}\n{_PROBE}\nassert 'jax' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", script, str(file)], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_fingerprint_of_installed_package_is_its_version(tmp_path: Path) -> None:
+    site = tmp_path / "lib/site-packages"
+    written_package(site, "1.0")
+    (tmp_path / "rule.py").write_text("import steps\n")
+    then = probed(tmp_path / "rule.py", site)
+    assert "'steps': '1.0'" in then
+    (site / "steps/__init__.py").write_text("RATE = 2\n")
+    assert probed(tmp_path / "rule.py", site) == then
+    (site / "steps-1.0.dist-info").rename(site / "steps-1.1.dist-info")
+    (site / "steps-1.1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: steps\nVersion: 1.1\n")
+    assert "'steps': '1.1'" in probed(tmp_path / "rule.py", site)
+
+
+def test_fingerprint_of_editable_install_is_of_its_content(tmp_path: Path) -> None:
+    site, source = tmp_path / "lib/site-packages", tmp_path / "checkout"
+    written_package(site, "1.0")
+    (site / "steps").rename(tmp_path / "moved")
+    source.mkdir()
+    (tmp_path / "moved").rename(source / "steps")
+    (tmp_path / "rule.py").write_text("import steps\n")
+    then = probed(tmp_path / "rule.py", site, source)
+    assert "steps/__init__.py" in then
+    (source / "steps/__init__.py").write_text("RATE = 2\n")
+    assert probed(tmp_path / "rule.py", site, source) != then
+
+
+def written_package(site: Path, version: str) -> None:
+    (site / "steps").mkdir(parents=True)
+    (site / "steps/__init__.py").write_text("RATE = 1\n")
+    about = site / f"steps-{version}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: steps\nVersion: {version}\n")
+
+
+def test_is_same_code_takes_unknown_parts_for_any() -> None:
+    assert (
+        is_same_code("", "a:b") and is_same_code("a:b", "") and is_same_code(":b", "a:b") and is_same_code("a:", "a:b")
+    )
+    assert not is_same_code("a:b", "a:c") and not is_same_code("c:b", "a:b")
+
+
+def test_is_same_code_follows_what_was_accepted() -> None:
+    same = united([("b", "c"), ("c", "d"), ("x", "y")])
+    assert is_same_code("a:b", "a:d", same) and not is_same_code("a:b", "a:x", same)
+
+
+def test_changed_code_line_names_the_files() -> None:
+    known = {"b": {"signs.py": "1", "numpy": "2.1"}, "c": {"signs.py": "2", "numpy": "2.1"}}
+    assert changed_code_line([("a:b", "a:c")] * 12, known.get) == "12 results were made by other code: signs.py"
+    assert changed_code_line([("a:b", "a:e")], known.get) == "1 result was made by other code"

@@ -1,0 +1,100 @@
+"""A run and its store, used from several folders and after both were moved: the same checkpoints, evaluated once."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from commands import Done, lobench
+from tiny import make_run, make_suite
+
+WATCH = ("--once", "--checkpoints", "all", "--workers", "1", "--executor", "inline")
+STORE = Path("run", "lobench_results", "tiny")
+
+
+@pytest.fixture(scope="module")
+def watched_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose run was watched by a relative path."""
+    project = tmp_path_factory.mktemp("watched") / "project"
+    make_suite(project / "suites")
+    make_run(project / "work", -3.0, -2.0)
+    ran(lobench("watch", "run", "--suite", "../suites/tiny", *WATCH, cwd=project / "work"))
+    return project
+
+
+@pytest.fixture
+def project(watched_project: Path, tmp_path: Path) -> Path:
+    """The project at another path: nothing lies at the recorded paths of this one's checkpoints."""
+    first = Path(shutil.copytree(watched_project, tmp_path / "first"))
+    ran(lobench("watch", first / "work" / "run", "--suite", first / "suites" / "tiny", *WATCH))
+    return first.rename(tmp_path / "second")
+
+
+def ran(done: Done) -> Done:
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def counts(store: Path) -> list[int]:
+    """Returns how many subjects, evaluations and deliveries a store has."""
+    with sqlite3.connect(store / "ledger.sqlite") as db:
+        return [
+            db.execute(f"SELECT COUNT(*) FROM {name}").fetchone()[0]
+            for name in ("subjects", "evaluations", "deliveries")
+        ]
+
+
+def test_watch_of_relative_path_in_another_folder_sees_the_same_checkpoints(watched_project: Path) -> None:
+    store = watched_project / "work" / STORE
+    before = counts(store)
+    for folder, run, suite in (
+        (watched_project, "work/run", "suites/tiny"),
+        (watched_project / "suites", "../work/run", "tiny"),
+        (watched_project / "work" / "run", ".", "../../suites/tiny"),
+    ):
+        done = ran(lobench("watch", run, "--suite", suite, *WATCH, cwd=folder))
+        assert "nothing new" in done.stdout, done.stdout
+        assert counts(store) == before
+
+
+def test_commands_in_another_folder_find_the_checkpoints(watched_project: Path, tmp_path: Path) -> None:
+    store = watched_project / "work" / STORE
+    words = ("--suite", watched_project / "suites" / "tiny", "--workers", "1")
+    ran(lobench("best", watched_project / "work" / "run", *words, cwd=tmp_path))
+    debug = ("debug", "tiny/a", *words[:2], "--store", store, "--checkpoint", "theta_1.npz", "--home", "")
+    ran(lobench(*debug, cwd=tmp_path))
+    again = ("compare", f"{store}@theta_1.npz", f"{store}@theta_2.npz", *words, "--store", "again")
+    ran(lobench(*again, "--executor", "inline", cwd=tmp_path))
+
+
+def test_watch_of_moved_project_sees_the_same_checkpoints(project: Path) -> None:
+    store = project / "work" / STORE
+    before = counts(store)
+    done = ran(lobench("watch", "run", "--suite", "../suites/tiny", *WATCH, cwd=project / "work"))
+    assert "nothing new" in done.stdout
+    assert counts(store) == before
+
+
+def test_commands_on_moved_project_find_the_checkpoints_before_it_is_watched_again(
+    project: Path, tmp_path: Path
+) -> None:
+    ran(lobench("best", project / "work" / "run", "--suite", project / "suites" / "tiny", cwd=tmp_path))
+
+
+def test_paths_as_older_versions_recorded_them_become_absolute(project: Path, tmp_path: Path) -> None:
+    store = project / "work" / STORE
+    before = counts(store)
+    with sqlite3.connect(store / "ledger.sqlite") as db:
+        for table in ("subjects", "fingerprints"):
+            db.execute(f"UPDATE {table} SET uri = 'run/' || substr(uri, -11)")
+        db.execute("DROP TABLE suites")
+        db.execute("DROP TABLE locations")
+    ran(lobench("best", project / "work" / "run", "--suite", project / "suites" / "tiny", cwd=tmp_path))
+    done = ran(lobench("watch", "work/run", "--suite", "suites/tiny", *WATCH, cwd=project))
+    assert "nothing new" in done.stdout
+    assert counts(store) == before
+    with sqlite3.connect(store / "ledger.sqlite") as db:
+        uris = [uri for (uri,) in db.execute("SELECT uri FROM subjects")]
+    assert uris == [str(project / "work" / "run" / f"theta_{step}.npz") for step in (1, 2)]

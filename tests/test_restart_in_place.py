@@ -1,0 +1,197 @@
+"""A trainer is killed and restarted in the same folder: everything shows the present run, and evaluates its thetas."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import lobench
+from tiny import make_run, make_suite, results, watch, write_checkpoint
+
+from lobench.analysis.store.snapshot import read_store
+from lobench.extend import wandb_rows
+
+SEEDS = "Case.num_seeds = 3\n"
+FIRST = (-2.0, -1.8, -1.5, -1.4, -1.3)  # log learning rates, by outer step from 1 on
+SECOND = (-1.7, -1.6, 30.0)  # the last one diverges
+OPTIONS = ("--once", "--checkpoints", "all", "--workers", "1")
+
+
+@pytest.fixture(scope="module")
+def restarted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path, str]:
+    """Returns the run, the suite, the store and the output of the watch that saw the restart."""
+    folder = tmp_path_factory.mktemp("restarted")
+    suite, run = make_suite(folder, extra=SEEDS), make_run(folder, *FIRST)
+    sinks = [f"--sink={name}" for name in ("tensorboard", "wandb", "mlflow")]
+    with pytest.MonkeyPatch.context() as environment:
+        for name in [name for name in os.environ if name.startswith("WANDB_")]:
+            environment.delenv(name)
+        assert watch(run, suite, *OPTIONS, *sinks).returncode == 0
+        restart(run, *SECOND)
+        done = watch(run, suite, *OPTIONS, *sinks)
+    assert done.returncode == 0, done.stderr
+    return run, suite, run / "lobench_results" / "tiny", done.stdout + done.stderr
+
+
+def restart(run: Path, *log_lrs: float) -> None:
+    """Does as a trainer that is started again: it removes the old checkpoints, and writes others of the same names."""
+    for file in run.glob("theta_*"):
+        file.unlink()
+    for step, log_lr in enumerate(log_lrs, 1):
+        write_checkpoint(run / f"theta_{step}.npz", log_lr)
+
+
+def tensorboard(store: Path) -> dict[str, list[int]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = {}
+    for folder in sorted({file.parent for file in (store / "tensorboard").rglob("events.*")}):
+        accumulator = EventAccumulator(str(folder), size_guidance={"tensors": 0})
+        accumulator.Reload()
+        name = str(folder.relative_to(store / "tensorboard"))
+        found[name] = [event.step for event in accumulator.Tensors("tiny/a/train/loss")]
+    return found
+
+
+def wandb(store: Path) -> dict[str, list[int]]:
+    runs: dict[str, list[int]] = {}
+    for file in sorted((store / "wandb").glob("*-run-*/run-*.wandb")):
+        rows = [row for row, _ in wandb_rows(file) if any(key.endswith("a/train/loss") for key in row)]
+        runs.setdefault(file.stem, []).extend(int(row["outer_step"]) for row in rows)
+    return runs
+
+
+def mlflow(store: Path) -> dict[str, list[int]]:
+    from mlflow.tracking import MlflowClient
+
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+        client = MlflowClient(tracking_uri=(store / "mlruns").as_uri())
+        return {
+            run.info.run_id: [one.step for one in client.get_metric_history(run.info.run_id, name)]
+            for experiment in client.search_experiments()
+            for run in client.search_runs([experiment.experiment_id])
+            for name in run.data.metrics
+            if name.endswith("a/train/loss") and "intervals" not in name
+        }
+
+
+@pytest.mark.parametrize("read", [tensorboard, wandb, mlflow])
+def test_restart_begins_a_new_run_in_each_sink_in_step_order(
+    restarted: tuple[Path, Path, Path, str], read: Callable[[Path], dict[str, list[int]]]
+) -> None:
+    found = read(restarted[2])
+    assert sorted(found.values()) == [[1, 2, 3], [1, 2, 3, 4, 5]]
+
+
+def test_tensorboard_names_the_run_after_the_restart_and_a_line_reports_it(
+    restarted: tuple[Path, Path, Path, str],
+) -> None:
+    _, _, store, output = restarted
+    assert tensorboard(store)["restart 1"] == [1, 2, 3]
+    assert [line for line in output.splitlines() if "restarted: " in line], output
+    assert "is not written" not in output
+
+
+def test_tables_and_curves_show_the_present_run_and_results_list_both(restarted: tuple[Path, Path, Path, str]) -> None:
+    _, _, store, _ = restarted
+    snapshot = read_store(store)
+    assert [subject.who.outer_step for subject in snapshot.subjects] == [1, 2, 3]
+    assert len(snapshot.superseded) == 5
+    assert sorted({one["checkpoint"]["outer_step"] for one in results(store)}) == [1, 2, 3, 4, 5]
+    assert len({one["checkpoint"]["sha256"] for one in results(store)}) == 8
+    page = store / "report.html"
+    assert lobench("report", "--store", store, "--output", page).returncode == 0
+    assert "5 checkpoints of a former run in this folder" in page.read_text()
+
+
+def test_best_chooses_among_the_thetas_that_lie_there(restarted: tuple[Path, Path, Path, str]) -> None:
+    run, suite, _, _ = restarted
+    done = lobench("best", run, "--suite", suite, "--top", "3", "--workers", "1", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["gone"] == [] and record["best"].endswith("theta_2.npz")
+    assert {one["outer_step"] for one in record["candidates"]} == {1, 2, 3}
+
+
+def test_alarm_is_raised_for_a_checkpoint_that_diverges_after_the_restart(
+    restarted: tuple[Path, Path, Path, str],
+) -> None:
+    run, suite, _, _ = restarted
+    done = lobench("alarm", run, "--suite", suite, "--workers", "1", "--seeds", "4", "--format", "json")
+    assert done.returncode == 1, done.stdout + done.stderr
+    (raised,) = json.loads(done.stdout)["alarms"]
+    assert (raised["outer_step"], raised["reference_outer_step"]) == (3, 2)
+
+
+def test_bisect_finds_the_break_of_the_present_run(restarted: tuple[Path, Path, Path, str]) -> None:
+    run, suite, _, _ = restarted
+    done = lobench("bisect", run, "--suite", suite, "--case", "a", "--workers", "1", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["num_checkpoints"] == 3 and record["broken"]["outer_step"] == 3
+
+
+def test_compare_takes_the_last_checkpoint_of_the_present_run(restarted: tuple[Path, Path, Path, str]) -> None:
+    _, _, store, _ = restarted
+    done = lobench("compare", f"{store}@1", f"{store}@3", "--format", "json")
+    assert done.returncode in (0, 1), done.stderr
+    (found,) = json.loads(done.stdout)
+    sides = [found["a"], found["b"]]
+    shas = {one.who.outer_step: one.who.sha256 for one in read_store(store).subjects}
+    assert [one["sha256"] for one in sides] == [shas[1], shas[3]]
+
+
+def test_alarm_of_a_watch_forgets_the_references_of_the_run_before(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path, extra=SEEDS), make_run(tmp_path, -1.5, -4.0)
+    alarms = (*OPTIONS, "--alarm", "regress")
+    assert watch(run, suite, *alarms).returncode == 1
+    restart(run, -1.6, 30.0)
+    done = watch(run, suite, *alarms)
+    assert done.returncode == 1, done.stderr
+    told = json.loads((run / "lobench_results" / "tiny" / "alarm" / "alarms.json").read_text())
+    assert len(told["told"]) == 2 and len({sha256 for _, sha256, _ in told["told"]}) == 2
+
+
+def test_best_leaves_out_an_overwritten_theta_that_no_watch_has_seen(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5, -1.2)
+    assert watch(run, suite, *OPTIONS).returncode == 0
+    write_checkpoint(run / "theta_1.npz", 30.0)
+    done = lobench("best", run, "--suite", suite, "--workers", "1", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert [Path(path).name for path in record["gone"]] in ([], ["theta_1.npz"])
+    assert {one["outer_step"] for one in record["candidates"]} == {2}
+
+
+def test_overwritten_file_without_a_step_is_a_curve_of_its_arrivals(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path)
+    for log_lr in (-2.0, -1.5, -1.2):
+        write_checkpoint(run / "latest.npz", log_lr)
+        assert watch(run, suite, *OPTIONS, "--sink", "tensorboard").returncode == 0
+    store = run / "lobench_results" / "tiny"
+    assert tensorboard(store) == {".": [0, 1, 2]}
+    assert [one.who.outer_step for one in read_store(store).subjects] == [0, 1, 2]
+
+
+def test_restart_that_the_watch_sees_late_leaves_out_what_was_overwritten(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -2.0, -1.9, -1.8)
+    assert watch(run, suite, *OPTIONS).returncode == 0
+    restart(run, -1.5, -1.4, -1.3)
+    assert watch(run, suite, "--once", "--checkpoints", "latest", "--workers", "1").returncode == 0
+    (subject,) = read_store(run / "lobench_results" / "tiny").subjects
+    assert subject.who.outer_step == 3
+
+
+def test_one_theta_in_two_formats_is_evaluated_once(tmp_path: Path) -> None:
+    from flax import serialization
+
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5)
+    tree = {"theta": {"log_lr": np.float32(-1.5)}, "opt_state": {"mu": {"log_lr": np.float32(0.1)}}, "step": 1}
+    (run / "theta_1.msgpack").write_bytes(serialization.msgpack_serialize(tree))
+    assert watch(run, suite, *OPTIONS).returncode == 0
+    assert len({row.key.checkpoint_sha256 for row in read_store(run / "lobench_results" / "tiny").rows}) == 1
