@@ -17,10 +17,11 @@ from lobench.analysis.comparisons.steps_to_target import CaseSteps, compare_step
 from lobench.analysis.scores.baseline_file import StaleBaseline, check_baselines
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.case_groups import design_of
+from lobench.analysis.store.entrants import entrants_of
 from lobench.analysis.store.reference import CHOICE, Choice, kept_choices
 from lobench.analysis.store.search_history import edges_in
 from lobench.analysis.store.snapshot import read_store
-from lobench.analysis.store.subjects import StoredSubject, subjects_of
+from lobench.analysis.store.subjects import StoredSubject, subject_of
 from lobench.api.components import plugins_of
 from lobench.api.evaluate import evaluate_into
 from lobench.api.resolve import (
@@ -359,15 +360,11 @@ def _named(
 def _found(store: Path, wanted: Sequence[Who]) -> list[StoredSubject | None]:
     """Returns what a store holds of subjects on the cases that it knows as today's."""
     with Ledger.open(store, read_only=True) as ledger:
-        described = {who.variant.key: ledger.described(who.variant.key) for who in wanted}
-        codes = {case.key: case.code for known in described.values() if known is not None for case in known.cases}
-        rows = list(ledger.evaluations(codes=codes))
+        entrants = entrants_of(ledger, [(who, who.label) for who in wanted])
     found: list[StoredSubject | None] = []
-    for who in wanted:
-        known = described[who.variant.key]
-        cases = {case.key for case in known.cases} if known is not None else set()
-        own = [row for row in rows if row.key.checkpoint_sha256 == who.sha256 and row.case.key in cases]
-        found.append(next(iter(subjects_of(replace(row, subjects=(who,)) for row in own)), None))
+    for one in entrants:
+        cases = {case.identity for case in one.cases}
+        found.append(subject_of(one.who, one.rows, cases) if one.rows else None)
     return found
 
 

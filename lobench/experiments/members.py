@@ -263,6 +263,8 @@ class ExperimentRecord:
         if self._ledger is not None:  # rows of events do not say where the suites lie
             rows = [replace(row, case=self._ledger.placed(row.case)) for row in rows]
         return of_members(Snapshot.of(self._method_index.store, rows), self._file.text, found)
+        current = self._ledger.current_cases(rows) if self._ledger is not None else None
+        return of_members(Snapshot.of(self._method_index.store, rows, current=current), self._file.text, found)
 
     def plan(self, cases: Sequence[CaseInfo]) -> tuple[Mapping[str, int], Sequence[EvaluationRow]]:
         """Returns how many evaluations each method has on these cases, by its title, and which of them are there."""

@@ -54,6 +54,11 @@ class GateReporter:
             self._evaluated.setdefault(f"{found.case.suite}/{found.case.name}", []).append(found)
         for record in getattr(report, "lobench_gate", []):
             measured = Measured(**record)
+            # Items that a plugin repeats are one case. Tests with a parameter of their own may have trained the same:
+            # equal bits are no further evidence.
+            known = self._measured.values()
+            if any(_is_same(one, measured) for one in known if one.name == measured.name):
+                continue
             name = measured.name if measured.name not in self._measured else measured.node_id
             self._measured[name] = measured
 
@@ -214,6 +219,10 @@ class GateReporter:
 
 
 _HEADER = ("case", "verdict", "difference", "bounds", "margin", "ratio", "on test", "seeds", "would decide", "note")
+
+
+def _is_same(one: Measured, other: Measured) -> bool:
+    return one.node_id == other.node_id or (one.a, one.b, one.margin) == (other.a, other.b, other.margin)
 
 
 def describe(result: GateResult, margin: float, *, ratio: str = "-", note: str = "") -> str:

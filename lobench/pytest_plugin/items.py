@@ -18,8 +18,9 @@ from lobench.engine.config import bound as binding
 from lobench.engine.config.bound import BoundCase
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.user_code import fingerprint_of, united_fingerprint
-from lobench.experiments.pytest_items import EXPERIMENT, ItemMember, member_of
+from lobench.experiments.pytest_items import EXPERIMENT, member_of
 from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.item_names import plain_node_id, test_name
 from lobench.pytest_plugin.item_result import CURRENT_JOB, STATES
 from lobench.pytest_plugin.options import layers_of, metrics_of, option
 from lobench.pytest_plugin.reuse import REUSED
@@ -30,7 +31,17 @@ if TYPE_CHECKING:
     from lobench.evaluation.runner import BlockRunner
     from lobench.evaluation.together import JobRunner
 
-__all__ = ["Runners", "blocks_of", "case_info", "expectations_of", "runners_of", "test_name", "variant_of", "with_item"]
+__all__ = [
+    "Runners",
+    "blocks_of",
+    "case_info",
+    "expectations_of",
+    "plain_node_id",
+    "runners_of",
+    "test_name",
+    "variant_of",
+    "with_item",
+]
 
 _MAKING = threading.Lock()
 _MOST_VARIANTS = 8  # whose programs stay warm
@@ -91,19 +102,6 @@ def _layers_of(config: pytest.Config, variant: Variant) -> Layers:
     return replace(layers_of(config), variant=variant)
 
 
-def test_name(item: pytest.Item) -> str:
-    """Returns the test's part of a case's identity: with the parameters, where it has others than the case."""
-    if not isinstance(item, pytest.Function):
-        return ""
-    name: str = item.function.__name__
-    callspec = getattr(item, "callspec", None)  # none where the test gets its case otherwise
-    if callspec is None or all(isinstance(value, CaseSpec | ItemMember) for value in callspec.params.values()):
-        return name
-    member = member_of(item)  # the last of the parameters, and none of the user's
-    own: str = callspec.id if member is None else callspec.id.removesuffix(f"-{member}")
-    return f"{name}[{own}]"
-
-
 def expectations_of(item: pytest.Item) -> Expectations:
     """Returns what the gin file of an evaluated item expects; where it was not trained, without binding its case."""
     spec = case_of(item)
@@ -141,7 +139,7 @@ def with_item(bound: BoundCase, item: pytest.Item) -> CaseInfo:
     if _CODE not in item.stash:  # as it was when this process imported it
         item.stash[_CODE] = fingerprint_of(_test_files(item), modules=_metric_modules(item.config))
     code = united_fingerprint((bound.case_code, item.stash[_CODE]))
-    return replace(bound.info, node_id=item.nodeid, case_code=code.id)
+    return replace(bound.info, node_id=plain_node_id(item), case_code=code.id)
 
 
 def _test_files(item: pytest.Item) -> list[str]:

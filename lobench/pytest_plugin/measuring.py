@@ -209,14 +209,14 @@ def gate_of(item: pytest.Item) -> Gate:
 def _cases(session: pytest.Session) -> list[CaseInfo]:
     from lobench.pytest_plugin.items import case_info
 
-    found = []
+    found: dict[CaseInfo, None] = {}  # items that a plugin repeats are one case
     for item in session.items:
         if case_of(item) is not None:
             try:
-                found.append(case_info(item, Variant()))
+                found[case_info(item, Variant())] = None
             except LobenchError:
                 continue  # its own report says what is wrong with it
-    return found
+    return list(found)
 
 
 def adaptive_maximum(config: pytest.Config) -> int:

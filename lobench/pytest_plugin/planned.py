@@ -46,6 +46,7 @@ def attach_plan(item: pytest.Item, report: pytest.TestReport) -> None:
             with contextlib.suppress(Exception):
                 cases.append(known_info(one, variant_of(one)) or case_info(one, variant_of(one)))
                 specs[spec] = None
+    cases = list(dict.fromkeys(cases))  # items that a plugin repeats are one case
     report.lobench_plan = suite_plan(cases, _digests(specs, layers_of(config).gin_files))  # type: ignore[attr-defined]
 
 

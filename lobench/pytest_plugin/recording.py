@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import shlex
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,7 @@ class SessionRecorder:
             self._problem = str(error)
 
     def _record(self, finished: ItemResult, subject: Subject | None) -> None:
+        from lobench.engine.store.current import codes_of, forms_of
         from lobench.engine.store.plans import suite_plan
         from lobench.pytest_plugin.options import subject_of
 
@@ -113,7 +115,11 @@ class SessionRecorder:
             self._ledger.set_admission(self._positions[subject], "admitted")
         if self._plan is not None:
             plan = self._plan if is_own else suite_plan([finished.case], self._plan["files"])
-            self._ledger.record_plan(subject, plan)
+            self._ledger.record_plan(subject, plan, _expected_programs())
+        else:  # of an experiment, whose plan `lobench run` writes; these cases are the current ones all the same
+            make_plan = functools.partial(suite_plan, [finished.case], {})
+            forms, codes = forms_of([finished.case]), codes_of([finished.case])
+            self._ledger.record_current(subject.variant.key, forms, make_plan, _expected_programs(), codes)
         self._ledger.record_code(self._codes)
         curves = Curves.from_payload(finished.payload) if finished.payload else None
         program = _program_of(finished)
@@ -215,6 +221,14 @@ def _program_of(finished: ItemResult) -> Program:
     if finished.payload:
         return Program.of(Curves.from_payload(finished.payload).provenance)
     return program_here(num_gpus=finished.case.num_gpus)
+
+
+@functools.cache  # of one process
+def _expected_programs() -> frozenset[str]:
+    """Return the keys of the programs that this machine is expected to compute results with."""
+    from lobench.engine.store.programs import Expected
+
+    return frozenset(program.key for program in Expected().all())
 
 
 class _ExperimentSessions:

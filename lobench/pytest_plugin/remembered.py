@@ -20,6 +20,7 @@ from lobench.engine.checkpoints.given import given_checkpoint, given_optimizer
 from lobench.engine.config.layers import Layers
 from lobench.experiments.pytest_items import EXPERIMENT, member_of
 from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.item_names import plain_node_id
 from lobench.pytest_plugin.options import layers_of, option
 
 __all__ = ["remembered_info"]
@@ -46,14 +47,14 @@ def remembered_info(item: pytest.Item, store: Path, variant: Variant) -> CaseInf
     info = found[store, variant].get((item.path.resolve(), _name_in_file(item, spec.name)))
     if info is None or info.suite != spec.suite:
         return None
-    return dataclasses.replace(info, name=spec.name, node_id=item.nodeid)
+    return dataclasses.replace(info, name=spec.name, node_id=plain_node_id(item))
 
 
 def _name_in_file(item: pytest.Item, scope: str) -> str:
     """Returns the part of an item's id that follows its file, as it is without an experiment."""
     member = member_of(item)
     if member is None or item.parent is None:
-        return item.nodeid.partition("::")[2]
+        return plain_node_id(item).partition("::")[2]
     name = scope
     if isinstance(item, pytest.Function):
         name = f"{item.originalname}[{item.callspec.id.removesuffix(f'-{member}')}]"

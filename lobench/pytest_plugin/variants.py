@@ -21,6 +21,7 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite_files import SuiteFiles, marks_of
 from lobench.engine.workers.protocol import Describe, FileMark
 from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.item_names import plain_node_id
 from lobench.pytest_plugin.items import case_info, runners_of, test_name
 
 __all__ = ["VariantCases", "VariantFields", "files_of"]
@@ -98,7 +99,7 @@ class VariantCases:
             if info.key not in items:
                 items[info.key] = item
                 infos.append(info)
-            elif (other := items[info.key].nodeid) != item.nodeid:
+            elif (other := plain_node_id(items[info.key])) != plain_node_id(item):
                 text = f"two tests of one name evaluate one case: {other} and {item.nodeid}; rename one"
                 problems[text] = None
         if problems:

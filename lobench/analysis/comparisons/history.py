@@ -94,10 +94,16 @@ def history(stores: Iterable[Path]) -> list[RunSummary]:
             runs.append((revision, whole))
         else:
             positions = {subject.who: place for place, subject in enumerate(whole.subjects)}
-            runs += [(name, Snapshot.of(store, rows, positions=positions)) for (name, _), rows in groups.items()]
+            for (name, _), rows in groups.items():
+                # A run of cases that were all changed since is what it was.
+                current = whole.current if any(map(whole.current.is_current, rows)) else None
+                runs.append((name, Snapshot.of(store, rows, positions=positions, current=current)))
     scales = Scales.of([subject for _, snapshot in runs for subject in snapshot.subjects], None)
     found = [_run_summary(revision, snapshot, scales) for revision, snapshot in runs]
-    return sorted(found, key=lambda run: (run.last, str(run.store)))
+    # Runs of one store are in the order of its ledger, whatever its clocks said; stores are by their last result.
+    last_of = {store: max(run.last for run in found if run.store == store) for store in {run.store for run in found}}
+    order = {id(run): max(row.id for row in snapshot.rows) for run, (_, snapshot) in zip(found, runs, strict=True)}
+    return sorted(found, key=lambda run: (last_of[run.store], str(run.store), order[id(run)]))
 
 
 def _revision(row: EvaluationRow) -> str:

@@ -167,7 +167,6 @@ def _subject(entrant: Entrant, rules: Race, looks: int) -> StoredSubject:
     rounds = itertools.product(entrant.cases, range(1, looks + 1))
     blocks = {(case.identity, block) for case, look in rounds for block in _round(case, rules, look)}
     rows = [row for row in entrant.rows if (row.key.case_identity, row.key.seed_block) in blocks]
-    rows.sort(key=lambda row: row.recorded_at)
     return subject_of(entrant.who, rows, {case.identity for case in entrant.cases})
 
 

@@ -23,14 +23,16 @@ from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.speedup import BaselineCurve, Form, Speedup, speedup
 from lobench.analysis.store.case_groups import CaseDesign, case_groups
 from lobench.analysis.store.snapshot import Snapshot, read_store
-from lobench.analysis.store.subjects import Cell, StoredSubject, headline_metrics, place_of
+from lobench.analysis.store.subjects import Cell, StoredSubject, headline_metrics
 from lobench.core.case import HEADLINES, ROLES, CaseInfo
 from lobench.core.errors import LobenchError
 from lobench.core.result import mean_of
 from lobench.core.wording import counted, groups_text
+from lobench.engine.store.current import place_of
 
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.race import RaceResult
+
 
 __all__ = [
     "AgainstTuned",

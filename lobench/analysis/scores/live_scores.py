@@ -10,10 +10,12 @@ from pathlib import Path
 
 from lobench.analysis.scores.mean_scores import MeanScore, mean_score
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.store.subjects import Cell, StoredSubject, place_of, subjects_of
+from lobench.analysis.store.subjects import Cell, StoredSubject, subjects_of
 from lobench.core.result import mean_of
 from lobench.core.subject import Subject as Who
+from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.engine.store.plans import Plans
 
 __all__ = ["Fallback", "Scored", "StoreScores"]
 
@@ -62,7 +64,9 @@ class StoreScores:
 
     def __init__(self, ledger: Ledger, places: Sequence[Path]) -> None:
         self._ledger, self._places = ledger, tuple(places)
-        self._forms: dict[tuple[str, str, str], tuple[float, str]] = {}  # the last of each case, and when it was
+        self._current: CurrentCases | None = None
+        self._current_forms: frozenset[str] = frozenset()
+        self._last_event = -1
         self._subjects: dict[str, list[StoredSubject]] = {}  # by theta's hash
 
     def of(self, asked: Collection[Who]) -> list[Scored]:
@@ -96,26 +100,25 @@ class StoreScores:
     def _read(self, hashes: Collection[str]) -> list[StoredSubject]:
         """Reads what is stored of these, and returns it; everything at the first time, and after a case was changed."""
         is_first = not self._subjects
-        rows = [row for sha256 in (hashes if not is_first else [""]) for row in self._ledger.evaluations(sha256)]
-        if self._note_forms(rows) and not is_first:
-            rows = list(self._ledger.evaluations())
-        current = {identity for _, identity in self._forms.values()}
+        plans = self._ledger if isinstance(self._ledger, Plans) else None
+        last_event = plans.last_plan_event() if plans is not None else 0
+        is_planned, self._last_event = last_event != self._last_event, last_event
+        rows = [
+            row for sha256 in ([""] if is_first or is_planned else hashes) for row in self._ledger.evaluations(sha256)
+        ]
+        if self._current is None or is_planned:
+            self._current = plans.current_cases(rows) if plans is not None else CurrentCases.of_rows(rows)
+        else:
+            self._current.seen(rows)
+            if self._current.identities != self._current_forms:
+                rows = list(self._ledger.evaluations())
+        self._current_forms = self._current.identities
         groups: dict[str, list[EvaluationRow]] = {}
         for row in rows:
             groups.setdefault(row.key.checkpoint_sha256, []).append(row)
-        found = {sha256: subjects_of(members, current=current) for sha256, members in groups.items()}
+        found = {sha256: subjects_of(members, current=self._current) for sha256, members in groups.items()}
         self._subjects |= {sha256: [_without_curves(one) for one in members] for sha256, members in found.items()}
         return [one for members in found.values() for one in members]
-
-    def _note_forms(self, rows: Sequence[EvaluationRow]) -> bool:
-        """Takes in which form cases were evaluated last; says whether one has another form than before."""
-        is_changed = False
-        for row in rows:
-            place, before = place_of(row.case), self._forms.get(place_of(row.case), (0.0, row.case.identity))
-            if row.recorded_at >= before[0]:
-                self._forms[place] = (row.recorded_at, row.case.identity)
-                is_changed |= row.case.identity != before[1]
-        return is_changed
 
 
 def _scored(subject: StoredSubject, scales: Scales) -> Scored:

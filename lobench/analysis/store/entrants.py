@@ -18,8 +18,8 @@ class Entrant:
     """A method of a race.
 
     Attributes:
-      rows: All its evaluations on `cases`.
-      cases: As its store knows them today, with the first seed of the race.
+      rows: All its evaluations on `cases`, in the order in which they count: of one seed the last one does.
+      cases: The current ones of its store, with the first seed of the race.
     """
 
     who: Subject
@@ -48,12 +48,14 @@ def entrants_of(
     described = {who.variant.key: ledger.described(who.variant.key) for who, _ in wanted}
     codes = {case.key: case.code for known in described.values() if known is not None for case in known.cases}
     rows: Sequence[EvaluationRow] = list(ledger.evaluations(codes=codes))
+    current = ledger.current_cases(rows)
     found = []
     for who, label in wanted:
         known = described[who.variant.key]
-        cases = known.cases if known is not None else ()
+        own = [row for row in rows if row.key.checkpoint_sha256 == who.sha256]
+        cases = current.cases_of(who.variant.key, known.cases if known is not None else (), own)
         keys = {case.key for case in cases}
-        own = [row for row in rows if row.key.checkpoint_sha256 == who.sha256 and row.case.key in keys]
+        own = current.ordered(who, [row for row in own if row.case.key in keys])
         if first_seed is not None:
             cases = tuple(replace(case, first_seed=first_seed) for case in cases)
         found.append(

@@ -14,7 +14,7 @@ from lobench.analysis.store.entrants import StoredRace, entrants_of
 from lobench.analysis.store.names import names_of, one_called
 from lobench.analysis.store.search_history import best_trials, chosen_by_search, num_infeasible
 from lobench.analysis.store.snapshot import Snapshot, case_names, read_store
-from lobench.analysis.store.subjects import Cell, StoredSubject, place_of, subject_of
+from lobench.analysis.store.subjects import Cell, StoredSubject, subject_of
 from lobench.core.case import CaseInfo
 from lobench.core.errors import ConfigError, UsageError, suggestion
 from lobench.core.result import mean_of
@@ -22,6 +22,7 @@ from lobench.core.search.space import Parameter
 from lobench.core.wording import counted
 from lobench.engine.config.space_syntax import race_of, space_of
 from lobench.engine.config.syntax import Binding, Reference, last_name, parse_text
+from lobench.engine.store.current import CasePlace, CurrentCases, place_of
 from lobench.engine.store.experiments import ExperimentRow, Membership, TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
@@ -108,7 +109,7 @@ def of_members(
         by_place[one.method, one.trial, one.session, key] = one, row
     held = list(by_place.values())
     # Where the suite was edited between two runs, members are of both; what cases were before is in no table.
-    forms = _Forms(held, are_own=_may_differ(config))
+    forms = _Forms(held, snapshot.current, are_own=_may_differ(config))
     for one, row in held:
         if row is None or not isinstance(one.session, int) or not isinstance(one.trial, int):
             continue
@@ -129,7 +130,7 @@ def of_members(
         bindings, sessions = bindings_of.get(method, {}), groups[method, trial]
         name = f"{method} {trial}" if counts[method] > 1 else method
         label = bindings.get("label", method)
-        make = functools.partial(_method, is_command=_is_training(bindings))
+        make = functools.partial(_method, current=snapshot.current, is_command=_is_training(bindings))
         subject, search = chosen_by_search(sessions, make) if method in best else (make(sessions), None)
         if search is not None:
             search = dataclasses.replace(
@@ -178,35 +179,38 @@ def _is_training(bindings: Mapping[str, str]) -> bool:
 class _Forms:
     """The forms of an experiment's cases: bindings that differ make several identities of what is written once.
 
-    Where the suite was edited between two runs, the members are of both forms; the older one is in no table. Where
-    `Experiment.fixed` lets methods bind parts of a case, each method has a form of its own, and they are one case: the
-    first method's identity stands for all. Example: four methods with different `Case.phases` are four rows of a table
-    and one column.
+    If the suite was edited between two runs, the members are of both forms; the one that was planned last is current,
+    and the other one is in no table. If `Experiment.fixed` lets methods bind parts of a case, each method has a form of
+    its own, and they are one case: the first method's identity stands for all. Example: four methods with different
+    `Case.phases` are four rows of a table and one column.
 
     Args:
       held: Members with their evaluations; None: not there.
       are_own: Whether each method may have its own form.
     """
 
-    def __init__(self, held: Sequence[tuple[Membership, EvaluationRow | None]], *, are_own: bool) -> None:
-        self._are_own = are_own
-        self._current: dict[tuple[str, tuple[str, str, str]], str] = {}
-        self._one: dict[tuple[str, str, str], str] = {}
+    def __init__(
+        self, held: Sequence[tuple[Membership, EvaluationRow | None]], current: CurrentCases, *, are_own: bool
+    ) -> None:
+        self._cases, self._are_own = current, are_own
+        self._current: dict[tuple[str, CasePlace], str] = {}
+        self._one: dict[CasePlace, str] = {}
         self._rows: dict[int, EvaluationRow] = {}
         self._former: dict[int, EvaluationRow] = {}
         there = [(one, row) for one, row in held if row is not None]
-        for one, row in sorted(there, key=lambda pair: pair[1].recorded_at):
+        for one, row in sorted(there, key=lambda pair: current.last_planned(pair[1])):
             self._current[self._place(one, row)] = row.case.identity
         for one, row in there:
             if self._current[self._place(one, row)] == row.case.identity:
                 self._one.setdefault(place_of(row.case), row.case.identity)
 
-    def _place(self, one: Membership, row: EvaluationRow) -> tuple[str, tuple[str, str, str]]:
+    def _place(self, one: Membership, row: EvaluationRow) -> tuple[str, CasePlace]:
         return (one.method if self._are_own else ""), place_of(row.case)
 
     def as_one(self, one: Membership, row: EvaluationRow) -> EvaluationRow | None:
         """Returns an evaluation with the identity that stands for all forms of its case; None of a former form."""
-        if self._current[self._place(one, row)] != row.case.identity:
+        has_bindings = any(self._cases.has_bindings(row, who) for who in row.sightings)
+        if self._current[self._place(one, row)] != row.case.identity or not has_bindings:
             self._former[id(row)] = row
             return None
         identity = self._one[place_of(row.case)]
@@ -260,28 +264,30 @@ def _bindings_of_methods(config: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def _method(sessions: Mapping[int, Sequence[_Part]], *, is_command: bool) -> StoredSubject:
+def _method(sessions: Mapping[int, Sequence[_Part]], *, current: CurrentCases, is_command: bool) -> StoredSubject:
     """Returns one method as a subject whose seeds are its sessions.
 
     A session of an optimizer, or of a checkpoint, is a seed of its evaluations. A session of a command is a whole
     meta-training: its value is the mean over the seeds of the last checkpoint that was evaluated.
     """
     rows = list({id(part.row): part.row for group in sessions.values() for part in group}.values())
-    current = {row.case.identity for row in rows}
+    identities = {row.case.identity for row in rows}
     if not is_command:
-        subject = subject_of(rows[0].sightings[-1], rows, current)
+        who = rows[0].sightings[-1]
+        subject = subject_of(who, current.ordered(who, rows), identities)
         return dataclasses.replace(
             subject, cells={key: _of_seeds(cell, sessions.keys()) for key, cell in subject.cells.items()}
         )
     cells: dict[str, dict[int, Cell]] = {}
     for session, group in sessions.items():
-        by_step = sorted(group, key=lambda part: (part.row.sightings[-1].outer_step, part.row.recorded_at))
+        by_step = sorted(group, key=lambda part: (part.row.sightings[-1].outer_step, part.row.id))
         last = by_step[-1].row.key.checkpoint_sha256
         trained = list({id(p.row): p.row for p in group if p.row.key.checkpoint_sha256 == last}.values())
         seeds = {part.seed for part in group}
-        for identity, cell in subject_of(trained[0].sightings[-1], trained, current).cells.items():
+        who = trained[0].sightings[-1]
+        for identity, cell in subject_of(who, current.ordered(who, trained), identities).cells.items():
             cells.setdefault(identity, {})[session] = _of_seeds(cell, seeds)
-    whole = subject_of(rows[-1].sightings[-1], rows, current)
+    whole = subject_of(rows[-1].sightings[-1], rows, identities)
     return dataclasses.replace(whole, cells={key: _of_sessions(found) for key, found in cells.items()})
 
 

@@ -15,16 +15,15 @@ from lobench.analysis.store.groups import MethodGroups, groups_of
 from lobench.analysis.store.subjects import (
     Cell,
     StoredSubject,
-    current_forms,
     last_on_most_cases,
     last_subject,
-    place_of,
     subjects_of,
 )
 from lobench.core.case import CaseInfo
 from lobench.core.result import Curves
 from lobench.core.search.space import Parameter
 from lobench.core.subject import Subject as Who
+from lobench.engine.store.current import CurrentCases, place_of
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
@@ -59,11 +58,13 @@ class Snapshot:
 
     Attributes:
       subjects: By generation, outer step and first sight.
-      cases: By suite and name, one identity each: of a case that was changed, the form that was evaluated last.
+      cases: By suite and name: of a case that was changed, the current form.
       rows: As the ledger holds them, those of former forms too.
+      current: Current cases of the store; see `lobench.engine.store.current`.
       events: Kind and detail, in order.
       changed: Names of the cases that `rows` hold in a former form too, by the number of those evaluations.
       superseded: Checkpoints in `rows` that a restart in place superseded: they are no subjects.
+      repeated: Names of the cases that hold the same bits as another case, which counts alone.
       labels: What to call each subject among those of the store: by its outer step where that tells it.
       openings: The labels at the start of a sentence: names of files and optimizers keep their spelling.
       names: What to call each case, by identity.
@@ -79,9 +80,11 @@ class Snapshot:
     subjects: tuple[StoredSubject, ...]
     cases: tuple[CaseInfo, ...]
     rows: tuple[EvaluationRow, ...]
+    current: CurrentCases = field(default_factory=CurrentCases, compare=False)
     events: tuple[tuple[str, Mapping[str, object]], ...] = ()
     changed: tuple[tuple[str, int], ...] = ()
     superseded: tuple[Who, ...] = ()
+    repeated: tuple[str, ...] = ()
     labels: tuple[str, ...]
     openings: tuple[str, ...]
     names: Mapping[str, str]
@@ -100,19 +103,28 @@ class Snapshot:
         *,
         positions: Mapping[Who, int] | None = None,
         events: Sequence[tuple[str, Mapping[str, object]]] = (),
+        current: CurrentCases | None = None,
     ) -> Snapshot:
         """Reads rows of a store.
 
         Args:
-          positions: In which order the checkpoints were seen; None: that of their first evaluations.
+          rows: In the order of the ledger.
+          positions: Order in which the checkpoints were seen; None: that of their first evaluations.
+          current: Current cases of the store; None: those of the rows, without plans.
         """
         superseded = tuple(dict.fromkeys(who for row in rows for who in row.superseded))
         if superseded and not any(row.present for row in rows):
             rows, superseded = [replace(row, superseded=()) for row in rows], ()  # a dead run is all that there is
-        current = current_forms(sorted(rows, key=lambda row: row.recorded_at))
-        known = {row.case.identity: row.case for row in rows if row.case.identity in current}
-        former = Counter(f"{r.case.suite}/{r.case.name}" for r in rows if r.case.identity not in current)
-        subjects = tuple(subjects_of(rows, positions))
+        current = CurrentCases.of_rows(rows) if current is None else current
+        is_current = [current.is_current(row) for row in rows]
+        known = {row.case.identity: row.case for row, counts in zip(rows, is_current, strict=True) if counts}
+        former = Counter(
+            f"{row.case.suite}/{row.case.name}" for row, counts in zip(rows, is_current, strict=True) if not counts
+        )
+        subjects = tuple(subjects_of(rows, positions, current))
+        shown = {identity for subject in subjects for identity in subject.cells}
+        repeated = [case for identity, case in known.items() if identity not in shown]
+        known = {identity: case for identity, case in known.items() if identity in shown}
         cases = tuple(sorted(known.values(), key=lambda case: (case.suite, case.name, case.identity)))
         labels = _labels(subjects)
         return cls(
@@ -120,9 +132,11 @@ class Snapshot:
             subjects=subjects,
             cases=cases,
             rows=tuple(rows),
+            current=current,
             events=tuple(events),
             changed=tuple(sorted(former.items())),
             superseded=superseded,
+            repeated=tuple(sorted(f"{case.suite}/{case.name} ({place_of(case).test})" for case in repeated)),
             labels=tuple(labels),
             openings=tuple(label[:1].upper() + label[1:] if label.startswith(_BY_STEP) else label for label in labels),
             names=case_names(cases),
@@ -227,7 +241,7 @@ def case_names(cases: Sequence[CaseInfo]) -> dict[str, str]:
     places = Counter(place[:2] for place in {place_of(case) for case in cases})
     names = {
         case.identity: f"{case.suite}/{case.name}"
-        + (f" ({place_of(case)[-1]})" if places[case.suite, case.name] > 1 else "")
+        + (f" ({place_of(case).test})" if places[case.suite, case.name] > 1 else "")
         for case in cases
     }
     counts = Counter(names.values())
@@ -244,6 +258,6 @@ def read_store(store: Path, *, all_codes: bool = False) -> Snapshot:
     """
     with Ledger.open(store, read_only=True) as ledger:
         positions = {who: place for place, who in ledger.sightings().items()}
-        return Snapshot.of(
-            store, tuple(ledger.evaluations(all_codes=all_codes)), positions=positions, events=tuple(ledger.events())
-        )
+        rows = tuple(ledger.evaluations(all_codes=all_codes))
+        events, current = tuple(ledger.events()), ledger.current_cases(rows)
+        return Snapshot.of(store, rows, positions=positions, events=events, current=current)

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +19,7 @@ from lobench.core.metric import Direction, is_of_batch
 from lobench.core.program import IMPORTED, Program
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Subject as Who
+from lobench.engine.store.current import CurrentCases, place_of
 from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = [
@@ -29,11 +30,9 @@ __all__ = [
     "StoredSubject",
     "are_common",
     "codes_note",
-    "current_forms",
     "headline_metrics",
     "last_on_most_cases",
     "last_subject",
-    "place_of",
     "subject_of",
     "subjects_of",
 ]
@@ -242,28 +241,36 @@ def _places(own: Sequence[int], steps: NDArray[np.int64]) -> NDArray[np.intp]:
 
 
 def subjects_of(
-    rows: Iterable[EvaluationRow], positions: Mapping[Who, int] | None = None, current: set[str] | None = None
+    rows: Iterable[EvaluationRow], positions: Mapping[Who, int] | None = None, current: CurrentCases | None = None
 ) -> list[StoredSubject]:
-    """Returns what a store's evaluations are of, by generation, outer step and first sight.
+    """Returns the subjects of a store's evaluations, by generation, outer step and first sight.
 
-    A checkpoint that was seen at several outer steps is several subjects with the same cells; one that was evaluated
-    with several optimizers' bindings is several subjects too. Where a case was evaluated twice on the same seeds (the
-    inner program was changed, say) the later evaluation that gave curves counts. Of a case that was changed, the form
-    that the store evaluated last is in `StoredSubject.cells`, on whomever that was.
+    A checkpoint that was seen at several outer steps is several subjects with the same cells. If it was evaluated with
+    several bindings of its optimizer, and no plan says which of them are current, it is several subjects too. If a case
+    was evaluated twice on the same seeds (with another version of jax, say), the last evaluation that gave curves
+    counts. `StoredSubject.cells` has the current form of a case that was changed.
 
     Checkpoints that a restart in place superseded are left out.
 
     Args:
-      positions: In which order they were seen; None: that of their first evaluations.
-      current: Identities of the forms that count, where the rows are a part of a store's; None: see above.
+      rows: In the order of the ledger.
+      positions: Order in which the subjects were seen; None: that of their first evaluations.
+      current: Current cases of the store; None: those of the rows, without plans.
     """
-    ordered = sorted(rows, key=lambda row: row.recorded_at)
-    current = current_forms(ordered) if current is None else current
+    rows = list(rows)
+    current = CurrentCases.of_rows(rows) if current is None else current
     groups: dict[Who, list[EvaluationRow]] = {}
-    for row in ordered:
+    for row in rows:
         for who in row.present:
             groups.setdefault(who, []).append(row)
-    found = [subject_of(who, part, current) for who, members in groups.items() for part in _by_optimizer(members)]
+    found = list[StoredSubject]()
+    for who, members in groups.items():
+        ordered = current.ordered(who, members)
+        counting = [row for row in ordered if current.has_bindings(row, who)]
+        # Nothing of one whose present bindings have no result yet is current.
+        parts = _by_optimizer(counting) if counting else [ordered]
+        identities = current.identities if counting else frozenset[str]()
+        found += [subject_of(who, part, identities) for part in parts]
     sights = positions or {}
 
     def place(subject: StoredSubject) -> tuple[int, int, int]:
@@ -271,11 +278,6 @@ def subjects_of(
         return who.generation, who.outer_step, sights.get(who, -1)
 
     return sorted(found, key=place)
-
-
-def current_forms(rows: Iterable[EvaluationRow]) -> set[str]:
-    """Returns the identities of the cases as they were evaluated last; rows in the order of their recording."""
-    return set({place_of(row.case): row.case.identity for row in rows}.values())
 
 
 def last_subject(subjects: Sequence[StoredSubject]) -> StoredSubject:
@@ -308,14 +310,6 @@ def headline_metrics(subjects: Sequence[StoredSubject]) -> list[tuple[str, str |
     return [(name, name) for name in names]
 
 
-def place_of(case: CaseInfo) -> tuple[str, str, str]:
-    """Returns where a case is written: what is at one place with another identity is the same case, changed.
-
-    Its name alone is not enough: two tests may evaluate one case, and two files have cases of one name.
-    """
-    return case.suite, case.name, case.node_id.rsplit("/", 1)[-1]
-
-
 def _by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]]:
     """Parts rows by their optimizers' bindings where a case was evaluated with two of them.
 
@@ -332,8 +326,8 @@ def _by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]
     return list(parts.values())
 
 
-def subject_of(who: Who, rows: Sequence[EvaluationRow], current: set[str]) -> StoredSubject:
-    """Returns one subject from the rows of its evaluations, which come in the order of their recording.
+def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]) -> StoredSubject:
+    """Returns one subject from the rows of its evaluations; of a seed that was evaluated twice the last one counts.
 
     Args:
       current: Identities of the cases that count; the others are former forms.
@@ -342,6 +336,8 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: set[str]) -> St
     for row in rows:
         by_case.setdefault(row.case.identity, []).append(row)
     cells = {identity: _cell(members) for identity, members in by_case.items()}
+    repeated = _repeated([cell for identity, cell in cells.items() if identity in current])
+    current = {identity for identity in current if identity not in repeated}
     origins = [curves.provenance for cell in cells.values() for curves, _ in cell.sources.values()]
     return StoredSubject(
         who=who,
@@ -363,6 +359,40 @@ def _code_of(row: EvaluationRow) -> tuple[str, str, str, str]:
 def codes_note(rows: Iterable[EvaluationRow]) -> str:
     """Return a line on results of several versions of the user's code; "" if there is one version."""
     return describe_codes({_code_of(row) for row in rows if row.code})
+
+
+def _repeated(cells: Sequence[Cell]) -> set[str]:
+    """Returns the identities of cases that hold the same bits as another case, which counts alone.
+
+    Two tests may evaluate one case of a file, a test may have parameters of its own, and a file may be linked from
+    another suite: the training is the same, and its seeds would count twice as evidence. Of such cases the one with the
+    most seeds counts, or else the first by name.
+    """
+    groups: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in cells:
+        case = cell.case
+        if case.problem and cell.sources:
+            key = case.problem, case.num_inner_steps, case.primary_metric, case.scale, case.minimum, cell.draws
+            groups.setdefault(key, []).append(cell)
+    found = set[str]()
+    for group in groups.values():
+        group.sort(key=lambda cell: (-len(cell.sources), place_of(cell.case), cell.case.identity))
+        for place, cell in enumerate(group):
+            kept = (one for one in group[:place] if one.case.identity not in found)
+            if any(_is_same(one, cell) for one in kept):
+                found.add(cell.case.identity)
+    return found
+
+
+def _is_same(one: Cell, other: Cell) -> bool:
+    """Returns whether the seeds of the second cell have the same bits in the first one."""
+    if not other.sources.keys() <= one.sources.keys() or other.diverged_at.items() - one.diverged_at.items():
+        return False
+    return all(
+        seed in one.final.get(metric, {}) and repr(one.final[metric][seed]) == repr(value)
+        for metric, values in other.final.items()
+        for seed, value in values.items()
+    )
 
 
 def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:

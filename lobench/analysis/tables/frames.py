@@ -23,6 +23,7 @@ from lobench.core.result import Curves
 from lobench.core.step_cost import Overhead, StepCost, StepSeconds
 from lobench.core.subject import Subject
 from lobench.core.wording import counted
+from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 if TYPE_CHECKING:
@@ -72,13 +73,18 @@ class StoredResults:
     """
 
     def __init__(
-        self, store: Path, rows: tuple[EvaluationRow, ...], positions: Mapping[Subject, int] | None = None
+        self,
+        store: Path,
+        rows: tuple[EvaluationRow, ...],
+        positions: Mapping[Subject, int] | None = None,
+        current: CurrentCases | None = None,
     ) -> None:
         self.store, self.rows = store, rows
         self._positions = positions  # in which order the subjects were seen
+        self._current = CurrentCases.of_rows(rows) if current is None else current
 
     def _snapshot(self) -> Snapshot:
-        return Snapshot.of(self.store, self.rows, positions=self._positions)
+        return Snapshot.of(self.store, self.rows, positions=self._positions, current=self._current)
 
     def evaluations(self) -> pd.DataFrame:
         """Returns a row for each evaluation and sighting of its checkpoint, those without curves too.
@@ -198,7 +204,7 @@ class StoredResults:
             found = row.curves if wanted else None
             if found is not None:
                 groups.setdefault((row.case.key, who), []).append((row, found))
-        joined = (_joined(metric, who, blocks) for (_, who), blocks in groups.items())
+        joined = (_joined(metric, who, blocks, self._current) for (_, who), blocks in groups.items())
         return [curves for curves in joined if curves is not None]
 
     def _require(self, metric: str) -> None:
@@ -236,7 +242,8 @@ def open_results(store: str | Path) -> StoredResults:
         raise StoreError("a store is a folder", where=str(path), next_step=f"open {str(path.parent)!r}")
     with Ledger.open(path, read_only=True) as ledger:
         positions = {who: place for place, who in ledger.sightings().items()}
-        return StoredResults(path, tuple(ledger.evaluations()), positions)
+        rows = tuple(ledger.evaluations())
+        return StoredResults(path, rows, positions, ledger.current_cases(rows))
 
 
 _VALUES = ("seed", "metric", "value", "best", "mean", "diverged_at", "outcome")
@@ -311,10 +318,13 @@ def _provenance(curves: Curves | None) -> dict[str, Any]:
     return {name: found.get(name) for name in names}
 
 
-def _joined(metric: str, who: Subject, blocks: list[tuple[EvaluationRow, Curves]]) -> CaseCurves | None:
+def _joined(
+    metric: str, who: Subject, blocks: list[tuple[EvaluationRow, Curves]], current: CurrentCases
+) -> CaseCurves | None:
     latest: dict[int, tuple[Curves, int]] = {}
-    blocks = sorted(blocks, key=lambda block: block[0].recorded_at)
-    for _, curves in blocks:
+    curves_of = {id(row): curves for row, curves in blocks}
+    rows = current.ordered(who, [row for row, _ in blocks])
+    for curves in [curves_of[id(row)] for row in rows]:
         latest.update({seed: (curves, place) for place, seed in enumerate(curves.seeds)})
     found = {seed: latest[seed] for seed in sorted(latest) if metric in latest[seed][0].metrics}
     if not found:
@@ -326,9 +336,8 @@ def _joined(metric: str, who: Subject, blocks: list[tuple[EvaluationRow, Curves]
         id(curves): np.asarray(curves.metrics[metric])[:, np.isin(grids[id(curves)], steps)]
         for curves, _ in found.values()
     }
-    last = blocks[-1]
     return CaseCurves(
-        case=last[0].case,
+        case=rows[-1].case,
         subject=who,
         metric=metric,
         steps=np.asarray(steps, np.int64),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from lobench.engine.chief.decisions import DecisionLog
 from lobench.engine.chief.interfaces import WatchOptions
 from lobench.engine.chief.subjects import Subjects
 from lobench.engine.config.suite_files import SuiteFiles
+from lobench.engine.store.current import codes_of, forms_of
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.plans import suite_plan
 from lobench.engine.store.programs import Expected
@@ -44,6 +46,7 @@ class Journal:
         self._plans: dict[str, tuple[Mapping[str, CaseInfo], Mapping[str, Any]]] = {}  # by variant
         self._planned: dict[int, Mapping[str, CaseInfo]] = {}  # by position
         self._expected = Expected(is_elsewhere=options.elsewhere, together=options.together)
+        self._expected_programs = {program.key for program in self._expected.all()}
         self.programs = ledger.accepted_programs(self._expected.all())
         self._collected: list[Decision] = []
         self._registered: set[tuple[Program, Program]] = set()  # in this commit: computed, and expected to
@@ -122,11 +125,22 @@ class Journal:
         if not cases or self._planned.get(position) is cases:
             return
         self._planned[position] = cases
-        known, plan = self._plans.get(subject.variant.key, ({}, {}))
+        self._ledger.record_plan(subject, self._plan_of(subject.variant.key), self._expected_programs)
+
+    def plan_cases(self, variant: str) -> None:
+        """Records that this start's plan is the last one of a variant, also if nothing of it is missing."""
+        cases = self._subjects.known_cases(variant)
+        make_plan = functools.partial(self._plan_of, variant)
+        forms, codes = forms_of(cases.values()), codes_of(cases.values())
+        self._ledger.record_current(variant, forms, make_plan, self._expected_programs, codes)
+
+    def _plan_of(self, variant: str) -> Mapping[str, Any]:
+        cases = self._subjects.known_cases(variant)
+        known, plan = self._plans.get(variant, ({}, {}))
         if known is not cases:
             plan = suite_plan(cases.values(), self._suite.digests())
-            self._plans[subject.variant.key] = cases, plan
-        self._ledger.record_plan(subject, plan)
+            self._plans[variant] = cases, plan
+        return plan
 
     def _record(self, action: planner.Record, curves: Curves | None) -> None:
         evaluation, case = action.evaluation, action.case

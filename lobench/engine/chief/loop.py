@@ -126,7 +126,7 @@ class Chief:
         self._own_events: list[planner.Event] = []  # what the chief found out while it acted
         self._sighted: list[tuple[int, Subject]] = []
         self._outcomes: dict[Outcome, int] = {}
-        self._over_budget = self._suite_changed = False
+        self._over_budget = self._suite_changed = self._has_cases = False
         self._accepted = set[planner.EvaluationId]()  # results of other code that count
         self._commands: set[str] = set()  # that run
         self._signals = Signals()
@@ -185,7 +185,9 @@ class Chief:
         planned = [(position, one) for position, one, is_done in found if not is_done or self._options.replan]
         self._variants.add([Variant()] if self._has_source else [])
         self._variants.add(subject.variant for _, subject in planned)
-        self._report_cases(self._variants.remembered((subject for _, subject in planned), self._history))
+        remembered = self._variants.remembered((subject for _, subject in planned), self._history)
+        self._plan_cases(remembered)
+        self._report_cases(remembered)
         for variant in self._variants:
             is_traced = self._options.traced and variant in self._arriving.given
             self._workers.describe(variant, is_traced=is_traced, names=self._options.cases)
@@ -263,6 +265,7 @@ class Chief:
         num_found, taken = self._intake.poll()
         arrived = self._arriving.next()
         known, unknown = self._variants.meet([subject for _, subject in arrived], self._history)
+        self._plan_cases(known)
         self._report_cases(known)
         for variant in unknown:
             self._workers.describe(variant)
@@ -320,7 +323,10 @@ class Chief:
                 self._suite.add(map(Path, described.code_files))
                 if self._variants.has_changed(described):
                     self._begin_anew("the suite has other cases than it had")
-                self._report_cases(self._variants.describe(described))
+                with self._ledger.transaction():  # one commit for the description and the plan
+                    cases = self._variants.describe(described)
+                    self._plan_cases(cases)
+                self._report_cases(cases)
             case (worker, Ready()):
                 return [(planner.WorkerReady(worker, now), None)]
             case (_, Failed(messages=messages, variant_key=variant)):
@@ -345,17 +351,19 @@ class Chief:
         num_refused = sum(self._arrivals.refuse(one.uri, why) for one in subjects)
         if not subjects or num_refused < len(subjects):
             raise SuiteError(why, where=", ".join(dict.fromkeys(repr(one.label) for one in subjects)))
-        self._report_cases(self._variants.refuse(subjects[0].variant))
+        refused = self._variants.refuse(subjects[0].variant)
+        self._plan_cases(refused)
+        self._report_cases(refused)
 
     def _report_cases(self, cases_by_variant: Mapping[str, tuple[CaseInfo, ...]]) -> None:
-        cases_before = any(self._subjects.cases_by_variant().values())
         for variant, cases in cases_by_variant.items():
-            self._subjects.know_cases(variant, cases)
             self._arrivals.know_cases(variant, cases)
         if self._options.keep_results:
             self._accept_code(self._subjects.all())
-        for cases in [] if cases_before else list(filter(None, cases_by_variant.values()))[:1]:
-            self._progress.cases(cases)
+        first = next(filter(None, cases_by_variant.values()), None)
+        if first is not None and not self._has_cases:
+            self._has_cases = True
+            self._progress.cases(first)
         for variant, cases in cases_by_variant.items():
             self._handle(planner.CasesKnown(cases, variant))
 
@@ -373,6 +381,12 @@ class Chief:
             changes = [(stored, todays) for stored, todays in outdated.values()]
             self._progress.log(changed_code_line(changes, self._ledger.code_parts, kept=True))
             self._ledger.accept_code(changes)
+
+    def _plan_cases(self, cases_by_variant: Mapping[str, tuple[CaseInfo, ...]]) -> None:
+        """Records what this start plans, also if nothing of it is missing."""
+        for variant, cases in cases_by_variant.items():
+            self._subjects.know_cases(variant, cases)
+            self._journal.plan_cases(variant)
 
     # Decisions and what follows from them.
 

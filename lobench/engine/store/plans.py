@@ -1,23 +1,39 @@
 """Plans in a ledger: what was to be evaluated, as it was written before the first result of it.
 
 A plan is the cases of a variant with their seed blocks, and the hashes of the suite's files. A subject is planned when
-it is admitted. Both are events, each with a hash of its own content and of the one before: to change one is to change
-all that follow.
+it is admitted. A plan becomes the last one of its variant when a start plans it, also if nothing is left to evaluate.
+All three are events, each with a hash of its own content and of the one before: to change one is to change all that
+follow.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
+import types
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.subject import Subject
+from lobench.engine.store.current import (
+    CURRENT,
+    PLAN,
+    PLANNED,
+    CasePlace,
+    CurrentCases,
+    Form,
+    PlanHistory,
+    codes_of_plan,
+    forms_of_plan,
+    place_of,
+)
 from lobench.engine.store.database import LedgerPart
+from lobench.engine.store.programs import accepted_keys
 from lobench.engine.store.schema import intact_rows, store_errors
 
 if TYPE_CHECKING:
@@ -25,8 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PlannedCase", "PlannedSubject", "Plans", "absent", "changed_files", "digest_of", "suite_plan"]
 
-PLAN, PLANNED = "plan", "planned"  # kinds of events
 _DIGEST, _PREVIOUS = "digest", "previous"
+_HASHED = 16  # hex digits of the name of a start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +93,7 @@ def suite_plan(cases: Iterable[CaseInfo], files: Mapping[str, str]) -> dict[str,
             "name": f"{case.suite}/{case.name}",
             "identity": case.identity,
             "optimizer_hash": case.optimizer_hash,
+            "place": list(place_of(case)),
             "blocks": [[block.start, block.size] for block in case.blocks()],
             **({"code": case.code} if case.code else {}),
         }
@@ -86,68 +103,136 @@ def suite_plan(cases: Iterable[CaseInfo], files: Mapping[str, str]) -> dict[str,
     return {**plan, "plan": digest_of(plan)}
 
 
-@dataclass(slots=True)
-class _Chained:
-    """Plans and planned subjects, and the hash of the last record."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """A plan of one start for a variant."""
 
-    plans: set[str] = field(default_factory=set)
-    subjects: set[tuple[str, str, str, str]] = field(default_factory=set)
-    last: str = ""
+    variant: str
+    make_plan: Callable[[], Mapping[str, Any]]
+    programs: tuple[str, ...]
 
 
 class Plans(LedgerPart):
     """The part of a ledger that holds plans."""
 
+    _started = ""  # name of this start, once it has written an event
+
     @abstractmethod
     def record_event(self, kind: str, **detail: Any) -> None:
         """Records what is worth remembering and is no result."""
 
-    def record_plan(self, subject: Subject, plan: Mapping[str, Any]) -> None:
-        """Records what is planned for a subject; what was recorded before is not recorded again.
+    def record_plan(self, subject: Subject, plan: Mapping[str, Any], programs: Collection[str] = ()) -> None:
+        """Records what is planned for a subject, and that it is the last plan of the subject's variant.
+
+        Nothing is written if that is what the ledger says already.
 
         Args:
           plan: As `suite_plan` returns it.
+          programs: As `record_current` takes them.
         """
-        known, mark = self._chained, plan["plan"]
-        who = (subject.sha256, subject.variant.key, subject.label, mark)
+        known, variant, mark = self._chained, subject.variant.key, plan["plan"]
+        last = mark, tuple(sorted(programs))
+        if self._last_marks.get(variant) != last:
+            self.record_current(variant, forms_of_plan(plan), lambda: plan, programs, codes_of_plan(plan))
+            self._last_marks[variant] = last
+        who = (subject.sha256, variant, subject.label, mark)
         if who in known.subjects:
             return
         with self.transaction():
-            if mark not in known.plans:
-                known.last = self._chain(PLAN, plan, known.last)
-            names = ("sha256", "variant", "label", "plan")
-            known.last = self._chain(PLANNED, dict(zip(names, who, strict=True)), known.last)
-        known.plans.add(mark)
-        known.subjects.add(who)
+            if mark not in known.marks:
+                self._chain(PLAN, plan)
+            self._chain(PLANNED, dict(zip(("sha256", "variant", "label", "plan"), who, strict=True)))
+
+    def record_current(
+        self,
+        variant: str,
+        forms: Mapping[CasePlace, Form],
+        make_plan: Callable[[], Mapping[str, Any]],
+        programs: Collection[str] = (),
+        codes: Mapping[CasePlace, str] = types.MappingProxyType({}),
+    ) -> None:
+        """Records that a plan is the last one of a variant. Nothing is written if it was that before.
+
+        An identical start writes nothing. A start that changes something for one variant also writes what it plans for
+        the others, so that all of it counts as one start.
+
+        Args:
+          forms: Of the plan's cases.
+          make_plan: Makes the plan as `suite_plan` does; called only if it is written.
+          programs: Keys of the programs that are expected to compute the results; (): unknown.
+          codes: Fingerprints of the user's code behind the plan's cases.
+        """
+        self._last_marks.pop(variant, None)
+        one = _Start(variant=variant, make_plan=make_plan, programs=tuple(sorted(programs)))
+        if self._chained.agrees(variant, forms, programs, codes):
+            if not self._started:
+                self._unwritten[variant, frozenset(forms)] = one
+            return
+        with self.transaction():
+            for each in (*self._unwritten.values(), one):
+                plan = each.make_plan()
+                if plan["plan"] not in self._chained.marks:
+                    self._chain(PLAN, plan)
+                detail = {"variant": each.variant, "plan": plan["plan"], "programs": list(each.programs)}
+                self._started = self._started or digest_of({**detail, _PREVIOUS: self._chained.last})[:_HASHED]
+                self._chain(CURRENT, {"start": self._started, **detail})
+        self._unwritten.clear()
 
     @functools.cached_property
-    def _chained(self) -> _Chained:
+    def _last_marks(self) -> dict[str, tuple[str, tuple[str, ...]]]:
+        """By variant: the plan that this start recorded last, and its programs."""
+        return {}
+
+    @functools.cached_property
+    def _unwritten(self) -> dict[tuple[str, frozenset[CasePlace]], _Start]:
+        """Plans of this start that agree with the ledger, while it has written nothing."""
+        return {}
+
+    @functools.cached_property
+    def _chained(self) -> PlanHistory:
         """What this ledger's only writer has recorded."""
-        found = _Chained()
-        for kind, text in self._db.execute(
-            "SELECT kind, detail FROM events WHERE kind IN (?, ?) ORDER BY id", (PLAN, PLANNED)
-        ):
-            detail = json.loads(text)
-            found.last = detail[_DIGEST]
-            if kind == PLAN:
-                found.plans.add(detail["plan"])
-            else:
-                found.subjects.add((detail["sha256"], detail["variant"], detail["label"], detail["plan"]))
+        return self._plan_history()
+
+    def _plan_history(self) -> PlanHistory:
+        found = PlanHistory()
+        for kind, detail, _ in self._plan_events():
+            found.add(kind, detail)
         return found
 
-    def _chain(self, kind: str, detail: Mapping[str, Any], previous: str) -> str:
-        detail = {**detail, _PREVIOUS: previous}
+    def _plan_events(self) -> list[tuple[str, dict[str, Any], float]]:
+        with store_errors(self.store), intact_rows(self.store):
+            rows = self._db.execute(
+                "SELECT kind, detail, at FROM events WHERE kind IN (?, ?, ?) ORDER BY id", (PLAN, PLANNED, CURRENT)
+            ).fetchall()
+            return [(kind, json.loads(detail), at) for kind, detail, at in rows]
+
+    def _chain(self, kind: str, detail: Mapping[str, Any]) -> None:
+        detail = {**detail, _PREVIOUS: self._chained.last}
         detail[_DIGEST] = digest_of(detail)
         self.record_event(kind, **detail)
-        return str(detail[_DIGEST])
+        self._chained.add(kind, detail)
+
+    def current_cases(self, rows: Iterable[EvaluationRow] = ()) -> CurrentCases:
+        """Returns which evaluations are of the cases as the last plan has them.
+
+        Args:
+          rows: All evaluations of the store; `CurrentCases.seen` takes further ones.
+        """
+        with store_errors(self.store), intact_rows(self.store):
+            history = self._plan_history()
+            accepted = {expected: accepted_keys(self._db, expected) for expected in history.expected_programs()}
+            return CurrentCases(history, accepted).seen(rows)
+
+    def last_plan_event(self) -> int:
+        """Returns the id of the last event of a plan; 0 if there is none. What is current can change after it alone."""
+        with store_errors(self.store):
+            query = "SELECT COALESCE(MAX(id), 0) FROM events WHERE kind IN (?, ?, ?)"
+            return int(self._db.execute(query, (PLAN, PLANNED, CURRENT)).fetchone()[0])
 
     def planned(self) -> list[PlannedSubject]:
-        """Returns the subjects that were planned, in order; [] of a store of before there were plans."""
+        """Returns the subjects that were planned, the last plan of each at the end; [] of a store without plans."""
         with store_errors(self.store), intact_rows(self.store):
-            events = self._db.execute(
-                "SELECT kind, detail, at FROM events WHERE kind IN (?, ?) ORDER BY id", (PLAN, PLANNED)
-            ).fetchall()
-            return _read([(kind, json.loads(detail), at) for kind, detail, at in events])
+            return _read(self._plan_events())
 
     def described_files(self) -> dict[str, list[str]]:
         """Returns the paths of the files that the suites' cases hang on: those of and around suites, and all others."""
@@ -216,8 +301,10 @@ def changed_files(planned: Sequence[PlannedSubject], members: Mapping[str, bytes
 def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSubject]:
     known = {""} | {str(detail.get(_DIGEST)) for _, detail, _ in events}
     plans: dict[str, tuple[dict[str, Any], str]] = {}
-    found = []
-    for kind, detail, at in events:
+    found: list[tuple[PlannedSubject, int]] = []  # with the place of its event
+    last: dict[tuple[str, Form], int] = {}  # where a form became the last one of a variant
+    broken = ""
+    for place, (kind, detail, at) in enumerate(events):
         problem = ""
         if digest_of(detail) != detail.get(_DIGEST):
             problem = "its hash is another one than that of its content"
@@ -230,24 +317,37 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
             plans[detail["plan"]] = own, problem
             continue
         own, of_plan = plans.get(detail["plan"], ({"cases": [], "files": {}}, "its plan is missing"))
-        found.append(
-            PlannedSubject(
-                sha256=detail["sha256"],
-                variant=detail["variant"],
-                label=detail["label"],
-                at=at,
-                cases=tuple(
-                    PlannedCase(
-                        name=one["name"],
-                        identity=one["identity"],
-                        optimizer_hash=one["optimizer_hash"],
-                        blocks=tuple(SeedBlock(start=start, size=size) for start, size in one["blocks"]),
-                        code=one.get("code", ""),
-                    )
-                    for one in own["cases"]
-                ),
-                files=own["files"],
-                problem=problem or of_plan,
-            )
+        if kind == CURRENT:
+            broken = broken or problem or of_plan
+            forms = [Form(one["identity"], one["optimizer_hash"]) for one in own["cases"]]
+            last.update({(detail["variant"], form): place for form in forms})
+            continue
+        planned = PlannedSubject(
+            sha256=detail["sha256"],
+            variant=detail["variant"],
+            label=detail["label"],
+            at=at,
+            cases=tuple(
+                PlannedCase(
+                    name=one["name"],
+                    identity=one["identity"],
+                    optimizer_hash=one["optimizer_hash"],
+                    blocks=tuple(SeedBlock(start=start, size=size) for start, size in one["blocks"]),
+                    code=one.get("code", ""),
+                )
+                for one in own["cases"]
+            ),
+            files=own["files"],
+            problem=problem or of_plan,
         )
-    return found
+        found.append((planned, place))
+
+    def order(entry: tuple[PlannedSubject, int]) -> int:
+        one, place = entry
+        forms = [(one.variant, Form(case.identity, case.optimizer_hash)) for case in one.cases]
+        return max([place, *(last.get(form, 0) for form in forms)])
+
+    ordered = [one for one, _ in sorted(found, key=order)]
+    if broken and ordered:
+        ordered[-1] = dataclasses.replace(ordered[-1], problem=ordered[-1].problem or f"its order: {broken}")
+    return ordered

@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from lobench.engine.workers.devices import cpu_class, devices_here, known_device
 __all__ = [
     "Expected",
     "accepted",
+    "accepted_keys",
     "known_programs",
     "name_programs",
     "of_row",
@@ -116,13 +117,16 @@ def _parts(program: Program) -> str:
 
 def accepted(db: sqlite3.Connection, expected: Iterable[Program]) -> set[str]:
     """Returns the keys of the programs whose results count as those of the expected ones."""
-    wanted = set(expected)
-    keys = {program.key for program in wanted}
-    known = known_programs(db)
+    return accepted_keys(db, {program.key for program in expected})
+
+
+def accepted_keys(db: sqlite3.Connection, expected: Collection[str]) -> set[str]:
+    """Returns the same of the keys of the expected programs."""
+    keys, known = set(expected), known_programs(db)
     if not known:
         return keys
     # How many trainings are computed at once hangs on the case, and is known when it is traced.
-    keys |= {key for key, program in known.items() if program.whole in wanted}
+    keys |= {key for key, program in known.items() if program.whole.key in keys}
     marks = ", ".join("?" * len(keys))
     rows = db.execute(f"SELECT program FROM expectations WHERE expected IN ({marks})", tuple(keys))
     return keys | {program for (program,) in rows}

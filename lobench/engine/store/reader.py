@@ -45,6 +45,8 @@ class EvaluationRow:
 
     Attributes:
       program: What the key's program stands for.
+      recorded_at: When it was recorded, in seconds since 1970, by the clock of that machine; no order.
+      id: Its place in the order in which its store recorded evaluations; 0 if it is of no store.
       payload: `Curves.to_payload()`; None where the outcome gave no curves, or where they are at hand.
       at_hand: The curves of an evaluation that was not read from a store.
       code: As `key.code`, with one fingerprint for all that count as the same.
@@ -63,6 +65,7 @@ class EvaluationRow:
     trial: str
     session: str
     recorded_at: float
+    id: int = 0
     at_hand: Curves | None = None
     superseded: tuple[Subject, ...] = ()
     code: str = ""
@@ -411,6 +414,7 @@ class LedgerReader(Places, Codes):
                     recorded_at=row[11],
                     superseded=tuple(one for one in subjects if one in superseded) if superseded else (),
                     code=self.canonical_code(row[12]),
+                    id=number,
                 )
 
     def events(self, kind: str = "") -> list[tuple[str, dict[str, Any]]]:

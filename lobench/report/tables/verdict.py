@@ -328,6 +328,11 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
             f"{dead} of a former run in this folder, which its trainer began again, are in no number and no chart "
             "here, and in the table of evaluations."
         )
+    if snapshot.repeated:
+        lines.append(
+            f"The same training as another case, and counted once: {', '.join(snapshot.repeated)}. They are in the "
+            "table of evaluations."
+        )
     lines += summary.scales.problem_lines()
     lines += [f"No score on {name}, and no bold: {how_to_declare(name)}." for name in summary.scales.undeclared()]
     lines += summary.scales.notes()

@@ -231,7 +231,7 @@ class _Lab:
             entrants = entrants_of(ledger, wanted)
         first = list[StoredSubject]()
         for subset, one in zip(self._given, entrants, strict=True):
-            rows, today = sorted(one.rows, key=lambda row: row.recorded_at), {case.identity for case in one.cases}
+            rows, today = one.rows, {case.identity for case in one.cases}
             if not rows:
                 continue
             self._stored[subset] = subject_of(one.who, rows, today)

@@ -14,7 +14,7 @@ from lobench.analysis.comparisons.paired_values import paired_values
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.store.snapshot import read_store
-from lobench.analysis.store.subjects import Cell, StoredSubject, current_forms, subject_of
+from lobench.analysis.store.subjects import Cell, StoredSubject, subject_of
 from lobench.api.resolve import RunFolder, is_store
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.subject import Subject
@@ -182,7 +182,8 @@ def read_run(
     with Ledger.open(store, read_only=True) as ledger:
         superseded = ledger.superseded()  # of a run that its trainer began again in the same folder
         standings = [one for one in ledger.standings() if one[1] not in superseded]
-        rows = sorted(ledger.evaluations(), key=lambda row: row.recorded_at)
+        rows = list(ledger.evaluations())
+        current = ledger.current_cases(rows)
     known = [one for one in standings if one[1].has_theta and run.holds(one[1].uri)]
     known.sort(key=lambda one: (one[1].generation, one[1].outer_step))
     ready = [one for one in known if one[2]] if is_over else itertools.takewhile(lambda one: one[2], known)
@@ -191,24 +192,32 @@ def read_run(
         if not subjects or _place(subject) > _place(subjects[-1]):  # of two thetas at one step the first
             subjects.append(subject)
             runs.append(name)
-    current = current_forms(rows)
     stored, others = {}, []
+    bindings: dict[tuple[str, str], set[str]] = {}  # current ones of the optimizer, by theta's hash and case
     for sha256, own in _by_subject(rows).items():
         who = max((one for row in own for one in row.sightings), key=lambda one: one.outer_step)
-        found = subject_of(who, own, current)
+        counting = [row for row in current.ordered(who, own) if current.is_current(row)]
+        for row in counting:
+            bindings.setdefault((sha256, row.case.identity), set()).add(row.key.optimizer_hash)
+        found = subject_of(who, counting or own, current.identities if counting else ())
         stored[sha256] = found
         if not who.has_theta:
             others.append(found)
     by_block: dict[int, list[EvaluationRow]] = {}
     rows_again = read_store(store / "alarm").rows if is_store(store / "alarm") else ()
-    for row in sorted(rows_again, key=lambda row: row.recorded_at):
+    for row in rows_again:
+        if row.key.optimizer_hash not in bindings.get((row.key.checkpoint_sha256, row.case.identity), ()):
+            continue  # a confirmation of what is not current any more
         # A block that was halved for want of memory is part of the confirmation's; one of more seeds is not of it.
         block = row.key.seed_block
         start = block.start - (block.start - _FIRST_SEED) % _STRIDE
         if block.start + block.size <= start + seeds:
             by_block.setdefault(start, []).append(row)
     again = {
-        start: {sha256: subject_of(own[-1].sightings[0], own, current) for sha256, own in _by_subject(part).items()}
+        start: {
+            sha256: subject_of(own[-1].sightings[0], own, current.identities)
+            for sha256, own in _by_subject(part).items()
+        }
         for start, part in by_block.items()
     }
     return StoredRun(

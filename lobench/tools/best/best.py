@@ -200,8 +200,9 @@ def _ranked_again(
       What that store has of such seeds, the best first; earlier calls may have left others there.
     """
     evaluate(store, first_seed, [ranked.subject.checkpoint for ranked in chosen])
-    again = [row for row in read_store(store).rows if row.key.seed_block.start >= first_seed]
-    return rank(subjects_of(again), metric, scales)
+    snapshot = read_store(store)
+    again = [row for row in snapshot.rows if row.key.seed_block.start >= first_seed]
+    return rank(subjects_of(again, current=snapshot.current), metric, scales)
 
 
 def _candidates(chosen: Sequence[Ranked], fresh: Sequence[Ranked]) -> tuple[Candidate, ...]:

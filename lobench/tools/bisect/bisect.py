@@ -28,6 +28,7 @@ from lobench.engine.config.bound import number_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite import names_of_one, specs_called
+from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import SourceContext
 from lobench.plugins import PluginManager
@@ -115,7 +116,7 @@ def bisect(
             **options,
         )
 
-    rows = _rows(store)
+    rows, _ = _stored(store, is_evaluated=False)
     if not rows and not epath.Path(location).exists():
         raise UsageError("there is no run here", where=str(location))
     manager = plugins_of(places, progress)
@@ -134,7 +135,8 @@ def bisect(
         )
 
     def look() -> Probed:
-        return probed(store, _rows(store), names, checkpoints, [Path(place) for place in places], metric)
+        rows, current = _stored(store, is_evaluated=search.num_new > 0)
+        return probed(store, rows, names, checkpoints, [Path(place) for place in places], metric, current=current)
 
     layers = layers_at(location, manager, gin_files=texts(gin_files), gin_params=own_params)
     search = _Search(
@@ -295,10 +297,22 @@ def _refuse_undecidable(seen: Probed) -> None:
         )
 
 
-def _rows(store: Path) -> list[EvaluationRow]:
-    """Returns the evaluations of the watch's store, and of those of earlier calls."""
+def _stored(store: Path, *, is_evaluated: bool) -> tuple[list[EvaluationRow], CurrentCases]:
+    """Returns the evaluations of the watch's store, those of earlier calls behind them, and the current cases.
+
+    Args:
+      is_evaluated: Whether this call has evaluated something: its plan is then the last one, before it the watch's.
+    """
     folders = [folder for folder in (store, store / "bisect") if (folder / "ledger.sqlite").is_file()]
-    return [row for folder in folders for row in read_store(folder).rows]
+    snapshots = [read_store(folder) for folder in folders]
+    rows = list[EvaluationRow]()
+    for snapshot in snapshots:
+        first = rows[-1].id if rows else 0  # one order of both stores
+        rows += [dataclasses.replace(row, id=first + row.id) for row in snapshot.rows]
+    if not snapshots:
+        return rows, CurrentCases.of_rows(rows)
+    deciding = snapshots[-1] if is_evaluated else snapshots[0]
+    return rows, deciding.current.seen(rows)
 
 
 def _checkpoints(

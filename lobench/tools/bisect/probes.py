@@ -19,6 +19,7 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.metric import UnknownDirection
+from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["Bisection", "BisectionRecord", "Probed", "Status", "probed"]
@@ -218,18 +219,20 @@ def probed(
     checkpoints: Sequence[Checkpoint],
     suites: Sequence[Path],
     metric: str,
+    *,
+    current: CurrentCases,
 ) -> Probed:
-    """Returns the probes among evaluations: of a case as it was evaluated last, with the optimizer of then.
+    """Returns the probes among evaluations: of the current case, with the current bindings of its optimizer.
 
     Args:
-      rows: Of the run's store and of those below it.
+      rows: Of the run's store and of those below it, with ids in one order.
       names: Of one case, any of `CaseInfo.names`.
       metric: "": the case's primary one.
     Raises:
       UnknownDirection: nobody declares which way the metric is better.
       LobenchError: several cases have the name; nobody has the metric; no checkpoint was ever better than untrained.
     """
-    snapshot = Snapshot.of(store, rows)
+    snapshot = Snapshot.of(store, rows, current=current)
     cases = [case for case in snapshot.cases if names & {*case.names}]
     if len(cases) > 1:
         raise LobenchError(
@@ -240,10 +243,10 @@ def probed(
         )
     if not cases:
         return Probed(case=None)
-    own = [row for row in rows if row.case.identity == cases[0].identity]
+    own = [row for row in rows if row.case.identity == cases[0].identity and current.is_current(row)]
     # What was evaluated for a bisection says of its own blocks alone.
     case = min((row.case for row in own), key=lambda one: (bool(one.block_sizes), one.first_seed))
-    optimizer = max(own, key=lambda row: row.recorded_at).key.optimizer_hash
+    optimizer = max(own, key=current.last_planned).key.optimizer_hash
     own = [row for row in own if row.key.optimizer_hash == optimizer]
     places: dict[str, list[int]] = {}
     for place, checkpoint in enumerate(checkpoints):

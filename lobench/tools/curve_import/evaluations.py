@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.store.subjects import place_of
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction
 from lobench.core.result import Curves, Provenance
 from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.engine.store.current import place_of
 from lobench.tools.curve_import.points import CurveRun
 from lobench.tools.curve_import.spill import Curve
 

@@ -323,7 +323,10 @@ class _Oracle:
 
     def _failure(self, cell: Cell) -> str:
         """Returns what is said of a cell's evaluations that gave no result."""
-        rows = [row for row in read_store(self.folder).rows if row.case.file == self.file(cell).stem]
+        snapshot = read_store(self.folder)
+        rows = [
+            row for row in snapshot.rows if row.case.file == self.file(cell).stem and snapshot.current.is_current(row)
+        ]
         return "; ".join(dict.fromkeys(f"{row.outcome}: {row.message}" for row in rows if not row.has_curves))
 
     def _scores(
@@ -333,16 +336,17 @@ class _Oracle:
 
         Of one that gave no result there are none.
         """
+        snapshot = read_store(self.folder)
         rows = [
             row
-            for row in read_store(self.folder).rows
+            for row in snapshot.rows
             if row.case.file == self.file(cell).stem and row.key.seed_block == block and row.has_curves
         ]
         own: list[StoredSubject | None] = []
         for one in who:
             mine = [row for row in rows if any(each.variant.key == one.variant.key for each in row.sightings)]
             mine = [replace(row, subjects=(one,)) for row in mine if row.key.checkpoint_sha256 == one.sha256]
-            own.append(next(iter(subjects_of(mine)), None))
+            own.append(next(iter(subjects_of(mine, current=snapshot.current)), None))
             for row in mine:
                 if row.curves is not None:
                     self._sizes[cell] = (row.curves.num_params, row.case.num_inner_steps)

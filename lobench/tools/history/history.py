@@ -145,11 +145,12 @@ def history_of(
     found = list(_runs_of([one for folder in stores for one in find_stores(folder)], case))
     if not found:
         raise UsageError(f"no evaluation of case {case!r}", where=", ".join(map(str, stores)))
-    identities = {row.case.identity for _, rows in found for row in rows}
-    if len(identities) > 1:
-        newest = max((row for _, rows in found for row in rows), key=lambda row: row.recorded_at).case.identity
-        found = [(store, kept) for store, rows in found if (kept := [r for r in rows if r.case.identity == newest])]
-    snapshots = [Snapshot.of(store, rows) for store, rows in found]
+    newest = _newest(found)
+    snapshots = [
+        Snapshot.of(whole.store, kept)
+        for whole, rows in found
+        if (kept := [row for row in rows if row.case.identity == newest and _has_bindings(whole, row)])
+    ]
     if not subject:
         _refuse_several(snapshots, case)
     chosen = [_subject_of(snapshot, subject) for snapshot in snapshots]
@@ -166,10 +167,12 @@ def history_of(
     seeds = sorted(set.intersection(*(set(scores) for *_, scores in scored)))
     if not seeds:
         raise UsageError("the runs have no seed in common", where=case)
-    runs = sorted(
-        (_run(snapshot, one, [scores[seed] for seed in seeds]) for snapshot, one, scores in scored),
-        key=lambda run: run.at,
-    )
+    # Runs of one store are in the order of its ledger, whatever its clocks said; stores are by their first result.
+    by_store: dict[Path, list[CaseRun]] = {}
+    for snapshot, one, found_scores in scored:
+        by_store.setdefault(snapshot.store, []).append(_run(snapshot, one, [found_scores[seed] for seed in seeds]))
+    ordered = sorted(by_store.values(), key=lambda own: min(run.at for run in own))
+    runs = list(itertools.chain.from_iterable(ordered))
     info = scored[-1][0].cases[0]
     return CaseHistory(
         case=f"{info.suite}/{info.name}",
@@ -181,16 +184,29 @@ def history_of(
     )
 
 
-def _runs_of(stores: Sequence[Path], case: str) -> Iterator[tuple[Path, list[EvaluationRow]]]:
-    """Yields what each program computed at each revision; what gave no curves says neither."""
+def _newest(found: Sequence[tuple[Snapshot, Sequence[EvaluationRow]]]) -> str:
+    """Returns the identity of the case in the store with the last result: the current one there."""
+    last = max((whole for whole, _ in found), key=lambda whole: max(row.recorded_at for row in whole.rows))
+    rows = [row for whole, own in found if whole is last for row in own]
+    counting = [row for row in rows if last.current.is_current(row)]
+    return max(counting or rows, key=last.current.last_planned).case.identity
+
+
+def _has_bindings(whole: Snapshot, row: EvaluationRow) -> bool:
+    return any(whole.current.has_bindings(row, who) for who in row.sightings)
+
+
+def _runs_of(stores: Sequence[Path], case: str) -> Iterator[tuple[Snapshot, list[EvaluationRow]]]:
+    """Yields each store with the evaluations of one program at one revision; those without curves have neither."""
     names: set[str] = set()
     for store in stores:
         groups: dict[tuple[str, Program], list[EvaluationRow]] = {}
-        for row in read_store(store).rows:
+        whole = read_store(store)
+        for row in whole.rows:
             names.update(row.case.names)
             if row.payload is not None and case in row.case.names:
                 groups.setdefault((_revision(row), row.program), []).append(row)
-        yield from ((store, rows) for rows in groups.values())
+        yield from ((whole, rows) for rows in groups.values())
     if case not in names:
         raise UsageError(f"no case is called {case!r}", next_step=suggestion(case, names))
 

@@ -277,7 +277,7 @@ def _board(
 ) -> Board:
     identities = {case.identity for case in cases}
     rows = [row for row in merged.rows if row.case.identity in identities]
-    part = Snapshot.of(merged.store, rows)
+    part = Snapshot.of(merged.store, rows, current=merged.current)
     places = _each_once(part, (place for place, subject in enumerate(part.subjects) if subject.who.key in keys))
     summary = Summary(part, Scales.of(part.subjects, None), compared=places)
     lines = [

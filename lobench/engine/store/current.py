@@ -1,0 +1,332 @@
+"""Current cases of a store: which evaluations are of the cases as the last plan has them.
+
+A suite is edited, or run with another `--gin-param`, and perhaps later as it was before. The store keeps the
+evaluations of all forms of a case; tables and scores are of the current form. The current form is the one that was
+planned last, also if everything it asks for was there already and nothing was trained. Order comes from the ledger (ids
+of events and evaluations), never from a clock.
+
+`CurrentCases` decides it, for every command that reads a store. The rules:
+
+1. A *place* is where a case is written: suite, name and test. A *start* is one opening of the ledger by a writer.
+2. At each place the last start that planned it decides, whatever subjects it planned. If several subjects bind a case
+   differently in one start, each of these forms is current.
+3. A start that agrees with what is current adds to it: it plans some of the same subjects, or one of the current forms,
+   and plans no known subject differently. So a start with fewer methods leaves those of the others current.
+4. A start says nothing about places that it does not plan (`-k`, `--case`, another suite in the same store).
+5. Of one subject that was evaluated with several bindings of its optimizer, those that were planned last for it count.
+6. Of several results for one seed, the last one by a program that the last plan accepts counts (another version of jax
+   or another kind of machine is another program), and without such a one the last.
+7. Places without a plan (older stores, imports) have the form of their last evaluation.
+
+After a merge, the plans of the store that was merged last are the last ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lobench.core.case import CaseInfo
+from lobench.core.subject import Subject
+
+if TYPE_CHECKING:
+    from lobench.engine.store.reader import EvaluationRow
+
+__all__ = [
+    "CURRENT",
+    "PLAN",
+    "PLANNED",
+    "CasePlace",
+    "CurrentCases",
+    "Form",
+    "PlanHistory",
+    "codes_of",
+    "codes_of_plan",
+    "forms_of",
+    "forms_of_plan",
+    "place_of",
+]
+
+# Kinds of events: the cases of a plan; a subject that was planned; a plan that became the last one of its variant.
+PLAN, PLANNED, CURRENT = "plan", "planned", "current plan"
+
+
+class CasePlace(NamedTuple):
+    """Where a case is written: a case with another identity at the same place is the same case, changed.
+
+    Its name alone is not enough: two tests may evaluate one case, and two files have cases of one name.
+    """
+
+    suite: str
+    name: str
+    test: str
+
+
+class Form(NamedTuple):
+    """What a case binds: its own identity, and the hash of its optimizer's bindings."""
+
+    identity: str
+    optimizer_hash: str
+
+
+def place_of(case: CaseInfo) -> CasePlace:
+    """Return where a case is written."""
+    return CasePlace(case.suite, case.name, case.node_id.rsplit("/", 1)[-1])
+
+
+def forms_of(cases: Iterable[CaseInfo]) -> dict[CasePlace, Form]:
+    """Return the forms of cases by place."""
+    return {place_of(case): Form(case.identity, case.optimizer_hash) for case in cases}
+
+
+def forms_of_plan(plan: Mapping[str, Any]) -> dict[CasePlace, Form]:
+    """Return the forms of a recorded plan by place; those of an older lobench's, which has no places, are left out."""
+    return {
+        CasePlace(*one["place"]): Form(one["identity"], one["optimizer_hash"])
+        for one in plan["cases"]
+        if "place" in one
+    }
+
+
+def codes_of(cases: Iterable[CaseInfo]) -> dict[CasePlace, str]:
+    """Return the fingerprints of the user's code behind cases by place."""
+    return {place_of(case): case.code for case in cases}
+
+
+def codes_of_plan(plan: Mapping[str, Any]) -> dict[CasePlace, str]:
+    """Return the fingerprints of the user's code in a recorded plan by place."""
+    return {CasePlace(*one["place"]): one.get("code", "") for one in plan["cases"] if "place" in one}
+
+
+class PlanHistory:
+    """Plans of a ledger, read event by event in the order of the ledger.
+
+    Attributes:
+      last: Hash of the last event of the chain; "" if there is none.
+      marks: Hashes of the plans.
+      subjects: Subjects with a plan: hash, variant, label, plan.
+    """
+
+    def __init__(self) -> None:
+        self.last = ""
+        self.marks: set[str] = set()
+        self.subjects: set[tuple[str, str, str, str]] = set()
+        self._forms: dict[str, dict[CasePlace, Form]] = {}  # by plan
+        self._codes: dict[str, dict[CasePlace, str]] = {}  # by plan
+        self._last_code: dict[tuple[str, CasePlace], str] = {}  # by variant
+        self._before: dict[CasePlace, dict[str, str]] = {}  # identities by variant, before the open start
+        self._start = ""
+        self._group: dict[CasePlace, dict[str, str]] = {}  # of the open start
+        self._last_form: dict[tuple[str, CasePlace], Form] = {}  # by variant
+        self._variants: set[str] = set()  # with a last plan
+        self._order: dict[tuple[str, Form], int] = {}  # when a variant's form became the last one
+        self._order_of: dict[Form, int] = {}  # the same of any variant
+        self._planned: dict[tuple[str, str], dict[Form, int]] = {}  # the same of single subjects
+        self._programs: dict[str, tuple[str, ...]] = {}  # by variant
+        self._count = 0
+        self._now: dict[CasePlace, dict[str, str]] | None = None
+
+    def add(self, kind: str, detail: Mapping[str, Any]) -> None:
+        """Take one event."""
+        self._count += 1
+        self.last = detail["digest"]
+        if kind == PLAN:
+            self.marks.add(detail["plan"])
+            self._forms[detail["plan"]] = forms_of_plan(detail)
+            self._codes[detail["plan"]] = codes_of_plan(detail)
+            return
+        forms, variant = self._forms.get(detail["plan"], {}), detail["variant"]
+        if kind == PLANNED:
+            self.subjects.add((detail["sha256"], variant, detail["label"], detail["plan"]))
+            orders = self._planned.setdefault((detail["sha256"], variant), {})
+            orders.update(dict.fromkeys(forms.values(), self._count))
+            return
+        if detail["start"] != self._start:
+            self._before, self._group, self._start = self._folded(), {}, detail["start"]
+        self._variants.add(variant)
+        for place, form in forms.items():
+            self._group.setdefault(place, {})[variant] = form.identity
+            self._last_form[variant, place] = form
+            self._last_code[variant, place] = self._codes[detail["plan"]].get(place, "")
+            self._order[variant, form] = self._order_of[form] = self._count
+        if detail["programs"]:
+            self._programs[variant] = tuple(detail["programs"])
+        self._now = None
+
+    def agrees(
+        self,
+        variant: str,
+        forms: Mapping[CasePlace, Form],
+        programs: Collection[str],
+        codes: Mapping[CasePlace, str],
+    ) -> bool:
+        """Return whether a plan of a variant is what the last plans say already."""
+        if programs and tuple(sorted(programs)) != self._programs.get(variant):
+            return False
+        now = self.identities()
+        return all(
+            self._last_form.get((variant, place)) == form
+            and self._last_code.get((variant, place), "") == codes.get(place, "")
+            and now[place].get(variant) == form.identity
+            for place, form in forms.items()
+        )
+
+    def identities(self) -> Mapping[CasePlace, Mapping[str, str]]:
+        """Return the current identities of the places that were planned, by variant."""
+        if self._now is None:
+            self._now = self._folded()
+        return self._now
+
+    def _folded(self) -> dict[CasePlace, dict[str, str]]:
+        found = dict(self._before)
+        for place, new in self._group.items():
+            known = found.get(place, {})
+            is_same = all(known.get(variant, identity) == identity for variant, identity in new.items())
+            is_known = not {*known.values()}.isdisjoint(new.values())
+            found[place] = {**known, **new} if is_same and is_known else dict(new)
+        return found
+
+    def last_forms(self, variant: str) -> dict[CasePlace, Form]:
+        """Return the forms that were planned last for a variant and are current."""
+        now = self.identities()
+        return {
+            place: form
+            for (whose, place), form in self._last_form.items()
+            if whose == variant and now.get(place, {}).get(variant) == form.identity
+        }
+
+    def order_of(self, form: Form) -> int:
+        """Return when a form became the last one of some variant; 0 if it never did."""
+        return self._order_of.get(form, 0)
+
+    def optimizer_hash(self, sha256: str, variant: str, identity: str, evaluated: Collection[str]) -> str | None:
+        """Return the bindings that were planned last for a subject on a case; None if no plan decides.
+
+        Args:
+          evaluated: Hashes of the bindings that the subject was evaluated with there.
+        """
+        if variant not in self._variants:
+            return None
+        planned = {
+            form.optimizer_hash: order
+            for form, order in self._planned.get((sha256, variant), {}).items()
+            if form.identity == identity
+        }
+        orders = {
+            one: max(planned.get(one, 0), self._order.get((variant, Form(identity, one)), 0))
+            for one in {*evaluated, *planned}
+        }
+        last = max(orders, key=lambda one: orders[one], default=None)
+        return last if last is not None and orders[last] else None
+
+    def expected_programs(self) -> set[tuple[str, ...]]:
+        """Return the keys of the programs that the last plans of the variants expect, a tuple each."""
+        return set(self._programs.values())
+
+    def programs(self, variant: str) -> tuple[str, ...]:
+        """Return the keys of the programs that the last plan of a variant expects; () if unknown."""
+        return self._programs.get(variant, ())
+
+
+class CurrentCases:
+    """Current cases of a store, as the module's rules say. Make it with `Ledger.current_cases`.
+
+    Args:
+      history: Plans of the ledger; None: no plan is known.
+      accepted: Keys of the programs whose results count, by those that a plan expects.
+    """
+
+    def __init__(
+        self,
+        history: PlanHistory | None = None,
+        accepted: Mapping[tuple[str, ...], Collection[str]] | None = None,
+    ) -> None:
+        self._history, self._accepted = history or PlanHistory(), accepted or {}
+        self._last: dict[CasePlace, tuple[int, int, str]] = {}  # id, arrival, identity
+        self._is_part: dict[str, bool] = {}
+        self._hashes: dict[tuple[str, str, str], set[str]] = {}
+        self._chosen: dict[tuple[str, str, str], str | None] = {}
+        self._programs: dict[str, frozenset[str]] = {}
+        self._identities: frozenset[str] | None = None
+        self._num_seen = 0
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[EvaluationRow]) -> CurrentCases:
+        """Return the current cases of evaluations without plans, in the order of the ledger."""
+        return cls().seen(rows)
+
+    def seen(self, rows: Iterable[EvaluationRow]) -> CurrentCases:
+        """Take evaluations of the store, all or further ones; return this object."""
+        for row in rows:
+            place, identity = place_of(row.case), row.case.identity
+            self._num_seen += 1
+            here = (row.id, self._num_seen, identity)
+            self._last[place] = max(self._last.get(place, here), here)
+            self._is_part[identity] = bool(row.case.whole)
+            for who in row.sightings:
+                self._hashes.setdefault((who.sha256, who.variant.key, identity), set()).add(row.key.optimizer_hash)
+        self._chosen.clear()
+        self._identities = None
+        return self
+
+    @property
+    def identities(self) -> frozenset[str]:
+        """Identities of the current cases, those without an evaluation included."""
+        if self._identities is None:
+            planned, found = self._history.identities(), set[str]()
+            for place in {*planned, *self._last}:
+                forms = {*planned[place].values()} if place in planned else {self._last[place][2]}
+                wholes = {one for one in forms if not self._is_part.get(one, False)}
+                found |= wholes or forms  # a search may stop trainings early: their parts are no cases of a table
+            self._identities = frozenset(found)
+        return self._identities
+
+    def is_current(self, row: EvaluationRow, who: Subject | None = None) -> bool:
+        """Return whether an evaluation is of a current case, with the current bindings of its optimizer.
+
+        Args:
+          who: One of its subjects; None: any of them.
+        """
+        if row.case.identity not in self.identities:
+            return False
+        return any(self.has_bindings(row, one) for one in ((who,) if who is not None else row.sightings))
+
+    def has_bindings(self, row: EvaluationRow, who: Subject) -> bool:
+        """Return whether an evaluation of a subject has the current bindings of its optimizer."""
+        key = (who.sha256, who.variant.key, row.case.identity)
+        if key not in self._chosen:
+            self._chosen[key] = self._history.optimizer_hash(*key, self._hashes.get(key, ()))
+        return self._chosen[key] in (None, row.key.optimizer_hash)
+
+    def ordered(self, who: Subject, rows: Iterable[EvaluationRow]) -> list[EvaluationRow]:
+        """Return evaluations of a subject in the order in which they count: of one seed the last one does."""
+        accepted = self.programs(who.variant.key)
+        return sorted(rows, key=lambda row: (row.key.program_version in accepted, row.id))
+
+    def programs(self, variant: str) -> frozenset[str]:
+        """Return the keys of the programs that the last plan of a variant accepts; none if unknown."""
+        if variant not in self._programs:
+            self._programs[variant] = frozenset(self._accepted.get(self._history.programs(variant), ()))
+        return self._programs[variant]
+
+    def last_planned(self, row: EvaluationRow) -> tuple[int, int]:
+        """Return a key that sorts evaluations of one place by when their form was planned last, then by id."""
+        return self._history.order_of(Form(row.case.identity, row.key.optimizer_hash)), row.id
+
+    def cases_of(self, variant: str, known: Iterable[CaseInfo], rows: Iterable[EvaluationRow]) -> tuple[CaseInfo, ...]:
+        """Return the current cases of a variant.
+
+        Args:
+          known: Cases as a worker described them last. One that another plan has changed since is in its current form;
+            without any, as after a merge, there are those of the plans.
+          rows: Evaluations of the variant, for the cases that were not described since.
+        """
+        forms = self._history.last_forms(variant)
+        described = {place_of(case): case for case in known}
+        evaluated = {Form(row.case.identity, row.key.optimizer_hash): row.case for row in rows}
+        found = list[CaseInfo | None]()
+        for place in described or forms:
+            case = described.get(place)
+            is_todays = case is not None and forms.get(place) in (None, Form(case.identity, case.optimizer_hash))
+            found.append(case if is_todays else evaluated.get(forms[place]))
+        return tuple(case for case in found if case is not None)

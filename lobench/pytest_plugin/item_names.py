@@ -1,0 +1,99 @@
+"""Names of pytest's items without what other plugins add to them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from lobench.core.case import CaseSpec
+from lobench.experiments.pytest_items import ItemMember, member_of
+
+__all__ = ["plain_node_id", "test_name"]
+
+
+def test_name(item: pytest.Item) -> str:
+    """Returns the test's part of a case's identity: with the parameters that the test takes besides its case."""
+    if not isinstance(item, pytest.Function):
+        return ""
+    name: str = item.function.__name__
+    if not hasattr(item, "callspec"):  # the test gets its case otherwise
+        return name
+    params = _own_params(item)
+    if all(isinstance(value, CaseSpec | ItemMember) for value in params.values()):
+        return name
+    own = _own_id(item, params)
+    member = member_of(item)  # the last of the parameters, and none of the user's
+    return f"{name}[{own if member is None else own.removesuffix(f'-{member}')}]"
+
+
+def plain_node_id(item: pytest.Item) -> str:
+    """Returns an item's node id without what other plugins add to it.
+
+    Example: `test_a.py::test[relu-1-10]` of pytest-repeat, and `test_a.py::test[relu]@gpu` of pytest-xdist's groups,
+    are `test_a.py::test[relu]`.
+    """
+    node_id = item.nodeid
+    for mark in item.iter_markers("xdist_group"):
+        group = mark.kwargs.get("name", next(iter(mark.args), "default"))
+        node_id = node_id.removesuffix(f"@{group}")
+    if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+        return node_id
+    own, whole = _own_id(item, _own_params(item)), f"[{item.callspec.id}]"
+    if own == item.callspec.id or not node_id.endswith(whole):
+        return node_id
+    return node_id.removesuffix(whole) + (f"[{own}]" if own else "")
+
+
+def _own_params(item: pytest.Function) -> dict[str, object]:
+    """Returns the parameters that the test or one of its fixtures takes, by name.
+
+    A plugin may add others to each item, as pytest-repeat does for the number of the repetition. The test cannot see
+    them, so they change nothing of what is trained, and each item of them is the same case.
+    """
+    fixtures = item._fixtureinfo  # pytest has no public way from a test to its fixtures
+    reached, waiting = set[str](), [name for name in fixtures.initialnames if _is_users(item, name)]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += [one for fixture in fixtures.name2fixturedefs.get(name, ()) for one in fixture.argnames]
+    marked = {name for mark in item.iter_markers("parametrize") for name in _names_of(mark)}
+    params: dict[str, object] = item.callspec.params
+    return {
+        name: value
+        for name, value in params.items()
+        if name in reached or name in marked or isinstance(value, CaseSpec | ItemMember)
+    }
+
+
+def _is_users(item: pytest.Function, name: str) -> bool:
+    """Returns whether a test takes an argument, or the suite's own files define a fixture that it gets unasked."""
+    if name in item._fixtureinfo.argnames:
+        return True
+    files = (inspect.getfile(one.func) for one in item._fixtureinfo.name2fixturedefs.get(name, ()))
+    return any(Path(file).parent in item.path.parents for file in files)
+
+
+def _names_of(mark: pytest.Mark) -> list[str]:
+    names = mark.kwargs.get("argnames", mark.args[0] if mark.args else ())
+    return [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+
+
+def _own_id(item: pytest.Function, own: Mapping[str, object]) -> str:
+    """Returns the part of an item's name that is of some of its parameters."""
+    callspec = item.callspec
+    if own.keys() == callspec.params.keys():
+        return str(callspec.id)
+    groups = [names for mark in item.iter_markers("parametrize") if len(names := _names_of(mark)) > 1]
+    seen, calls = set[str](), list[list[str]]()  # names of each call of parametrize, which has one part of the id
+    for name in callspec.params:
+        if name not in seen:
+            calls.append(next((group for group in groups if name in group), [name]))
+            seen.update(calls[-1])
+    parts = list(callspec._idlist)
+    if len(parts) != len(calls):
+        return str(callspec.id)
+    return "-".join(part for part, names in zip(parts, calls, strict=True) if not own.keys().isdisjoint(names))
