@@ -353,7 +353,7 @@ def _ratio(paired: MeanDifference, ends: _Ends, values: PairedValues) -> Interva
 # What is said of the interval of a difference whose sides share no seed.
 APART = {
     "welch": "no common seeds: Welch's interval",
-    "permutation": "no common seeds, unequal numbers: the wider of Welch's and a permutation interval",
+    "permutation": "no common seeds, one side has twice as many: the wider of Welch's and a permutation interval",
 }
 
 

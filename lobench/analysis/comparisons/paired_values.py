@@ -124,7 +124,7 @@ def paired_block(
     unknown, kept = [seed for seed in finals if seed not in starts], dict[int, list[float]]()
     may_be_fresh, is_fresh = min(finals, default=-1) >= FIRST_REPORT_SEED, _is_fresh(a)
     ends = set(a.last_steps().values())
-    is_whole = not a.diverged_at and not a.missing and len(ends) == 1
+    is_whole = not a.diverged_at and not a.missing and len(ends) <= 1  # none of cells without curves
     if finals and scale.is_usable and a.draws == LOBENCH_SEEDS and is_whole:
         for place, cell in others.items():
             values = cell.final.get(name, {})

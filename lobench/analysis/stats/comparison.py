@@ -57,8 +57,8 @@ class MeanDifference:
       p_value: Two-sided, of no difference; where a seed diverged min(1, 2 min(p_converged, p_diverged)). NaN where
         nothing can be tested, never 0.
       degrees: Of freedom; Satterthwaite's of two samples.
-      method: "paired"; of sides whose seeds are not the same draws "welch", or "permutation" if their numbers of
-        seeds differ by more than one: then the p-value is the larger one of Welch's and of a permutation test.
+      method: "paired"; of sides whose seeds are not the same draws "welch", or "permutation" if one has twice the
+        other's seeds, or more: then the p-value is the larger one of Welch's and of a permutation test.
       num_converged: Pairs on which both converged, or seeds of the side that has fewer.
       p_converged: Of the mean alone.
       p_diverged: Two-sided, of the counts of diverged seeds; NaN where none diverged.

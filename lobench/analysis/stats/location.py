@@ -17,7 +17,7 @@ __all__ = ["LEAST_P", "Location", "Method", "locate", "mean_location"]
 
 Method: TypeAlias = Literal["paired", "welch", "permutation"]
 
-_MOST_APART = 1  # seeds; beyond it Welch's t errs under heavy tails or unequal noises
+_TWICE = 2  # ratio of two sizes from which on Welch's t errs under heavy tails, skew or unequal noises
 LEAST_P = 1e-300  # what a p-value is at least: 0 would be certainty, which no number of seeds gives
 
 
@@ -27,8 +27,8 @@ class Location:
 
     Attributes:
       estimate: Over the seeds that converged; NaN where they are too few.
-      permutation: Of two samples whose sizes differ by two seeds or more. Both tests then have to reject: Welch's
-        alone errs under heavy tails, and permutations alone err if the smaller side is the noisier one.
+      permutation: Of two samples of which one has twice the seeds of the other, or more. Both tests then have to
+        reject: Welch's alone errs under heavy tails, and permutations alone err if the smaller side is the noisier one.
       samples: What converged.
     """
 
@@ -89,9 +89,9 @@ class Location:
 def locate(samples: Samples) -> Location:
     """Returns the mean of b - a over the seeds that converged, with the test that holds its level there.
 
-    Pairs have Student's t. Two samples whose sizes differ by at most one seed have Welch's, which keeps its level there
-    whatever the ratio of the noises; of 3 against 4 no permutation test has a two-sided p-value below .05. All other
-    samples have the larger p-value of Welch's t and of a permutation test.
+    Pairs have Student's t. Two samples have Welch's, which keeps its level whatever the ratio of the noises, as long as
+    neither side has twice the seeds of the other. From there on they have the larger p-value of Welch's t and of a
+    permutation test.
     """
     kept = samples.converged()
     few, many = sorted((len(kept.a), len(kept.b)))
@@ -100,7 +100,7 @@ def locate(samples: Samples) -> Location:
     found = kept.estimate()
     if kept.is_paired:
         return Location(method="paired", estimate=found, samples=kept)
-    if few < 2 or many - few <= _MOST_APART or math.isnan(found.variance):
+    if few < 2 or many < _TWICE * few or math.isnan(found.variance):
         return Location(method="welch", estimate=found, samples=kept)
     return Location(method="permutation", estimate=found, samples=kept, permutation=Permutation([kept]))
 
