@@ -16,7 +16,8 @@ def store(tmp_path: Path) -> Path:
     for method, offset, ends in (("a", 0.0, (400, 700, 900)), ("b", -0.2, (300, 400, 500))):
         for seed, end in enumerate(ends):
             rows += [
-                f"{method},c,train/loss,{seed},{step},{10 + offset + seed / 100 - step / 100}" for step in range(0, end + 1, 100)
+                f"{method},c,train/loss,{seed},{step},{10 + offset + seed / 100 - step / 100}"
+                for step in range(0, end + 1, 100)
             ]
     (tmp_path / "curves.csv").write_text("\n".join(rows) + "\n")
     done = lobench("import", "curves.csv", "--store", "store", cwd=tmp_path)

@@ -56,9 +56,9 @@ def _until(cell: Cell, step: int) -> Cell:
 
 def _cut(curves: Curves, step: int) -> Curves:
     count = max(sum(one <= step for one in curves.eval_steps), 1)
-    whole = {name: np.asarray(values) for name, values in curves.metrics.items()}
-    metrics = {
-        name: memoryview(values[:, :count].copy())
+    whole = {name: np.asarray(values, np.float32) for name, values in curves.metrics.items()}
+    metrics: dict[str, memoryview[float]] = {
+        name: memoryview(values[:, :count].copy().data)
         for name, values in whole.items()
         if not is_of_batch(name) and values.shape[1] == len(curves.eval_steps)
     }
