@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from etils import epath
 
@@ -17,6 +17,7 @@ from lobench.analysis.comparisons.steps_to_target import CaseSteps, compare_step
 from lobench.analysis.scores.baseline_file import StaleBaseline, check_baselines
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.case_groups import design_of
+from lobench.analysis.store.common_step import until_common_step
 from lobench.analysis.store.entrants import entrants_of
 from lobench.analysis.store.reference import CHOICE, Choice, kept_choices
 from lobench.analysis.store.search_history import edges_in
@@ -113,6 +114,7 @@ def compare(
     independent_cases: bool = False,
     seed_means: bool = False,
     target: str | float | None = None,
+    until_step: Literal["common"] | None = None,
     workers: str | int = "auto",
     executor: str = "local",
     ray_address: str = "auto",
@@ -138,6 +140,7 @@ def compare(
       independent_cases, seed_means: Take all cases for independent, or as one group, of which a seed has one value.
         Neither: cases of one training are a group, and all others independent.
       target: A value of the primary metric, or "val/loss=3.28": after how many steps is either there?
+      until_step: "common": cut all curves at the last step that all seeds of a case have; None: compare their ends.
       workers, executor, ray_address, insecure, gin_files, gin_params: Of the evaluations.
       keep_results: Whether results that were made by other code count.
       progress: What is gates_text while it runs; None: in a notebook a display, elsewhere nothing is shown.
@@ -177,8 +180,11 @@ def compare(
     stale = next((problem for problem in scales.problems if isinstance(problem, StaleBaseline)), None)
     if given and stale is not None:
         raise stale
+    compared = _distinguished([one.subject for one in chosen], names)
+    if until_step is not None:
+        compared = until_common_step(compared)
     pairs = compare_subjects(
-        _distinguished([one.subject for one in chosen], names),
+        compared,
         metrics=tuple(metrics),
         rules=rules,
         margin=margin,

@@ -18,7 +18,7 @@ from lobench.core.errors import UsageError
 __all__ = ["compare"]
 
 _OF_RACES = {"seeds": 24, "block": 2}  # and what they are where nobody says
-_NOT_OF_RACES = ("metrics", "target", "strict", "independent_cases", "seed_means")
+_NOT_OF_RACES = ("metrics", "target", "until_step", "strict", "independent_cases", "seed_means")
 _OF_RULES = ("subjects", "store", "target", "strict", "rule", "kind")
 
 
@@ -102,6 +102,11 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
     metavar="[METRIC=]VALUE",
     help="Report after how many steps, and seconds of training, each side reaches this value (default: of the primary "
     "metric).",
+)
+@click.option(
+    "--until-step",
+    type=click.Choice(["common"]),
+    help="common: compare all curves at the last step that all seeds of a case have (default: at the end of each).",
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 for an undecided gate too.")
 @click.option(

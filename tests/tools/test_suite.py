@@ -13,6 +13,7 @@ from report_store import make_baseline, make_store
 from scipy.stats import spearmanr, t
 
 from lobench.core.errors import StoreError
+from lobench.tools.suite.text import suite_record, suite_text
 from lobench.tools.suite.worth import noise_of, seeds_needed, suite_worth
 
 NAMES = ("one", "its copy", "another", "nothing")
@@ -74,6 +75,21 @@ def test_subsets_are_judged_on_methods_that_did_not_choose() -> None:
         chosen = spearmanr(means[:, list(subset.cases)].mean(axis=1), means.mean(axis=1)).statistic
         output.append(chosen - subset.rank_correlation)
     assert min(output) > 0.05 and found.chosen is None
+
+
+@pytest.mark.parametrize("num_methods", [6, 11])
+def test_few_methods_give_no_interval_and_no_subset(num_methods: int) -> None:
+    found = worth(planted(np.random.default_rng(0), num_methods=num_methods), keep=0.0)
+    assert found.chosen is None and all(math.isnan(subset.lower) for subset in found.subsets[:-1])
+    text = suite_text(found)
+    assert "no subset is offered" in text and "[" not in text, text
+
+
+def test_no_interval_of_a_subset_has_zero_width() -> None:
+    found = worth(planted(np.random.default_rng(0), num_methods=18), keep=0.0)
+    intervals = [(one["lower"], one["upper"]) for one in suite_record(found)["subsets"]]
+    assert all(math.isnan(lower) or lower < upper for lower, upper in intervals)
+    assert math.isnan(intervals[-1][0]), "all cases have the rank correlation 1 by definition"
 
 
 def test_too_few_methods_are_refused_with_what_to_do() -> None:

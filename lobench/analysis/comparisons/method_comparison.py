@@ -260,7 +260,7 @@ def _effect(
     ends = {key: ends for key in found if (ends := _Ends.of(a, b, key, names[key], scales))}
     effects = {effect.case: effect.paired for effect in comparison.cases}
     notes = {key: _note(one, found[key], effects[key], key in signed) for key, one in ends.items()}
-    limits = {key: [limit for limit in (lack_note(a, b, key), ends_note(a, b, key)) if limit] for key in found}
+    limits = {key: (lack_note(a, b, key), ends_note(a, b, key), labels_note(a, b, key)) for key in found}
     notes = {key: "; ".join(filter(None, (*limits[key], notes.get(key, "")))) for key in found}
     notes = {key: note for key, note in notes.items() if note}
     return MetricEffect(
@@ -385,6 +385,16 @@ def lack_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
 def _count_of(cell: Cell) -> str:
     num_there = cell.num_planned - len(cell.missing)
     return f"{num_there} of {counted(cell.num_planned, 'seed')} ({cell.why_missing()})"
+
+
+def labels_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
+    """Returns how to pair seeds that have the same numbers on both sides, and are labels; "" if they are not."""
+    if identity not in a.cells or identity not in b.cells:
+        return ""
+    cells = (a.cells[identity], b.cells[identity])
+    if all(cell.draws for cell in cells) or not cells[0].sources.keys() & cells[1].sources.keys():
+        return ""
+    return "imported seeds are labels: lobench import --paired-seeds pairs those of one number"
 
 
 def ends_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:

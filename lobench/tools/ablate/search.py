@@ -55,7 +55,7 @@ class AblateRules:
 class Need(enum.StrEnum):
     """Whether B needs a setting, as far as the seeds show it."""
 
-    NEEDED = "needed"  # without it the smallest set is worse than B
+    NEEDED = "needed"  # without it the smallest set differs from B: it is worse, or better if the setting does harm
     NOT_NEEDED = "not needed"  # a set without it is equivalent to B
     OPEN = "open"  # neither is shown
 
@@ -217,7 +217,7 @@ class _Search:
         """Returns of each knob whether the smallest set needs it.
 
         A set that is not shown to be equivalent to B may still be as good as B: few seeds show neither. A knob is
-        needed if the smallest set without it is worse than B at alpha, divided among the looks and the knobs.
+        needed if the smallest set without it differs from B at alpha, divided among the looks and the knobs.
         """
         level = self.rules.level / max(len(self.every), 1)
         found = dict.fromkeys(sorted(self.every), Need.NOT_NEEDED)
@@ -227,10 +227,8 @@ class _Search:
             seeds = self.tested_on.get(rest, self.rules.looks[-1])
             samples = self.lab.samples(self.every, rest, seeds)
             lost = _difference(samples.values())
-            if (lost is not None and lost.below(0.0) <= level) or _diverges_more(samples, level):
-                found[knob] = Need.NEEDED
-            elif lost is None or lost.above(0.0) > level:  # otherwise it is better without the knob
-                found[knob] = Need.OPEN
+            differs = lost is not None and lost.p_value() <= level
+            found[knob] = Need.NEEDED if differs or _diverges_more(samples, level) else Need.OPEN
         return found
 
     def harmful(self, seeds: int) -> Subset:

@@ -13,10 +13,6 @@ from lobench.tools.ablate.search import Need, Subset, Worth
 
 __all__ = ["AblateRecord", "ablate_record", "ablate_text"]
 
-_WHY = (
-    (Need.NEEDED, "needed", "without it A with the others is worse than B"),
-    (Need.OPEN, "open", "without it A with the others is shown neither to be worse than B nor to be equivalent"),
-)
 _NEEDED = {Need.NEEDED: "yes", Need.NOT_NEEDED: "no", Need.OPEN: "open"}
 _LEVEL = 0.05  # at which an interaction is told
 
@@ -86,12 +82,14 @@ def ablate_text(made: Ablated) -> str:
     if not found.smallest:
         lines.append(f"A is equivalent to B within {margin}: none of these settings is needed")
     else:
-        lines.append(f"A with {_names(made, found.smallest)} is equivalent to B within {margin}")
-        lines += [
-            f"{what}: {_names(made, Subset(chosen))}; {why}"
-            for need, what, why in _WHY
-            if (chosen := [knob for knob in found.smallest if found.needs[knob] is need])
-        ]
+        of = {need: _names(made, Subset(k for k in found.smallest if found.needs[k] is need)) for need in Need}
+        with_these = f"A with these is equivalent to B within {margin}"
+        if of[Need.NEEDED]:
+            lines.append(f"needed: {of[Need.NEEDED]}" + ("" if of[Need.OPEN] else f"; {with_these}"))
+        if of[Need.OPEN]:
+            both = " and the needed ones" if of[Need.NEEDED] else ""
+            lines.append(f"open: {of[Need.OPEN]}; {with_these.replace('these', f'these{both}')}")
+            lines.append("without one of the open ones it is shown neither to differ from B nor to be equivalent")
     lines += _harm(made)
     lines += _ways(made)
     for two in found.interactions:

@@ -13,7 +13,7 @@ from lobench.report.charts.sections import Figure
 from lobench.report.charts.svg import Chart, Series
 from lobench.report.page.templates import rendered
 from lobench.report.tables.text import text_table
-from lobench.tools.suite.worth import CaseWorth, Subset, SuiteWorth
+from lobench.tools.suite.worth import LEAST_FOR_INTERVAL, CaseWorth, Subset, SuiteWorth
 
 __all__ = ["SuiteRecord", "suite_record", "suite_text", "write_suite_page"]
 
@@ -87,8 +87,8 @@ def suite_record(found: SuiteWorth) -> SuiteRecord:
         SubsetRecord(
             cases=[names[case] for case in one.cases],
             rank_correlation=one.rank_correlation,
-            lower=one.lower,
-            upper=one.upper,
+            lower=one.lower if has_interval(one) else math.nan,
+            upper=one.upper if has_interval(one) else math.nan,
             share_of_cost=one.share_of_cost,
         )
         for one in found.subsets
@@ -126,6 +126,11 @@ def write_suite_page(found: SuiteWorth, output: Path) -> None:
         write_whole(output, text)
 
 
+def has_interval(subset: Subset) -> bool:
+    """Returns whether the rank correlation of a subset has an interval: not with few methods, nor of all cases."""
+    return subset.upper > subset.lower
+
+
 def is_informative(case: CaseWorth) -> bool:
     """Says whether the methods differ on a case by more than seeds do."""
     return not case.p_value > _ALIKE
@@ -147,7 +152,7 @@ def _case_row(case: CaseWorth) -> list[str]:
 def _subset_rows(found: SuiteWorth) -> list[list[str]]:
     rows = []
     for size, one in enumerate(found.subsets, 1):
-        bounds = f"[{one.lower:.3f}, {one.upper:.3f}]"
+        bounds = f"[{one.lower:.3f}, {one.upper:.3f}]" if has_interval(one) else "-"
         added = found.cases[one.cases[-1]].name
         rows.append([str(size), f"{one.rank_correlation:.3f}", bounds, _cost(one), f"{'+ ' * (size > 1)}{added}"])
     return rows
@@ -159,7 +164,12 @@ def _cost(one: Subset) -> str:
 
 def _lines(found: SuiteWorth) -> list[str]:
     whole = found.subsets[-1]
-    if found.chosen is None:
+    if len(found.methods) < LEAST_FOR_INTERVAL:
+        lines = [
+            f"no subset is offered: {counted(len(found.methods), 'method')} give no interval of the rank correlation, "
+            f"which takes at least {LEAST_FOR_INTERVAL}"
+        ]
+    elif found.chosen is None:
         kept = f"no smaller subset keeps the order of methods (rank correlation {found.keep:g} in 95 of 100 splits)"
         lines = [kept]
     else:
@@ -209,8 +219,8 @@ def _subset_figure(found: SuiteWorth) -> Figure:
         label="rank correlation",
         x=[float(len(one.cases)) for one in found.subsets],
         y=[one.rank_correlation for one in found.subsets],
-        lower=[one.lower for one in found.subsets],
-        upper=[one.upper for one in found.subsets],
+        lower=[one.lower if has_interval(one) else one.rank_correlation for one in found.subsets],
+        upper=[one.upper if has_interval(one) else one.rank_correlation for one in found.subsets],
         dots=True,
     )
     chart = Chart(

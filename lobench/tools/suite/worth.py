@@ -20,6 +20,7 @@ from lobench.analysis.stats.t_distribution import t_isf
 from lobench.core.errors import StoreError
 
 __all__ = [
+    "LEAST_FOR_INTERVAL",
     "LEAST_METHODS",
     "CaseWorth",
     "Subset",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 LEAST_METHODS = 6  # three to choose on, three to judge on
+LEAST_FOR_INTERVAL = 12  # six to judge on: with fewer, splits agree on a few orders only
 _MOST_SEEDS = 100_000
 _POWER = 0.8
 _Floats = NDArray[np.float64]
@@ -75,7 +77,8 @@ class Subset:
       cases: Places, in the order in which they were chosen on all methods.
       rank_correlation: Spearman's, of the mean over them with the mean over all cases, on methods that did not choose
         them: the mean over splits.
-      lower, upper: Bounds of it in 95 of 100 splits.
+      lower, upper: Bounds of it in 95 of 100 splits; NaN with fewer than twelve methods, and if all splits agree: then
+        they say nothing of a new method. Those of all cases are 1 by definition, and no interval.
       share_of_cost: Of the whole suite's seconds; NaN where they are not known.
     """
 
@@ -92,7 +95,8 @@ class SuiteWorth:
 
     Attributes:
       subsets: By size; the last one is all cases.
-      chosen: Place of the smallest subset whose lower bound is at least `keep`; None: no smaller one is enough.
+      chosen: Place of the smallest subset whose lower bound is at least `keep`; None: no smaller one is enough, or none
+        has an interval.
       difference: Of two methods' mean scores, that is to be found.
       num_seeds: That finding it needs over all cases, in 80 of 100 comparisons at a level of 5%, by pairs of seeds.
       num_seeds_of_chosen: Likewise over the chosen subset.
@@ -283,16 +287,26 @@ def subsets_of(means: _Floats, seconds: _Floats | None = None, *, num_splits: in
         path, others = _path(means[order[:half]]), means[order[half:]]
         kept.append(_rank_correlations(_running_means(others[:, path]), others.mean(axis=1)))
     judged, path = np.array(kept), _path(means)
+    intervals = [_interval(judged[:, size], len(means)) for size in range(len(path) - 1)]
+    intervals.append((1.0, 1.0))  # all cases, by definition
     return tuple(
         Subset(
             cases=tuple(path[: size + 1]),
             rank_correlation=float(judged[:, size].mean()),
-            lower=float(np.quantile(judged[:, size], 0.025)),
-            upper=float(np.quantile(judged[:, size], 0.975)),
+            lower=intervals[size][0],
+            upper=intervals[size][1],
             share_of_cost=float(seconds[path[: size + 1]].sum() / seconds.sum()),
         )
         for size in range(len(path))
     )
+
+
+def _interval(judged: _Floats, num_methods: int) -> tuple[float, float]:
+    """Returns the bounds of the middle 95% of the splits; NaN if they are no interval for a new method."""
+    lower, upper = (float(bound) for bound in np.quantile(judged, [0.025, 0.975]))
+    if num_methods < LEAST_FOR_INTERVAL or not upper > lower:
+        return math.nan, math.nan
+    return lower, upper
 
 
 def _path(means: _Floats) -> list[int]:

@@ -1,0 +1,66 @@
+"""Subjects cut at the last step that all of their seeds have: finals at different steps are of different budgets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from lobench.analysis.store.subjects import Cell, StoredSubject
+from lobench.core.errors import UsageError
+from lobench.core.metric import is_of_batch
+from lobench.core.result import Curves
+
+__all__ = ["until_common_step"]
+
+
+def until_common_step(subjects: Sequence[StoredSubject]) -> list[StoredSubject]:
+    """Returns subjects whose curves end, case by case, at the last step that every seed of every subject has.
+
+    A seed that diverged sets no step. Metrics with one value a seed, which is of the end, are left out.
+
+    Raises:
+      UsageError: The seeds of a case have no step in common.
+    """
+    cut: list[dict[str, Cell]] = [dict(subject.cells) for subject in subjects]
+    for identity in {identity: None for subject in subjects for identity in subject.cells}:
+        cells = [subject.cells[identity] for subject in subjects if identity in subject.cells]
+        grids = [
+            set(curves.eval_steps)
+            for cell in cells
+            for seed, (curves, _) in cell.sources.items()
+            if seed not in cell.diverged_at
+        ]
+        common = set.intersection(*grids) if grids else set[int]()
+        if grids and not common:
+            case = cells[0].case
+            raise UsageError("--until-step common: the seeds have no step in common", where=f"{case.suite}/{case.name}")
+        for found in cut if common else ():
+            if identity in found:
+                found[identity] = _until(found[identity], max(common))
+    return [dataclasses.replace(subject, cells=cells) for subject, cells in zip(subjects, cut, strict=True)]
+
+
+def _until(cell: Cell, step: int) -> Cell:
+    cut = {id(curves): _cut(curves, step) for curves, _ in cell.sources.values()}
+    sources = {seed: (cut[id(curves)], row) for seed, (curves, row) in cell.sources.items()}
+    final: dict[str, dict[int, float]] = {}
+    for seed, (curves, row) in sources.items():
+        for name, values in curves.metrics.items():
+            if not is_of_batch(name):
+                final.setdefault(name, {})[seed] = float(np.asarray(values)[row, -1])
+    diverged_at = {seed: at for seed, at in cell.diverged_at.items() if at <= step}
+    return dataclasses.replace(cell, sources=sources, final=final, diverged_at=diverged_at)
+
+
+def _cut(curves: Curves, step: int) -> Curves:
+    count = max(sum(one <= step for one in curves.eval_steps), 1)
+    whole = {name: np.asarray(values, np.float32) for name, values in curves.metrics.items()}
+    metrics: dict[str, memoryview[float]] = {
+        name: memoryview(values[:, :count].copy().data)
+        for name, values in whole.items()
+        if not is_of_batch(name) and values.shape[1] == len(curves.eval_steps)
+    }
+    diverged_at = tuple(at if at <= step else -1 for at in curves.diverged_at)
+    return dataclasses.replace(curves, metrics=metrics, eval_steps=curves.eval_steps[:count], diverged_at=diverged_at)
