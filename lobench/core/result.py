@@ -203,7 +203,8 @@ class Curves:
     def exploded(self, case: CaseInfo) -> list[bool]:
         """Return for each seed whether it exploded in the primary metric; see `exploded_seeds`."""
         name = case.primary_metric
-        if name not in self.metrics or self.metrics[name].shape[1] < 2:  # type: ignore[misc]  # it has two axes
+        shape = self.metrics[name].shape if name in self.metrics else None
+        if shape is None or shape[1] < 2:
             return [False] * len(self.seeds)
         return exploded_seeds(case, self.first(name), self.final(name), self.diverged_at)
 

@@ -162,3 +162,12 @@ def test_two_experiments_of_one_store_have_one_scale_in_report_compare_and_resul
     assert "the best mean is that of fast" in pair["scale"]
     results = lobench("results", "--store", "store", "--by", "method", cwd=tmp_path).stdout
     assert "1 the best mean that is stored" in results and "of all methods here" not in results
+
+
+def test_an_experiment_without_results_in_a_store_with_others_is_not_called_an_empty_store(tmp_path: Path) -> None:
+    add(tmp_path / "store", 0, {"a": {"train/loss": [0.5, 0.6]}}, optimizer="adam()")
+    with contextlib.closing(Ledger.open(tmp_path / "store")) as ledger:
+        ledger.record_experiment("none", CONFIG, revision=Revision(), versions={})
+    done = lobench("report", "--store", tmp_path / "store", "--format", "text")
+    assert done.returncode == 2 and "holds others: --all shows them" in done.stderr, done.stdout + done.stderr
+    assert "adam" in lobench("report", "--store", tmp_path / "store", "--format", "text", "--all").stdout

@@ -20,7 +20,7 @@ from lobench.analysis.stats.aggregates import iqm_interval, probability_of_impro
 from lobench.analysis.stats.comparison import CaseEffect, Effect, PairComparison, compare_cases
 from lobench.analysis.stats.intervals import Interval, stratified_t_mean
 from lobench.analysis.stats.paired_samples import Samples
-from lobench.analysis.stats.speedup import BaselineCurve, Form, Speedup, speedup
+from lobench.analysis.stats.speedup import LOOK_BACK, BaselineCurve, Form, Speedup, speedup
 from lobench.analysis.store.case_groups import CaseDesign, case_groups
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import Cell, StoredSubject, headline_metrics
@@ -308,6 +308,11 @@ class Summary:
         """What reports begin with: what all suites say, "score" where they differ."""
         headlines = {case.headline for case in self.snapshot.cases}
         return headlines.pop() if len(headlines) == 1 else HEADLINES[0]
+
+    def has_smooth_envelope(self, case: int) -> bool:
+        """Whether a case has a baseline whose budget is at least as long as its envelope's smoothing looks back."""
+        baseline = self.baseline(case)
+        return baseline is not None and baseline.num_inner_steps >= LOOK_BACK * baseline.eval_every
 
     def speedups(self) -> tuple[Interval, int, int]:
         """Returns VeLO's headline of the shown subject: over the envelope, the interquartile mean over cases and seeds.

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
+    "LOOK_BACK",
     "BaselineCurve",
     "Form",
     "Speedup",
@@ -24,6 +25,7 @@ __all__ = [
 
 _ENVELOPE_POINTS = 512
 _SMOOTHING = 0.95
+LOOK_BACK = 20  # evaluations that the envelope's smoothing averages over, 1 / (1 - _SMOOTHING)
 
 FloatArray = NDArray[np.float64]
 

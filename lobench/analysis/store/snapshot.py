@@ -153,6 +153,13 @@ class Snapshot:
         return next(place for place, subject in enumerate(self.subjects) if subject is last)
 
     @property
+    def nothing(self) -> str:
+        """What to report of a snapshot without rows: of a store that is empty, or of an experiment without results."""
+        if self.stored:
+            return "no evaluation of this experiment is in the store, which holds others: --all shows them"
+        return "the store holds no evaluation yet"
+
+    @property
     def setting_scales(self) -> tuple[StoredSubject, ...]:
         """Everyone among whom the best mean scores 1: all of the store, whichever part is shown.
 

@@ -76,7 +76,7 @@ def tabulate(summary: Summary, spec: TableSpec | None = None, *, digits: int = 3
       StoreError: the store holds no evaluation. ConfigError: the table names what is not there.
     """
     if not summary.snapshot.rows:
-        raise StoreError("the store holds no evaluation yet", where=str(summary.snapshot.store))
+        raise StoreError(summary.snapshot.nothing, where=str(summary.snapshot.store))
     return _Maker(summary, spec or TableSpec(), digits).table()
 
 

@@ -83,11 +83,11 @@ def sightings_of_evaluations(
         query = f"SELECT evaluation, position, seed_start FROM ({union}) JOIN evaluations ON id = evaluation"
         fresh = {one.sha256 for one in sightings.values() if one.sha256 in apart and _has_fresh_seeds(one)}
         for evaluation, position, start in db.execute(f"{query} ORDER BY position"):
-            subject = sightings.get(position)
-            if subject is None:
+            seen = sightings.get(position)
+            if seen is None:
                 continue
-            if subject.sha256 not in fresh or _has_fresh_seeds(subject) == (start >= FIRST_REPORT_SEED):
-                belonging.setdefault(evaluation, []).append(subject)
+            if seen.sha256 not in fresh or _has_fresh_seeds(seen) == (start >= FIRST_REPORT_SEED):
+                belonging.setdefault(evaluation, []).append(seen)
 
     def of(evaluation: int, sha256: str) -> tuple[Subject, ...]:
         return tuple(belonging.get(evaluation, ()) if sha256 in apart else sighted.get(sha256, ()))

@@ -47,7 +47,7 @@ def write_figures(summary: Summary, folder: Path, kind: str, figure: str | None 
       StoreError: nothing to draw, or the folder cannot be written. LobenchError: matplotlib is not installed.
     """
     if not summary.snapshot.rows:
-        raise StoreError("the store holds no evaluation yet", where=str(summary.snapshot.store))
+        raise StoreError(summary.snapshot.nothing, where=str(summary.snapshot.store))
     try:
         import matplotlib as mpl
     except ImportError as error:

@@ -6,6 +6,7 @@ Scores need the whole store and numpy. They are made in a thread, with a ledger 
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import shlex
 import threading
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lobench.core.errors import LobenchError
-from lobench.core.subject import Subject
+from lobench.core.subject import Subject, SubjectKey
 from lobench.core.wording import counted
 from lobench.engine.store.ledger import Ledger
 from lobench.report.tables.text import subject_name
@@ -68,6 +69,7 @@ class CheckpointLines:
         self._scale = ""
         self._last: tuple[object, int] | None = None  # the last one
         self._num_logged = 0
+        self._named: dict[str, SubjectKey] = {}  # the first subject of each name
         self._ended = threading.Event()
         with open_reader() as ledger:
             self._before = ledger.finished()
@@ -124,13 +126,19 @@ class CheckpointLines:
             if scored.label not in ("", self._scale) and not scored.num_untuned:
                 self._scale = scored.label
                 self._log(f"scores: 0 is untrained, 1 {scored.label}; a diverged seed scores -1", "")
-        self._log(f"{subject_name(one.subject)}: " + "; ".join(filter(None, (text, one.left))), colour)
+        self._log(f"{self._name(one.subject)}: " + "; ".join(filter(None, (text, one.left))), colour)
         self._num_logged += scored is not None
         if self._num_logged == _MANY:
             from lobench.report.tables.verdict import MANY_LOOKS
 
             self._num_logged += 1  # said once
             self._log(f"{_MANY} checkpoints: the best of many is the luckiest, too; {MANY_LOOKS}", "")
+
+    def _name(self, subject: Subject) -> str:
+        """Returns the name of a subject in its line, with the start of its hash if another one has the same name."""
+        name = subject_name(subject)
+        first = self._named.setdefault(name, subject.key)
+        return name if first == subject.key else f"{name} ({subject.sha256[:6]})"
 
     def _look(self, subjects: Sequence[Subject]) -> dict[tuple[object, int], Scored]:
         from lobench.analysis.scores.live_scores import StoreScores  # who looks at no score does not wait for it
@@ -167,7 +175,8 @@ class _Lines:
             self._best[cases] = (mean, subject_name(who))
         if best is None:
             return ""
-        return beside_best(mean, *best)
+        value, name = best
+        return beside_best(mean, value, f"an earlier {name}" if name == subject_name(who) else name)
 
     def of(self, who: Subject, scored: Scored) -> tuple[str, str]:
         """Returns the line of a subject that is through, and its colour."""
@@ -197,7 +206,11 @@ class _Lines:
         if not any(cell.sources for cell in scored.subject.cells.values()):
             return "no score"
         if scored.score is None:
-            return f"{_losses(scored.fallback)}{self._hint(scored, num_cases)}" if scored.fallback else "no score"
+            return (
+                f"{_losses(scored.fallback, scored.subject.who)}{self._hint(scored, num_cases)}"
+                if scored.fallback
+                else "no score"
+            )
         if not scored.score.scores:
             return "no score"
         text = f"score {interval_text(scored.score.interval)}"
@@ -214,7 +227,7 @@ class _Lines:
         return f"  ({lacking}: 1 is the best mean so far, and moves; `{command}` makes a scale that stays)"
 
 
-def _losses(fallback: Fallback) -> str:
+def _losses(fallback: Fallback, who: Subject) -> str:
     """Returns what a subject ended at, and how it stands beside the earlier ones on the scale of now.
 
     For example `train/loss 0.312; score 0.710 [0.550, 0.870], 0.050 below the best so far (outer step 30)  ▁█▇`.
@@ -234,11 +247,14 @@ def _losses(fallback: Fallback) -> str:
     mean = fallback.score.interval.mean
     best, at = max(fallback.before, key=lambda one: one[1])[::-1]
     trend = sparkline([*(value for _, value in fallback.before[1 - _NUM_SPARKS :]), mean])
-    return f"{text}; score {interval_text(fallback.score.interval)}{beside_best(mean, best, subject_name(at))}  {trend}"
+    name = f"an earlier {subject_name(at)}" if subject_name(at) == subject_name(who) else subject_name(at)
+    return f"{text}; score {interval_text(fallback.score.interval)}{beside_best(mean, best, name)}  {trend}"
 
 
 def beside_best(mean: float, best: float, name: str) -> str:
     """Returns how a score is beside the best before it: `, 0.050 below the best so far (outer step 30)`."""
+    if math.isnan(mean) or math.isnan(best):
+        return ""
     if abs(mean - best) < _SAME:
         return f", level with the best so far ({name})"
     return f", {abs(mean - best):.3f} {'above' if mean > best else 'below'} the best so far ({name})"

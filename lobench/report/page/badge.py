@@ -35,7 +35,7 @@ def badge_svg(summary: Summary) -> str:
       StoreError: the store holds no evaluation.
     """
     if not summary.snapshot.rows:
-        raise StoreError("the store holds no evaluation yet", where=str(summary.snapshot.store))
+        raise StoreError(summary.snapshot.nothing, where=str(summary.snapshot.store))
     comparison = summary.change()
     shown = cards(summary, comparison)
     bounds = re.search(r"\[[^\]]*\]", shown[0].note)

@@ -81,7 +81,7 @@ def render_page(
     """
     snapshot = summary.snapshot
     if not snapshot.rows:
-        raise StoreError("the store holds no evaluation yet", where=str(snapshot.store))
+        raise StoreError(snapshot.nothing, where=str(snapshot.store))
     comparison = summary.change()
     cases = summary.shown_cases(comparison)
     drawn = sections(summary, figure)

@@ -80,7 +80,7 @@ def _breaking(text: str) -> str:
 def _parts(summary: Summary) -> tuple[list[_Part], ExperimentRow | None]:
     snapshot = summary.snapshot
     if not snapshot.rows:
-        raise StoreError("the store holds no evaluation yet", where=str(snapshot.store))
+        raise StoreError(snapshot.nothing, where=str(snapshot.store))
     with Ledger.open(snapshot.store, read_only=True) as ledger:
         experiments = [row for row in ledger.experiments() if row.config]
     fits = [row for row in experiments if snapshot.methods and all(name in row.config for name in snapshot.methods)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -29,7 +29,7 @@ def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
         more = [f"and {len(one.methods) - _NAMED} more"] if len(one.methods) > _NAMED else []
         rows.append(
             [
-                datetime.fromtimestamp(one.last).isoformat(" ", "minutes"),
+                _date(one.last),
                 str(one.store),
                 one_line(one.name),
                 str(one.id),
@@ -55,15 +55,20 @@ def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
     return "\n".join([text_table(rows, left={0, 1, 2, 4, 6, 8}), "", *filter(None, lines)])
 
 
+def _date(at: float) -> str:
+    """Returns a time in UTC, as every report has it; Z says so."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%MZ")
+
+
 def history_table(runs: Sequence[RunSummary]) -> str:
     """Returns a line for each run, the latest last, and what its numbers mean."""
     if not runs:
         return "the stores hold no evaluation yet"
     metrics = list(dict.fromkeys(name for run in runs for name in run.scores))
-    header = ["date", "store", "revision", "checkpoints", "evaluations", "last checkpoint"]
+    header = ["date", "store", "revision", "subjects", "evaluations", "last subject"]
     rows = [[*header, *metrics, "diverged", "exploded"], *(_cells(run, metrics) for run in runs)]
     unscored = sum(run.num_unscored for run in runs)
-    legend = "of the last checkpoint, mean over its cases and 95% interval"
+    legend = "of the last subject, mean over its cases and 95% interval"
     note = [f"{unscored} cases have no scale, since nobody trained them"] if unscored else []
     if several := describe_programs({program for run in runs for program in run.programs}):
         note.append(several)
@@ -72,7 +77,7 @@ def history_table(runs: Sequence[RunSummary]) -> str:
 
 def _cells(run: RunSummary, metrics: Sequence[str]) -> list[str]:
     return [
-        datetime.fromtimestamp(run.last).isoformat(" ", "minutes"),
+        _date(run.last),
         str(run.store),
         run.git_revision or "-",
         str(run.num_checkpoints),

@@ -82,7 +82,7 @@ def verdict_text(summary: Summary) -> str:
     """
     snapshot = summary.snapshot
     if not snapshot.rows:
-        raise StoreError("the store holds no evaluation yet", where=str(snapshot.store))
+        raise StoreError(snapshot.nothing, where=str(snapshot.store))
     comparison = summary.change()
     cases = summary.shown_cases(comparison)
     parts = [
@@ -284,18 +284,21 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
             head = words.get(str(comparison.verdict), "no difference of the score is shown")
             lines.append(f"Against {before}: {head}; {seeds_text}.")
     if summary.baseline_label:
-        spans = [f"over {form} {_span(found)}" for form, found in _speedups(cases) if found]
+        spans = [f"over {form} {_span(found)}" for form, found in _speedups(cases, summary) if found]
         lines.append(f"{shown}'s speed-up over {summary.baseline_label}: {'; '.join(spans) or 'on no case'}.")
     return lines
 
 
-def _speedups(cases: Sequence[CaseFinding]) -> tuple[tuple[str, list[Speedup]], ...]:
-    """Returns the speed-ups of both forms, by what they are over."""
+def _speedups(cases: Sequence[CaseFinding], summary: Summary) -> tuple[tuple[str, list[Speedup]], ...]:
+    """Returns the speed-ups of both forms, by what they are over.
+
+    On budgets shorter than the envelope's smoothing it lags by as much as they are long: those cases are left out.
+    """
     return (
         ("the best single setting", [case.best_single for case in cases if case.best_single is not None]),
         (
-            "the envelope (smoothed: on short budgets it lags)",
-            [case.envelope for case in cases if case.envelope is not None],
+            "the envelope",
+            [case.envelope for case in cases if case.envelope is not None and summary.has_smooth_envelope(case.case)],
         ),
     )
 
@@ -305,9 +308,10 @@ def _span(found: Sequence[Speedup]) -> str:
     values = [one.value for one in found if not math.isnan(one.value)]
     middle = "none"
     if values:
-        median = statistics.median_low(values)
+        median = statistics.median(values)
         # One that is censored below the median, or at it, may be anywhere above: the median is a bound then, too.
-        bound = ">= " if any(one.censored and one.value <= median for one in found) else ""
+        upper_middle = statistics.median_high(values)
+        bound = ">= " if any(one.censored and one.value <= upper_middle for one in found) else ""
         middle = f"{bound}{number(median)}x in the median"
     diverged = len(found) - len(values)
     censored = f", censored on {sum(one.censored for one in found)} of {counted(len(found), 'case')}"
@@ -336,7 +340,7 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
     lines += summary.scales.problem_lines()
     lines += [f"No score on {name}, and no bold: {how_to_declare(name)}." for name in summary.scales.undeclared()]
     lines += summary.scales.notes()
-    for form, found in _speedups(cases):
+    for form, found in _speedups(cases, summary):
         censored = sum(one.censored for one in found)
         if censored > _MANY_CENSORED * len(found):
             tuned = summary.scales.tuned.values()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -264,9 +265,10 @@ class _Follower:
         """Evaluates both sides on fresh seeds; where that gives nothing the suspicion is dropped."""
         sides = [found.subjects[place] for place in (asked.reference, asked.place)]
         block, steps = block_of(asked.kind, asked.number, self._rules.seeds), [one.outer_step for one in sides]
+        size = "since more seeds diverge" if math.isnan(asked.harm) else f"by {asked.harm:.3f} on the usual seeds"
         self._progress.log(
-            f"{asked.kind}: outer step {steps[1]} may be worse than {steps[0]}, by {asked.harm:.3f} on the usual "
-            f"seeds; {self._rules.seeds} fresh seeds of each tell"
+            f"{asked.kind}: outer step {steps[1]} may be worse than {steps[0]}, {size}; {self._rules.seeds} fresh "
+            "seeds of each tell"
         )
         self._tried.add(found.name_of(asked))
         own = (f"Case.first_seed = {block.start}", f"Case.block_sizes = ({block.size},)")

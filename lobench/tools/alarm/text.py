@@ -60,7 +60,8 @@ def alarm_line(event: AlarmRaised, alarm: Alarm, rules: AlarmRules, location: st
     names = [f"{case.suite}/{case.name}" for case in event.cases]
     some = first_of(names, _NAMED)
     what = "is worse than" if event.kind == "regress" else "is worse out of distribution than in it, against"
-    size = "more seeds diverge" if math.isnan(event.value) else f"by {event.value:.3f}, at least {event.bound:.3f}"
+    bound = "" if math.isnan(event.bound) else f", at least {event.bound:.3f}"
+    size = "more seeds diverge" if math.isnan(event.value) else f"by {event.value:.3f}{bound}"
     line = f"ALARM {event.kind}: outer step {step} {what} {before} ({size}, on {rules.seeds} fresh seeds)"
     if not names:
         return one_line(line)

@@ -112,7 +112,7 @@ def _replay(store: Path, number: int | None) -> tuple[ReplayRecord, bool]:
         kept = ", ".join(map(str, sorted(starts)))
         raise UsageError(f"no log of start {number}", where=str(store), expected=f"one of {kept}")
     begun, steps = read_decisions(starts[number])
-    at, num_known = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begun.at)), len(begun.history.recorded)
+    at, num_known = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(begun.at)), len(begun.history.recorded)
     known = f"{counted(begun.max_cores, 'core')}, {counted(num_known, 'outcome')} known before"
     click.echo(f"start {number} of {max(starts)}, {at}: {known}")
     replay, lines = Replay(begun), list[str]()

@@ -66,7 +66,7 @@ def history_text(found: CaseHistory) -> str:
         if place in new_programs:
             lines[len(rows)] = f"-- {run.program}"
             rows.append(["", "", "", "", ""])
-        date = datetime.fromtimestamp(run.at, UTC).strftime("%Y-%m-%d %H:%M")
+        date = datetime.fromtimestamp(run.at, UTC).strftime("%Y-%m-%d %H:%MZ")
         rows.append([date, run.git_revision or "-", run.subject, interval_cell(run.score), marks.get(place, "")])
     table = text_table(rows).splitlines()
     for number, text in lines.items():

@@ -120,7 +120,12 @@ def scores_table(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:
     counts = (
         f"{counted(found.num_evaluations, 'evaluation')}, {found.num_not_finite} without a finite value, time or step"
         + (f", {found.num_repeated} repeated" if found.num_repeated else "")
-        + (f", {found.num_past_budget} past the budget" if found.num_past_budget else "")
+        + (
+            f", {found.num_past_budget:,} past the budget (a trial's evaluations after its workload's budget of "
+            "submission time reach no target)"
+            if found.num_past_budget
+            else ""
+        )
         + (f"; not scored: {', '.join(found.ignored_workloads)}" if found.ignored_workloads else "")
     )
     return "\n".join([text_table(rows, left={0, 3}), counts, *_by_rules(found, rules)])
