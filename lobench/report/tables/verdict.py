@@ -319,8 +319,8 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
     ]
     if snapshot.repeated:
         lines.append(
-            f"The same training as another case, and counted once: {', '.join(snapshot.repeated)}. They are in the table "
-            "of evaluations."
+            f"The same training as another case, and counted once: {', '.join(snapshot.repeated)}. They are in the "
+            "table of evaluations."
         )
     lines += summary.scales.problem_lines()
     lines += [f"No score on {name}, and no bold: {how_to_declare(name)}." for name in summary.scales.undeclared()]
