@@ -267,19 +267,23 @@ class _Encoder:
         if not is_plain or tensor.device.type != "cpu":
             raise _NotSaved(tensor)
         kind = [str(tensor.dtype), list(tensor.shape), list(tensor.stride()), tensor.storage_offset()]
-        memory = self._storage(tensor.untyped_storage())
+        memory = self._storage(tensor)
         is_own = isinstance(memory, list) and memory[0] == "own"  # autograd refuses questions about such views
         has_gradient = not is_own and tensor.requires_grad and tensor.is_leaf
         return ["tensor", memory, *kind, has_gradient, type(tensor) is torch.nn.Parameter]
 
-    def _storage(self, storage: torch.UntypedStorage) -> Json:
-        """Return the memory of a tensor: of a parameter, mentioned before, or new."""
-        identity = storage._cdata
-        known = self._memory.get(identity)
+    def _storage(self, tensor: torch.Tensor) -> Json:
+        """Return the memory of a tensor: a parameter's, that of an earlier tensor, or new."""
+        storage = tensor.untyped_storage()
+        known = self._memory.get(storage._cdata)
         if known is None:
             self._alive.append(storage)
-            size = self._buffer(torch.tensor([], dtype=torch.uint8).set_(storage).numpy())
-            self._memory[identity] = self._num_new
+            if tensor.is_contiguous() and storage.nbytes() == tensor.numel() * tensor.element_size():
+                whole = tensor.detach().reshape(-1).view(torch.uint8)
+            else:
+                whole = torch.tensor([], dtype=torch.uint8).set_(storage)
+            size = self._buffer(whole.numpy())
+            self._memory[storage._cdata] = self._num_new
             self._num_new += 1
             return ["new", size]
         return known
