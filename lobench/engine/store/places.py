@@ -14,6 +14,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.subject import Subject
 from lobench.core.suite_place import SuitePlace, relocated
 from lobench.engine.store.database import LedgerPart
+from lobench.engine.store.restarts import RESTARTED, RETURNED, moved_detail
 from lobench.engine.store.schema import intact_rows, store_errors
 
 __all__ = ["Places"]
@@ -84,6 +85,15 @@ class Places(LedgerPart):
             with self.transaction():
                 for table in ("subjects", "fingerprints"):
                     self._db.executemany(f"UPDATE OR IGNORE {table} SET uri = ? WHERE uri = ?", moved)
+                self._move_restarts({old: new for new, old in moved})
+            self.__dict__.pop("_sighted", None)
+
+    def _move_restarts(self, paths: Mapping[str, str]) -> None:
+        """Changes the paths of checkpoints in the recorded restarts, which name checkpoints by their paths."""
+        query = "SELECT id, detail FROM events WHERE kind IN (?, ?)"
+        for event, detail in self._db.execute(query, (RESTARTED, RETURNED)).fetchall():
+            text = json.dumps(moved_detail(json.loads(detail), paths), sort_keys=True)
+            self._db.execute("UPDATE events SET detail = ? WHERE id = ?", (text, event))
 
     def present(self, subject: Subject) -> Subject:
         """Returns a recorded subject with the path that its checkpoint has today, if it was moved with the store."""

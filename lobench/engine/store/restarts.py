@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from lobench.core.subject import Subject
 
-__all__ = ["RESTARTED", "RETURNED", "Restart", "Restarts"]
+__all__ = ["RESTARTED", "RETURNED", "Restart", "Restarts", "moved_detail"]
 
 RESTARTED, RETURNED = "restarted", "returned"  # kinds of events
 
@@ -165,6 +165,16 @@ class Restarts:
             "superseded": [[one.uri, one.sha256, one.outer_step] for one in dead],
         }
         return Restart(kind=kind, detail=detail, outer_step=step, num_superseded=len(dead))
+
+
+def moved_detail(detail: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the detail of a restart's event with the new paths of checkpoints that were moved."""
+
+    def moved(uri: str, *more: Any) -> list[Any]:
+        return [paths.get(uri, uri), *more]
+
+    dead = [moved(*one) for one in detail.get("superseded", ())]
+    return {**detail, "uri": moved(detail["uri"])[0], "after": moved(*detail["after"]), "superseded": dead}
 
 
 def _name_of(subject: Subject) -> tuple[Any, ...]:

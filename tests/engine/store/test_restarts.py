@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
@@ -83,3 +85,39 @@ def test_merged_store_keeps_the_restart_and_two_runs_of_one_name_stay(tmp_path: 
     merge_stores([tmp_path / "b", tmp_path / "a"], tmp_path / "both")
     with Ledger.open(tmp_path / "both") as ledger:
         assert present(ledger) == [(0, "b0"), (0, "c0"), (7, "z")]
+
+
+def test_sighting_of_a_path_as_it_was_typed_is_found_again_and_restarts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "theta_20.npz").touch()
+    monkeypatch.chdir(tmp_path)
+    typed = [checkpoint(20, sha256, "theta_20.npz") for sha256 in "ab"]
+    for _ in range(2):  # a later process finds the file from the folder in which the path was typed
+        recorded(tmp_path / "store", typed[0]).close()
+    recorded(tmp_path / "store", typed[1]).close()
+    with Ledger.open(tmp_path / "store") as ledger:
+        assert present(ledger) == [(20, "b")]
+
+
+def test_restart_holds_after_store_and_run_were_moved(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    (first / "today").mkdir(parents=True)
+
+    def at(folder: Path, step: int, sha256: str) -> Subject:
+        return checkpoint(step, sha256, str(folder / "today" / f"theta_{step}.npz"))
+
+    with recorded(first / "store", at(first, 0, "a0"), at(first, 20, "a20"), at(first, 0, "b0")) as ledger:
+        ledger.record_suites({})
+        assert present(ledger) == [(0, "b0")]
+    first.rename(second)
+    for step in (0, 20):
+        (second / "today" / f"theta_{step}.npz").touch()
+    with Ledger.open(second / "store") as ledger:
+        assert present(ledger) == [(0, "b0")]
+        for _ in range(2):
+            ledger.take_location(str(second / "today"))
+            assert present(ledger) == [(0, "b0")]
+            assert {Path(one.uri).parent for one in ledger.sightings().values()} == {second / "today"}
+        see(ledger, at(second, 20, "b20"))
+        assert present(ledger) == [(0, "b0"), (20, "b20")] and len(ledger.restart_events()) == 1
