@@ -17,6 +17,7 @@ from tiny import PATIENCE, content, is_alive, make_suite, write_checkpoint
 
 from lobench.core.experiment import SessionMember
 from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.tables import SCHEMA_VERSION
 
 SUITE = 'Experiment.suites = ["tiny"]\nExperiment.num_sessions = 2\n'
 SGD = "sgd/Method.optimizer = @sgd()\nsgd/sgd.learning_rate = 0.1\n"
@@ -70,7 +71,7 @@ def test_two_methods_that_are_one_subject_are_said_and_computed_once(folder: Pat
 def test_a_store_of_a_newer_schema_is_refused(folder: Path) -> None:
     assert run(folder).returncode == 0
     with contextlib.closing(sqlite3.connect(folder / "store" / "ledger.sqlite")) as database:
-        database.execute("UPDATE meta SET value = '3' WHERE key = 'schema_version'")
+        database.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(SCHEMA_VERSION + 1),))
         database.commit()
     before = (folder / "store" / "ledger.sqlite").read_bytes()
     (folder / "x.gin").write_text(SUITE + SGD)
