@@ -262,7 +262,6 @@ class ExperimentRecord:
         ]
         if self._ledger is not None:  # rows of events do not say where the suites lie
             rows = [replace(row, case=self._ledger.placed(row.case)) for row in rows]
-        return of_members(Snapshot.of(self._method_index.store, rows), self._file.text, found)
         current = self._ledger.current_cases(rows) if self._ledger is not None else None
         return of_members(Snapshot.of(self._method_index.store, rows, current=current), self._file.text, found)
 

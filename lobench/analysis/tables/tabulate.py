@@ -299,7 +299,8 @@ class _Maker:
         if entry is None or search is None:
             return entry
         if not search.is_fresh:
-            return dataclasses.replace(entry, is_chosen=True, is_bold=False)
+            has_value = entry.is_score or entry.num_seeds > 0  # else no seed chose what the cell shows
+            return dataclasses.replace(entry, is_chosen=has_value, is_bold=False)
         return dataclasses.replace(entry, searched=mean(search.subject))
 
     def _mean_of(self, subject: StoredSubject, case: int, metric: str) -> float:
