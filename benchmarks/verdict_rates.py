@@ -42,7 +42,7 @@ Floats = NDArray[np.float64]
 RUN = frozenset({"run"})
 SHIFT = 2.8  # standard errors
 RULES = GateRules(margin=0.0, resolution=1e6)  # the number of seeds that would decide is not asked for
-LAWS = ("normal", "t3", "lognormal", "rounded")
+DISTRIBUTIONS = ("normal", "t3", "lognormal", "rounded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +72,8 @@ MEANS = (
         for correlation in (0.0, 0.2, 0.5, 0.8)
     ),
     *(Cell(num_cases=1, num_seeds=seeds) for seeds in (2, 4, 8)),
-    *(Cell(num_cases=6, num_seeds=4, is_one_group=True, law=law, correlation=0.5) for law in LAWS[1:]),
-    *(Cell(num_cases=6, num_seeds=4, is_one_group=False, law=law) for law in LAWS[1:]),
+    *(Cell(num_cases=6, num_seeds=4, is_one_group=True, law=law, correlation=0.5) for law in DISTRIBUTIONS[1:]),
+    *(Cell(num_cases=6, num_seeds=4, is_one_group=False, law=law) for law in DISTRIBUTIONS[1:]),
     *(Cell(num_cases=6, num_seeds=seeds, correlation=0.5, diverging=0.1) for seeds in (4, 8)),
 )
 UNEQUAL = tuple(

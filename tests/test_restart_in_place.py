@@ -153,8 +153,8 @@ def test_alarm_of_a_watch_forgets_the_references_of_the_run_before(tmp_path: Pat
     restart(run, -1.6, 30.0)
     done = watch(run, suite, *alarms)
     assert done.returncode == 1, done.stderr
-    told = json.loads((run / "lobench_results" / "tiny" / "alarm" / "alarms.json").read_text())
-    assert len(told["told"]) == 2 and len({sha256 for _, sha256, _ in told["told"]}) == 2
+    stored = json.loads((run / "lobench_results" / "tiny" / "alarm" / "alarms.json").read_text())
+    assert len(stored["told"]) == 2 and len({sha256 for _, sha256, _ in stored["told"]}) == 2
 
 
 def test_best_leaves_out_an_overwritten_theta_that_no_watch_has_seen(tmp_path: Path) -> None:

@@ -79,11 +79,11 @@ def test_knobs_without_effect_are_not_called_needed_and_few_seeds_leave_them_ope
         def samples(self, a: Subset, b: Subset, seeds: int) -> Mapping[str, Samples]:
             return {"0": super().samples(a, b, seeds)["0"]}
 
-    said = []
+    answers = []
     for seed in range(20):
         lab = Noisy(lambda s: 0.0, noise=0.06, seed=seed)
-        said += ablated(6, lab, AblateRules()).needs.values()
-    assert Need.NEEDED not in said and {Need.OPEN, Need.NOT_NEEDED} == set(said)
+        answers += ablated(6, lab, AblateRules()).needs.values()
+    assert Need.NEEDED not in answers and {Need.OPEN, Need.NOT_NEEDED} == set(answers)
 
 
 def test_knobs_with_an_effect_are_needed_and_the_others_are_not() -> None:

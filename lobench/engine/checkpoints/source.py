@@ -139,8 +139,6 @@ class DirectorySource:
             is_complete, is_awaited = self._state(reader, path, mark, is_done=is_done)
         if not is_complete:
             why = "it may still be written" if is_awaited else "half-written"
-            if is_awaited and reader.in_place:
-                why = "half-written, or still being written"
             why += ": the marks of completeness are missing"
             self._pending[name] = Unfinished(reason=why, is_awaited=is_awaited)
             return None

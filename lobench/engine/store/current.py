@@ -36,9 +36,9 @@ __all__ = [
     "CURRENT",
     "PLAN",
     "PLANNED",
+    "CaseForm",
     "CasePlace",
     "CurrentCases",
-    "Form",
     "PlanHistory",
     "codes_of",
     "codes_of_plan",
@@ -62,7 +62,7 @@ class CasePlace(NamedTuple):
     test: str
 
 
-class Form(NamedTuple):
+class CaseForm(NamedTuple):
     """What a case binds: its own identity, and the hash of its optimizer's bindings."""
 
     identity: str
@@ -74,15 +74,15 @@ def place_of(case: CaseInfo) -> CasePlace:
     return CasePlace(case.suite, case.name, case.node_id.rsplit("/", 1)[-1])
 
 
-def forms_of(cases: Iterable[CaseInfo]) -> dict[CasePlace, Form]:
+def forms_of(cases: Iterable[CaseInfo]) -> dict[CasePlace, CaseForm]:
     """Return the forms of cases by place."""
-    return {place_of(case): Form(case.identity, case.optimizer_hash) for case in cases}
+    return {place_of(case): CaseForm(case.identity, case.optimizer_hash) for case in cases}
 
 
-def forms_of_plan(plan: Mapping[str, Any]) -> dict[CasePlace, Form]:
+def forms_of_plan(plan: Mapping[str, Any]) -> dict[CasePlace, CaseForm]:
     """Return the forms of a recorded plan by place; those of an older lobench's, which has no places, are left out."""
     return {
-        CasePlace(*one["place"]): Form(one["identity"], one["optimizer_hash"])
+        CasePlace(*one["place"]): CaseForm(one["identity"], one["optimizer_hash"])
         for one in plan["cases"]
         if "place" in one
     }
@@ -111,17 +111,17 @@ class PlanHistory:
         self.last = ""
         self.marks: set[str] = set()
         self.subjects: set[tuple[str, str, str, str]] = set()
-        self._forms: dict[str, dict[CasePlace, Form]] = {}  # by plan
+        self._forms: dict[str, dict[CasePlace, CaseForm]] = {}  # by plan
         self._codes: dict[str, dict[CasePlace, str]] = {}  # by plan
         self._last_code: dict[tuple[str, CasePlace], str] = {}  # by variant
         self._before: dict[CasePlace, dict[str, str]] = {}  # identities by variant, before the open start
         self._start = ""
         self._group: dict[CasePlace, dict[str, str]] = {}  # of the open start
-        self._last_form: dict[tuple[str, CasePlace], Form] = {}  # by variant
+        self._last_form: dict[tuple[str, CasePlace], CaseForm] = {}  # by variant
         self._variants: set[str] = set()  # with a last plan
-        self._order: dict[tuple[str, Form], int] = {}  # when a variant's form became the last one
-        self._order_of: dict[Form, int] = {}  # the same of any variant
-        self._planned: dict[tuple[str, str], dict[Form, int]] = {}  # the same of single subjects
+        self._order: dict[tuple[str, CaseForm], int] = {}  # when a variant's form became the last one
+        self._order_of: dict[CaseForm, int] = {}  # the same of any variant
+        self._planned: dict[tuple[str, str], dict[CaseForm, int]] = {}  # the same of single subjects
         self._programs: dict[str, tuple[str, ...]] = {}  # by variant
         self._count = 0
         self._now: dict[CasePlace, dict[str, str]] | None = None
@@ -156,7 +156,7 @@ class PlanHistory:
     def agrees(
         self,
         variant: str,
-        forms: Mapping[CasePlace, Form],
+        forms: Mapping[CasePlace, CaseForm],
         programs: Collection[str],
         codes: Mapping[CasePlace, str],
     ) -> bool:
@@ -188,7 +188,7 @@ class PlanHistory:
             found[place] = {**known, **new} if is_same and is_known else dict(new)
         return found
 
-    def last_forms(self, variant: str) -> dict[CasePlace, Form]:
+    def last_forms(self, variant: str) -> dict[CasePlace, CaseForm]:
         """Return the forms that were planned last for a variant and are current."""
         now = self.identities()
         return {
@@ -197,7 +197,7 @@ class PlanHistory:
             if whose == variant and now.get(place, {}).get(variant) == form.identity
         }
 
-    def order_of(self, form: Form) -> int:
+    def order_of(self, form: CaseForm) -> int:
         """Return when a form became the last one of some variant; 0 if it never did."""
         return self._order_of.get(form, 0)
 
@@ -215,7 +215,7 @@ class PlanHistory:
             if form.identity == identity
         }
         orders = {
-            one: max(planned.get(one, 0), self._order.get((variant, Form(identity, one)), 0))
+            one: max(planned.get(one, 0), self._order.get((variant, CaseForm(identity, one)), 0))
             for one in {*evaluated, *planned}
         }
         last = max(orders, key=lambda one: orders[one], default=None)
@@ -313,7 +313,7 @@ class CurrentCases:
 
     def last_planned(self, row: EvaluationRow) -> tuple[int, int]:
         """Return a key that sorts evaluations of one place by when their form was planned last, then by id."""
-        return self._history.order_of(Form(row.case.identity, row.key.optimizer_hash)), row.id
+        return self._history.order_of(CaseForm(row.case.identity, row.key.optimizer_hash)), row.id
 
     def cases_of(self, variant: str, known: Iterable[CaseInfo], rows: Iterable[EvaluationRow]) -> tuple[CaseInfo, ...]:
         """Return the current cases of a variant.
@@ -325,10 +325,10 @@ class CurrentCases:
         """
         forms = self._history.last_forms(variant)
         described = {place_of(case): case for case in known}
-        evaluated = {Form(row.case.identity, row.key.optimizer_hash): row.case for row in rows}
+        evaluated = {CaseForm(row.case.identity, row.key.optimizer_hash): row.case for row in rows}
         found = list[CaseInfo | None]()
         for place in described or forms:
             case = described.get(place)
-            is_todays = case is not None and forms.get(place) in (None, Form(case.identity, case.optimizer_hash))
+            is_todays = case is not None and forms.get(place) in (None, CaseForm(case.identity, case.optimizer_hash))
             found.append(case if is_todays else evaluated.get(forms[place]))
         return tuple(case for case in found if case is not None)

@@ -24,9 +24,9 @@ from lobench.engine.store.current import (
     CURRENT,
     PLAN,
     PLANNED,
+    CaseForm,
     CasePlace,
     CurrentCases,
-    Form,
     PlanHistory,
     codes_of_plan,
     forms_of_plan,
@@ -147,7 +147,7 @@ class Plans(LedgerPart):
     def record_current(
         self,
         variant: str,
-        forms: Mapping[CasePlace, Form],
+        forms: Mapping[CasePlace, CaseForm],
         make_plan: Callable[[], Mapping[str, Any]],
         programs: Collection[str] = (),
         codes: Mapping[CasePlace, str] = _NO_CODES,
@@ -303,7 +303,7 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
     known = {""} | {str(detail.get(_DIGEST)) for _, detail, _ in events}
     plans: dict[str, tuple[dict[str, Any], str]] = {}
     found: list[tuple[PlannedSubject, int]] = []  # with the place of its event
-    last: dict[tuple[str, Form], int] = {}  # where a form became the last one of a variant
+    last: dict[tuple[str, CaseForm], int] = {}  # where a form became the last one of a variant
     broken = ""
     for place, (kind, detail, at) in enumerate(events):
         problem = ""
@@ -320,7 +320,7 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
         own, of_plan = plans.get(detail["plan"], ({"cases": [], "files": {}}, "its plan is missing"))
         if kind == CURRENT:
             broken = broken or problem or of_plan
-            forms = [Form(one["identity"], one["optimizer_hash"]) for one in own["cases"]]
+            forms = [CaseForm(one["identity"], one["optimizer_hash"]) for one in own["cases"]]
             last.update({(detail["variant"], form): place for form in forms})
             continue
         planned = PlannedSubject(
@@ -345,7 +345,7 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
 
     def order(entry: tuple[PlannedSubject, int]) -> int:
         one, place = entry
-        forms = [(one.variant, Form(case.identity, case.optimizer_hash)) for case in one.cases]
+        forms = [(one.variant, CaseForm(case.identity, case.optimizer_hash)) for case in one.cases]
         return max([place, *(last.get(form, 0) for form in forms)])
 
     ordered = [one for one, _ in sorted(found, key=order)]
