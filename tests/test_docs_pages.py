@@ -14,6 +14,7 @@ from imported import curve, write_csv
 from left_out import STORIES
 from pages import Story, blocks_of, follow, path_of
 from reference import ROOT, reference_data
+from stores import add
 from tiny import results, write_checkpoint
 
 from lobench import open_results
@@ -170,11 +171,16 @@ def _a_tree_with_a_change(folder: Path) -> None:
         subprocess.run(["git", *words.split()], cwd=folder, check=True)
     run_experiment(folder, "study", study + "adam/adam.learning_rate = 0.01\n")
     shutil.copytree(folder / ".lobench/study", folder / "runs/study")
+    for night in range(3):
+        losses = [0.5 + 0.01 * (night + seed) for seed in range(4)]
+        store = folder / f"runs/nightly/night{night}"
+        add(store, 0, {"relu32": {"train/loss": losses}}, optimizer="adam()", revision=f"{night:040x}")
 
 
 @after("comparing.md")
 def _the_change_is_shown(folder: Path, output: str) -> None:
     assert "+adam/adam.learning_rate = 0.01" in output
+    assert (folder / "history.html").exists()
 
 
 @after("continual.md")
