@@ -95,7 +95,10 @@ def show_code(db: sqlite3.Connection) -> None:
     """Has a ledger of schema 2 that is only read show its evaluations as today's schema has them."""
     if "code" not in _columns(db):
         columns = ", ".join(_columns(db))
+        (reads_only,) = db.execute("PRAGMA query_only").fetchone()
+        db.execute("PRAGMA query_only=0")  # it forbids a temporary view too
         db.execute(f"CREATE TEMP VIEW evaluations AS SELECT {columns}, '' AS code FROM main.evaluations")
+        db.execute(f"PRAGMA query_only={reads_only}")
 
 
 def _columns(db: sqlite3.Connection, table: str = "evaluations") -> list[str]:
