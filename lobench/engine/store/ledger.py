@@ -218,7 +218,7 @@ class Ledger(Experiments, SuiteRows, Plans, LedgerReader):
     @functools.cached_property
     def _sighted(self) -> Restarts:
         """What this ledger's only writer has seen, and the restarts in it."""
-        return Restarts.of(self.sightings(), self.restart_events())
+        return Restarts.of(self.recorded_sightings(), self.restart_events())
 
     def ahead_of(self, subject: Subject) -> list[Subject]:
         """Returns the checkpoints of a subject's run that were seen at its outer step or a higher one.

@@ -14,6 +14,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.subject import Subject
 from lobench.core.suite_place import SuitePlace, relocated
 from lobench.engine.store.database import LedgerPart
+from lobench.engine.store.restarts import RESTARTED, RETURNED, with_paths
 from lobench.engine.store.schema import intact_rows, store_errors
 
 __all__ = ["Places"]
@@ -84,6 +85,14 @@ class Places(LedgerPart):
             with self.transaction():
                 for table in ("subjects", "fingerprints"):
                     self._db.executemany(f"UPDATE OR IGNORE {table} SET uri = ? WHERE uri = ?", moved)
+                self._move_restarts({old: new for new, old in moved})
+
+    def _move_restarts(self, moved: Mapping[str, str]) -> None:
+        """Changes the paths in the events of restarts, which name checkpoints by them."""
+        rows = self._db.execute("SELECT id, detail FROM events WHERE kind IN (?, ?)", (RESTARTED, RETURNED)).fetchall()
+        for number, text in rows:
+            detail = with_paths(json.loads(text), moved)
+            self._db.execute("UPDATE events SET detail = ? WHERE id = ?", (json.dumps(detail), number))
 
     def present(self, subject: Subject) -> Subject:
         """Returns a recorded subject with the path that its checkpoint has today, if it was moved with the store."""

@@ -120,13 +120,17 @@ class LedgerReader(Places, Codes):
     # What a restart reads.
 
     def sightings(self, sha256: str = "") -> dict[int, Subject]:
-        """Returns every sighting by its position, or those of one subject."""
+        """Returns every sighting by its position, or those of one subject, with the paths of today."""
+        return {position: self.present(subject) for position, subject in self.recorded_sightings(sha256).items()}
+
+    def recorded_sightings(self, sha256: str = "") -> dict[int, Subject]:
+        """Returns the same with the paths that are recorded, which the events of restarts name too."""
         where, values = ("WHERE c.sha256 = ?", (sha256,)) if sha256 else ("", ())
         with store_errors(self.store):
             rows = self._db.execute(
                 f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c {where} ORDER BY c.position", values
             ).fetchall()
-        return {row[0]: self.present(subject_of(row[1:])) for row in rows}
+        return {row[0]: subject_of(row[1:]) for row in rows}
 
     def finished(self) -> set[SubjectKey]:
         """Returns of whom every evaluation that was planned has an outcome."""
@@ -263,15 +267,15 @@ class LedgerReader(Places, Codes):
     def restarts(self) -> Restarts:
         """Returns the restarts in place among the sightings, and the sightings that they supersede."""
         events = self.restart_events()
-        return Restarts.of(self.sightings(), events) if events else Restarts()
+        return Restarts.of(self.recorded_sightings(), events) if events else Restarts()
 
     def superseded(self) -> frozenset[Subject]:
         """Returns the checkpoints that restarts in place supersede."""
         events = self.restart_events()
         if not events:
             return frozenset()
-        sightings = self.sightings()
-        return frozenset(sightings[position] for position in Restarts.of(sightings, events).superseded)
+        recorded = self.recorded_sightings()
+        return frozenset(self.present(recorded[position]) for position in Restarts.of(recorded, events).superseded)
 
     def restart_events(self) -> list[tuple[str, dict[str, Any]]]:
         query = "SELECT kind, detail FROM events WHERE kind IN (?, ?) ORDER BY id"

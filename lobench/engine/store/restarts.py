@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from lobench.core.subject import Subject
 
-__all__ = ["RESTARTED", "RETURNED", "Restart", "Restarts"]
+__all__ = ["RESTARTED", "RETURNED", "Restart", "Restarts", "with_paths"]
 
 RESTARTED, RETURNED = "restarted", "returned"  # kinds of events
 
@@ -165,6 +165,15 @@ class Restarts:
             "superseded": [[one.uri, one.sha256, one.outer_step] for one in dead],
         }
         return Restart(kind=kind, detail=detail, outer_step=step, num_superseded=len(dead))
+
+
+def with_paths(detail: Mapping[str, Any], moved: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the detail of an event with other paths of checkpoints, by the path that it has."""
+    names = {
+        "after": [moved.get(detail["after"][0], detail["after"][0]), *detail["after"][1:]],
+        "superseded": [[moved.get(uri, uri), *rest] for uri, *rest in detail.get("superseded", ())],
+    }
+    return {**detail, "uri": moved.get(detail["uri"], detail["uri"]), **names}
 
 
 def _name_of(subject: Subject) -> tuple[Any, ...]:

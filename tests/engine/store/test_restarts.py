@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
@@ -83,3 +85,21 @@ def test_merged_store_keeps_the_restart_and_two_runs_of_one_name_stay(tmp_path: 
     merge_stores([tmp_path / "b", tmp_path / "a"], tmp_path / "both")
     with Ledger.open(tmp_path / "both") as ledger:
         assert present(ledger) == [(0, "b0"), (0, "c0"), (7, "z")]
+
+
+def test_restart_of_a_relative_path_is_found_from_the_folder_of_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "today").mkdir()
+    for step in (0, 20, 40):
+        (tmp_path / "today" / f"theta_{step}.npz").touch()
+    monkeypatch.chdir(tmp_path)
+    for subject in (*FIRST, FIRST[0], checkpoint(0, "b0")):  # each by a process of its own
+        with Ledger.open(tmp_path / "store") as ledger:
+            see(ledger, subject)
+    with Ledger.open(tmp_path / "store") as ledger:
+        assert present(ledger) == [(0, "b0")] and {one.sha256 for one in ledger.superseded()} == {"a0", "a20", "a40"}
+        ledger.take_location("today")
+        assert present(ledger) == [(0, "b0")]
+        see(ledger, checkpoint(20, "b20", str(tmp_path / "today" / "theta_20.npz")))
+        assert present(ledger) == [(0, "b0"), (20, "b20")]
