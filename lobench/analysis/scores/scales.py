@@ -25,7 +25,7 @@ from lobench.analysis.store.snapshot import case_names
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject
 from lobench.core.case import CaseInfo
 from lobench.core.metric import Direction, direction_of, how_to_declare
-from lobench.core.wording import counted, first_of
+from lobench.core.wording import counted, first_of, one_line
 
 __all__ = ["Scales", "seed_scores"]
 
@@ -337,7 +337,7 @@ class Scales:
         names, found = case_names(list(self.cases.values())), dict[str, list[str]]()
         for identity, case in self.cases.items():
             if (label := self._label_of_best(identity, case)) is not None:
-                found.setdefault(label, []).append(names[identity])
+                found.setdefault(one_line(label), []).append(one_line(names[identity]))
         if len(found) == 1 and len(next(iter(found.values()))) == len(self.cases):
             return [f"the best mean is that of {next(iter(found))}"]
         each = [f"{label} ({first_of(sorted(own), _NAMED)})" for label, own in sorted(found.items())]
