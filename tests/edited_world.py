@@ -88,6 +88,29 @@ FILES = {
         Experiment.num_sessions = 2
         signs/Method.optimizer = @signs()
         """,
+    "descent.py": '''
+        """Torch optimizers."""
+        import torch
+
+        FACTOR = 1.0  # of each step
+
+        class Descent(torch.optim.Optimizer):
+            def __init__(self, params, lr=0.1):
+                super().__init__(params, {"lr": lr})
+
+            @torch.no_grad()
+            def step(self):
+                for group in self.param_groups:
+                    for param in group["params"]:
+                        param.add_(param.grad, alpha=-group["lr"] * FACTOR)
+        ''',
+    "torch.gin": """
+        Experiment.suites = ["suite"]
+        Experiment.num_sessions = 1
+        steps/Method.optimizer = @torch_optimizer()
+        steps/torch_optimizer.optimizer = "descent:Descent"
+        steps/torch_optimizer.lr = 0.1
+        """,
     "script.gin": """
         Experiment.num_sessions = 1
         mine/Method.command = "python train.py {out} {session}"
@@ -127,6 +150,8 @@ EDITS: dict[str, Edit] = {
     "test": ("suite/test_bowl.py", "< level", "<= level"),
     "script": ("train.py", "1.0 - rate", "1.0 - 2 * rate"),
     "script's helper in Method.files": ("rates.json", "0.1", "0.2"),
+    "torch class": ("descent.py", "FACTOR = 1.0", "FACTOR = 0.5"),
+    "torch class's comment": ("descent.py", "# of each step", "# of every step"),
     "comment": ("suite/rules.py", "# of each step", "# of every step"),
     "docstring": ("suite/rules.py", '"""Sign descent."""', '"""Descends by signs."""'),
     "script's comment": ("train.py", "# of decay", "# per step"),
@@ -183,6 +208,10 @@ def _script(folder: Path) -> int:
     return _passed(_lobench(folder, "lobench.cli", "run", "script.gin", "--workers", "1"))
 
 
+def _torch(folder: Path) -> int:
+    return _passed(_lobench(folder, "lobench.cli", "run", "torch.gin", "--workers", "1"))
+
+
 def _watch(folder: Path) -> int:
     options = ("--once", "--workers", "1", "--checkpoints", "all")
     return _passed(_lobench(folder, "lobench.cli", "watch", "run", "--suite", "suite", *options))
@@ -223,6 +252,7 @@ def _num_stored(store: Path) -> int:
 COMMANDS: dict[str, Callable[[Path], int]] = {
     "run": _run,
     "script": _script,
+    "torch": _torch,
     "watch": _watch,
     "compare": _compare,
     "pytest": _pytest,
