@@ -171,7 +171,12 @@ STORIES = {
         }
     ),
     "view.md": Story(left_out={"ssh ": "another machine"}),
-    "watch.md": Story(left_out={"4.103 s  worker 0": "of a watch whose worker died; names of checkpoints differ"}),
+    "watch.md": Story(
+        left_out={
+            "restarted: runs/today": "of a trainer that began again; tests/test_restart_in_place.py has such a line",
+            "4.103 s  worker 0": "of a watch whose worker died; names of checkpoints differ",
+        }
+    ),
     "which-suite.md": Story(
         left_out={
             "lobench watch runs/today --suite velodrome_mini": "--dry-run: minutes",
