@@ -53,13 +53,14 @@ def decide(samples: Mapping[str, Samples], rules: GateRules, margins: Mapping[st
 
     Args:
       samples: Both sides' scores by case, in the order of the seeds; as many as `usable` says.
-      margins: Of cases that have one of their own. The mean's is then the mean of the cases' margins.
+      margins: Of cases that have one of their own. The mean's is then the mean of the margins of the cases in it.
     """
     own = {case: (margins or {}).get(case, rules.margin) for case in samples}
     with_own = {case: with_margin(values, own[case], rules) for case, values in samples.items()}
     report = _replay(with_own, rules)
     cases = tuple(_unshifted(result, own[result.case] - rules.margin) for result in report.cases)
-    mean_margin = math.fsum(own.values()) / len(own)
+    measured = [case for group in report.groups for case in group] or list(own)
+    mean_margin = math.fsum(own[case] for case in measured) / len(measured)
     return dataclasses.replace(report, cases=cases, overall=_unshifted(report.overall, mean_margin - rules.margin))
 
 
