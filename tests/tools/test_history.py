@@ -111,6 +111,8 @@ def test_more_seeds_that_diverge_are_a_fall(tmp_path: Path) -> None:
 
 def test_rare_divergers_alone_are_no_change(tmp_path: Path) -> None:
     assert changes(history_of([with_divergers(tmp_path, [0.5] * 16, 0.1)], "a")) == []
+
+
 def test_history_of_several_subjects_without_a_choice_is_refused_with_their_names(tmp_path: Path) -> None:
     """Two unchanged methods, of which another one is the last each night: nothing fell."""
     rng = np.random.default_rng(0)
