@@ -226,6 +226,15 @@ def test_a_place_that_cannot_be_written_is_one_line_and_no_fault(fallen: tuple[P
         assert done.returncode == 2 and line in done.stderr and "Traceback" not in done.stderr, done.stderr
 
 
+def test_falsify_with_an_output_that_cannot_be_written_is_refused_before_the_search(tmp_path: Path) -> None:
+    steep_suite(tmp_path)
+    (tmp_path / "file").write_text("")
+    done = falsify(tmp_path, *AXES, *OPTIONS, "--output", "file")
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("lobench: file: cannot write the case; got ") and "--output" in done.stderr
+    assert not (tmp_path / ".lobench").exists()
+
+
 def test_a_search_that_cannot_look_at_the_case_itself_is_no_clean_bill(tmp_path: Path) -> None:
     steep_suite(tmp_path)
     done = falsify(tmp_path, *AXES, *OPTIONS, "--against", "adamm")

@@ -89,12 +89,11 @@ def falsify(checkpoint: str, output: Path, kind: str, **options: Any) -> None:
     decide, at a level that counts all tests. A case that was found is reduced as long as the loss is confirmed. The
     same command continues a stopped search.
     """
-    from lobench.engine.whole_file import require_writable
     from lobench.tools.falsify.falsify import falsify as falsified
     from lobench.tools.falsify.text import falsify_record, falsify_text
-    from lobench.tools.falsify.written import write_case
+    from lobench.tools.falsify.written import require_case_folder, write_case
 
-    require_writable(output / "test.py")
+    require_case_folder(output)
     found = logged_aside(falsified, checkpoint, **options)
     files = write_case(found, output) if found.measured is not None else ()
     emit("falsify", falsify_record(found, files)) if kind == "json" else click.echo(falsify_text(found, files))

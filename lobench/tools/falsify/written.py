@@ -9,10 +9,10 @@ from pathlib import Path
 
 from lobench.core.errors import StoreError
 from lobench.core.wording import one_line_of
-from lobench.engine.whole_file import write_whole
+from lobench.engine.whole_file import require_folder, write_whole
 from lobench.tools.falsify.falsify import Falsified
 
-__all__ = ["write_case"]
+__all__ = ["require_case_folder", "write_case"]
 
 _TEST = '''"""{theta} loses here to {against}.
 
@@ -32,6 +32,16 @@ def test_{scope}_is_not_lost(case, evaluate):
     gap = measured.gap(evaluate(case))
     assert gap <= measured.margin, f"{{gap:.3f}} behind {{measured.against}} on the score"
 '''
+
+
+def require_case_folder(folder: Path) -> None:
+    """Checks that a case could be written into a folder now, before the search.
+
+    Raises:
+      StoreError: it could not.
+    """
+    with one_line_of(OSError, StoreError, "cannot write the case", where=folder, next_step="choose another --output"):
+        require_folder(folder)
 
 
 def write_case(found: Falsified, folder: Path) -> tuple[Path, ...]:
