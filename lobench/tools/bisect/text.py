@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from lobench.core.wording import counted, one_line
 from lobench.tools.bisect.probes import Bisection
 
@@ -55,7 +57,13 @@ def bisection_text(found: Bisection) -> str:
 def _named(found: Bisection, place: int) -> str:
     one = found.checkpoints[place]
     guessed = "" if place in found.looked_at else "; it was not evaluated: by those around it"
-    return f"{one.uri} (outer step {one.outer_step}{guessed})"
+    return f"{_short(one.uri)} (outer step {one.outer_step}{guessed})"
+
+
+def _short(uri: str) -> str:
+    """Returns the place of a checkpoint, relative to the working directory if it lies below it."""
+    relative = os.path.relpath(uri) if os.path.isabs(uri) else uri
+    return uri if relative.startswith("..") else relative
 
 
 def _share(probability: float) -> str:
