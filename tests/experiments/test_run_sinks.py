@@ -139,7 +139,7 @@ def test_each_number_of_methods_and_sessions_is_in_every_sink_once_under_its_nam
             assert math.isclose(value, wanted, rel_tol=1e-6)
 
 
-def test_each_member_of_a_population_is_a_run_and_what_no_sink_writes_is_said(
+def test_watch_of_population_writes_a_run_for_each_member_and_for_each_restart_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -166,11 +166,16 @@ def test_each_member_of_a_population_is_a_run_and_what_no_sink_writes_is_said(
     assert [one[:2] for one in of_wandb(store / "wandb")] == named
     write("trial_0", -1)  # its trainer began again
     done = lobench(*words, cwd=tmp_path)
-    for name in ("tensorboard", "mlflow", "wandb"):
-        (line,) = (one for one in done.stdout.splitlines() if one.startswith(f"sink '{name}'"))
-        assert "is not written: outer step 10 of 'trial_0' has the numbers of theta_10.npz (" in line
-        assert "`lobench results --store population/lobench_results/tiny`" in line
-    assert of_tensorboard(store / "tensorboard") == written
+    assert done.returncode == 0 and "restarted: " in done.stdout, done.stdout + done.stderr
+    assert "not written" not in done.stdout and "sink '" not in done.stdout
+    after = of_tensorboard(store / "tensorboard")
+    assert {run for run, *_ in after} == {"trial_0", "trial_0 restart 1", "trial_1"}
+    assert [one for one in after if "restart" not in one[0]] == written
+    again = [one for one in after if "restart" in one[0]]
+    assert [tag for _, tag, _ in again] == [tag for run, tag, _ in written if run == "trial_0"]
+    named = [(f"population/{run}", tag) for run, tag, _ in after]
+    assert sorted(one[:2] for one in of_mlflow(store / "mlruns")) == sorted(named)
+    assert sorted(one[:2] for one in of_wandb(store / "wandb")) == sorted(named)
 
 
 def test_a_sink_says_which_methods_share_a_run_and_what_later_sessions_do_not_add(tmp_path: Path) -> None:
