@@ -159,16 +159,31 @@ def test_cases_that_all_changed_are_named(tmp_path: Path) -> None:
     assert done.returncode == 2 and "changed between the two: s/a" in done.stderr
 
 
-def test_cases_of_one_name_are_both_compared(tmp_path: Path) -> None:
-    suite = make_suite(tmp_path)
-    test = suite / "test_tiny.py"
-    test.write_text(test.read_text() + "\n@cases('tiny.gin')\ndef test_again(case, evaluate):\n    evaluate(case)\n")
+def compared_cases(tmp_path: Path, suite: Path) -> list[str]:
     options = ["--suite", suite, "--store", tmp_path / "kept", "--workers", "1", "--format", "json"]
     done = run("adam(); adam.learning_rate = 0.01", "adam(); adam.learning_rate = 0.1", *options)
     assert done.returncode == 0, done.stderr
     (pair,) = json.loads(done.stdout)
+    return sorted(pair["metrics"]["train/loss"]["cases"])
+
+
+def test_cases_of_one_name_are_both_compared(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path)
+    test = suite / "test_tiny.py"
+    test.write_text(test.read_text() + "\n@cases('again.gin')\ndef test_again(case, evaluate):\n    evaluate(case)\n")
+    longer = (suite / "tiny.gin").read_text() + "\nCase.num_inner_steps = 7\n"
+    (suite / "again.gin").write_text(longer)
     tests = [f"tiny/test_tiny.{test}[{name}]" for name in "ab" for test in ("test_tiny", "test_again")]
-    assert sorted(pair["metrics"]["train/loss"]["cases"]) == sorted(tests)
+    assert compared_cases(tmp_path, suite) == sorted(tests)
+
+
+def test_one_training_in_two_tests_is_compared_once(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path)
+    test = suite / "test_tiny.py"
+    test.write_text(test.read_text() + "\n@cases('tiny.gin')\ndef test_again(case, evaluate):\n    evaluate(case)\n")
+    names = compared_cases(tmp_path, suite)
+    assert len(names) == 2
+    assert {name[-3:] for name in names} == {"[a]", "[b]"}
 
 
 def test_what_lies_at_the_path_now_is_compared(tmp_path: Path) -> None:
