@@ -104,8 +104,11 @@ def test_script_elsewhere_with_optimizer_in_working_directory_finds_it(project: 
 
 
 def test_audit_with_optimizer_in_working_directory_repeats_its_results(project: Path, tmp_path: Path) -> None:
-    (project / "suites" / "bowls" / "own.gin").write_text(f"import my_optimizer\n{GIN.replace('a/', 'own/')}")
-    watch = f"watch theta.npz --once --suite suites/bowls/own.gin --store {tmp_path}/store --workers 1 "
+    own = project / "suites" / "own"
+    own.mkdir(exist_ok=True)
+    (own / "tiny_tasks.py").write_text(TASKS)
+    (own / "own.gin").write_text(f"import my_optimizer\n{GIN.replace('a/', 'own/')}")
+    watch = f"watch theta.npz --once --suite suites/own/own.gin --store {tmp_path}/store --workers 1 "
     watch += "--executor inline --gin-param 'Case.learned_optimizer = @MySGD()'"
     done = called(LOBENCH, *shlex.split(watch), cwd=project)
     assert done.returncode == 0, done.stdout + done.stderr
