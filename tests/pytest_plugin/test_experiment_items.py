@@ -147,19 +147,22 @@ def test_what_pytest_records_is_what_lobench_run_records(folder: Path) -> None:
     assert "nothing new" in lobench_run(folder, "S")
 
 
-def test_what_is_there_is_not_trained_again_and_added_sessions_are_a_block_of_their_own(folder: Path) -> None:
+def test_what_is_there_is_not_trained_again_and_added_sessions_are_a_block_of_their_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "conftest.py").write_text(SAYS_JAX)
-    lobench_run(folder, "S")
     tasks = folder / "tiny" / "tiny_tasks.py"
-    untouched = tasks.read_text()
+    refused = "int('it is trained') if __import__('os').environ.get('REFUSED') else jnp.sum(params**2)"
+    tasks.write_text(tasks.read_text().replace("return jnp.sum(params**2)", f"return {refused}"))
+    lobench_run(folder, "S")
     again = ("x.gin", "--lobench-store", "S", "--lobench-reuse")
     output = run_pytest(folder, *again)
     assert "8 passed" in output and "jax is not imported" in output, output
-    tasks.write_text(untouched.replace("return jnp.sum(params**2)", "raise RuntimeError('it is trained')"))
+    monkeypatch.setenv("REFUSED", "1")
     output = run_pytest(folder, *again)
-    assert "8 passed" in output and "jax is imported" in output, output
+    assert "8 passed" in output and "jax is not imported" in output, output
     assert "it is trained" in run_pytest(folder, *again, "--lobench-gin-param", "Experiment.num_sessions = 3")
-    tasks.write_text(untouched)
+    monkeypatch.delenv("REFUSED")
     output = run_pytest(folder, *again, "--lobench-gin-param", "Experiment.num_sessions = 3", "-k", "tiny/a and sgd")
     assert "3 passed" in output, output
     with opened(folder / "S") as ledger:
