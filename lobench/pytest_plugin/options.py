@@ -169,7 +169,7 @@ def cases_that_are_forked(config: pytest.Config, items: Sequence[pytest.Item]) -
     is_forked = bool(config.getoption("forked", False))
     has_plugin = is_forked or config.pluginmanager.hasplugin("pytest_forked")
     cases = [case_of(item) for item in items if is_forked or (has_plugin and item.get_closest_marker("forked"))]
-    names = list(dict.fromkeys(f"{one.suite}/{one.name}" for one in cases if one is not None))
+    names = sorted({f"{one.suite}/{one.name}" for one in cases if one is not None})
     if not names:
         return ""
     how = "run without --forked and its marker; `pytest -n 2` gives tests other processes"
