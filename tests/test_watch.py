@@ -374,7 +374,7 @@ def test_on_a_network_file_system_a_lost_local_disk_costs_work_and_nothing_else(
     environment = {**os.environ, "LOBENCH_NETWORK_STORE": "1", "LOBENCH_LOCAL_DIR": str(machine)}
     options = [str(run), "--suite", str(suite), *ALL, "--sink", "tensorboard", "--store", str(store)]
     known = []
-    for write, program, is_lost in ((9, EAGER, True), (6, LAZY, True), (6, EAGER, False)):
+    for write, program, is_lost in ((14, EAGER, True), (6, LAZY, True), (6, EAGER, False)):
         command = [sys.executable, "-c", program + KILLED_CHIEF, str(write), "1", "watch", *options]
         done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False, env=environment)
         assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
