@@ -168,7 +168,6 @@ class PlanHistory:
         now = self.identities()
         return all(
             self._last_form.get((variant, place)) == form
-            and self._last_code.get((variant, place), "") == codes.get(place, "")
             and now[place].get(variant) == form.identity
             for place, form in forms.items()
         )
