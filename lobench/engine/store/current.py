@@ -167,8 +167,7 @@ class PlanHistory:
             return False
         now = self.identities()
         return all(
-            self._last_form.get((variant, place)) == form
-            and now[place].get(variant) == form.identity
+            self._last_form.get((variant, place)) == form and now[place].get(variant) == form.identity
             for place, form in forms.items()
         )
 
