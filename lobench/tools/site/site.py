@@ -258,13 +258,15 @@ def _boards(merged: Snapshot, entries: Sequence[PublishedBundle]) -> list[Board]
     """Returns a table for each suite and budget."""
     groups: dict[tuple[str, str], list[CaseInfo]] = {}
     suites: dict[str, set[int]] = {}
-    for case in merged.cases:
+    # A training that two suites have is a case of both tables, although it counts once in the whole store.
+    cases = {row.case.identity: row.case for row in merged.rows if row.case.identity in merged.current.identities}
+    for case in cases.values():
         suites.setdefault(case.suite, set()).add(case.num_inner_steps)
-    for case in merged.cases:
+    for case in cases.values():
         budget = " and ".join(f"{steps:,}" for steps in sorted(suites[case.suite]))
         groups.setdefault((case.suite, f"{budget} steps"), []).append(case)
     keys = {one.snapshot.subjects[place].who.key for one in entries for place in one.shown}
-    return [_board(merged, entries, keys, *place, cases) for place, cases in sorted(groups.items())]
+    return [_board(merged, entries, keys, *place, members) for place, members in sorted(groups.items())]
 
 
 def _board(
