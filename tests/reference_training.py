@@ -4,20 +4,51 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from reference import digits
+import numpy as np
+from reference import batch_indices, digits, initial_params, reference_theta, relative_error
 
 from lobench.inner.adapters import as_stepper
+from lobench.inner.optimizers import L2ODM, AdafacMLPLOpt, Celo, MLPLOpt, RNNProp
+from lobench.inner.theta import match_theta
 
-__all__ = ["AS_USERS", "cross_entropy", "logits_of", "trained"]
+__all__ = [
+    "AS_USERS",
+    "LEARNED",
+    "assert_follows",
+    "cross_entropy",
+    "learned_by",
+    "logits_of",
+    "run_reference",
+    "trained",
+]
 
 # Long trainings part from the recorded ones by what is rounded otherwise: they are compiled as users compile.
 _FLAGS = os.environ.get("XLA_FLAGS", "")
 _USERS: dict[str, bool | int] = {"xla_cpu_use_fusion_emitters": True, "xla_backend_optimization_level": 1}
 AS_USERS = {name: value for name, value in _USERS.items() if name in _FLAGS}
+
+LEARNED = {
+    "dm": ("dm", L2ODM()),
+    "dm_cl": ("dm_cl", L2ODM()),
+    "rnnprop": ("rnnprop", RNNProp()),
+    "celo": ("celo", Celo()),
+    "mlp_lopt": ("mlp_lopt", MLPLOpt()),
+    "mlp_lopt_x10": ("mlp_lopt", MLPLOpt(step_mult=0.01)),
+    "adafac_mlp_lopt": ("adafac_mlp_lopt", AdafacMLPLOpt()),
+    "adafac_mlp_lopt_x10": ("adafac_mlp_lopt", AdafacMLPLOpt(step_mult=0.01)),
+}
+
+
+def learned_by(name: str) -> Any:
+    """Returns a learned optimizer with its checkpoint, for 500 steps."""
+    file, learned = LEARNED[name]
+    theta = jax.tree.map(jnp.asarray, match_theta(reference_theta(file), learned, where=file))
+    return learned.opt_fn(theta, 500)
 
 
 def logits_of(params: Any, images: jax.Array) -> jax.Array:
@@ -57,3 +88,43 @@ def trained(
     carry = (params, stepper.init(params, None, key))
     (params, _), (full, losses) = jax.lax.scan(period, carry, indices.reshape(-1, 25, 64))
     return losses.reshape(-1), jnp.append(full, loss_fn(params, (images, labels))), loss_fn(params, test)
+
+
+def run_reference(optimizer: Any, seed: int, *, moved_by: float = 0.0) -> tuple[np.ndarray, np.ndarray, float]:
+    """Returns batch losses, full train losses every 25 steps and the final test loss.
+
+    Args:
+      moved_by: Relative change of the initial parameters, as random as rounding errors.
+    """
+    run = jax.jit(lambda params, indices: trained(optimizer, params, indices), compiler_options=AS_USERS)
+    generator = np.random.default_rng(0)
+    params = {
+        name: (leaf * (1 + moved_by * generator.standard_normal(leaf.shape))).astype(np.float32)
+        for name, leaf in initial_params(seed).items()
+    }
+    losses, full, final = run(params, batch_indices(seed))
+    return np.asarray(losses), np.asarray(full), float(final)
+
+
+def assert_follows(losses: np.ndarray, recorded: Any, optimizer: Any, seed: int) -> bool:
+    """Asserts that a training has the recorded losses; returns whether it has them to its end.
+
+    The curves were recorded on a processor with AVX-512. Others sum in another order, and a chaotic training (L2O-DM)
+    takes another path then. There it may differ by ten times as much as it does from a training whose initial
+    parameters differ by a rounding error.
+    """
+    error = relative_error(losses, recorded)
+    if error[:200].max() < 1e-5 and error.max() < 1e-2:
+        return True
+    assert not _has_avx512(), f"relative error {error[:200].max():.1e} to step 200, {error.max():.1e} to the end"
+    one, other = (run_reference(optimizer, seed, moved_by=moved)[0] for moved in (0.0, 1e-7))
+    chaos = np.maximum.accumulate(relative_error(other, one))
+    assert error[0] < 1e-6 and chaos[:5].max() < 1e-4, "the first steps are not chaotic"
+    allowed = np.maximum(10 * chaos, 1e-5)
+    assert (np.maximum.accumulate(error) <= allowed).all(), "it differs by more than rounding errors explain"
+    return False
+
+
+def _has_avx512() -> bool:
+    cpuinfo = Path("/proc/cpuinfo")
+    return not cpuinfo.exists() or "avx512f" in cpuinfo.read_text()

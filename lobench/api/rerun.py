@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from lobench.analysis.store.rerun_command import with_subject
@@ -27,8 +28,12 @@ def repeating_command(subject: Subject, case: CaseInfo, settings: WatchSettings)
     Args:
       settings: With the suites by their paths.
     """
+    uri = _short(Path(subject.uri)) if subject.has_theta and "://" not in subject.uri else subject.uri
     options = with_subject(
-        subject, gin_files=settings.gin_files, gin_params=settings.gin_params, allow_pickle=settings.allow_pickle
+        replace(subject, uri=uri),
+        gin_files=settings.gin_files,
+        gin_params=settings.gin_params,
+        allow_pickle=settings.allow_pickle,
     )
     command = f"pytest {shlex.quote(_node(case, settings.suites))} {options}"
     if settings.import_folders:

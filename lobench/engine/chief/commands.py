@@ -267,7 +267,8 @@ class CommandRuns:
         """Returns the last checkpoint that a command wrote to its end, and why others in its folder are none."""
         source = self._source(run)
         seen = _polled(source)
-        left_out = "; ".join(f"{path} is left out: {found.reason}" for path, found in source.pending().items())
+        pending = source.pending().items()  # nothing writes them any more: the command has ended
+        left_out = "; ".join(f"{path} is left out: it is half-written ({found.reason})" for path, found in pending)
         return sorted(seen, key=lambda one: -1 if one.index is None else one.index)[-1:], left_out
 
     def _has_checkpoint(self, run: CommandRun) -> bool:

@@ -23,8 +23,8 @@ class SoapState(NamedTuple):
     """State of `soap`; `grams` and `bases` hold a matrix float32[d, d] for each axis of each tensor."""
 
     step: jax.Array  # int32[], updates before this one
-    mu: PyTree
-    nu: PyTree  # in the bases
+    mu: PyTree  # in the bases, as nu
+    nu: PyTree
     grams: PyTree
     bases: PyTree
 
@@ -43,6 +43,9 @@ def soap(
 
     Vectors have Adam's update. A tensor of more than two axes has a basis for each of them. The first gradient makes
     the bases and moves nothing.
+
+    Both moments are kept in the bases, as the authors' code does. A mean that is rotated apart from the square has
+    other rounding errors; where a gradient has no component, their quotient could be of any size.
 
     Args:
       update_interval: Updates between two changes of the bases.
@@ -86,9 +89,10 @@ def _update(
         grams = tuple(
             None if each is None else b2 * each + (1 - b2) * gram(grad, axis) for axis, each in enumerate(grams)
         )
-        new_mu = b1 * mu + (1 - b1) * grad
-        new_nu = b2 * nu + (1 - b2) * jnp.square(_into(grad, bases))
-        move = _into(new_mu, bases) / first_correction / (jnp.sqrt(new_nu / second_correction) + eps)
+        rotated = _into(grad, bases)
+        new_mu = b1 * mu + (1 - b1) * rotated
+        new_nu = b2 * nu + (1 - b2) * jnp.square(rotated)
+        move = new_mu / first_correction / (jnp.sqrt(new_nu / second_correction) + eps)
         move = _out_of(move, bases)
         kept = [jnp.where(is_first, old, new) for old, new in ((0, move), (mu, new_mu), (nu, new_nu))]
         return (*kept, grams)
@@ -96,8 +100,15 @@ def _update(
     moves, mu, nu, grams = over_leaves(one, grads, state.mu, state.nu, state.grams, state.bases)
     begun = when(is_first, lambda: jax.tree.map(_eigenvectors, grams), state.bases)
     is_due = (state.step % update_interval == 0) & ~is_first
-    bases = when(is_due, lambda: jax.tree.map(_orthogonal_iteration, grams, begun), begun)
+    bases, mu = when(is_due, lambda: _turned(grams, begun, mu), (begun, mu))
     return moves, SoapState(state.step + 1, mu, nu, grams, bases)
+
+
+def _turned(grams: PyTree, bases: PyTree, mu: PyTree) -> tuple[PyTree, PyTree]:
+    """Returns the next bases, and the mean in them."""
+    turned = jax.tree.map(_orthogonal_iteration, grams, bases)
+    (mu,) = over_leaves(lambda leaf, old, new: (_into(_out_of(leaf, old), new),), mu, bases, turned)
+    return turned, mu
 
 
 def _into(tensor: jax.Array, bases: _OfAxes) -> jax.Array:
