@@ -18,7 +18,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -40,7 +40,6 @@ Settings: TypeAlias = Mapping[str, Any]
 Array: TypeAlias = Any
 _FIRST_PROBE, _LONGEST_PROBE = 32, 256  # steps that show how much an optimizer remembers
 _CACHE_BYTES = 256 << 20
-_NUMPY_BITS = np.random.MT19937()  # draws the random numbers of steps
 _WRAPPED = ("base", "base_optimizer", "inner", "inner_optimizer", "opt", "optimizer")  # first arguments of wrappers
 
 
@@ -341,23 +340,24 @@ class Host:
             group.update(scheduled)
         self._set(instance, params, grads)
         if not self._spec.takes_closure:
-            self._run(instance, seed, loss)
+            self._run(instance, _RandomNumbers(seed), loss)
             return self._finished(instance)
         token, paused = next(self._tokens), _Paused()
         self._paused[token] = paused
-        start = self._params(instance)
+        start, numbers = self._params(instance), _RandomNumbers(seed)
 
         def closure() -> torch.Tensor:
             answer = loss, grads
             if (self._params(instance) != start).any():
-                paused.asked.put(StepResult(False, self._params(instance), self.empty_state, token))
-                answer = paused.answers.get()
+                with numbers.paused():
+                    paused.asked.put(StepResult(False, self._params(instance), self.empty_state, token))
+                    answer = paused.answers.get()
             self._set(instance, None, answer[1])
             return torch.tensor(float(answer[0]))
 
         def work() -> None:
             try:
-                self._run(instance, seed, loss, closure)
+                self._run(instance, numbers, loss, closure)
                 paused.asked.put(self._finished(instance))
             except BaseException as error:  # noqa: BLE001  (it is raised where the step was asked for)
                 paused.asked.put(error)
@@ -390,11 +390,15 @@ class Host:
         return found
 
     def _run(
-        self, instance: _Instance, seed: int, loss: Array, closure: Callable[[], torch.Tensor] | None = None
+        self,
+        instance: _Instance,
+        numbers: _RandomNumbers,
+        loss: Array,
+        closure: Callable[[], torch.Tensor] | None = None,
     ) -> None:
         given = {"loss": torch.tensor(float(loss))} if instance.takes_loss else {}
         try:
-            with _seeded(seed):
+            with numbers:
                 instance.optimizer.step(*(() if closure is None else (closure,)), **given)
         except RefusedOptimizer:
             raise
@@ -441,7 +445,7 @@ class Host:
         with torch.no_grad():
             for tensor, part in zip(parameters.values(), self._parts(np.array(params, np.float32)), strict=True):
                 tensor.copy_(part)
-        with _seeded(seed):
+        with _RandomNumbers(seed):
             optimizer = self._spec.make(parameters, settings)
         return _Instance(optimizer, parameters, _takes_loss(optimizer), np.zeros(0, np.uint8))
 
@@ -480,7 +484,7 @@ class Host:
         sizes, extents = [0], [(0, 0)]
         length = _FIRST_PROBE
         while len(extents) <= length:
-            self._run(instance, len(extents), closure(), closure if self._spec.takes_closure else None)
+            self._run(instance, _RandomNumbers(len(extents)), closure(), closure if self._spec.takes_closure else None)
             state = encode(instance.optimizer, instance.parameters, self._spec.name)
             sizes.append(size_of(state))
             extents.append(extent_of(state))
@@ -537,34 +541,59 @@ def _class_values(kind: type) -> dict[str, str]:
     return found
 
 
-@contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed the global random numbers of torch, numpy and Python, and restore them afterwards."""
-    before = torch.default_generator.get_state(), random.getstate()
-    torch.default_generator.manual_seed(seed)
-    random.seed(seed)
-    with _numpy_apart():
-        np.random.seed(seed % (1 << 32))
+class _RandomNumbers:
+    """The global random numbers of torch, numpy and Python, seeded for one step.
+
+    Within its context a step draws from them; around it and while it is paused, they are as if no step had been taken.
+    """
+
+    _lock = threading.Lock()  # one step at a time draws from them
+    _numpy_bits = np.random.MT19937()  # of steps: another generator costs a tenth of copying the state twice
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._own: _RandomStates | None = None  # of a step that was paused
+        self._outer: _RandomStates | None = None
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        has_bits = hasattr(np.random, "set_bit_generator")  # numpy 1.24 and later
+        outer_numpy = np.random.get_bit_generator() if has_bits else np.random.get_state()  # type: ignore[attr-defined]
+        self._outer = _RandomStates(torch.default_generator.get_state(), random.getstate(), outer_numpy)
+        if has_bits:
+            np.random.set_bit_generator(self._numpy_bits)  # type: ignore[attr-defined]
+        if self._own is None:
+            torch.default_generator.manual_seed(self._seed)
+            random.seed(self._seed)
+            np.random.seed(self._seed % (1 << 32))
+        else:
+            torch.default_generator.set_state(self._own.torch)
+            random.setstate(self._own.python)
+            np.random.set_state(self._own.numpy)
+
+    def __exit__(self, *error: object) -> None:
+        outer = self._outer
+        assert outer is not None
+        torch.default_generator.set_state(outer.torch)
+        random.setstate(outer.python)
+        if hasattr(np.random, "set_bit_generator"):
+            np.random.set_bit_generator(outer.numpy)
+        else:
+            np.random.set_state(outer.numpy)
+        self._lock.release()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let others draw until the step goes on."""
+        self._own = _RandomStates(torch.default_generator.get_state(), random.getstate(), np.random.get_state())
+        self.__exit__()
         try:
             yield
         finally:
-            torch.default_generator.set_state(before[0])
-            random.setstate(before[1])
+            self.__enter__()
 
 
-@contextlib.contextmanager
-def _numpy_apart() -> Iterator[None]:
-    """Let numpy's global functions draw from another generator, which costs a tenth of copying the state twice."""
-    if not hasattr(np.random, "set_bit_generator"):  # before numpy 1.24
-        state = np.random.get_state()
-        try:
-            yield
-        finally:
-            np.random.set_state(state)
-        return
-    before = np.random.get_bit_generator()  # type: ignore[attr-defined]
-    np.random.set_bit_generator(_NUMPY_BITS)
-    try:
-        yield
-    finally:
-        np.random.set_bit_generator(before)
+class _RandomStates(NamedTuple):
+    torch: torch.Tensor
+    python: Any
+    numpy: Any  # a generator, or the state of one

@@ -122,6 +122,18 @@ class GlobalRandom(Base):
         return grad * torch.rand(grad.shape) * np.random.random() * random.random()
 
 
+class RandomClosure(Base):
+    """Draws before and after it asks for a loss elsewhere."""
+
+    def step(self, closure: Any) -> None:
+        for _ in range(2):
+            closure()
+            with torch.no_grad():
+                for group in self.param_groups:
+                    for param in group["params"]:
+                        param.add_(param.grad * torch.rand(1) * np.random.random() * random.random(), alpha=-0.1)
+
+
 class InView(Base):
     """Steps one flat tensor, of which the momentum of each parameter is a view."""
 
@@ -381,6 +393,31 @@ def test_global_random_numbers_of_others_go_on_as_if_no_step_was_taken() -> None
     for module in (torch, np.random, random):
         getattr(module, "seed" if module is not torch else "manual_seed")(7)
     assert drawn == (torch.rand(1).item(), np.random.random(), random.random())
+
+
+def test_a_paused_step_draws_its_own_random_numbers_and_leaves_those_of_others() -> None:
+    host = Host(OptimizerSpec(f"{HERE}:RandomClosure", takes_closure=True), SHAPES, {})
+
+    def begun(seed: int) -> Any:
+        params = initial(seed)
+        loss, grads = gradient(params)
+        return host.step({}, {}, params, grads, loss, host.empty_state, seed)
+
+    def ended(result: Any) -> np.ndarray:
+        while not result.is_done:
+            loss, grads = gradient(result.params)
+            result = host.go_on(result.token, loss, grads)
+        return result.params
+
+    alone = [ended(begun(seed)) for seed in (0, 1)]
+    np.random.seed(7)
+    expected = np.random.random()
+    np.random.seed(7)
+    both = [begun(seed) for seed in (0, 1)]  # both are paused
+    begun(2)  # is never continued
+    assert np.random.random() == expected
+    for one, result in zip(alone, both, strict=True):
+        np.testing.assert_array_equal(ended(result), one)
 
 
 @pytest.mark.parametrize(
