@@ -11,18 +11,6 @@ from tiny import make_run, make_suite
 from lobench.analysis.store.snapshot import read_store
 from lobench.engine.store.ledger import Ledger
 
-# As pytest-repeat does it.
-REPEATING = """
-import pytest
-
-@pytest.fixture
-def step_number(request):
-    return request.param
-
-def pytest_generate_tests(metafunc):
-    metafunc.fixturenames.append("step_number")
-    metafunc.parametrize("step_number", range(3), indirect=True, ids=["1-3", "2-3", "3-3"])
-"""
 FLAVOURS = """
 def pytest_generate_tests(metafunc):
     metafunc.parametrize("flavour", ["x", "y"])
@@ -43,11 +31,10 @@ def session(folder: Path, *options: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_items_that_a_plugin_repeats_are_one_case(tmp_path: Path) -> None:
+def test_items_that_pytest_repeat_repeats_are_one_case(tmp_path: Path) -> None:
     make_suite(tmp_path)
     make_run(tmp_path, -1.5)
-    (tmp_path / "repeating.py").write_text(REPEATING)
-    session(tmp_path, "-p", "repeating")
+    session(tmp_path, "--count=3")
     with Ledger.open(tmp_path / "store", read_only=True) as ledger:
         rows, (plan,) = list(ledger.evaluations()), ledger.planned()
     nodes = sorted(row.case.node_id for row in rows)

@@ -9,17 +9,18 @@ import functools
 import json
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lobench.core.code import is_same_code, joined_code, parts_of_code, united
 from lobench.engine.store.database import LedgerPart
 from lobench.engine.store.schema import intact_rows, store_errors
 
+if TYPE_CHECKING:
+    from lobench.engine.store.current import PlanHistory
+
 __all__ = ["OF_CASES", "Codes"]
 
 _PARTS, _SAME = "code", "same_code"  # kinds of events
-_PLAN = "plan"
-_PLANNING = ("planned", "current plan")  # kinds of events that say which plan is the last one
 
 # Of evaluations `e`: those of the cases that `Codes.case_filter` returns.
 OF_CASES = (
@@ -34,6 +35,10 @@ class Codes(LedgerPart):
     @abstractmethod
     def record_event(self, kind: str, **detail: Any) -> None:
         """Records what is worth remembering and is no result."""
+
+    @abstractmethod
+    def plan_history(self) -> PlanHistory:
+        """Returns the plans of this ledger, in their order."""
 
     def record_code(self, parts: Mapping[str, Mapping[str, str]]) -> None:
         """Records the parts of fingerprints, by their ids; what is known is not recorded again."""
@@ -105,23 +110,6 @@ class Codes(LedgerPart):
             there = [code for (code,) in self._db.execute("SELECT DISTINCT code FROM evaluations")]
         return [code for code in there if self.counts(code, todays)]
 
-    def planned_codes(self) -> dict[str, str]:
-        """Returns the code of each case as it was planned last, by `CaseInfo.key`."""
-        plans: dict[str, dict[str, str]] = {}
-        found: dict[str, str] = {}
-        with store_errors(self.store), intact_rows(self.store):
-            marks = ", ".join("?" * (1 + len(_PLANNING)))
-            query = f"SELECT kind, detail FROM events WHERE kind IN ({marks}) ORDER BY id"
-            for kind, text in self._db.execute(query, (_PLAN, *_PLANNING)):
-                detail = json.loads(text)
-                if kind == _PLAN:
-                    plans[detail["plan"]] = {
-                        f"{one['identity']}:{one['optimizer_hash']}": one.get("code", "") for one in detail["cases"]
-                    }
-                else:
-                    found.update(plans.get(detail["plan"], {}))
-        return found
-
     def outdated(self, sha256: str = "") -> frozenset[int]:
         """Returns the ids of evaluations that have another result of the same work, made by code that counts more.
 
@@ -140,7 +128,7 @@ class Codes(LedgerPart):
             ).fetchall()
             if not groups:
                 return frozenset()
-            planned, found = self.planned_codes(), set[int]()
+            planned, found = self.plan_history().last_codes, set[int]()
             for group in groups:
                 rows = self._db.execute(
                     "SELECT id, code FROM evaluations WHERE checkpoint_sha256 = ? AND optimizer_hash = ? "

@@ -105,6 +105,7 @@ class PlanHistory:
       last: Hash of the last event of the chain; "" if there is none.
       marks: Hashes of the plans.
       subjects: Subjects with a plan: hash, variant, label, plan.
+      last_codes: The code of each case as it was planned last, by `CaseInfo.key`.
     """
 
     def __init__(self) -> None:
@@ -113,6 +114,8 @@ class PlanHistory:
         self.subjects: set[tuple[str, str, str, str]] = set()
         self._forms: dict[str, dict[CasePlace, CaseForm]] = {}  # by plan
         self._codes: dict[str, dict[CasePlace, str]] = {}  # by plan
+        self._codes_by_key: dict[str, dict[str, str]] = {}  # by plan, then by `CaseInfo.key`
+        self.last_codes: dict[str, str] = {}
         self._last_code: dict[tuple[str, CasePlace], str] = {}  # by variant
         self._before: dict[CasePlace, dict[str, str]] = {}  # identities by variant, before the open start
         self._start = ""
@@ -134,7 +137,11 @@ class PlanHistory:
             self.marks.add(detail["plan"])
             self._forms[detail["plan"]] = forms_of_plan(detail)
             self._codes[detail["plan"]] = codes_of_plan(detail)
+            self._codes_by_key[detail["plan"]] = {
+                f"{one['identity']}:{one['optimizer_hash']}": one.get("code", "") for one in detail["cases"]
+            }
             return
+        self.last_codes.update(self._codes_by_key.get(detail["plan"], {}))
         forms, variant = self._forms.get(detail["plan"], {}), detail["variant"]
         if kind == PLANNED:
             self.subjects.add((detail["sha256"], variant, detail["label"], detail["plan"]))

@@ -192,9 +192,10 @@ class Plans(LedgerPart):
     @functools.cached_property
     def _chained(self) -> PlanHistory:
         """What this ledger's only writer has recorded."""
-        return self._plan_history()
+        return self.plan_history()
 
-    def _plan_history(self) -> PlanHistory:
+    def plan_history(self) -> PlanHistory:
+        """Returns the plans of this ledger, in their order."""
         found = PlanHistory()
         for kind, detail, _ in self._plan_events():
             found.add(kind, detail)
@@ -220,7 +221,7 @@ class Plans(LedgerPart):
           rows: All evaluations of the store; `CurrentCases.seen` takes further ones.
         """
         with store_errors(self.store), intact_rows(self.store):
-            history = self._plan_history()
+            history = self.plan_history()
             accepted = {expected: accepted_keys(self._db, expected) for expected in history.expected_programs()}
             return CurrentCases(history, accepted).seen(rows)
 
