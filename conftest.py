@@ -99,6 +99,23 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Iterator[None]:
+    with _wide_terminal():
+        return (yield)
+
+
+pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
+
+
+@contextlib.contextmanager
+def _wide_terminal() -> Iterator[None]:
+    """Lines that are looked for are not broken; tests of the width set their own. xdist gives its workers COLUMNS."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "1000")
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
     with one_thread() if _is_of_tests(session.config) else contextlib.nullcontext():
         return (yield)

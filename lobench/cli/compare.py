@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from lobench.api.settings import WatchSettings
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import BoundedNumber, options_of
-from lobench.cli.output import emit, emit_text, format_option, logged_aside
+from lobench.cli.output import emit, emit_text, format_option, logged_aside, show
 from lobench.core.errors import UsageError
 
 __all__ = ["compare"]
@@ -164,7 +164,7 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
 
         emit_text(comparison_markdown(found.pairs, scale=found.scale, steps=found.steps))
     else:
-        click.echo(comparison_text(found.pairs, scale=found.scale, steps=found.steps, costs=found.costs))
+        show(comparison_text(found.pairs, scale=found.scale, steps=found.steps, costs=found.costs))
     bad = {"REGRESSED", "INCONCLUSIVE"} if strict else {"REGRESSED"}
     empty = found.compared_nothing()
     if empty:
@@ -189,7 +189,7 @@ def _race(methods: tuple[str, ...], options: dict[str, Any], kind: str) -> None:
     if kind == "json":
         emit("compare.race", race_record(found, options["alpha"]))
     else:
-        click.echo(race_text(found, options["alpha"], options["margin"]))
+        show(race_text(found, options["alpha"], options["margin"]))
 
 
 def _track3(names: tuple[str, ...], store: Path | None, target: str | None, *, strict: bool, kind: str) -> None:
@@ -207,7 +207,7 @@ def _track3(names: tuple[str, ...], store: Path | None, target: str | None, *, s
     if kind == "json":
         emit("compare.track3", track3_record(found))
     else:
-        click.echo(track3_text(found))
+        show(track3_text(found))
     tests = [one.test for one in found.results] + [pair.test for pair in found.pairs if strict]
     sys.exit(ExitCode.OK if all(test.is_passed for test in tests) else ExitCode.VERDICT)
 

@@ -15,7 +15,7 @@ import click
 
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import Name
-from lobench.cli.output import emit, format_option
+from lobench.cli.output import emit, format_option, show
 from lobench.core.errors import LobenchError, UsageError
 from lobench.plugins import BrokenPlugin
 
@@ -120,7 +120,7 @@ def list_things(kind: str, folder: Path | None, verbose: bool, form: str) -> Non
 def _list_kinds() -> list[Item]:
     from lobench.report.tables.text import text_table
 
-    click.echo(text_table([(f"lobench list {name}", summary) for name, summary in _KINDS.items()]))
+    show(text_table([(f"lobench list {name}", summary) for name, summary in _KINDS.items()]))
     return [{"name": name, "summary": summary} for name, summary in _KINDS.items()]
 
 
@@ -131,7 +131,7 @@ def _list_declared(hook: str) -> list[Item]:
 
     found = plugin_commands() if hook == "lobench_cli_commands" else load_plugins().declarations(hook)
     if found:
-        click.echo(text_table([(name, each.declaration.summary, f"[{each.plugin}]") for name, each in found.items()]))
+        show(text_table([(name, each.declaration.summary, f"[{each.plugin}]") for name, each in found.items()]))
     return [{"name": name, "summary": each.declaration.summary, "plugin": each.plugin} for name, each in found.items()]
 
 
@@ -156,7 +156,7 @@ def _list_suites(folder: Path | None, broken: list[LobenchError]) -> list[Item]:
             click.echo(f"lobench: {error}", err=True)
             continue
         if names:
-            click.echo(f"{name_of(file)}: {', '.join(names)}")
+            show(f"{name_of(file)}: {', '.join(names)}")
             items.append({"name": name_of(file), "cases": names})
     return items
 
@@ -176,11 +176,11 @@ def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
         if verbose:
             more: dict[str, Callable[..., Any]] = getattr(on_use, "optimizers", dict)()
             made |= more
-            click.echo("\n".join(line for name, one in made.items() for line in _described(name, one)))
+            show("\n".join(line for name, one in made.items() for line in _described(name, one)))
         else:
-            click.echo(text_table([(name, _description(name, one)["summary"]) for name, one in made.items()]))
+            show(text_table([(name, _description(name, one)["summary"]) for name, one in made.items()]))
             if on_use:
-                click.echo(on_use.summary)
+                show(on_use.summary)
         items += [_description(name, one) for name, one in made.items()]
     return items
 

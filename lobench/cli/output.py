@@ -41,6 +41,7 @@ __all__ = [
     "logged_aside",
     "open_streams",
     "refused_by_system",
+    "show",
     "unwritten",
 ]
 
@@ -225,6 +226,13 @@ def _plain(value: object) -> Any:
 def emit(name: str, record: Record | Sequence[Record]) -> None:
     """Prints a command's document. Without `--format json` on the command line (a default, a test) as any text."""
     emit_text(json_text(name, record) + "\n")
+
+
+def show(text: str) -> None:
+    """Prints what people read, its long lines broken at the width of the terminal."""
+    from lobench.report.tables.text import wrapped
+
+    click.echo(wrapped(text))
 
 
 def emit_text(text: str) -> None:

@@ -108,6 +108,7 @@ def report(
     summary = Summary(narrowed(summary.snapshot, only), summary.scales)  # who is left out still makes the scale
     if output is None or kind in _PRINTED:
         from lobench.cli.results_output import written
+        from lobench.report.tables.text import wrapped
 
         if kind == "appendix":
             from lobench.report.tables.appendix import appendix_latex, appendix_markdown
@@ -120,7 +121,7 @@ def report(
         else:
             text = _verdict(summary, spec, kind, precision) + "\n"
         if output is None:
-            emit_text(text)
+            emit_text(wrapped(text) if kind == "text" else text)
         else:
             with written(output):
                 output.write_text(text, encoding="utf-8")

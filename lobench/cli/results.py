@@ -78,8 +78,9 @@ def results(
     gc.disable()  # what was read lives until the process ends: looking for garbage in it took a third of the time
     from lobench.cli.results_output import by_method_text, export, history_text, table_text, written
     from lobench.core.errors import UsageError
+    from lobench.report.tables.text import wrapped
 
-    def show(content: str | bytes) -> None:
+    def write(content: str | bytes) -> None:
         if output is None:
             emit_text(content) if isinstance(content, str) else click.echo(content, nl=False)
             return
@@ -102,7 +103,7 @@ def results(
             raise UsageError("--patch needs --history")
         from lobench.analysis.comparisons.history import patch_of
 
-        show(patch_of(store, patch))
+        write(patch_of(store, patch))
         return
     if kind in ("csv", "parquet"):
         export(store, kind, output, pattern)
@@ -113,4 +114,4 @@ def results(
         text = history_text(store, kind)
     else:
         text = table_text(store, kind, pattern, sort=sort, curves=curves)
-    show(text + "\n")
+    write((wrapped(text) if kind == "table" else text) + "\n")

@@ -98,6 +98,7 @@ def run_experiment(
     from lobench.experiments.text import ending_lines, plan_lines, run_exit_code, table_of
     from lobench.report.live.methods import make_method_progress
     from lobench.report.live.notebook_progress import default_progress
+    from lobench.report.tables.text import wrapped
 
     planned = ExperimentRun(settings)
     if offline and not check:
@@ -106,14 +107,14 @@ def run_experiment(
         plan = planned.check(default_progress(), is_offline=offline)
         max_cores = num_workers(settings.workers)
         for line in plan_lines(plan, max_cores):
-            click.echo(line)
+            click.echo(wrapped(line))
         if ran_as is not None:
             emit(f"{ran_as[0]}.plan", {**ran_as[1], **plan_record(plan, max_cores)})
         return
     progress = make_method_progress(sys.stdout, planned.methods, verbose=verbose, color=color)
     with progress:
         ran = planned.run(progress)
-    click.echo(table_of(ran), nl=False)
+    click.echo(wrapped(table_of(ran)), nl=False)
     if not ran.ending.interrupted:
         log_failed(ran.store, ran.ending, planned.repeating_command, progress.log)
     for line in ending_lines(ran):

@@ -80,7 +80,7 @@ def _curves(found: MethodComparison, most: int) -> str:
         metric = case.primary_metric if found.primary.metric == "primary" else found.primary.metric
         sides = [subject.cells.get(one.case) for subject in (found.a, found.b)]
         rows.append([found.name(one.case), *(_bars(cell, metric) for cell in sides)])
-    return text_table(rows)
+    return text_table(rows, width=0)
 
 
 def _bars(cell: Cell | None, metric: str) -> str:

@@ -31,7 +31,7 @@ def curve_lines(case: CaseInfo, blocks: Sequence[Curves], message: str = "") -> 
     known = [name for block in blocks[:1] for name in block.metrics if not name.startswith("batch/")]
     asked = [case.primary_metric, *(name for name in sorted(known) if name in message)]
     names = [name for name in dict.fromkeys(asked) if all(name in block.metrics for block in blocks)][:_MOST_METRICS]
-    return text_table([(name, _line(name, blocks)) for name in names]).splitlines()
+    return text_table([(name, _line(name, blocks)) for name in names], width=0).splitlines()
 
 
 def _line(name: str, blocks: Sequence[Curves]) -> str:

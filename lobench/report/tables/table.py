@@ -72,7 +72,7 @@ def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case") -> 
         header,
         *(_cells(line, cases[line.row.case.identity], names[line.subject], finals, costs) for line in ordered),
     ]
-    table = text_table(rows, left={0, 3, len(header) - 1})
+    table = text_table(rows, left={0, 1, 3, len(header) - 1}, keys=2)
     measured = [line for line in lines if line.diverged >= 0]
     unknown = sorted({line.row.case.primary_metric for line in measured if line.direction is None})
     notes = [f"no best of {name}: {how_to_declare(name)}" for name in unknown]

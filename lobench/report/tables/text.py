@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
+import shutil
+import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from lobench.core.wording import counted, one_line
 
@@ -26,10 +29,20 @@ __all__ = [
     "step_cell",
     "subject_name",
     "subjects_in_words",
+    "terminal_width",
     "text_table",
     "without_controls",
+    "wrapped",
 ]
 
+_Cells: TypeAlias = Sequence[Sequence[str]]
+_GAP = "  "  # between columns
+_LEAST_WIDTH = 40
+_SHORT = 20  # a name is not made shorter
+_WORD = re.compile(r"\W*[^\W\d_]")  # begins with a letter
+_WHOLE = re.compile(r"\S*`[^`]*`\S*|\S+")  # words; of a command in backquotes all its words
+_COMMAND = re.compile(r"\s*(again: |\$ |(lobench|pytest) )")
+_KEPT = "\x00"
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -96,20 +109,164 @@ def overhead_cell(found: Overhead) -> str:
     return "-" if math.isnan(found.ratio) else f"{mark}x{found.ratio:.3g}"
 
 
-def text_table(rows: Sequence[Sequence[str]], *, left: Collection[int] | None = None) -> str:
+def terminal_width() -> int:
+    """Returns how many columns a printed line may have: COLUMNS or those of the terminal; 100 elsewhere."""
+    return max(shutil.get_terminal_size((100, 24)).columns, _LEAST_WIDTH)
+
+
+def text_table(
+    rows: Sequence[Sequence[str]], *, left: Collection[int] | None = None, keys: int = 1, width: int | None = None
+) -> str:
     """Returns rows as lines, each column as wide as its widest cell; a cell stays in its line (`one_line`).
+
+    A table that is wider than the terminal loses its empty columns, and its long names are shortened in the middle. If
+    that is not enough, its columns are in several panels, one below the other, each beginning with the columns that
+    name a row.
 
     Text, made at once: ten thousand rows take a terminal library many seconds.
 
     Args:
       rows: The first one is the header.
       left: The columns that begin at their left edge; numbers end at the right one. None: all.
+      keys: How many columns, from the first one on, name a row.
+      width: Columns of a line; None: those of the terminal, 0: any number.
     """
-    cells = [[one_line(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    sides = ["<" if left is None or column in left else ">" for column in range(len(widths))]
-    form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
-    return "\n".join(form.format(*row).rstrip() for row in cells)
+    cells: _Cells = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(map(_columns, column)) for column in zip(*cells, strict=True)]
+    most = terminal_width() if width is None else width
+    if most and _sum(widths) > most:
+        kept = [column for column in range(len(widths)) if column < keys or any(row[column] for row in cells[1:])]
+        cells, widths = [[row[column] for column in kept] for row in cells], [widths[column] for column in kept]
+        left = None if left is None else [place for place, column in enumerate(kept) if column in left]
+        shorter = _shortened(cells, widths, most)
+        if _sum(shorter[1]) > most:  # in panels: their keys have a part of the line, and other columns what is left
+            shorter = cells, widths
+            for place in range(len(widths)):
+                left_over = most - _sum(shorter[1][:keys]) - len(_GAP)
+                shorter = _shortened_to(*shorter, place, most // (2 + keys) if place < keys else left_over)
+        cells, widths = shorter
+    is_left = [left is None or column in left for column in range(len(widths))]
+    panels = _panels(widths, most, keys) if most else [range(len(widths))]
+    return "\n\n".join(
+        _lines(
+            [[row[column] for column in panel] for row in cells],
+            [widths[column] for column in panel],
+            [is_left[column] for column in panel],
+        )
+        for panel in panels
+    )
+
+
+def _columns(text: str) -> int:
+    """Returns how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _sum(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
+def _lines(cells: Sequence[Sequence[str]], widths: Sequence[int], is_left: Sequence[bool]) -> str:
+    if all(map(str.isascii, itertools.chain.from_iterable(cells))):
+        form = _GAP.join(f"{{:{'<' if each else '>'}{width}}}" for each, width in zip(is_left, widths, strict=True))
+        return "\n".join(form.format(*row).rstrip() for row in cells)
+
+    def padded(cell: str, width: int, side: bool) -> str:
+        blanks = " " * (width - _columns(cell))
+        return cell + blanks if side else blanks + cell
+
+    return "\n".join(_GAP.join(map(padded, row, widths, is_left)).rstrip() for row in cells)
+
+
+def _shortened(cells: _Cells, widths: Sequence[int], most: int) -> tuple[_Cells, list[int]]:
+    """Returns cells and widths of a table whose longest names are shortened until it fits, if that is enough."""
+    found = list(widths)
+    names = [place for place in range(len(found)) if found[place] > _SHORT and _are_names(cells, place)]
+    while names and _sum(found) > most:
+        place = max(names, key=lambda one: found[one])
+        found[place] = max(_SHORT, found[place] - max(1, (_sum(found) - most) // len(names)))
+        if found[place] <= _SHORT:
+            names.remove(place)
+    new: tuple[_Cells, list[int]] = cells, list(widths)
+    for place, width in enumerate(found):
+        new = _shortened_to(*new, place, width)
+    return new
+
+
+def _shortened_to(cells: _Cells, widths: Sequence[int], place: int, width: int) -> tuple[_Cells, list[int]]:
+    """Returns cells and widths with a column of names that is as narrow as asked, or as distinct names need."""
+    if widths[place] <= width or not _are_names(cells, place):
+        return cells, list(widths)
+    column = [row[place] for row in cells]
+    for each in range(max(width, _SHORT), widths[place]):
+        for begin in (0.5, 0.25, 0.75):
+            new = [_in_the_middle(cell, each, begin) for cell in column]
+            if len(set(new)) == len(set(column)):
+                short = [[*row[:place], name, *row[place + 1 :]] for row, name in zip(cells, new, strict=True)]
+                return short, [*widths[:place], each, *widths[place + 1 :]]
+    return cells, list(widths)
+
+
+def _are_names(cells: _Cells, place: int) -> bool:
+    """Returns whether the long cells of a column are words; numbers and their intervals are not shortened."""
+    return all(_WORD.match(row[place]) is not None for row in cells if len(row[place]) > _SHORT)
+
+
+def _in_the_middle(cell: str, width: int, begin: float) -> str:
+    """Returns a name without its middle.
+
+    Args:
+      begin: Share of the letters that are kept before the gap.
+    """
+    if _columns(cell) <= width:
+        return cell
+    count = int((width - 1) * begin)
+    before, after = cell[:count], cell[len(cell) - (width - 1 - count) :]
+    while _columns(before) + _columns(after) >= width:  # wide characters
+        before, after = (before[:-1], after) if len(before) >= len(after) else (before, after[1:])
+    return f"{before}\N{HORIZONTAL ELLIPSIS}{after}"
+
+
+def _panels(widths: Sequence[int], most: int, keys: int) -> list[Sequence[int]]:
+    """Returns the columns of each panel."""
+    if _sum(widths) <= most or len(widths) <= keys + 1:
+        return [range(len(widths))]
+    panels = [[*range(keys)]]
+    for place in range(keys, len(widths)):
+        if len(panels[-1]) > keys and _sum([*(widths[one] for one in panels[-1]), widths[place]]) > most:
+            panels.append([*range(keys)])
+        panels[-1].append(place)
+    return list(panels)
+
+
+def wrapped(text: str, width: int | None = None) -> str:
+    """Returns text whose long lines are broken at blanks; what stands in backquotes, and a command, stays whole.
+
+    Args:
+      width: Columns of a line; None: those of the terminal.
+    """
+    most = terminal_width() if width is None else width
+    lines = list[str]()
+    for line in text.split("\n"):
+        if (len(line) <= most and (line.isascii() or _columns(line) <= most)) or _COMMAND.match(line):
+            lines.append(line)
+            continue
+        indent = line[: len(line) - len(line.lstrip())]
+        words = [found.replace(" ", _KEPT) for found in _WHOLE.findall(line.strip())]
+        folded = textwrap.wrap(
+            " ".join(words),
+            most,
+            initial_indent=indent,
+            subsequent_indent=indent + "  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        lines += [one.replace(_KEPT, " ") for one in folded]
+    return "\n".join(lines)
 
 
 def subject_name(subject: Subject) -> str:

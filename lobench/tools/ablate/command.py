@@ -9,7 +9,7 @@ import click
 
 from lobench.api.settings import WatchSettings
 from lobench.cli.options import BoundedNumber, options_of
-from lobench.cli.output import emit, format_option, logged_aside
+from lobench.cli.output import emit, format_option, logged_aside, show
 
 __all__ = ["ablate"]
 
@@ -76,4 +76,4 @@ def ablate(a: str, b: str | None, kind: str, **options: Any) -> None:
     from lobench.tools.ablate.text import ablate_record, ablate_text
 
     made = logged_aside(ablated, a, b, **options)
-    emit("ablate", ablate_record(made)) if kind == "json" else click.echo(ablate_text(made))
+    emit("ablate", ablate_record(made)) if kind == "json" else show(ablate_text(made))

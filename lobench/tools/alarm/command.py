@@ -13,7 +13,7 @@ import click
 from lobench.api.settings import WatchSettings
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import BoundedNumber, options_of
-from lobench.cli.output import emit, format_option, logged_aside
+from lobench.cli.output import emit, format_option, logged_aside, show
 
 __all__ = ["alarm"]
 
@@ -100,7 +100,7 @@ def alarm(location: str, kind: str, follow: bool, until_input_ends: bool, **opti
     if kind == "json":
         emit("alarm", alarms_record(found))
     elif not until_input_ends:  # beside a watch the alarms' lines are all
-        click.echo(alarms_text(found))
+        show(alarms_text(found))
     if found.alarms:
         raise click.exceptions.Exit(ExitCode.VERDICT)
 

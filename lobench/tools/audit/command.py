@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.output import emit, format_option, logged_aside
+from lobench.cli.output import emit, format_option, logged_aside, show
 
 __all__ = ["audit"]
 
@@ -50,6 +50,6 @@ def audit(bundle: Path, sample: str, beacon: str, workers: int, allowed_signers:
     found = logged_aside(
         audited, bundle, sample=sample, beacon=beacon, workers=workers, allowed_signers=allowed_signers
     )
-    emit("audit", audit_record(found)) if kind == "json" else click.echo(audit_text(found))
+    emit("audit", audit_record(found)) if kind == "json" else show(audit_text(found))
     if not found.is_passed:
         raise click.exceptions.Exit(ExitCode.VERDICT)

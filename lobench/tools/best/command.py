@@ -8,7 +8,7 @@ import click
 
 from lobench.api.settings import WatchSettings
 from lobench.cli.options import options_of
-from lobench.cli.output import emit, format_option, logged_aside
+from lobench.cli.output import emit, format_option, logged_aside, show
 
 __all__ = ["best"]
 
@@ -55,4 +55,4 @@ def best(location: str, kind: str, **options: object) -> None:
     from lobench.tools.best.text import best_text
 
     found = logged_aside(found_best, location, **options)
-    emit("best", found.to_record()) if kind == "json" else click.echo(best_text(found))
+    emit("best", found.to_record()) if kind == "json" else show(best_text(found))

@@ -9,7 +9,7 @@ import click
 from lobench.api.settings import WatchSettings
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import BoundedNumber, options_of
-from lobench.cli.output import emit, format_option, logged_aside
+from lobench.cli.output import emit, format_option, logged_aside, show
 
 __all__ = ["bisect"]
 
@@ -78,6 +78,6 @@ def bisect(location: str, kind: str, **options: object) -> None:
     from lobench.tools.bisect.text import bisection_text
 
     found = logged_aside(bisected, location, **options)
-    emit("bisect", found.to_record()) if kind == "json" else click.echo(bisection_text(found))
+    emit("bisect", found.to_record()) if kind == "json" else show(bisection_text(found))
     if found.status == "undecided":
         raise click.exceptions.Exit(ExitCode.BUDGET)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lobench.cli.output import emit, format_option
+from lobench.cli.output import emit, format_option, show
 
 __all__ = ["budget"]
 
@@ -34,4 +34,4 @@ def budget(store: Path, experiment: str | None, kind: str) -> None:
     from lobench.tools.budget.text import budget_record, budget_text
 
     found = budgets_of(store, experiment)
-    emit("budget", budget_record(found)) if kind == "json" else click.echo(budget_text(found))
+    emit("budget", budget_record(found)) if kind == "json" else show(budget_text(found))

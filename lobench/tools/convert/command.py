@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from lobench.cli.output import emit, format_option
+from lobench.cli.output import emit, format_option, show
 from lobench.core.errors import UsageError
 from lobench.core.wording import first_of
 
@@ -47,4 +47,4 @@ def convert(weights: tuple[str, ...], output: Path, optimizer: str | None, kind:
         leaves |= more
     found = convert_leaves(leaves, optimizer, ", ".join(weights))
     write_theta(output, found)
-    emit("convert", convert_record(found, output)) if kind == "json" else click.echo(convert_text(found, output))
+    emit("convert", convert_record(found, output)) if kind == "json" else show(convert_text(found, output))

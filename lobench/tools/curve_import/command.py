@@ -8,7 +8,7 @@ import click
 
 from lobench.api.settings import ImportSettings
 from lobench.cli.options import options_of
-from lobench.cli.output import emit, format_option
+from lobench.cli.output import emit, format_option, show
 
 __all__ = ["import_curves"]
 
@@ -55,4 +55,4 @@ def import_curves(files: tuple[str, ...], store: Path, output: str, **options: o
         click.echo(note, err=True)
 
     found = imported(*files, store=store, log=log, **options)
-    emit("import", found.to_record()) if output == "json" else click.echo(found.describe(printed))
+    emit("import", found.to_record()) if output == "json" else show(found.describe(printed))

@@ -8,7 +8,7 @@ import click
 
 from lobench.api.settings import WatchSettings
 from lobench.cli.options import options_of
-from lobench.cli.output import emit, format_option, logged_aside
+from lobench.cli.output import emit, format_option, logged_aside, show
 
 __all__ = ["debug"]
 
@@ -52,4 +52,4 @@ def debug(case: str, kind: str, **options: object) -> None:
     from lobench.tools.debug.page import debugged_text
 
     found = logged_aside(debugged, case, **options)
-    emit("debug", found.to_record()) if kind == "json" else click.echo(debugged_text(found))
+    emit("debug", found.to_record()) if kind == "json" else show(debugged_text(found))

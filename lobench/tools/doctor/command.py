@@ -15,7 +15,7 @@ from typing import TypedDict
 import click
 
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.output import emit, format_option
+from lobench.cli.output import emit, format_option, show
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.wording import counted
 
@@ -86,7 +86,7 @@ def _checked(name: str, check: Callable[[], str]) -> CheckRecord:
         is_ok, found = True, check()
     except LobenchError as error:
         is_ok, found = False, str(error)
-    click.echo(f"{'ok   ' if is_ok else 'wrong'}  {name}: {found}")
+    show(f"{'ok   ' if is_ok else 'wrong'}  {name}: {found}")
     return {"name": name, "is_ok": is_ok, "found": found}
 
 

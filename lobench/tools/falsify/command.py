@@ -10,7 +10,7 @@ import click
 from lobench.api.settings import WatchSettings
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import BoundedNumber, options_of
-from lobench.cli.output import emit, format_option, logged_aside
+from lobench.cli.output import emit, format_option, logged_aside, show
 
 __all__ = ["falsify"]
 
@@ -96,7 +96,7 @@ def falsify(checkpoint: str, output: Path, kind: str, **options: Any) -> None:
     require_case_folder(output)
     found = logged_aside(falsified, checkpoint, **options)
     files = write_case(found, output) if found.measured is not None else ()
-    emit("falsify", falsify_record(found, files)) if kind == "json" else click.echo(falsify_text(found, files))
+    emit("falsify", falsify_record(found, files)) if kind == "json" else show(falsify_text(found, files))
     if found.found.ending == "budget":
         raise click.exceptions.Exit(ExitCode.BUDGET)
     if files:

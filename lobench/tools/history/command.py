@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lobench.cli.options import BoundedNumber
-from lobench.cli.output import emit, format_option
+from lobench.cli.output import emit, format_option, show
 
 __all__ = ["history"]
 
@@ -59,4 +59,4 @@ def history(
     found = history_of(stores, case, subject=subject, metric=metric, probability=probability)
     if output is not None:
         write_history_page(found, output)
-    emit("history", history_record(found)) if kind == "json" else click.echo(history_text(found))
+    emit("history", history_record(found)) if kind == "json" else show(history_text(found))

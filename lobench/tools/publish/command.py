@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lobench.cli.output import emit, format_option
+from lobench.cli.output import emit, format_option, show
 
 __all__ = ["publish"]
 
@@ -66,4 +66,4 @@ def publish(
         key=key,
         log=click.echo,
     )
-    emit("publish", record) if kind == "json" else click.echo(published_text(record))
+    emit("publish", record) if kind == "json" else show(published_text(record))

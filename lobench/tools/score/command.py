@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lobench.cli.output import emit, format_option
+from lobench.cli.output import emit, format_option, show
 from lobench.core.errors import UsageError
 
 __all__ = ["score"]
@@ -62,7 +62,7 @@ def _velo(logs: Path, normaliser: Path, kind: str) -> None:
     from lobench.tools.score.velo import read_curves, read_normaliser
 
     found = read_curves(logs, read_normaliser(normaliser))
-    emit("score.velo", velo_record(found)) if kind == "json" else click.echo(velo_table(found))
+    emit("score.velo", velo_record(found)) if kind == "json" else show(velo_table(found))
 
 
 def _algoperf(logs: Path, targets_file: Path, version: str | None, self_tuning: bool, kind: str) -> None:
@@ -81,4 +81,4 @@ def _algoperf(logs: Path, targets_file: Path, version: str | None, self_tuning: 
     if kind == "json":
         emit("score.algoperf", scores_record(found, rules))
     else:
-        click.echo(scores_table(found, rules))
+        show(scores_table(found, rules))

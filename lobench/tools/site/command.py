@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lobench.cli.output import emit, format_option
+from lobench.cli.output import emit, format_option, show
 
 __all__ = ["site"]
 
@@ -38,4 +38,4 @@ def site(bundles: tuple[Path, ...], output: Path, title: str, kind: str) -> None
     if kind == "json":
         emit("site", record)
     else:
-        click.echo(site_markdown(record) if kind == "markdown" else site_text(record))
+        click.echo(site_markdown(record)) if kind == "markdown" else show(site_text(record))

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lobench.cli.options import BoundedNumber, baseline_option
-from lobench.cli.output import emit, format_option
+from lobench.cli.output import emit, format_option, show
 from lobench.core.errors import UsageError
 
 __all__ = ["suite"]
@@ -83,4 +83,4 @@ def suite(
         found = worth_of_baselines(named, keep=keep, difference=difference)
     if output is not None:
         write_suite_page(found, output)
-    emit("suite", suite_record(found)) if kind == "json" else click.echo(suite_text(found))
+    emit("suite", suite_record(found)) if kind == "json" else show(suite_text(found))

@@ -1,0 +1,67 @@
+"""Tables and lines that fit the terminal."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lobench.report.tables.text import terminal_width, text_table, wrapped
+
+LABELS = [f"adam(); adam.learning_rate = {rate}; adam.b1 = 0.9; adam.b2 = 0.999" for rate in (0.001, 0.003)]
+
+
+def methods(num_cases: int) -> list[list[str]]:
+    header = ["method", *(f"case {case}" for case in range(num_cases)), "mean score"]
+    return [header, *([label, *["0.1234 [0.1, 0.2]"] * num_cases, "0.5"] for label in LABELS)]
+
+
+def test_a_table_that_fits_is_one_panel_with_whole_names() -> None:
+    table = text_table([["method", "score"], ["a method", "1.5"]], left={0}, width=40)
+    assert table == "method    score\na method    1.5"
+
+
+def test_long_names_are_shortened_in_the_middle_and_stay_distinct() -> None:
+    lines = text_table(methods(1), left={0}, width=80).splitlines()
+    assert len(lines) == 3 and all(len(line) <= 80 for line in lines)
+    first, second = (line.split("  ")[0] for line in lines[1:])
+    assert first != second and "…" in first and first.startswith("adam();")
+
+
+def test_what_does_not_fit_is_in_panels_that_begin_with_the_name_of_the_row() -> None:
+    table = text_table(methods(12), left={0}, width=100)
+    panels = table.split("\n\n")
+    assert len(panels) > 1 and all(panel.startswith("method") for panel in panels)
+    assert all(f"case {case}" in table for case in range(12)), "no column is lost"
+    assert max(map(len, table.splitlines())) <= 100
+
+
+def test_numbers_are_never_shortened() -> None:
+    value = "1.23456e-07 [1.1e-07, 1.3e-07]"
+    table = text_table([["method", *"abcdefgh"], ["x" * 60, *[value] * 8]], left={0}, width=80)
+    assert table.count(value) == 8
+
+
+def test_wide_characters_take_two_columns() -> None:
+    lines = text_table([["名前", "a"], ["学習率の長い名前" * 6, "1"]], left={0}, width=40).splitlines()
+    assert "…" in lines[1]
+    ends = [len(line.encode("utf-16-le")) for line in lines]
+    assert len(ends) == 2
+
+
+def test_commands_and_what_stands_in_backquotes_stay_whole() -> None:
+    command = "`lobench results --store a/b/c --by method`"
+    assert command in wrapped(f"{'word ' * 15}{command} {'word ' * 15}", 60)
+    again = "  again: pytest 'suites/demo/test_demo.py::test_demo[a]' --lobench-checkpoint runs/today/theta_60.npz"
+    assert wrapped(again, 60) == again
+
+
+@given(st.lists(st.text(st.sampled_from("ab 1.`"), max_size=30), max_size=12), st.integers(20, 90))
+def test_wrapping_keeps_every_word(words: list[str], width: int) -> None:
+    line = " ".join(words)
+    assert wrapped(line, width).split() == line.split()
+
+
+def test_width_is_that_of_the_variable_or_100(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "132")
+    assert terminal_width() == 132
