@@ -27,6 +27,7 @@ with contextlib.suppress(ImportError):
     settings.load_profile("lobench")
 sys.path.insert(0, str(Path(__file__).parent / "tests"))
 from left_behind import as_before
+from warm import warm_workers
 
 _HERE = Path(__file__).parent
 # jaxlib 0.11 has XLA's newer kernels alone, and ends a process that names their switch.
@@ -64,9 +65,13 @@ _LONG = frozenset(
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    test = item.nodeid.partition("[")[0]
-    if not _LONG.isdisjoint((item.nodeid, test, test.rpartition("::")[0])):
+    if _is_long(item.nodeid):
         item.add_marker("long")
+
+
+def _is_long(nodeid: str) -> bool:
+    test = nodeid.partition("[")[0]
+    return not _LONG.isdisjoint((nodeid, test, test.rpartition("::")[0]))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -138,6 +143,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for file in chance.sample(list(files), len(files)) for item in files[file]]
 
 
+@pytest.fixture(autouse=True, scope="session")
+def workers_are_forked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Workers that tests start from their own process are forked from one that has imported jax, see tests/warm.py."""
+    with warm_workers() if _is_of_tests(request.config) else contextlib.nullcontext():
+        yield
+
+
 @pytest.fixture(autouse=True, scope="module")
 def no_file_leaves_anything(request: pytest.FixtureRequest) -> Iterator[None]:
     yield from _nothing_left(request)
@@ -190,7 +202,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `--dist loadfile` all tests of Ray go to one worker: they start and kill Ray on this machine.
 
-    Files whose tests start processes come first: what is short fills the gaps at the end, and all workers end together.
+    Files whose tests start processes come first, and those with the most long tests of them: what is short fills the
+    gaps at the end, and all workers end together.
     """
     if config.getvalue("dist") != "loadfile":
         return None
@@ -208,7 +221,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
         def _weight(self, scope: str) -> tuple[bool, bool, int]:
             starts = scope == ray or any(word in _text(scope) for word in ("subprocess", "import tiny", "from tiny"))
-            return scope == ray, starts, len(self.workqueue[scope])
+            return scope == ray, starts, sum(20 if _is_long(test) else 1 for test in self.workqueue[scope])
 
     return Scheduler(config, log)
 
