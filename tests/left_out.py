@@ -122,7 +122,10 @@ STORIES = {
         }
     ),
     "racing.md": Story(
-        left_out={"lobench run race.gin": "--check: a minute; tests/experiments/test_run_races.py runs some"}
+        left_out={
+            "lobench run race.gin": "--check: a minute; tests/experiments/test_run_races.py runs some",
+            "lobench tune quick --optimizer adam --race": "--check: so does tests/experiments/test_tune.py",
+        }
     ),
     "release.md": Story(
         left_out={

@@ -14,6 +14,15 @@ from tiny import PATIENCE, make_run, make_suite
 
 _TOOLS = sorted(path.parent.name for path in (ROOT / "lobench" / "tools").glob("*/__init__.py"))
 
+_IMPORT_COMMANDS = """
+import lobench
+from lobench.cli.group import cli, own_commands
+
+for name in own_commands():
+    cli.get_command(None, name)
+print(lobench.__file__)
+"""
+
 
 def _lobench(tree: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(tree)}
@@ -23,9 +32,9 @@ def _lobench(tree: Path, *arguments: str | Path) -> subprocess.CompletedProcess[
     )
 
 
-def _works_without(tools: list[str], folder: Path) -> None:
-    """Removes tools, and runs `--help`, a watch and a report."""
-    shutil.copytree(ROOT / "lobench", folder / "lobench")  # with what Python compiled of it
+def _removed(tools: list[str], folder: Path) -> None:
+    """Copies lobench without some tools, with what Python compiled of it, and looks at its commands."""
+    shutil.copytree(ROOT / "lobench", folder / "lobench")
     for tool in tools:
         shutil.rmtree(folder / "lobench" / "tools" / tool)
     output = _lobench(folder, "--help")
@@ -35,18 +44,28 @@ def _works_without(tools: list[str], folder: Path) -> None:
     }
     gone = {"curve_import": "import", "viewer": "view"}
     assert not shown & {gone.get(tool, tool) for tool in tools} and {"watch", "report", "run"} <= shown
-    suite, run = make_suite(folder), make_run(folder, -1.0)
-    done = _lobench(folder, "watch", run, "--suite", suite, "--store", "store", "--once", "--executor", "inline")
-    assert done.returncode == 0, done.stdout + done.stderr
-    done = _lobench(folder, "report", "--store", "store", "--output", "report.html")
-    assert done.returncode == 0 and (folder / "report.html").stat().st_size > 10_000, done.stdout + done.stderr
 
 
 def test_without_any_tool_the_rest_works(tmp_path: Path) -> None:
-    _works_without(_TOOLS, tmp_path)
+    _removed(_TOOLS, tmp_path)
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -1.0)
+    done = _lobench(tmp_path, "watch", run, "--suite", suite, "--store", "store", "--once", "--executor", "inline")
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = _lobench(tmp_path, "report", "--store", "store", "--output", "report.html")
+    assert done.returncode == 0 and (tmp_path / "report.html").stat().st_size > 10_000, done.stdout + done.stderr
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("tool", _TOOLS)
-def test_without_a_tool_the_rest_works(tool: str, tmp_path: Path) -> None:
-    _works_without([tool], tmp_path)
+def test_without_a_tool_the_other_commands_are_imported(tool: str, tmp_path: Path) -> None:
+    """Watch and report need no tool, as the test above shows: the other tools might need this one."""
+    _removed([tool], tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORT_COMMANDS],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0 and str(tmp_path) in done.stdout, done.stdout + done.stderr
