@@ -24,7 +24,7 @@ from lobench.core.wording import headline
 from lobench.engine.config.arguments import Settings
 from lobench.engine.config.binding import complete_selector
 from lobench.engine.config.bound import BoundCase, bind_case, number_of
-from lobench.engine.config.gin_state import CONFIGURABLES, might_have_parameter
+from lobench.engine.config.gin_state import CONFIGURABLES, key_names, might_have_parameter
 from lobench.engine.config.layers import Layers
 from lobench.evaluation.programs import StepperMaker, program_of
 from lobench.evaluation.request import ThetaLeaves
@@ -177,7 +177,8 @@ def _run(
     if horizon_factor is not None:
         case = dataclasses.replace(bound.case, eval_every=_eval_every(bound.case), log_every=0)
         bound = dataclasses.replace(bound, case=case)
-    names = [f"{complete_selector(optimizer, 'the optimizer to tune')}.{name}" for name in points[0]]
+    selector = complete_selector(optimizer, "the optimizer to tune")
+    names = [f"{key_names([selector])[selector]}.{name}" for name in points[0]]
     for settings in [phase.settings for phase in bound.phases] or [bound.settings]:
         assert set(names) <= set(settings.names), (names, settings.names)
     maker = _PointMaker(bound)
