@@ -34,7 +34,7 @@ from lobench.inner.extra_inputs.task_side import facts_of
 from lobench.inner.optimizer import PyTree
 from lobench.inner.schedules.schedule import horizon_reads
 from lobench.inner.task import TaskFamily
-from lobench.inner.training.constants import split
+from lobench.inner.training.constants import split_constants
 from lobench.inner.training.streams import key_of
 
 __all__ = ["point_text", "run_points", "tune", "tuned_again"]
@@ -232,7 +232,7 @@ def _knows_horizon(case: Case) -> bool:
         task = as_task(case.task)
         if isinstance(task, TaskFamily):
             task = task.task_fn(task.sample(key_of(seed)))
-        params, state = split(*task.init_with_state(key_of(seed)))
+        params, state = split_constants(*task.init_with_state(key_of(seed)))
         stepper = as_stepper(case.optimizer, case.num_inner_steps)
         stepper.init(params, state, key_of(seed), facts_of(stepper.extra_inputs(params), lambda: task, params))
         return seed

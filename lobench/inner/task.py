@@ -218,7 +218,8 @@ class TaskFamily(abc.ABC):
     """Tasks indexed by a configuration that is sampled inside the compiled program.
 
     Attributes:
-      datasets: Common to all tasks of the family; None where a task has none.
+      datasets: Common to all tasks of the family. If it is None, each task has its own, if any: `ArrayDataset` or
+        `SampledDataset`, made from its configuration, of equal shapes in all tasks.
       metric_directions: As of a `Task`.
     """
 

@@ -16,10 +16,12 @@ import jax.numpy as jnp
 from lobench.core.errors import ConfigError
 from lobench.inner.optimizer import PyTree
 
-__all__ = ["merged", "split", "with_state"]
+__all__ = ["merged", "split_constants", "with_state"]
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["state", "arrays"], meta_fields=["structure", "other"])
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["state", "arrays"], meta_fields=["structure", "other"]
+)
 @dataclass(frozen=True)
 class _StateWithConstants:
     """The model state of a task whose parameters have constants.
@@ -37,7 +39,7 @@ class _StateWithConstants:
     other: tuple[tuple[int, Any], ...]
 
 
-def split(params: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
+def split_constants(params: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
     """Returns the parameters that are trained, and the model state with those that are not.
 
     Raises:
@@ -64,14 +66,12 @@ def split(params: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
 
 
 def merged(params: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
-    """Returns parameters and model state as the task has them: the inverse of `split`."""
+    """Returns parameters and model state as the task has them: the inverse of `split_constants`."""
     if not isinstance(state, _StateWithConstants):
         return params, state
     constants = {**state.arrays, **dict(state.other)}
     trained = iter(jax.tree.leaves(params))
-    leaves = [
-        constants[index] if index in constants else next(trained) for index in range(state.structure.num_leaves)
-    ]
+    leaves = [constants[index] if index in constants else next(trained) for index in range(state.structure.num_leaves)]
     return state.structure.unflatten(leaves), state.state
 
 

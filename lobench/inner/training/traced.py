@@ -16,7 +16,7 @@ from lobench.inner.extra_inputs.task_side import BatchLosses, facts_of
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import ArrayDataset, Task, TaskFamily
 from lobench.inner.training.arguments import Given
-from lobench.inner.training.constants import merged, split, with_state
+from lobench.inner.training.constants import merged, split_constants, with_state
 from lobench.inner.training.parallel_sessions import inner_step, members, num_replicas, with_copies
 from lobench.inner.training.phases import Handover, PhasePlace, handed_over
 from lobench.inner.training.recorder import MOST_STEPS, Recorder, named_values
@@ -30,16 +30,14 @@ from lobench.inner.training.streams import (
     draw_ahead,
     draw_evaluation,
     fits_ahead,
-    key_of,
     per_replica,
     steps_ahead,
     stream,
+    task_of,
     train_batch,
 )
 
 __all__ = ["Traced"]
-
-_FAMILY_SEED = 0x10BE  # tasks of a family hang on their index alone
 
 
 class Traced:
@@ -75,10 +73,7 @@ class Traced:
         self.initial = jax.jit(self._initial, inline=True)
 
     def _task_of(self, replica: Replica) -> Task:
-        if isinstance(self._task, TaskFamily):
-            key = jax.random.fold_in(key_of(_FAMILY_SEED), replica.task)
-            return self._task.task_fn(self._task.sample(key))
-        return self._task
+        return task_of(self._task, replica)
 
     def _stepper(self, given: Given) -> Stepper:
         theta, settings = given
@@ -89,7 +84,7 @@ class Traced:
 
         def one(replica: Replica) -> tuple[PyTree, PyTree, PyTree]:
             task = self._task_of(replica)
-            params, model_state = split(*task.init_with_state(stream(replica, INIT)))
+            params, model_state = split_constants(*task.init_with_state(stream(replica, INIT)))
             facts = facts_of(stepper.extra_inputs(params), lambda: task, params)
             params = stepper.initial_params(params, facts)
             return stepper.init(params, model_state, stream(replica, OPTIMIZER), facts), params, model_state
@@ -128,7 +123,7 @@ class Traced:
             replica: Replica, opt_state: PyTree, params: PyTree, model_state: PyTree
         ) -> tuple[PyTree, PyTree, PyTree]:
             task = self._task_of(replica)
-            params, model_state = split(*task.enter_phase(*merged(params, model_state), at.number))
+            params, model_state = split_constants(*task.enter_phase(*merged(params, model_state), at.number))
             # The keys of the steps are folded with 1 and higher: this one is nobody's.
             key = jax.random.fold_in(jax.random.fold_in(stream(replica, OPTIMIZER), 0), at.start)
             facts = facts_of(stepper.extra_inputs(params), lambda: task, params)
