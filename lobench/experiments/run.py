@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,7 @@ class Ran:
       experiment: Id of its form in the ledger.
       num_done, num_planned: Evaluations of the methods that were asked for.
       trials: State of each session of a command, `mine-0`.
+      refused: Why methods could not be evaluated, by title.
       utilisation: See `Watched`.
     """
 
@@ -91,6 +92,7 @@ class Ran:
     num_done: int
     num_planned: int
     trials: Mapping[str, CommandState]
+    refused: Mapping[str, str] = field(default_factory=dict)
     utilisation: str = ""
 
 
@@ -230,6 +232,7 @@ class ExperimentRun:
             num_done=record.num_done,
             num_planned=record.num_planned,
             trials=record.trials,
+            refused=record.refused,
             utilisation=watched.utilisation,
         )
 

@@ -145,5 +145,5 @@ def test_lookahead_equals_optaxs_own_loop() -> None:
 
 def test_lookahead_inside_a_chain_is_refused() -> None:
     chain = optax.chain(optax.clip(1.0), optax.lookahead(optax.sgd(0.1), 2, 0.5))
-    with pytest.raises(ConfigError, match="optax.lookahead is inside another transformation"):
+    with pytest.raises(ConfigError, match=r"optax.lookahead is inside another transformation"):
         run(Bowl(has_constants=False), chain)

@@ -35,7 +35,7 @@ class _StateWithConstants:
 
     state: PyTree
     arrays: dict[int, jax.Array]
-    structure: Any
+    structure: Any  # a PyTreeDef
     other: tuple[tuple[int, Any], ...]
 
 
@@ -45,6 +45,7 @@ def split_constants(params: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
     Raises:
       ConfigError: none is trained, or a leaf is an array of something else than numbers.
     """
+    structure: Any
     leaves, structure = jax.tree.flatten(params)
     is_trained = [_is_number(leaf) and jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) for leaf in leaves]
     if all(is_trained):
