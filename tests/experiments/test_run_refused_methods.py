@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import Done, lobench
@@ -41,6 +42,25 @@ def test_run_evaluates_the_other_methods(folder: Path) -> None:
     assert {one["method"] for one in found["methods"]} == {"sound"}
     again = run(folder, SOUND)
     assert again.returncode == 0 and "nothing new" in again.stdout
+
+
+COMMAND = """gpu/Method.command = "python -c 'raise SystemExit(1)'"
+gpu/Method.num_gpus = 1
+gpu/Case.learned_optimizer = @LearnableSGD()
+"""
+
+
+def test_a_method_that_needs_a_missing_device_is_named_at_the_start(folder: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    checked = run(folder, SOUND + COMMAND, "--check")
+    assert checked.returncode == 2 and "'gpu': Method.num_gpus; got 1; expected at most the 0" in checked.stderr
+    done = run(folder, SOUND + COMMAND, "--format", "json")
+    assert done.returncode == 3, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["refused"].keys() == {"gpu"} and not found["trials"]
+    assert found["num_done"] == found["num_planned"] > 0
+    alone = run(folder, COMMAND)
+    assert alone.returncode == 2 and "Method.num_gpus" in alone.stderr
 
 
 def test_run_without_a_method_left_is_refused(folder: Path) -> None:
