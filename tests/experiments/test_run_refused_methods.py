@@ -44,7 +44,7 @@ def test_run_evaluates_the_other_methods(folder: Path) -> None:
     assert again.returncode == 0 and "nothing new" in again.stdout
 
 
-COMMAND = """gpu/Method.command = "python -c 'raise SystemExit(1)'"
+COMMAND = """gpu/Method.command = "python -c 'raise SystemExit(1)' {folder}"
 gpu/Method.num_gpus = 1
 gpu/Case.learned_optimizer = @LearnableSGD()
 """
