@@ -17,7 +17,7 @@ from lobench.engine.workers.pool import LocalPool, WorkerConfig
 from lobench.engine.workers.protocol import FROM_WORKER, Describe, Described, Failed, Ready
 from lobench.hookspecs import WorkerExited, WorkerMessage
 
-__all__ = ["Costs", "collected", "costs_of"]
+__all__ = ["Costs", "collected", "costs_of", "joined_problems"]
 
 _COLLECT_SECONDS = 600.0
 
@@ -69,6 +69,17 @@ def costs_of(config: WorkerConfig, store: Path, *, max_cores: int, widest: float
     return Costs(cases=tuple(checkpoint_cost(cases, durations, widest=widest)), max_cores=max_cores)
 
 
+def joined_problems(problems: Mapping[str, str]) -> SuiteError:
+    """Returns one error for all problems, by the label of the subject that has it ("": of no subject)."""
+    labels: dict[str, list[str]] = {}
+    for label, problem in problems.items():
+        labels.setdefault(problem, []).append(repr(label) if label else "")
+    if len(labels) == 1:
+        (problem, own), *_ = labels.items()
+        return SuiteError(problem, where=", ".join(filter(None, own)))
+    return SuiteError("; ".join(f"{', '.join(own)}: {problem}" for problem, own in labels.items()))
+
+
 def collected(
     config: WorkerConfig, labels: Mapping[Variant, str], *, traced: Collection[Variant] = (), names: Sequence[str] = ()
 ) -> dict[str, Sequence[CaseInfo]]:
@@ -82,7 +93,8 @@ def collected(
     """
     deadline = time.monotonic() + _COLLECT_SECONDS
     found: dict[str, Sequence[CaseInfo]] = {}
-    called = {variant.key: repr(label) for variant, label in labels.items() if label}
+    called = {variant.key: label for variant, label in labels.items()}
+    problems: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         pool = LocalPool(replace(config, log_folder=Path(folder), compilation_cache=Path(folder)))
         try:
@@ -99,8 +111,13 @@ def collected(
                         case Described(variant_key=key, cases=cases):
                             found[key] = cases
                         case Failed(messages=messages, variant_key=failed):
-                            raise SuiteError("; ".join(messages), where=called.get(failed or "", ""))
+                            if failed is None:
+                                raise SuiteError("; ".join(messages))
+                            problems[called.get(failed, "")] = "; ".join(messages)
+                            found[failed] = ()
                 if len(found) == len(labels):
+                    if problems:
+                        raise joined_problems(problems)
                     return found
         finally:
             pool.close()

@@ -16,6 +16,7 @@ import click
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import did_you_mean
 from lobench.cli.output import emit_error, json_alone, open_streams, refused_by_system, unwritten
+from lobench.cli.repeated_options import refuse_repeated_options
 from lobench.core.errors import LobenchError, PluginError
 from lobench.core.lazy import loaded
 
@@ -42,7 +43,7 @@ class _Group(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in own_commands():
-            return _own_command(cmd_name)
+            return refuse_repeated_options(_own_command(cmd_name))
         found = plugin_commands().get(cmd_name)
         if found is None:
             return None
@@ -54,7 +55,7 @@ class _Group(click.Group):
                 got=type(command).__name__,
                 next_step="decorate it with click.command()",
             )
-        return command
+        return refuse_repeated_options(command)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         try:

@@ -24,7 +24,7 @@ from lobench.core.wording import headline
 from lobench.engine.config.arguments import Settings
 from lobench.engine.config.binding import complete_selector
 from lobench.engine.config.bound import BoundCase, bind_case, number_of
-from lobench.engine.config.gin_state import CONFIGURABLES, might_have_parameter
+from lobench.engine.config.gin_state import CONFIGURABLES, key_names, might_have_parameter
 from lobench.engine.config.layers import Layers
 from lobench.evaluation.programs import StepperMaker, program_of
 from lobench.evaluation.request import ThetaLeaves
@@ -34,6 +34,7 @@ from lobench.inner.extra_inputs.task_side import facts_of
 from lobench.inner.optimizer import PyTree
 from lobench.inner.schedules.schedule import horizon_reads
 from lobench.inner.task import TaskFamily
+from lobench.inner.training.constants import split_constants
 from lobench.inner.training.streams import key_of
 
 __all__ = ["point_text", "run_points", "tune", "tuned_again"]
@@ -177,7 +178,8 @@ def _run(
     if horizon_factor is not None:
         case = dataclasses.replace(bound.case, eval_every=_eval_every(bound.case), log_every=0)
         bound = dataclasses.replace(bound, case=case)
-    names = [f"{complete_selector(optimizer, 'the optimizer to tune')}.{name}" for name in points[0]]
+    selector = complete_selector(optimizer, "the optimizer to tune")
+    names = [f"{key_names([selector])[selector]}.{name}" for name in points[0]]
     for settings in [phase.settings for phase in bound.phases] or [bound.settings]:
         assert set(names) <= set(settings.names), (names, settings.names)
     maker = _PointMaker(bound)
@@ -230,7 +232,7 @@ def _knows_horizon(case: Case) -> bool:
         task = as_task(case.task)
         if isinstance(task, TaskFamily):
             task = task.task_fn(task.sample(key_of(seed)))
-        params, state = task.init_with_state(key_of(seed))
+        params, state = split_constants(*task.init_with_state(key_of(seed)))
         stepper = as_stepper(case.optimizer, case.num_inner_steps)
         stepper.init(params, state, key_of(seed), facts_of(stepper.extra_inputs(params), lambda: task, params))
         return seed

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from lobench.api.dry_run import joined_problems
 from lobench.core.case import CaseInfo
 from lobench.core.subject import Given, Subject
 from lobench.engine.chief.commands import CommandRun, CommandRuns
@@ -29,13 +31,42 @@ class Trials(CommandRuns):
       curves: Of methods that were trained elsewhere; they are held against the cases before anything is trained.
       scripts: Reads what scripts write; set before they are added.
       grown: Called where one has written more.
+      methods_of: Subject -> titles of the methods that are optimizers or checkpoints and evaluate it; none if it cannot
+        be left out.
+      num_methods: Of the run, of all kinds.
+      refused: Why methods were left out, by title.
     """
 
     searches: Sequence[SearchRun] = ()
     curves: ExperimentCurves | None = None
     scripts: ScriptCurves
+    methods_of: Callable[[Subject], Sequence[str]] = staticmethod(lambda subject: ())
+    num_methods: int = 0
     grown: Callable[[], None] = staticmethod(lambda: None)
     _growing: Sequence[tuple[CommandRun, Growth | None]] = ()
+
+    @functools.cached_property
+    def refused(self) -> dict[str, str]:
+        return {}
+
+    def refuse(self, subject: Subject, problem: str) -> bool:
+        """Leaves out the methods of a subject whose cases cannot be bound, if there are others.
+
+        Raises:
+          SuiteError: no method of the run is left.
+        """
+        if super().refuse(subject, problem):
+            return True
+        titles = self.methods_of(subject)
+        if not titles or self.num_methods == len(titles):
+            return False
+        new = {title: problem for title in titles if title not in self.refused}
+        self.refused.update(new)
+        if len(self.refused) == self.num_methods:
+            raise joined_problems(self.refused)
+        for title in new:
+            self._log(f"{title!r} cannot be evaluated, and the other methods go on: {problem}")
+        return True
 
     @property
     def is_open(self) -> bool:

@@ -86,6 +86,11 @@ class ExperimentRecord:
         self._log: Callable[[str], None] = lambda line: None
 
     @property
+    def refused(self) -> Mapping[str, str]:
+        """Why methods could not be evaluated, by title."""
+        return self._commands.refused if self._commands is not None else {}
+
+    @property
     def trials(self) -> Mapping[str, CommandState]:
         states = self._commands.states if self._commands is not None else {}
         return {f"{command.method}-{command.session}": state for command, state in states.items()}
@@ -112,6 +117,9 @@ class ExperimentRecord:
             log=log,
         )
         commands.curves, commands.scripts, commands.grown = self.curves, scripts, progress.grown
+        commands.num_methods = self._method_index.num_methods
+        if experiment.race is None:  # a race is of all methods
+            commands.methods_of = self._method_index.given_titles
         place = Place(
             ledger=ledger,
             form=self.form,

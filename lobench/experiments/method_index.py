@@ -109,6 +109,14 @@ class MethodIndex:
                 sessions = None if is_report else self._sessions
                 yield Role(method=search.method, name=name, trial=trial, sessions=sessions)
 
+    @property
+    def num_methods(self) -> int:
+        return len(self._methods)
+
+    def given_titles(self, subject: Subject) -> list[str]:
+        """Returns the titles of the methods without a search that are this optimizer or checkpoint."""
+        return [role.method.title for role in self.of(subject) if role.name in self._given]
+
     def titles(self, subject: Subject) -> list[str]:
         """Returns what tables call the methods that a subject is of."""
         return list(dict.fromkeys(role.method.title for role in self.of(subject)))

@@ -26,6 +26,7 @@ class RanRecord(EndingRecord):
     num_planned: int
     num_done: Annotated[int, "Recorded, of those that are planned."]
     trials: Annotated[dict[str, CommandState], "State of each session of a command."]
+    refused: Annotated[dict[str, str], "Why methods could not be evaluated, by title."]
     utilisation: str
     methods: list[MethodRecord]
 
@@ -82,6 +83,7 @@ def ran_record(ran: Ran) -> RanRecord:
         "num_done": ran.num_done,
         **ending_record(ran.ending),
         "trials": dict(ran.trials),
+        "refused": dict(ran.refused),
         "utilisation": ran.utilisation,
         "methods": method_records(tabulate_store(ran.store, ran.name)) if ran.num_done else [],
     }

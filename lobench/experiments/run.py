@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from lobench.analysis.store.entrants import Entrant
 from lobench.analysis.store.methods import read_methods
 from lobench.analysis.tables.frames import StoredResults, open_results
 from lobench.api.components import components_of
+from lobench.api.dry_run import joined_problems
 from lobench.api.engine_run import HERE, Watched, run_rounds
 from lobench.api.rerun import repeating_command
 from lobench.api.settings import WatchSettings, num_workers
@@ -26,6 +28,7 @@ from lobench.engine.chief.interfaces import ERRORS, Ending, WatchProgress
 from lobench.engine.config.experiment.file import ExperimentFile, chosen_methods, read_experiment
 from lobench.engine.config.suite import specs_called
 from lobench.engine.store.ledger import EvaluationRow
+from lobench.engine.workers.devices import devices_here
 from lobench.experiments.blocks import blocks_of, looked_at
 from lobench.experiments.check import ExperimentPlan, MethodPlan, bind_waiting_commands, bound_cases, plan_of
 from lobench.experiments.command_code import CommandCode, code_of_commands, with_code
@@ -81,6 +84,7 @@ class Ran:
       experiment: Id of its form in the ledger.
       num_done, num_planned: Evaluations of the methods that were asked for.
       trials: State of each session of a command, `mine-0`.
+      refused: Why methods could not be evaluated, by title.
       utilisation: See `Watched`.
     """
 
@@ -91,6 +95,7 @@ class Ran:
     num_done: int
     num_planned: int
     trials: Mapping[str, CommandState]
+    refused: Mapping[str, str] = field(default_factory=dict)
     utilisation: str = ""
 
 
@@ -129,7 +134,10 @@ class ExperimentRun:
         called = specs_called(settings.cases, *experiment.suites) if settings.cases else []
         self._cases = tuple(spec.names[-1] for spec in called)
         self._curves = [method for method in chosen if method.kind == "curves"]
-        chosen = tuple(method for method in chosen if method.kind != "curves")
+        self._unfit = _unfit_methods(chosen, settings)
+        chosen = tuple(method for method in chosen if method.kind != "curves" and method.title not in self._unfit)
+        if self._unfit and not chosen and not self._curves:
+            raise joined_problems(self._unfit)
         self._store = store_of(settings, experiment)
         codes = self._command_codes(chosen)
         self._file, by_name = with_code(self._file, codes), {code.method.name: code.method for code in codes}
@@ -179,6 +187,8 @@ class ExperimentRun:
         Raises:
           LobenchError: as `run` would, before anything is trained.
         """
+        if self._unfit:
+            raise joined_problems(self._unfit)
         settings = self._watched()
         found = components_of(settings.found(), progress)
         for sink in settings.sinks:
@@ -205,6 +215,8 @@ class ExperimentRun:
         Raises:
           LobenchError: as `run`.
         """
+        for title, problem in self._unfit.items():
+            progress.log(f"{title!r} cannot be trained, and the other methods go on: {problem}")
         record = self._record
         given, settings = tuple(self._given.values()), self._watched()
         if any(one.kind == "command" for one in self._chosen):
@@ -230,6 +242,7 @@ class ExperimentRun:
             num_done=record.num_done,
             num_planned=record.num_planned,
             trials=record.trials,
+            refused={**self._unfit, **record.refused},
             utilisation=watched.utilisation,
         )
 
@@ -287,6 +300,19 @@ class ExperimentRun:
             return repeating_command(subject, row.case, self._watched().found())
         params = [word for param in self._settings.gin_params for word in ("--lobench-gin-param", param)]
         return shlex.join(["pytest", *items, "--lobench-store", str(self._store), *params])
+
+
+def _unfit_methods(methods: Sequence[Method], settings: RunSettings) -> dict[str, str]:
+    """Returns why methods cannot be trained on this machine, by title."""
+    if settings.executor not in HERE:
+        return {}
+    num_devices = len(devices_here(os.environ))
+    return {
+        method.title: f"Method.num_gpus; got {method.num_gpus:g}; expected at most the {num_devices} of this machine; "
+        "--executor ray uses other machines"
+        for method in methods
+        if method.num_gpus > num_devices
+    }
 
 
 def _together(rounds: Sequence[Ending]) -> Ending:

@@ -18,7 +18,8 @@ __all__ = ["ending_lines", "plan_lines", "run_exit_code", "table_of"]
 def run_exit_code(ran: Ran) -> int:
     """Returns a watch's, where no command ended without a result."""
     code = exit_code(ran.ending)
-    return ExitCode.ERROR if code in (0, 1) and {"failed", "infeasible"}.intersection(ran.trials.values()) else code
+    is_without_result = bool(ran.refused) or {"failed", "infeasible"}.intersection(ran.trials.values())
+    return ExitCode.ERROR if code in (0, 1) and is_without_result else code
 
 
 def table_of(ran: Ran) -> str:
@@ -35,6 +36,7 @@ def ending_lines(ran: Ran) -> list[str]:
     """Returns what is said last."""
     of = f"{ran.num_done} of {counted(ran.num_planned, 'evaluation')}" if ran.num_planned else "no case is known yet"
     lines = [f"{name} {state}" for name, state in ran.trials.items() if state in ("failed", "infeasible")]
+    lines += [f"{title!r} was not evaluated: {problem}" for title, problem in ran.refused.items()]
     lines += [ran.utilisation] if ran.utilisation else []
     if ran.ending.interrupted:
         return [*lines, f"{of}; the same command goes on"]

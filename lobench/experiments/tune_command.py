@@ -29,6 +29,7 @@ Exit codes: those of `lobench run`."""
 )
 @click.argument("suites", nargs=-1, required=True, metavar="SUITE...")
 @options_of(TuneSettings)
+@click.option("--case", "cases", multiple=True, metavar="NAME", help="Tune on these cases only; repeatable.")
 @click.option("--store", default="", help="Result store (default: .lobench/tune-OPTIMIZER).")
 @click.option("--print", "is_printed", is_flag=True, help="Print the experiment for this folder, and run nothing.")
 @click.option(

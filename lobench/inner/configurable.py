@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterable
 from typing import TypeVar
 
 import gin
+
+from lobench.core.configurables import USER_CONFIGURABLES
 
 __all__ = ["configurable", "configurables_in"]
 
@@ -19,9 +22,16 @@ _named: list[object] = []  # in the order in which they were registered
 def configurable(target: T) -> T:
     """Registers a class or function with gin under its own name and returns it unchanged.
 
-    gin files say `@Name()`; calls from Python are not affected by bindings.
+    gin files say `@Name()`, or `@my_package.Name()` if something else has the same name. Calls from Python are not
+    affected by bindings.
     """
-    gin.register(target, module="lobench")
+    home = str(target.__module__)
+    if home.partition(".")[0] == "lobench":
+        gin.register(target, module="lobench")
+    else:
+        home = re.sub(r"(?a:[^\w.])|(?<![^.])(?=\d)", "_", home)  # a file may be imported as "my-suite.tasks"
+        gin.register(target, module=home)
+        USER_CONFIGURABLES.add(f"{home}.{target.__name__}")  # type: ignore[attr-defined]
     _named.append(target)
     return target
 

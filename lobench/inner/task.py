@@ -138,7 +138,11 @@ class Task:
     scene: Scene | None = None
 
     def init(self, key: jax.Array) -> PyTree:
-        """Returns initial parameters."""
+        """Returns initial parameters.
+
+        Leaves of integers or booleans, and leaves that are no arrays (an activation function), are constants: they are
+        not trained, and optimizers see `None` in their place.
+        """
         raise NotImplementedError(f"{type(self).__name__} defines neither init nor init_with_state")
 
     def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
@@ -214,7 +218,8 @@ class TaskFamily(abc.ABC):
     """Tasks indexed by a configuration that is sampled inside the compiled program.
 
     Attributes:
-      datasets: Common to all tasks of the family; None where a task has none.
+      datasets: Common to all tasks of the family. If it is None, each task has its own, if any: `ArrayDataset` or
+        `SampledDataset`, made from its configuration, of equal shapes in all tasks.
       metric_directions: As of a `Task`.
     """
 

@@ -20,13 +20,15 @@ from lobench.cli.exit_codes import ExitCode
 from lobench.core.errors import LobenchError
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.result import Outcome
-from lobench.core.subject import Subject, SubjectKey
+from lobench.core.subject import SubjectKey
 from lobench.core.wording import counted, groups_text
+from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.item_result import ItemResult
+from lobench.pytest_plugin.items import case_info, variant_of
 from lobench.pytest_plugin.measuring import Measured, rules_of
 from lobench.pytest_plugin.options import option
 from lobench.pytest_plugin.recording import SessionRecorder
-from lobench.pytest_plugin.references import candidates_of, check_reference, reference_of
+from lobench.pytest_plugin.references import candidates_of, check_reference, reference_of, scale_of
 from lobench.report.tables.text import text_table
 
 __all__ = ["GateReporter", "make_reporter", "problem_with_reference"]
@@ -124,10 +126,10 @@ class GateReporter:
         """Keeps the reference's evaluations and the verdict in the store, where they can be traced."""
         assert self._report is not None
         records = [record for measured in self._measured.values() for record in measured.reference]
-        checkpoint = reference_of(self._config).checkpoint if records else None
-        if checkpoint is not None:
+        subject = reference_of(self._config).subject if records else None
+        if subject is not None:
             for record in records:
-                self._recorder.record(ItemResult.from_bytes(record), Subject.of_checkpoint(checkpoint))
+                self._recorder.record(ItemResult.from_bytes(record), subject)
         margins = {result.case: self._margin(result) for result in (*self._report.cases, self._report.overall)}
         choices = {json.dumps(choice): choice for one in self._measured.values() for choice in one.choices}
         for choice in choices.values():
@@ -285,6 +287,22 @@ def problem_with_reference(config: pytest.Config, items: Sequence[pytest.Item]) 
         reference_of(config, items)
     except LobenchError as error:
         return f"--lobench-against: {error}"
+    return "; ".join(dict.fromkeys(filter(None, (_problem_with_scale(config, item) for item in items))))
+
+
+def _problem_with_scale(config: pytest.Config, item: pytest.Item) -> str:
+    """Returns why a case has no scale, on which a gate's margin is; "" if it has one, or cannot be evaluated."""
+    spec = case_of(item)
+    if spec is None or item.get_closest_marker("skip") is not None:
+        return ""
+    try:
+        info = case_info(item, variant_of(item))
+    except LobenchError:
+        return ""  # its own report says what is wrong with it
+    try:
+        scale_of(spec, info, option(config, "against"))
+    except LobenchError as problem:
+        return str(problem)
     return ""
 
 

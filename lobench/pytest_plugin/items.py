@@ -73,8 +73,12 @@ def variant_of(item: pytest.Item) -> Variant:
     return job.variant if job is not None else Variant()
 
 
-def runners_of(config: pytest.Config, variant: Variant) -> Runners:
-    """Returns a variant's runners. Those of the last few variants are kept, with their compiled programs."""
+def runners_of(config: pytest.Config, variant: Variant, *, has_own_optimizer: bool = False) -> Runners:
+    """Returns a variant's runners. Those of the last few variants are kept, with their compiled programs.
+
+    Args:
+      has_own_optimizer: Whether the variant takes the place of the session's optimizer.
+    """
     from lobench.evaluation.isolated import IsolatedRunner  # these import jax, which who trains nothing does without
     from lobench.evaluation.programs import Programs
     from lobench.evaluation.runner import BlockRunner
@@ -89,6 +93,7 @@ def runners_of(config: pytest.Config, variant: Variant) -> Runners:
         known, (programs, apart) = config.stash[_RUNNERS], config.stash[_SHARED]
         if variant not in known:
             layers = _layers_of(config, variant)
+            layers = replace(layers, optimizer="") if has_own_optimizer else layers
             late = config.stash.setdefault(_LATE, set())
             here = BlockRunner(layers, programs, config.stash.get(STATES, None), late)
             known[variant] = Runners(layers, here, JobRunner(here), apart)

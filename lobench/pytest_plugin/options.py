@@ -60,7 +60,7 @@ _SINGLE = {
     "checkpoint": "Checkpoint to evaluate: a file, a step directory, or a name: STORE@NAME, NAME in --lobench-store.",
     "optimizer": "Optimizer to evaluate instead: `adam(); adam.learning_rate = 1e-3`, a .gin file, or a name likewise.",
     "store": "Folder of the result store (default: .lobench/SUITE below the root, once there is a checkpoint).",
-    "against": "Gate: be no worse than a checkpoint, a store, STORE@NAME, a baseline file, or `baseline[:OPTIMIZER]`.",
+    "against": "Gate: be no worse than a checkpoint, `adam()`, a store, STORE@NAME, baselines.json, `baseline[:OPT]`.",
     "margin": "Gate: harm that is tolerated, on the score (default: 0.05 on a log scale, 0.02 on a linear one).",
     "alpha": "Gate: chance of a false alarm (default: 0.05).",
     "max-diverged": "Gate: PASS rules out a larger share of diverged seeds, as 0.1 (default: its bound is printed).",

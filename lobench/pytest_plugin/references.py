@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
-from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, BaselineError, find_baselines
+from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, BaselineError, StaleBaseline, find_baselines
 from lobench.analysis.store.reference import Choice, choose_reference, hash_of, kept_choices, with_hash
 from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject
@@ -23,7 +24,7 @@ from lobench.core.errors import UsageError
 from lobench.core.metric import is_of_batch
 from lobench.core.program import Program
 from lobench.core.result import Curves
-from lobench.core.subject import SubjectKey
+from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.store.bundle import has_ledger
 from lobench.evaluation.request import ThetaLeaves
 from lobench.experiments.pytest_items import EXPERIMENT
@@ -33,8 +34,8 @@ from lobench.pytest_plugin.reuse import store_path
 
 __all__ = ["Finals", "GateReference", "Train", "candidates_of", "check_reference", "reference_of", "scale_of"]
 
-Train = Callable[[ThetaLeaves, SeedBlock], Curves]
 _BASELINE = "baseline"
+_OPTIMIZER = re.compile(r"@?[A-Za-z_][\w.]*\(\)\s*(;|$)")
 _REFERENCE: pytest.StashKey[GateReference] = pytest.StashKey()
 
 
@@ -44,6 +45,7 @@ class Finals:
 
     Attributes:
       starts: Values before the first inner step, where they are known; those of the session count for both sides.
+      case: The case that was trained, if the reference has other bindings than the session.
       trained: What was evaluated for it now, to be recorded.
       programs: What made the others.
     """
@@ -51,6 +53,7 @@ class Finals:
     metrics: Mapping[str, Mapping[int, float]]
     starts: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     trained: tuple[tuple[SeedBlock, Curves], ...] = ()
+    case: CaseInfo | None = None
     programs: frozenset[Program] = frozenset()
 
     @classmethod
@@ -69,19 +72,30 @@ class Finals:
         return cls(metrics=metrics, starts=starts)
 
 
+class Train(Protocol):
+    """Trains a seed block of the session's case."""
+
+    def __call__(self, theta: ThetaLeaves, block: SeedBlock) -> Curves: ...
+
+    def with_optimizer(self, optimizer: Subject, block: SeedBlock) -> tuple[Curves, CaseInfo]:
+        """Trains with another optimizer than the session's; returns the case with its bindings too."""
+
+
 class GateReference(Protocol):
     """The subject, A, that the session's own one, B, must not be worse than.
 
     Attributes:
-      checkpoint: Checkpoint that its evaluations are recorded of; None if it is not trained in this session.
+      subject: Subject that its evaluations are recorded of; None if it is not trained in this session.
       has_own_seeds: Whether it is to have the seeds of the session's cases; False for a baseline, which was planned
         with others.
       choices: For each candidate the choice of this reference; () if the reference was named and not chosen.
     """
 
-    checkpoint: Checkpoint | None
     choices: Sequence[Choice]
     has_own_seeds: bool
+
+    @property
+    def subject(self) -> Subject | None: ...
 
     @property
     def sha256(self) -> str:
@@ -108,6 +122,10 @@ class _CheckpointReference:
     def sha256(self) -> str:
         return self.checkpoint.sha256 if self.checkpoint is not None else ""
 
+    @property
+    def subject(self) -> Subject | None:
+        return Subject.of_checkpoint(self.checkpoint) if self.checkpoint is not None else None
+
     def name(self, spec: CaseSpec, info: CaseInfo) -> str:
         assert self.checkpoint is not None
         label = self.checkpoint.uri.rstrip("/").rsplit("/", 1)[-1]
@@ -124,6 +142,32 @@ class _CheckpointReference:
 
 
 @dataclass(slots=True)
+class _OptimizerReference:
+    """Trains the same seed blocks with an optimizer without theta, in place of the session's subject."""
+
+    subject: Subject
+    choices: Sequence[Choice] = ()
+    has_own_seeds: bool = True
+    _done: dict[tuple[str, SeedBlock], tuple[Curves, CaseInfo]] = field(default_factory=dict)
+
+    @property
+    def sha256(self) -> str:
+        return self.subject.sha256
+
+    def name(self, spec: CaseSpec, info: CaseInfo) -> str:
+        return f"{self.subject.label} ({hash_of(self.subject.sha256)})"
+
+    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: Train) -> Finals:
+        new, case = [], None
+        for block in blocks:
+            if (info.identity, block) not in self._done:
+                curves, case = self._done[info.identity, block] = train.with_optimizer(self.subject, block)
+                new.append((block, curves))
+        found = Finals.of([(block, self._done[info.identity, block][0]) for block in blocks], info)
+        return dataclasses.replace(found, trained=tuple(new), case=case)
+
+
+@dataclass(slots=True)
 class _StoreReference:
     """Has the seeds that the store has, of cases that train the same task for as long."""
 
@@ -131,7 +175,7 @@ class _StoreReference:
     sha256: str
     cells: Mapping[str, Sequence[Cell]]
     programs: frozenset[Program] = frozenset()
-    checkpoint: Checkpoint | None = None
+    subject: Subject | None = None
     choices: Sequence[Choice] = ()
     has_own_seeds: bool = True
 
@@ -160,7 +204,7 @@ class _BaselineReference:
 
     path: Path | None = None
     optimizer: str = ""
-    checkpoint: Checkpoint | None = None
+    subject: Subject | None = None
     choices: Sequence[Choice] = ()
     has_own_seeds: bool = False
     sha256: str = ""
@@ -191,10 +235,11 @@ def check_reference(text: str, store: str, candidates: Collection[SubjectKey] = 
       store: Where a name is looked up; "": nowhere but in STORE of `STORE@NAME`.
       candidates: Subjects that the session evaluates.
     Raises:
-      UsageError: neither a path, nor a name in a store, nor `baseline[:OPTIMIZER]`.
+      UsageError: neither a path, nor a name in a store, nor an optimizer, nor `baseline[:OPTIMIZER]`.
     """
     if (
-        _chosen_store(text, store) is None
+        not _is_optimizer(text)
+        and _chosen_store(text, store) is None
         and _stored(text, store, candidates) is None
         and text.partition(":")[0] != _BASELINE
         and "://" not in text
@@ -203,8 +248,14 @@ def check_reference(text: str, store: str, candidates: Collection[SubjectKey] = 
         raise UsageError(
             "--lobench-against: no such reference",
             got=text,
-            expected="a checkpoint, a store, STORE@NAME, a file of baselines, `baseline` or `baseline:OPTIMIZER`",
+            expected="a checkpoint, an optimizer such as `adam()`, a store, STORE@NAME, a file of baselines, "
+            "`baseline` or `baseline:OPTIMIZER`",
         )
+
+
+def _is_optimizer(text: str) -> bool:
+    """Whether a text is an optimizer's as `--lobench-optimizer` takes it: `adam(); adam.learning_rate = 0.01`."""
+    return _OPTIMIZER.match(text) is not None and not Path(text).exists()
 
 
 def reference_of(config: pytest.Config, items: Sequence[pytest.Item] = ()) -> GateReference:
@@ -239,8 +290,16 @@ def find_reference(config: pytest.Config, suites: Collection[str] = ()) -> GateR
     if (place := _chosen_store(text, option(config, "store"))) is not None:
         kept = kept_choices(store_path(config, suite) for suite in suites)
         return _store_reference(place, candidates_of(config), kept)
-    if (stored := _stored(text, option(config, "store"), candidates_of(config))) is not None:
+    try:
+        stored = _stored(text, option(config, "store"), candidates_of(config))
+    except UsageError:
+        if not _is_optimizer(text):
+            raise
+        stored = None
+    if stored is not None:
         return _reference_to(stored, Path(option(config, "store") or text))
+    if _is_optimizer(text):
+        return _OptimizerReference(subject=Subject.of_optimizer(text))
     if option(config, "optimizer"):
         raise UsageError(
             "an optimizer without theta cannot be compared with a checkpoint",
@@ -317,7 +376,16 @@ def scale_of(spec: CaseSpec, info: CaseInfo, against: str) -> BaselineCase:
       StaleBaseline, BaselineError: naming the command that makes it.
     """
     files = find_baselines(Path(spec.path))
-    return _first_with(info, [*files, *([Path(against)] if against.endswith(".json") else [])], spec)
+    found = _first_with(info, [*files, *([Path(against)] if against.endswith(".json") else [])], spec)
+    if (found.scale, found.minimum) != (info.scale, info.minimum):
+        raise StaleBaseline(
+            "the case is scored otherwise than its baseline says",
+            where=f"{info.suite}/{info.name}",
+            got=f"scale {found.scale}, minimum {found.minimum} in the baseline",
+            expected=f"Case.scale {info.scale}, Case.minimum {info.minimum}",
+            next_step=f"run `lobench baseline {shlex.quote(str(Path(spec.path).parent))}`, which takes seconds",
+        )
+    return found
 
 
 def _has(path: Path, info: CaseInfo) -> bool:

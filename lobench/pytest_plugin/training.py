@@ -12,6 +12,7 @@ import pytest
 
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.result import Curves
+from lobench.core.subject import Subject
 from lobench.engine.workers.child_python import cache_folder
 from lobench.evaluation.metrics import with_metrics
 from lobench.evaluation.request import ThetaLeaves, WrongThreads
@@ -19,7 +20,7 @@ from lobench.evaluation.result import Result
 from lobench.experiments.pytest_items import member_of
 from lobench.inner.backend import foreign_maker, programs_kept_in
 from lobench.pytest_plugin.item_result import APART, CURRENT_JOB, DONE, MEASURED, ON_PROGRESS
-from lobench.pytest_plugin.items import blocks_of, runners_of, test_name, variant_of, with_item
+from lobench.pytest_plugin.items import Runners, blocks_of, runners_of, test_name, variant_of, with_item
 from lobench.pytest_plugin.options import loaded_subject, metrics_of, option
 from lobench.pytest_plugin.reuse import store_path, stored_curves
 
@@ -42,12 +43,12 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
 
     kept_in = cache_folder(store_path(config, case.suite)).absolute()
 
-    def train(theta: ThetaLeaves, block: SeedBlock) -> Curves:
+    def train(theta: ThetaLeaves, block: SeedBlock, runners: Runners = runners) -> Curves:
         # A watch's worker has been told where.
         with programs_kept_in(kept_in) if job is None else contextlib.nullcontext():
-            return train_here(theta, block)
+            return train_here(theta, block, runners)
 
-    def train_here(theta: ThetaLeaves, block: SeedBlock) -> Curves:
+    def train_here(theta: ThetaLeaves, block: SeedBlock, runners: Runners) -> Curves:
         try:
             on_progress = config.stash.get(ON_PROGRESS, None)
             if job is None:
@@ -74,9 +75,25 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
         done.append(own[-1])
     if gate is not None:
         more = _further(info, train, theta, done)
-        measured = gate.measure(case, info, bound.expectations.margin, own, train, more)
+        measured = gate.measure(case, info, bound.expectations.margin, own, _GateTraining(item, case, train), more)
         item.stash.setdefault(MEASURED, []).append(measured.to_record())
     return Result([curves for _, curves in own], bound.case)
+
+
+class _GateTraining:
+    """Trains for the reference of a gate, see `references.Train`."""
+
+    def __init__(self, item: pytest.Item, case: CaseSpec, train: Callable[..., Curves]) -> None:
+        self._item, self._case, self._train = item, case, train
+
+    def __call__(self, theta: ThetaLeaves, block: SeedBlock) -> Curves:
+        return self._train(theta, block)
+
+    def with_optimizer(self, optimizer: Subject, block: SeedBlock) -> tuple[Curves, CaseInfo]:
+        runners = runners_of(self._item.config, optimizer.variant, has_own_optimizer=True)
+        bound = runners.here.bind(self._case, test_name(self._item))
+        curves = self._train(ThetaLeaves(leaves=None, where=optimizer.uri), block, runners)
+        return curves, with_item(bound, self._item)
 
 
 def _theta(item: pytest.Item) -> ThetaLeaves:

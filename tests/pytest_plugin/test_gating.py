@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -105,7 +106,10 @@ SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "baseline file": (HARMFUL, "tiny/baselines/adam-velo.json", ()),
     "stale": (GOOD, f"run/{GOOD}", ("--lobench-gin-param", "Bowl.dim = 7", "--lobench-gin-param", "Dish.dim = 7")),
     "nothing in common": (GOOD, "STORE unclear", ("-k", "test_tiny[a]")),
-    "one case lost": (GOOD, f"run/{GOOD}", ("--lobench-gin-param", "b/Dish.dim = 7")),
+    "one case lost": (GOOD, f"run/{GOOD}", ("--lobench-gin-param", "b/Case.learned_optimizer = @AdafacMLPLOpt()")),
+    "optimizer": (HARMFUL, "sgd(); sgd.learning_rate = 0.1", ("-v",)),
+    "same optimizer": ("", "sgd(); sgd.learning_rate = 0.1", ("--lobench-optimizer", "sgd(); sgd.learning_rate = 0.1")),
+    "another optimizer": ("", "sgd()", ("--lobench-optimizer", "sgd(); sgd.learning_rate = 1e-6")),
     "undeclared": (GOOD, f"run/{GOOD}", (*ONE, "--lobench-gin-param", "Case.primary_metric = 'train/height'")),
     "other scale": (GOOD, f"run/{GOOD}", (*ONE, "--lobench-gin-param", "Case.scale = 'linear'")),
     "no reference": (GOOD, "nowhere.npz", ()),
@@ -154,7 +158,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
         reference = stored if against.startswith("STORE ") else against
         options = tuple(word.replace("RUNS", str(folder / "runs")) for word in options)
         arguments[name] = ["tiny", "--rootdir", str(folder), "-p", "no:cacheprovider", "-p", "no:randomly"]
-        arguments[name] += ["--lobench-checkpoint", f"run/{checkpoint}", "--lobench-store", str(own / "store")]
+        arguments[name] += ["--lobench-checkpoint", f"run/{checkpoint}"] if checkpoint else []
+        arguments[name] += ["--lobench-store", str(own / "store")]
         arguments[name] += ["--lobench-against", reference, f"--junitxml={own / 'junit.xml'}", *options]
     command, environment = [sys.executable, "-c", DRIVER], {**os.environ, "NPROC": "1"}
     ran = subprocess.run(
@@ -312,9 +317,9 @@ def test_a_baseline_is_a_reference(runs: dict[str, Done], name: str) -> None:
 
 def test_a_stale_baseline_is_an_error_that_names_the_command(runs: dict[str, Done]) -> None:
     done = runs["stale"]
-    assert done.code == 1
-    assert "stale" in done.out and "lobench baseline tiny" in done.out
-    assert "nothing was compared" in done.out
+    assert done.code == 4
+    assert "stale" in done.out + done.err and "lobench baseline tiny" in done.out + done.err
+    assert "tiny/a: " in done.out + done.err and "tiny/b: " in done.out + done.err
 
 
 def test_a_gate_does_not_guess_which_way_a_metric_is_better(runs: dict[str, Done]) -> None:
@@ -340,8 +345,21 @@ def test_wrong_options_are_refused_before_anything_is_trained(runs: dict[str, Do
 
 def test_a_scale_that_the_baseline_does_not_know_yet_names_the_command(runs: dict[str, Done]) -> None:
     done = runs["other scale"]
-    assert done.code == 1 and "scored otherwise than its baseline says" in done.out, done.out
-    assert "lobench baseline" in done.out and "which takes seconds" in done.out
+    output = done.out + done.err
+    assert done.code == 4 and "scored otherwise than its baseline says" in output, output
+    assert "lobench baseline" in output and "which takes seconds" in output
+
+
+def test_an_optimizer_is_trained_beside_the_candidate(runs: dict[str, Done]) -> None:
+    done = runs["optimizer"]
+    assert done.code == 1 and "REGRESSED" in done.out, done.out + done.err
+    done = runs["same optimizer"]
+    assert done.code == 0 and {verdict for verdict, _ in done.verdicts().values()} == {"PASS"}, done.out + done.err
+    done = runs["another optimizer"]
+    assert done.code == 1 and "REGRESSED" in done.out, done.out + done.err
+    with contextlib.closing(Ledger.open(done.store, read_only=True)) as ledger:
+        texts = {one.uri for row in ledger.evaluations() for one in row.sightings}
+    assert texts == {"sgd()", "sgd(); sgd.learning_rate = 1e-6"}
 
 
 def test_the_margin_of_a_log_scale_is_shown_as_a_ratio(runs: dict[str, Done]) -> None:

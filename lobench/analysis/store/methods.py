@@ -257,7 +257,7 @@ def _bindings_of_methods(config: str) -> dict[str, dict[str, str]]:
     """Returns what `Method.*` binds, by method, in the order of the experiment's file; `random` of `@random()`."""
     found: dict[str, dict[str, str]] = {}
     for one in _bindings(config):
-        if last_name(one.selector) == "Method":
+        if one.name == "Method":
             value = one.value
             named = last_name(value.scoped_selector.rsplit("/", 1)[-1]) if isinstance(value, Reference) else str(value)
             found.setdefault(one.scope, {})[one.parameter] = named

@@ -160,7 +160,7 @@ class CommandRuns:
             try:
                 found.append(given_checkpoint(seen.uri, run.method.bindings, label=run.label))
             except ConfigError as error:
-                self.refuse(seen.uri, str(error))
+                self._refuse_checkpoint(seen.uri, str(error))
         return found
 
     def waiting(self) -> list[tuple[tuple[CommandId, Size], ...]]:
@@ -218,11 +218,14 @@ class CommandRuns:
         missing = "" if seen else f"it wrote no checkpoint into {run.folder}"
         return bool(seen), "; ".join(filter(None, (missing, left_out)))
 
-    def refuse(self, uri: str, problem: str) -> bool:
-        """Takes that the cases of a checkpoint cannot be bound; returns whether it is a command's, which is infeasible.
+    def refuse(self, subject: Subject, problem: str) -> bool:
+        """Makes the command infeasible whose checkpoint the subject is; returns whether there is one.
 
-        A command that runs may be, once it has ended.
+        A command that runs becomes infeasible once it has ended.
         """
+        return self._refuse_checkpoint(subject.uri, problem)
+
+    def _refuse_checkpoint(self, uri: str, problem: str) -> bool:
         for command, run in self._runs.items():
             if "://" not in uri and Path(uri).is_relative_to(run.folder):
                 self._refused.setdefault(command, problem)

@@ -76,8 +76,8 @@ class Arrivals(Protocol):
 
     def act(self, action: LeaseCommand | CommandEnded, workers: WatchWorkers) -> None: ...
 
-    def refuse(self, uri: str, problem: str) -> bool:
-        """Takes that the cases of a subject cannot be bound; returns whether the rest goes on without it."""
+    def refuse(self, subject: Subject, problem: str) -> bool:
+        """Called if the cases of a subject cannot be bound; returns whether the rest goes on without it."""
 
     def leave(self) -> None:
         """Takes that the chief ends."""

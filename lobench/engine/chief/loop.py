@@ -370,9 +370,9 @@ class Chief:
         return []
 
     def _refuse(self, variant: str | None, why: str) -> None:
-        """Takes that cases cannot be bound: it ends the commands whose checkpoints alone they are of, or else all."""
+        """Refuses the subjects whose cases cannot be bound, or ends the run if nothing goes on without them."""
         subjects = self._subjects.of_variant(variant) if variant else []
-        num_refused = sum(self._arrivals.refuse(one.uri, why) for one in subjects)
+        num_refused = sum(self._arrivals.refuse(one, why) for one in subjects)
         if not subjects or num_refused < len(subjects):
             raise SuiteError(why, where=", ".join(dict.fromkeys(repr(one.label) for one in subjects)))
         refused = self._variants.refuse(subjects[0].variant)

@@ -23,6 +23,7 @@ from lobench.engine.config.gin_state import (
     Reached,
     bindings_in,
     isolated_gin,
+    key_names,
     reached_from,
     source_of,
 )
@@ -130,11 +131,13 @@ def settings_of_phases(phases: Sequence[Settings]) -> Settings:
 def _rest(config: Mapping[_Key, Mapping[str, Any]], sources: Set[tuple[_Key, str]]) -> Iterator[str]:
     """Yields all that is bound, the case and the values of settings left out: an optimizer may read what it does not
     reach, by calling another configurable."""
-    for (scope, selector), parameters in sorted(config.items()):
+    names = key_names({selector for _, selector in config})
+    ordered = sorted(config.items(), key=lambda item: (item[0][0], names[item[0][1]]))
+    for (scope, selector), parameters in ordered:
         if selector not in _OF_THE_CASE:
             for parameter, value in sorted(parameters.items()):
-                is_setting = ((scope, selector), parameter) in sources
-                yield f"{scope}/{selector}.{parameter}" if is_setting else f"{scope}/{selector}.{parameter} = {value!r}"
+                name = f"{scope}/{names[selector]}.{parameter}"
+                yield name if ((scope, selector), parameter) in sources else f"{name} = {value!r}"
 
 
 def _usual(setting: Reached) -> float:

@@ -6,16 +6,19 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 import gin
 import gin.config
 
+from lobench.core.code_origin import Origin, file_of, origin_of_file
+from lobench.core.configurables import USER_CONFIGURABLES
 from lobench.core.errors import ConfigError, LobenchError, suggestion
 from lobench.core.wording import headline
-from lobench.engine.config.gin_state import BINDINGS, CONFIGURABLES, might_have_parameter
+from lobench.engine.config.gin_state import BINDINGS, CONFIGURABLES, IMPORTS, might_have_parameter
 from lobench.engine.config.syntax import Binding, Import, Macro, Reference, Statement, last_name, only_bindings
 
 __all__ = [
@@ -49,6 +52,8 @@ _SHIPPED_PLUGINS = {"optuna": "lobench-optuna", "torch": "lobench-torch", "torch
 _FOUND: set[str] = set()  # whole names that were registered so
 _NOT_THEIRS = ("lobench", "optax")  # packages that nobody edits to make a name known
 _IMPORTED: dict[str, None] = {}  # modules that gin files have imported, in order
+_OF_GIN = ("gin.constant", "gin.macro", "gin.singleton")
+_BY_GIN: set[str] = set()  # whole names that were registered while a gin file's import ran
 
 
 class UnknownName(ConfigError):
@@ -61,6 +66,7 @@ def import_named(statement: Import) -> None:
     Raises:
       ConfigError: it cannot be imported.
     """
+    is_loaded, before = statement.module in sys.modules, {*dict(CONFIGURABLES.items())}
     try:
         module = importlib.import_module(statement.module)
     except LobenchError:
@@ -74,6 +80,9 @@ def import_named(statement: Import) -> None:
         ) from error
     _refuse_namesake(statement)
     _IMPORTED[statement.module] = None
+    IMPORTS.add(statement.module)
+    if not is_loaded:
+        _BY_GIN.update(dict(CONFIGURABLES.items()).keys() - before)
     if hasattr(module, "lobench_on_use"):
         _ON_USE[statement.module] = module.lobench_on_use
 
@@ -116,9 +125,47 @@ def is_registered(selector: str) -> bool:
 
 
 def matching_names(selector: str) -> list[str]:
-    """Returns the whole names of all that a gin file could mean by the end of one; what was found on use gives way."""
+    """Returns the whole names that the end of one can mean in the current configuration.
+
+    Names of packages that only other gin files of this process import do not count, and names that were registered on
+    use give way. `lobench.Name` may be a user's configurable if lobench has no such name.
+    """
     found: list[str] = sorted(CONFIGURABLES.matching_selectors(selector))
-    return [name for name in found if name not in _FOUND] or found
+    module, _, name = selector.rpartition(".")
+    if not found and module == "lobench":
+        found = sorted(USER_CONFIGURABLES.intersection(CONFIGURABLES.matching_selectors(name)))
+    if len(found) > 1:
+        found = _imported_here(found)
+    return [name for name in found if name not in _FOUND and name not in _OF_GIN] or found
+
+
+def _imported_here(names: Sequence[str]) -> list[str]:
+    """Returns the names without those that gin files other than the current ones have imported."""
+    others = [name for name in names if name in USER_CONFIGURABLES and name in _BY_GIN]
+    if not others:
+        return list(names)
+    homes = {name: str(CONFIGURABLES[name].wrapped.__module__) for name in others}
+    reached = _modules_reached(IMPORTS, {home.partition(".")[0] for home in homes.values()})
+    return [name for name in names if name not in homes or homes[name] in reached]
+
+
+def _modules_reached(modules: Collection[str], packages: Collection[str]) -> set[str]:
+    """Returns modules and the ones that they import, through the user's code and the given packages."""
+    reached = set[str]()
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        module = sys.modules.get(name)
+        if name in reached or not isinstance(module, ModuleType):
+            continue
+        if name.partition(".")[0] not in packages and origin_of_file(file_of(module)) is not Origin.USER:
+            continue
+        reached.add(name)
+        for value in list(vars(module).values()):
+            home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+            if isinstance(home, str):
+                waiting.append(home)
+    return reached
 
 
 def _known_names() -> list[str]:
@@ -135,12 +182,11 @@ def complete_selector(selector: str, where: str) -> str:
     """
     found = matching_names(selector) or _found_on_use(selector) or _found_in_python(selector)
     if len(found) > 1:
-        shortest = [CONFIGURABLES.minimal_selector(name) for name in found]
         raise ConfigError(
             f"{selector!r} is ambiguous",
             where=where,
             got=", ".join(found),
-            next_step=f"write which one is meant: {' or '.join(map(repr, shortest))}",
+            next_step=f"write which one is meant: {' or '.join(map(repr, found))}",
         )
     if not found:
         raise UnknownName(f"unknown name {selector!r}", where=where, next_step=_why_unknown(selector))

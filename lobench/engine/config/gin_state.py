@@ -9,20 +9,25 @@ import contextlib
 import copy
 import sys
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import gin.config as gin_config
 
-from lobench.engine.config.syntax import values_in
+from lobench.core.configurables import USER_CONFIGURABLES
+from lobench.engine.config.syntax import last_name, values_in
 
 __all__ = [
     "BINDINGS",
     "CONFIGURABLES",
+    "IMPORTS",
     "Reached",
     "bindings_in",
     "enclosing",
+    "forget_configurables",
     "isolated_gin",
+    "key_names",
     "might_have_parameter",
     "reached_from",
     "source_of",
@@ -34,6 +39,8 @@ __all__ = [
 BINDINGS: dict[tuple[str, str], dict[str, Any]] = gin_config._CONFIG
 CONFIGURABLES = gin_config._REGISTRY
 might_have_parameter = gin_config._might_have_parameter
+# Modules that the gin text of the current configuration imports.
+IMPORTS: set[str] = set()
 
 # Held while gin's state is not the process's own: a notebook may have threads.
 _LOCK = threading.RLock()
@@ -46,9 +53,10 @@ def isolated_gin(*paths: str) -> Iterator[None]:
     """Runs the body with an empty gin configuration and `paths` importable; both are as before afterwards."""
     with _LOCK:
         saved = {name: copy.copy(getattr(gin_config, name)) for name in _GLOBALS}
-        saved_path = list(sys.path)
+        saved_path, saved_imports = list(sys.path), set(IMPORTS)
         for name in _GLOBALS:
             getattr(gin_config, name).clear()
+        IMPORTS.clear()
         was_locked, gin_config._CONFIG_IS_LOCKED = gin_config._CONFIG_IS_LOCKED, False
         sys.path[:0] = [path for path in paths if path not in sys.path]
         try:
@@ -58,21 +66,55 @@ def isolated_gin(*paths: str) -> Iterator[None]:
                 live = getattr(gin_config, name)
                 live.clear()
                 live.update(value)
+            IMPORTS.clear()
+            IMPORTS.update(saved_imports)
             gin_config._CONFIG_IS_LOCKED = was_locked
             sys.path[:] = saved_path
 
 
+def forget_configurables(modules: Collection[str]) -> None:
+    """Removes the configurables of modules that this process no longer has: they may come back in other modules."""
+    for selector, registered in list(CONFIGURABLES.items()):
+        if registered.wrapped.__module__ in modules:
+            CONFIGURABLES.pop(selector)
+
+
+def key_names(selectors: Iterable[str]) -> dict[str, str]:
+    """Returns the names of configurables in canonical lines, which are part of keys, by their names in gin.
+
+    A user's configurable is `lobench.Name` in keys, as it was when gin knew it by that name. If lobench itself has the
+    name, or another one of the selectors would have it too, the whole name is used.
+
+    >>> key_names(["lobench.adam"])
+    {'lobench.adam': 'lobench.adam'}
+    """
+    names = {
+        selector: f"lobench.{last_name(selector)}" if selector in USER_CONFIGURABLES else selector
+        for selector in selectors
+    }
+    counts = Counter(names.values())
+    return {
+        selector: selector if counts[name] > 1 or (name != selector and name in CONFIGURABLES) else name
+        for selector, name in names.items()
+    }
+
+
 class Reached(NamedTuple):
-    """A binding as a configurable reads it: in the scope that it is called in, wherever it is bound."""
+    """A binding as a configurable reads it: in the scope that it is called in, wherever it is bound.
+
+    Attributes:
+      key_name: The configurable's name in canonical lines, see `key_names`.
+    """
 
     scope: str
     selector: str
+    key_name: str
     parameter: str
     value: Any
 
     @property
     def name(self) -> str:
-        return f"{self.scope + '/' if self.scope else ''}{self.selector}.{self.parameter}"
+        return f"{self.scope + '/' if self.scope else ''}{self.key_name}.{self.parameter}"
 
     @property
     def line(self) -> str:
@@ -108,19 +150,27 @@ def reached_from(
 ) -> tuple[dict[str, Reached], set[tuple[str, str]]]:
     """Returns what some of a configurable's parameters reach: bindings by their lines, and scopes with selectors."""
     bindings = {name: value for name, value in bindings_in(scope, selector).items() if name in parameters}
-    found: dict[str, Reached] = {}
+    found: list[tuple[str, str, str, Any]] = []
     seen: set[tuple[str, str]] = set()
     _walk(scope, selector, bindings, found, seen)
-    return found, seen
+    names = key_names({each for _, each, _, _ in found})
+    reached = [Reached(inner, each, names[each], parameter, value) for inner, each, parameter, value in found]
+    return {one.line: one for one in reached}, seen
 
 
 def _walk(
-    scope: str, selector: str, bindings: dict[str, Any], found: dict[str, Reached], seen: set[tuple[str, str]]
+    scope: str,
+    selector: str,
+    bindings: Mapping[str, Any],
+    found: list[tuple[str, str, str, Any]],
+    seen: set[tuple[str, str]],
 ) -> None:
-    """Adds every binding reached, by its line; a reference with a scope of its own replaces the scope."""
+    """Adds every binding reached: scope, selector, parameter, value.
+
+    A reference with a scope of its own replaces the scope.
+    """
     for parameter, value in sorted(bindings.items()):
-        reached = Reached(scope, selector, parameter, value)
-        found.setdefault(reached.line, reached)
+        found.append((scope, selector, parameter, value))
         for reference in (one for one in values_in(value) if isinstance(one, gin_config.ConfigurableReference)):
             inner_scope = "/".join(reference.scopes) or scope
             inner = reference.configurable.selector

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import gin
 
-from lobench.engine.config.gin_state import CONFIGURABLES
+from lobench.engine.config.gin_state import CONFIGURABLES, forget_configurables
 from lobench.engine.config.import_path import INI_FILES
 
 __all__ = [
@@ -175,27 +175,23 @@ def marks_of(files: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
 
 def forget_modules(suites: Sequence[str]) -> None:
     """Has this process import anew what lies in a suite's folder: its conftest.py, or a worker within, may name it."""
-    _drop_modules(suites)
+    forget_configurables(_drop_modules(suites))
     gin.enter_interactive_mode()  # the tasks and optimizers of the edited file take the place of those before
 
 
 @contextlib.contextmanager
 def modules_meanwhile(suites: Sequence[str]) -> Iterator[None]:
     """Lets the body import what lies in suites' folders; neither modules nor their configurables are left."""
-    _drop_modules(suites)
     before = dict(CONFIGURABLES.items())
+    forget_configurables(_drop_modules(suites))
     with gin.config.interactive_mode():
         try:
             yield
         finally:
-            dropped = _drop_modules(suites)
-            for selector, found in list(CONFIGURABLES.items()):
-                if found.wrapped.__module__ not in dropped:
-                    continue
-                if selector in before:
-                    CONFIGURABLES[selector] = before[selector]
-                else:
-                    CONFIGURABLES.pop(selector)
+            forget_configurables(_drop_modules(suites))
+            for selector, registered in before.items():
+                if selector not in CONFIGURABLES:
+                    CONFIGURABLES[selector] = registered
 
 
 def _drop_modules(suites: Sequence[str]) -> set[str]:

@@ -34,6 +34,9 @@ __all__ = [
 ]
 
 
+_KEYWORDS = ("Case", "Checkpoint", "Experiment", "Method", "Phase", "Suite", "expect")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
     """`@scope/selector` or, evaluated, `@scope/selector()`."""
@@ -59,7 +62,10 @@ class Macro:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """`scope/selector.parameter = value`; a macro's definition has no parameter. `where` is file and line."""
+    """`scope/selector.parameter = value`; a macro's definition has no parameter. `where` is file and line.
+
+    A user's own class `Case` is `my_package.Case` in `name`, so that `"Case"` is lobench's.
+    """
 
     scope: str
     selector: str
@@ -69,7 +75,8 @@ class Binding:
 
     @property
     def name(self) -> str:
-        return last_name(self.selector)
+        name = last_name(self.selector)
+        return self.selector if name in _KEYWORDS and self.selector not in (name, f"lobench.{name}") else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from lobench.core.case import CaseInfo
 from lobench.core.code import CodeFingerprint
 from lobench.core.code_origin import Origin, file_of, origin_of_file
+from lobench.engine.config.gin_state import forget_configurables
 
 __all__ = ["fingerprint_of", "fingerprints_here", "forget_edited_code", "tree_sha256", "united_fingerprint"]
 
@@ -111,6 +112,7 @@ def forget_edited_code() -> bool:
     dropped = [name for name, module in list(sys.modules.items()) if os.path.realpath(_file_of(module)) in seen]
     for name in dropped:
         del sys.modules[name]
+    forget_configurables(dropped)
     _remembered.clear()
     importlib.invalidate_caches()
     return bool(dropped)

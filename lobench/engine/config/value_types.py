@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from lobench.engine.config.binding import matching_names
 from lobench.engine.config.gin_state import CONFIGURABLES
 from lobench.engine.config.syntax import Macro, Reference, only_bindings, parse_text
 
@@ -37,7 +38,7 @@ def first_mistyped(lines: Iterable[str]) -> Mistyped | None:
     """
     for line in lines:
         for one in only_bindings(parse_text(line, repr(line))):
-            found = CONFIGURABLES.matching_selectors(one.selector)
+            found = matching_names(one.selector)
             if not one.parameter or len(found) != 1 or isinstance(one.value, Reference | Macro | list | tuple | dict):
                 continue
             wanted = _members(CONFIGURABLES.get_match(found[0]).wrapped, one.parameter)

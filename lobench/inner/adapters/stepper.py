@@ -12,6 +12,7 @@ import jax
 import optax
 
 from lobench.core.errors import ConfigError
+from lobench.inner.adapters.lookahead import is_lookahead, refuse_lookahead_inside, synced_lookahead
 from lobench.inner.adapters.scheduled import Watches
 from lobench.inner.extra_inputs.calling import call_accepting
 from lobench.inner.extra_inputs.optimizer_side import (
@@ -91,6 +92,8 @@ def _stepper(optimizer: Any, num_steps: int) -> Stepper:
 
 
 def _optax_stepper(optimizer: Any) -> Stepper:
+    if is_lookahead(optimizer):
+        optimizer = synced_lookahead(optimizer)
     eval_params, metrics = getattr(optimizer, "eval_params", None), getattr(optimizer, "metrics", None)
     extra_inputs = functools.partial(extra_inputs_of, optimizer)
     declared = declared_extra_inputs(optimizer)
@@ -117,6 +120,7 @@ def _optax_stepper(optimizer: Any) -> Stepper:
         value_fn: ValueFn | None = None,
         extra_values: ExtraValues = NOTHING,
     ) -> tuple[PyTree, PyTree, PyTree]:
+        refuse_lookahead_inside(opt_state)
         more = _of_the_loss(value_fn, grads) if value_fn is not None else {}
         available = {"value": loss, "key": key, **more, **extra_values}
         with providing(NOTHING, extra_values):

@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import gin
 import jax
@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import optax
 import optax.contrib
 
+from lobench.inner.adapters.lookahead import synced_lookahead
 from lobench.inner.optimizer import PyTree, TransformationWithEvalParams
 from lobench.inner.schedules.schedule import Schedule
 from lobench.inner.vmap_periodic import when
@@ -98,7 +99,7 @@ def _adapted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     if name in _SCHEDULE_FREE:
         return _evaluated_elsewhere(function, _schedule_free)
     if name == "lookahead":
-        return _evaluated_elsewhere(function, _lookahead)
+        return _evaluated_elsewhere(function, synced_lookahead)
     if name == "sophia":
         return _with_hessian_when_due(function)
     if inspect.signature(function).return_annotation == optax.Schedule:
@@ -180,22 +181,3 @@ def _with_hessian_when_due(function: Callable[..., Any]) -> Callable[..., Any]:
         return optax.GradientTransformationExtraArgs(sophia.init, update)
 
     return make
-
-
-class _Lookahead(NamedTuple):
-    """State of a lookahead: its own, and its slow parameters; the fast ones are what is trained."""
-
-    inner: PyTree
-    slow: PyTree
-
-
-def _lookahead(transformation: Any) -> TransformationWithEvalParams:
-    def init(params: PyTree) -> _Lookahead:
-        return _Lookahead(transformation.init(optax.LookaheadParams.init_synced(params)), params)
-
-    def update(grads: PyTree, state: _Lookahead, params: PyTree = None) -> tuple[PyTree, _Lookahead]:
-        both = optax.LookaheadParams(fast=params, slow=state.slow)
-        updates, inner = transformation.update(grads, state.inner, both)
-        return updates.fast, _Lookahead(inner, optax.apply_updates(state.slow, updates.slow))
-
-    return TransformationWithEvalParams(init=init, update=update, eval_params=lambda state, params: state.slow)

@@ -13,6 +13,7 @@ from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.extra_inputs.optimizer_side import any_with_extra_inputs, declared_extra_inputs
 from lobench.inner.extra_inputs.task_side import facts_of
 from lobench.inner.task import TaskFamily
+from lobench.inner.training.constants import split_constants
 from lobench.inner.training.streams import key_of
 
 __all__ = ["refuse_missing_inputs"]
@@ -35,7 +36,7 @@ def refuse_missing_inputs(case: Case, where: str) -> None:
         task = as_task(case.task)
         if isinstance(task, TaskFamily):
             task = task.task_fn(task.sample(key_of(seed)))
-        params, state = task.init_with_state(key_of(seed))
+        params, state = split_constants(*task.init_with_state(key_of(seed)))
         for each in made:
             if callable(getattr(each, "opt_fn", None)):
                 facts_of(declared_extra_inputs(each), lambda: task, params)

@@ -13,6 +13,7 @@ import numpy as np
 from lobench.core.film import Film
 from lobench.inner.adapters.stepper import Stepper
 from lobench.inner.task import Task, TaskFamily
+from lobench.inner.training.constants import merged
 from lobench.inner.training.seed_block import Carry
 from lobench.inner.training.streams import FILM, Replica, stream
 
@@ -48,7 +49,7 @@ class Camera:
         if diverged_at >= 0:
             return None
         key = stream(Replica(np.uint32(seed), np.uint32(0)), FILM)
-        frames, count = self._film(stepper.eval_params(opt_state, params), model_state, key)
+        frames, count = self._film(*merged(stepper.eval_params(opt_state, params), model_state), key)
         shown = np.asarray(frames, "<f4")[: int(count)]
         every = math.ceil(len(shown) / _MOST_FRAMES)
         shown = np.ascontiguousarray(shown[::-every][::-1])  # the last frame is one of them

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -31,11 +32,13 @@ __all__ = [
     "present_splits",
     "steps_ahead",
     "stream",
+    "task_of",
     "train_batch",
 ]
 
 # Streams of randomness under a seed's key: each has its own, so that none depends on how much another draws.
 INIT, DATA, LOSS, EVAL, OPTIMIZER, MEMORY, FILM = range(7)
+_FAMILY_SEED = 0x10BE
 _AHEAD_BYTES = 1 << 26  # what batches of evaluations may hold; larger ones are drawn anew each time
 _DRAWN_BYTES = 1 << 21  # of indices of examples drawn ahead
 _MOST_AHEAD = 64  # steps
@@ -127,6 +130,8 @@ def per_replica(function: Any, replicas: Replica) -> Any:
 def present_splits(task: Task | TaskFamily) -> dict[str, Any]:
     """Returns the splits that are there; a task without data has one, `train`, of None."""
     datasets: Datasets | None = task.datasets
+    if datasets is None and isinstance(task, TaskFamily):
+        return _splits_of_tasks(task)
     if datasets is None:
         return {"train": None}
     present = {split: getattr(datasets, split) for split in SPLITS}
@@ -138,6 +143,53 @@ def present_splits(task: Task | TaskFamily) -> dict[str, Any]:
                 expected="ArrayDataset, SampledDataset or IteratorDataset",
             )
     return {split: dataset for split, dataset in present.items() if dataset is not None}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DataPerTask:
+    """A split of a family whose tasks have data of their own.
+
+    Attributes:
+      of: Replica -> the dataset of its task.
+    """
+
+    of: Callable[[Replica], ArrayDataset | SampledDataset]
+
+
+def task_of(task: Task | TaskFamily, replica: Replica) -> Task:
+    """Returns the task of a replica; tasks of a family depend on their index alone."""
+    if isinstance(task, TaskFamily):
+        key = jax.random.fold_in(key_of(_FAMILY_SEED), replica.task)
+        return task.task_fn(task.sample(key))
+    return task
+
+
+def _splits_of_tasks(family: TaskFamily) -> dict[str, Any]:
+    """Returns the splits of the tasks' own datasets, as `present_splits` does."""
+    found: dict[str, Any] = {}
+
+    def look(seed: jax.Array) -> jax.Array:
+        task = family.task_fn(family.sample(key_of(seed)))
+        found.update(present_splits(task), name=type(task).__name__)
+        return seed
+
+    jax.eval_shape(look, np.uint32(0))
+    name = found.pop("name")
+    if any(isinstance(dataset, IteratorDataset) for dataset in found.values()):
+        raise ConfigError(
+            f"datasets of {name}, a task of {type(family).__name__}",
+            got="IteratorDataset",
+            expected="ArrayDataset or SampledDataset, since a task's configuration is traced",
+            next_step=f"give the iterator to {type(family).__name__}.datasets, which all its tasks share",
+        )
+
+    def dataset_of(split: str, replica: Replica) -> Any:
+        return getattr(task_of(family, replica).datasets, split)
+
+    return {
+        split: None if dataset is None else DataPerTask(functools.partial(dataset_of, split))
+        for split, dataset in found.items()
+    }
 
 
 def draw_ahead(dataset: ArrayDataset, replicas: Replica, first: jax.Array, count: int) -> jax.Array:
@@ -160,6 +212,8 @@ def train_batch(dataset: Any, arrays: PyTree, replica: Replica, step: jax.Array,
     """
     if isinstance(dataset, ArrayDataset):
         return dataclasses.replace(dataset, arrays=arrays).take(drawn)
+    if isinstance(dataset, DataPerTask):
+        return dataset.of(replica).sample(_step_key(replica, step))
     return dataset.sample(_step_key(replica, step)) if isinstance(dataset, SampledDataset) else drawn
 
 
@@ -188,8 +242,9 @@ def draw_evaluation(
         data_keys, loss_keys = map(_as_key, replica.evaluation[index])
         if isinstance(dataset, ArrayDataset):
             batches = dataclasses.replace(dataset, arrays=arrays[split]).take(jax.vmap(dataset.indices)(data_keys))
-        elif isinstance(dataset, SampledDataset):
-            batches = jax.vmap(dataset.sample)(data_keys)
+        elif isinstance(dataset, SampledDataset | DataPerTask):
+            own = dataset.of(replica) if isinstance(dataset, DataPerTask) else dataset
+            batches = jax.vmap(own.sample)(data_keys)
         else:
             batches = fed.get(split)
         drawn[split] = Evaluation(loss_keys, batches)

@@ -16,6 +16,7 @@ from lobench.inner.extra_inputs.task_side import BatchLosses, facts_of
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import ArrayDataset, Task, TaskFamily
 from lobench.inner.training.arguments import Given
+from lobench.inner.training.constants import merged, split_constants, with_state
 from lobench.inner.training.parallel_sessions import inner_step, members, num_replicas, with_copies
 from lobench.inner.training.phases import Handover, PhasePlace, handed_over
 from lobench.inner.training.recorder import MOST_STEPS, Recorder, named_values
@@ -29,16 +30,14 @@ from lobench.inner.training.streams import (
     draw_ahead,
     draw_evaluation,
     fits_ahead,
-    key_of,
     per_replica,
     steps_ahead,
     stream,
+    task_of,
     train_batch,
 )
 
 __all__ = ["Traced"]
-
-_FAMILY_SEED = 0x10BE  # tasks of a family hang on their index alone
 
 
 class Traced:
@@ -74,10 +73,7 @@ class Traced:
         self.initial = jax.jit(self._initial, inline=True)
 
     def _task_of(self, replica: Replica) -> Task:
-        if isinstance(self._task, TaskFamily):
-            key = jax.random.fold_in(key_of(_FAMILY_SEED), replica.task)
-            return self._task.task_fn(self._task.sample(key))
-        return self._task
+        return task_of(self._task, replica)
 
     def _stepper(self, given: Given) -> Stepper:
         theta, settings = given
@@ -88,7 +84,7 @@ class Traced:
 
         def one(replica: Replica) -> tuple[PyTree, PyTree, PyTree]:
             task = self._task_of(replica)
-            params, model_state = task.init_with_state(stream(replica, INIT))
+            params, model_state = split_constants(*task.init_with_state(stream(replica, INIT)))
             facts = facts_of(stepper.extra_inputs(params), lambda: task, params)
             params = stepper.initial_params(params, facts)
             return stepper.init(params, model_state, stream(replica, OPTIMIZER), facts), params, model_state
@@ -126,10 +122,11 @@ class Traced:
         def one(
             replica: Replica, opt_state: PyTree, params: PyTree, model_state: PyTree
         ) -> tuple[PyTree, PyTree, PyTree]:
-            params, model_state = self._task_of(replica).enter_phase(params, model_state, at.number)
+            task = self._task_of(replica)
+            params, model_state = split_constants(*task.enter_phase(*merged(params, model_state), at.number))
             # The keys of the steps are folded with 1 and higher: this one is nobody's.
             key = jax.random.fold_in(jax.random.fold_in(stream(replica, OPTIMIZER), 0), at.start)
-            facts = facts_of(stepper.extra_inputs(params), lambda: self._task_of(replica), params)
+            facts = facts_of(stepper.extra_inputs(params), lambda: task, params)
             opt_state = handed_over(opt_state, stepper.init(params, model_state, key, facts), handover)
             return opt_state, params, model_state
 
@@ -161,10 +158,10 @@ class Traced:
             replica: Replica, evaluation: PyTree, opt_state: PyTree, params: PyTree, model_state: PyTree
         ) -> dict[str, Any]:
             task = self._task_of(replica)
-            at = stepper.eval_params(opt_state, params)
+            at, own_state = merged(stepper.eval_params(opt_state, params), model_state)
 
             def batch_metrics(key: jax.Array, data: PyTree) -> dict[str, jax.Array]:
-                loss, aux = task.eval_loss_with_aux(at, model_state, key, data)
+                loss, aux = task.eval_loss_with_aux(at, own_state, key, data)
                 named = named_values(task, loss, aux)
                 return {name: jnp.asarray(value, jnp.float32) for name, value in named.items()}
 
@@ -320,7 +317,8 @@ class Traced:
             return jax.random.fold_in(stream(replica, which), index)
 
         def loss_fn(params: PyTree) -> tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]:
-            loss, state, aux = task.loss_with_state_and_aux(params, model_state, key(LOSS), data)
+            loss, state, aux = task.loss_with_state_and_aux(*merged(params, model_state), key(LOSS), data)
+            state = with_state(model_state, state)
             if not self._recorder.keeps_batches:
                 return loss, (state, {})
             named = named_values(task, loss, aux if isinstance(aux, Mapping) else {})
@@ -330,8 +328,8 @@ class Traced:
         return BatchLosses(
             loss=loss_fn,
             task=lambda: task,
-            memory=lambda params: given.memory_loss(params, model_state, key(MEMORY)),
-            each=lambda params: given.losses(params, model_state, key(LOSS), data),
+            memory=lambda params: given.memory_loss(*merged(params, model_state), key(MEMORY)),
+            each=lambda params: given.losses(*merged(params, model_state), key(LOSS), data),
         )
 
     def _first_drawn(self, replicas: Replica, chunk: PyTree) -> PyTree:

@@ -175,14 +175,17 @@ class Population:
         if several >= len(parents) > 1:
             chosen = [parent.id for parent in parents]
         else:
-            initiator = parents[index % len(parents)].id
             chosen = []
             for place in range(several):
+                remaining = [parent for parent in parents if parent.id not in chosen]
+                if chosen and all(-math.inf in (parent.fitness or ()) for parent in remaining):
+                    break  # those that are left have diverged
+                initiator = remaining[index % len(remaining)].id
                 purpose = ("parent", generation, index, place) if place else ("parent", generation, index)
-                selection = self._strategy.select(parents, initiator, fold(self._seed, *purpose))
+                selection = self._strategy.select(remaining, initiator, fold(self._seed, *purpose))
                 assert selection.parent is not None, "every parent has a fitness"
                 if several == 1 and not selection.explore:
                     return self._members[selection.parent]
                 chosen.append(selection.parent)
-        ids = sorted({self._members[place].id for place in chosen})
+        ids = sorted(self._members[place].id for place in chosen)
         return Genome(number, tuple(ids), noise, self._settings.sigma)

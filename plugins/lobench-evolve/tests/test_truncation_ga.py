@@ -144,7 +144,24 @@ def test_a_child_has_as_many_parents_as_it_is_asked_for() -> None:
         assert elite.id == 1 and not elite.parents, "the elite stays as it is"
         found = {child.parents for child in children}
         assert found == expected if expected else all(set(parents) <= {1, 3, 5} for parents in found)
+        assert all(len(parents) == several for parents in found), "they are drawn without replacement"
         assert len({child.seed for child in children}) == 5
+
+
+def test_parents_are_drawn_without_replacement() -> None:
+    ga = TruncationGA(population_size=60, num_parents=10, elite_evals=0, parents_per_child=9)
+    search = population(ga, 0)
+    search.close([float(index) for index in range(60)], [])
+    children = [trial.genome for trial in search.trials()][1:]
+    assert {len(child.parents) for child in children} == {9}
+    assert len({child.parents for child in children}) > 5
+
+
+def test_a_parent_that_diverged_is_no_parent_beside_others() -> None:
+    ga = TruncationGA(population_size=6, num_parents=4, elite_evals=0, parents_per_child=3)
+    search = population(ga, 0)
+    search.close([5.0, 4.0, math.nan, math.nan, math.nan, math.nan], [])
+    assert {trial.genome.parents for trial in search.trials()[1:]} == {(0, 1)}
 
 
 def test_the_mean_of_the_parents_finds_the_sphere_sooner() -> None:

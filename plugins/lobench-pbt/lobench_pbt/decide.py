@@ -15,14 +15,13 @@ from typing import Protocol
 
 from lobench.extend import Member, Pool, Space, Value, fold
 from lobench.hookspecs import SelectionStrategy
+from lobench_pbt.lineage import SEED_MASK, replay_seed
 from lobench_pbt.study import Opponents, Study
 from lobench_pbt.trial import Outline, State, StudyTrial
 
 __all__ = ["Suggestion", "Table", "TrialDecision", "reproduce", "suggest"]
 
 Peer = StudyTrial | Outline
-
-_SEED_MASK = 0x7FFFFFFF  # a trainer's seed fits 31 bits
 
 
 class Table(Protocol):
@@ -104,7 +103,7 @@ def _fresh(study: Study, id: int, *, generation: int, slot: int, seed: int, init
         initiator_id=initiator,
         params=Space(study.parameters).sample(seed),
         n_steps=study.n_steps,
-        seed=seed & _SEED_MASK,
+        seed=seed & SEED_MASK,
     )
     return _scheduled(study, trial)
 
@@ -113,7 +112,8 @@ def _scheduled(study: Study, trial: StudyTrial) -> StudyTrial:
     if not study.schedule:
         return trial
     segment = study.schedule[trial.generation]
-    return dataclasses.replace(trial, params=dict(segment.params), n_steps=segment.n_steps, seed=segment.seed)
+    seed = replay_seed(segment.seed, slot=trial.slot, study_seed=study.seed)
+    return dataclasses.replace(trial, params=dict(segment.params), n_steps=segment.n_steps, seed=seed)
 
 
 def _next_child(study: Study, strategy: SelectionStrategy, table: Table) -> StudyTrial | None:
@@ -122,6 +122,8 @@ def _next_child(study: Study, strategy: SelectionStrategy, table: Table) -> Stud
     for initiator in table.childless(study.generations):
         if initiator.generation in unready:
             continue
+        if study.schedule and initiator.state is State.INFEASIBLE:
+            continue  # a child could not go on from it, and a schedule without one of its segments is another schedule
         if not _is_ready(study, strategy, table, initiator.generation):
             unready.add(initiator.generation)
             continue
@@ -214,6 +216,6 @@ def _child(
         n_steps=study.n_steps,
         warm_checkpoint=parent.checkpoint,
         warm_state=parent.train_state,
-        seed=seed & _SEED_MASK,
+        seed=seed & SEED_MASK,
     )
     return _scheduled(study, trial)

@@ -7,10 +7,12 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from lobench.extend import fold
 from lobench_pbt.trial import StudyTrial
 
-__all__ = ["replay", "schedule", "segments", "warm_chain", "warm_starts"]
+__all__ = ["SEED_MASK", "replay", "replay_seed", "schedule", "segments", "warm_chain", "warm_starts"]
 
+SEED_MASK = 0x7FFFFFFF  # a trainer's seed fits 31 bits
 _State = TypeVar("_State")
 
 
@@ -85,23 +87,37 @@ def warm_chain(trials: Mapping[int, StudyTrial], id: int) -> list[StudyTrial]:
     return chain[::-1]
 
 
+def replay_seed(seed: int, *, slot: int, study_seed: int) -> int:
+    """Returns the seed of a segment in a member of an ensemble of replays: 31 bits, in slot 0 the segment's own.
+
+    >>> replay_seed(7, slot=0, study_seed=3)
+    7
+    """
+    return fold(study_seed, "replay", slot, seed) & SEED_MASK if slot else seed
+
+
 def replay(
     document: Mapping[str, Any],
     train: Callable[[_State | None, Mapping[str, Any]], _State],
     *,
     start: _State | None = None,
+    slot: int = 0,
+    study_seed: int = 0,
 ) -> _State | None:
-    """Trains a trial's history again.
+    """Trains a trial's history again, or a member of an ensemble that follows the same schedule.
 
     Args:
       document: What `lobench pbt replay` printed, parsed.
       train: (state, segment) -> state after the segment's `n_steps` from `start_step` with its `params` and `seed`; the
         state is None for a segment from scratch.
       start: State to begin with, for a schedule that was cut at its beginning.
+      slot: Member of the ensemble, as in a study with the strategy `fixed_schedule`; 0 has the schedule's own seeds.
+      study_seed: `Study.seed` of that study.
     Returns:
       The last segment's state; `start` where there is no segment.
     """
     state = start
     for segment in warm_starts(document["segments"]):
-        state = train(state, segment)
+        seed = replay_seed(segment["seed"], slot=slot, study_seed=study_seed)
+        state = train(state, {**segment, "seed": seed})
     return state

@@ -232,9 +232,13 @@ class _Servicer(pbt_pb2_grpc.PbtServicer):
         return pbt_pb2.Study(name=row.name, config=row.config, stopped=row.stopped, num_trials=counts)
 
 
-def start_server(service: Service, listen: str, security: Security) -> tuple[grpc.Server, str]:
+def start_server(
+    service: Service, listen: str, security: Security, threads: futures.ThreadPoolExecutor | None = None
+) -> tuple[grpc.Server, str]:
     """Starts serving; returns the server and its address with the port that it got.
 
+    Args:
+      threads: Threads for requests; None: a pool of their own.
     Raises:
       ConfigError: an address beyond loopback without a token or TLS. StoreError: the address is taken.
     """
@@ -242,7 +246,7 @@ def start_server(service: Service, listen: str, security: Security) -> tuple[grp
     interceptors: list[grpc.ServerInterceptor] = [_Tokens(security.token)] if security.token else []
     # Without SO_REUSEPORT, so that a second controller on the port is an error.
     server = grpc.server(
-        futures.ThreadPoolExecutor(_THREADS, thread_name_prefix=_THREAD_NAMES),
+        threads or _request_threads(),
         interceptors=interceptors,
         options=[("grpc.so_reuseport", 0)],
     )
@@ -257,6 +261,10 @@ def start_server(service: Service, listen: str, security: Security) -> tuple[grp
         raise StoreError("cannot listen here", where=listen, got=cause(error)) from error
     server.start()
     return server, f"{listen.rpartition(':')[0]}:{port}"
+
+
+def _request_threads() -> futures.ThreadPoolExecutor:
+    return futures.ThreadPoolExecutor(_THREADS, thread_name_prefix=_THREAD_NAMES)
 
 
 def serve(study: Study, store: Path, *, listen: str, security: Security, log: Callable[[str], None]) -> None:
@@ -274,7 +282,8 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, log: Ca
     try:
         service.create_study(study)
         service.resume()
-        server, address = start_server(service, _again(store, listen), security)
+        threads = _request_threads()
+        server, address = start_server(service, _again(store, listen), security, threads)
         write_whole(store / "address", address)
         log(f"study {study.name!r} is served at {address}; store: {store}")
         problem = ""
@@ -292,6 +301,7 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, log: Ca
         service.close()
         lock.release()
     stopped.wait(_LAST_SECONDS)
+    threads.shutdown(wait=False)  # grpc leaves idle threads waiting for requests
     _end_whatever_waits(log)
 
 

@@ -91,7 +91,8 @@ class Study:
       max_attempts: Leases a trial may lose before it is infeasible.
       lease_seconds: How long a worker may be silent.
       fitness_seconds: How long a trial waits for its fitness.
-      schedule: One segment a generation, for the strategy `fixed_schedule`.
+      schedule: One segment a generation, for the strategy `fixed_schedule`. Slot 0 has the segments' own seeds; the
+        other slots have seeds folded with `seed` and the slot. The line of a trial that fails ends there, infeasible.
     """
 
     name: str

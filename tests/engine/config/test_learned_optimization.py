@@ -168,5 +168,6 @@ def test_in_their_config_a_name_means_theirs(found: dict[str, list[str]]) -> Non
 
 def test_elsewhere_the_error_says_what_to_write(found: dict[str, str]) -> None:
     assert "'MLPLOpt' is ambiguous" in found["not their config"]
-    assert "write which one is meant: 'mlp_lopt.MLPLOpt' or 'lobench.MLPLOpt'" in found["not their config"]
+    theirs = "learned_optimization.learned_optimizers.mlp_lopt.MLPLOpt"
+    assert f"write which one is meant: '{theirs}' or 'lobench.MLPLOpt'" in found["not their config"]
     assert found["the remedy"] == [OPTIMIZER + "lobench.MLPLOpt()"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeVar
 
-import gin
 import jax
 import jax.numpy as jnp
 
 from lobench.core.errors import ConfigError
 from lobench.core.film import Shape
+from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.tasks.control.spaces import Actions, Box
 from lobench.inner.training.streams import key_of
@@ -82,8 +82,7 @@ class Environment:
 
 def environment(kind: T) -> T:
     """Registers an environment with gin under its own name (`PPO.env = @CartPole()`) and returns it unchanged."""
-    gin.register(kind, module="lobench")
-    return kind
+    return configurable(kind)
 
 
 class Layout(NamedTuple):

@@ -1,0 +1,104 @@
+"""Constants among parameters: integers, booleans and leaves that are no arrays are not trained.
+
+They travel in the model state, beside the task's own, so that optimizers see floating-point leaves alone. A leaf that
+is a constant is `None` in the parameters, as `equinox.partition` has it.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lobench.core.errors import ConfigError
+from lobench.inner.optimizer import PyTree
+
+__all__ = ["merged", "split_constants", "with_state"]
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["state", "arrays"], meta_fields=["structure", "other"]
+)
+@dataclass(frozen=True)
+class _StateWithConstants:
+    """The model state of a task whose parameters have constants.
+
+    Attributes:
+      state: The task's own.
+      arrays: By position among the leaves.
+      structure: Of the whole parameters.
+      other: Leaves that are no arrays, such as an activation function, with their positions.
+    """
+
+    state: PyTree
+    arrays: dict[int, jax.Array]
+    structure: Any  # a PyTreeDef
+    other: tuple[tuple[int, Any], ...]
+
+
+def split_constants(params: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
+    """Returns the parameters that are trained, and the model state with those that are not.
+
+    Raises:
+      ConfigError: none is trained, or a leaf is an array of something else than numbers.
+    """
+    structure: Any
+    leaves, structure = jax.tree.flatten(params)
+    is_trained = [_is_number(leaf) and jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) for leaf in leaves]
+    if all(is_trained):
+        return params, state
+    if not any(is_trained):
+        raise ConfigError(
+            "the task has no parameter to train",
+            got=", ".join(sorted({_kind(leaf) for leaf in leaves})),
+            expected="a leaf of floating-point numbers",
+        )
+    constants = {index: leaf for index, leaf in enumerate(leaves) if not is_trained[index]}
+    kept = _StateWithConstants(
+        state=state,
+        arrays={index: jnp.asarray(leaf) for index, leaf in constants.items() if _is_number(leaf)},
+        structure=structure,
+        other=tuple((index, leaf) for index, leaf in constants.items() if not _is_number(leaf)),
+    )
+    return structure.unflatten([leaf if each else None for leaf, each in zip(leaves, is_trained, strict=True)]), kept
+
+
+def merged(params: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
+    """Returns parameters and model state as the task has them: the inverse of `split_constants`."""
+    if not isinstance(state, _StateWithConstants):
+        return params, state
+    constants = {**state.arrays, **dict(state.other)}
+    trained = iter(jax.tree.leaves(params))
+    leaves = [constants[index] if index in constants else next(trained) for index in range(state.structure.num_leaves)]
+    return state.structure.unflatten(leaves), state.state
+
+
+def with_state(before: PyTree, state: PyTree) -> PyTree:
+    """Returns a model state with the constants that the one before it has."""
+    if not isinstance(before, _StateWithConstants):
+        return state
+    return _StateWithConstants(state, before.arrays, before.structure, before.other)
+
+
+def _is_number(leaf: Any) -> bool:
+    """Whether a leaf is an array, or a number of Python's.
+
+    Raises:
+      ConfigError: its elements are no numbers.
+    """
+    if isinstance(leaf, bool | int | float | complex):
+        return True
+    if not hasattr(leaf, "dtype"):
+        return False
+    if not (jnp.issubdtype(leaf.dtype, jnp.number) or leaf.dtype == jnp.bool_):
+        raise ConfigError(
+            "a parameter of the task has elements that are no numbers", got=_kind(leaf), next_step="keep it in the task"
+        )
+    return True
+
+
+def _kind(leaf: Any) -> str:
+    return f"{leaf.dtype}{list(leaf.shape)}" if hasattr(leaf, "dtype") else type(leaf).__name__

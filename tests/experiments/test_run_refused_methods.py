@@ -1,0 +1,69 @@
+"""Methods that cannot be evaluated: the others train, and `--check` names all of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Done, lobench
+from tiny import make_suite
+
+SOUND = "sound/Method.optimizer = @sgd()\nsound/sgd.learning_rate = 0.1\n"
+UNKNOWN = "unknown/Method.optimizer = @no_such_optimizer()\n"
+WRONG = 'wrong/Method.optimizer = @adam()\nwrong/adam.b1 = "text"\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_suite(tmp_path)
+    return tmp_path
+
+
+def run(folder: Path, methods: str, *options: str) -> Done:
+    (folder / "x.gin").write_text(f'Experiment.suites = ["tiny"]\nExperiment.num_sessions = 1\n{methods}')
+    return lobench("run", folder / "x.gin", "--workers", "1", "--executor", "inline", *options, cwd=folder)
+
+
+def test_check_names_all_methods_that_cannot_be_evaluated(folder: Path) -> None:
+    done = run(folder, UNKNOWN + SOUND + WRONG, "--check")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert "unknown name 'no_such_optimizer'" in done.stderr
+    assert "'wrong'" in done.stderr and "'sound'" not in done.stderr
+
+
+def test_run_evaluates_the_other_methods(folder: Path) -> None:
+    done = run(folder, UNKNOWN + SOUND + WRONG, "--format", "json")
+    assert done.returncode == 3, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["refused"].keys() == {"unknown", "wrong"}
+    assert found["num_done"] == found["num_planned"] > 0
+    assert {one["method"] for one in found["methods"]} == {"sound"}
+    again = run(folder, SOUND)
+    assert again.returncode == 0 and "nothing new" in again.stdout
+
+
+COMMAND = """gpu/Method.command = "python -c 'raise SystemExit(1)' {folder}"
+gpu/Method.num_gpus = 1
+gpu/Case.learned_optimizer = @LearnableSGD()
+"""
+
+
+def test_a_method_that_needs_a_missing_device_is_named_at_the_start(folder: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    checked = run(folder, SOUND + COMMAND, "--check")
+    assert checked.returncode == 2 and "'gpu': Method.num_gpus; got 1; expected at most the 0" in checked.stderr
+    done = run(folder, SOUND + COMMAND, "--format", "json")
+    assert done.returncode == 3, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["refused"].keys() == {"gpu"} and not found["trials"]
+    assert found["num_done"] == found["num_planned"] > 0
+    alone = run(folder, COMMAND)
+    assert alone.returncode == 2 and "Method.num_gpus" in alone.stderr
+
+
+def test_run_without_a_method_left_is_refused(folder: Path) -> None:
+    done = run(folder, UNKNOWN + WRONG)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stdout + done.stderr
+    assert "'unknown': " in done.stderr and "'wrong': " in done.stderr
