@@ -62,7 +62,7 @@ class StepperMaker:
 
 
 def _is_as_bound(values: Sequence[Any], settings: Settings) -> bool:
-    return all(type(value) is float and value == own for value, own in zip(values, settings.values, strict=True))
+    return all(isinstance(value, float) and value == own for value, own in zip(values, settings.values, strict=True))
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

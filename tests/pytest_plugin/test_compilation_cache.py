@@ -77,9 +77,7 @@ def test_a_folder_that_cannot_be_made_leaves_programs_in_the_store(tmp_path: Pat
     assert any((store / "xla_cache").iterdir())
 
 
-def test_programs_that_nobody_has_read_for_a_month_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_that_nobody_has_read_for_a_month_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOBENCH_CACHE_DIR", str(tmp_path))
     kept = [cache_folder(tmp_path / "store") / name for name in ("jit_old-cache", "jit_new-cache", "executables/old")]
     kept[2].parent.mkdir()

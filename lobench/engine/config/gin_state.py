@@ -22,6 +22,7 @@ __all__ = [
     "Reached",
     "bindings_in",
     "enclosing",
+    "is_configurable",
     "isolated_gin",
     "might_have_parameter",
     "reached_from",
@@ -85,6 +86,12 @@ def bindings_in(scope: str, selector: str) -> dict[str, Any]:
     for each in enclosing(scope):
         found.update(_at(each, selector))
     return found
+
+
+def is_configurable(selector: str, parameter: str) -> bool:
+    """Says whether gin lets a parameter of a configurable be bound."""
+    found = CONFIGURABLES[selector]
+    return parameter not in (found.denylist or ()) and (not found.allowlist or parameter in found.allowlist)
 
 
 def source_of(reached: Reached) -> str:
