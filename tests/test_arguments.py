@@ -67,7 +67,7 @@ def run(*words: str | Path, cwd: Path, **environment: str) -> str:
         text=True,
         timeout=PATIENCE,
         cwd=cwd,
-        env={**ENVIRONMENT, **environment},
+        env={**ENVIRONMENT, "LOBENCH_CACHE_DIR": str(cwd / "cache"), **environment},
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -23,6 +23,7 @@ __all__ = [
     "CaseSpec",
     "Cell",
     "Expectations",
+    "LeftToDefault",
     "SeedBlock",
     "Suite",
     "axis_text",
@@ -38,6 +39,12 @@ ROLES = ("meta_train", "meta_valid", "meta_test")
 HEADLINES = ("score", "speedup")
 SESSIONS = ("apart", "shared", "synced", "mean")
 OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")  # of `Case` and of `Phase`
+
+
+class LeftToDefault(float):
+    """Value of a real-valued parameter that nothing binds: the default of its signature."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

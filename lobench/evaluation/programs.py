@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.step_cost import StepCost, StepSeconds
 from lobench.engine.config.arguments import Settings
-from lobench.engine.config.bound import BoundCase
+from lobench.engine.config.bound import BoundCase, as_identified
 from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper, as_task, runs_as
 from lobench.inner.backend import CompilationCounter
 from lobench.inner.executables.kept import KeptExecutables
@@ -62,7 +62,7 @@ class StepperMaker:
 
 
 def _is_as_bound(values: Sequence[Any], settings: Settings) -> bool:
-    return all(type(value) is float and value == own for value, own in zip(values, settings.values, strict=True))
+    return all(isinstance(value, float) and value == own for value, own in zip(values, settings.values, strict=True))
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -99,7 +99,9 @@ class Programs:
             make: Callable[..., TrainingProgram] = kind
             if self._keeps_executables and not bound.phases:
                 names = (bound.info.program_key, str(num_seeds), repr(bound.settings.usual), *bound.settings.names)
-                make = partial(kind, kept=KeptExecutables(lambda: (maker.bound.case,), *names))
+                # Which seeds a command evaluates is no part of a program: the next command has others.
+                kept = KeptExecutables(lambda: (as_identified(maker.bound.case),), *names)
+                make = partial(kind, kept=kept)
             warm = self._shared[key] = Warm(maker, program_of(bound, num_seeds, kind=make, maker=maker))
         return warm
 

@@ -1,4 +1,4 @@
-"""`pytest SUITE` compiles a program once for all its sessions: a store keeps them, as that of a watch does."""
+"""`pytest SUITE` compiles a program once for all its sessions and stores: they are in a folder of the user's."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from commands import lobench
 from tiny import PATIENCE, make_suite
+
+from lobench.engine.workers.child_python import cache_folder
 
 GIN = """
 import tiny_tasks
@@ -41,7 +44,7 @@ def compilations(suite: Path, store: Path, **environment: str) -> list[int]:
         check=False,
         timeout=PATIENCE,
         cwd=suite.parent,
-        env={**ENVIRONMENT, "JAX_PLATFORMS": "cpu", **environment},
+        env={**ENVIRONMENT, "JAX_PLATFORMS": "cpu", "LOBENCH_CACHE_DIR": str(suite.parent / "cache"), **environment},
     )
     assert done.returncode == 0, done.stdout
     return [
@@ -55,12 +58,35 @@ def test_a_second_session_compiles_nothing(tmp_path: Path, conftest: str) -> Non
     (suite / "test_tiny.py").write_text(TEST)
     (suite / "conftest.py").write_text(conftest)
     assert compilations(suite, store)[0] > 0
-    assert any((store / "xla_cache").iterdir())
-    assert compilations(suite, store) == [0]
+    assert any((tmp_path / "cache" / "xla_cache").iterdir()) and not (store / "xla_cache").exists()
+    assert compilations(suite, tmp_path / "another") == [0]
 
 
 def test_where_jax_keeps_programs_is_for_the_user_to_say(tmp_path: Path) -> None:
     suite, store, own = make_suite(tmp_path, GIN), tmp_path / "store", tmp_path / "own"
     (suite / "test_tiny.py").write_text(TEST)
     assert compilations(suite, store, JAX_COMPILATION_CACHE_DIR=str(own))[0] > 0
-    assert own.is_dir() and not (store / "xla_cache").exists()
+    assert own.is_dir() and not any(path.name != ".swept" for path in (tmp_path / "cache" / "xla_cache").iterdir())
+
+
+def test_a_folder_that_cannot_be_made_leaves_programs_in_the_store(tmp_path: Path) -> None:
+    suite, store = make_suite(tmp_path, GIN), tmp_path / "store"
+    (suite / "test_tiny.py").write_text(TEST)
+    (tmp_path / "file").touch()
+    assert compilations(suite, store, LOBENCH_CACHE_DIR=str(tmp_path / "file" / "cache"))[0] > 0
+    assert any((store / "xla_cache").iterdir())
+
+
+def test_programs_that_nobody_has_read_for_a_month_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOBENCH_CACHE_DIR", str(tmp_path))
+    kept = [cache_folder(tmp_path / "store") / name for name in ("jit_old-cache", "jit_new-cache", "executables/old")]
+    kept[2].parent.mkdir()
+    for path in kept:
+        path.touch()
+    for path in (kept[0], kept[2]):
+        os.utime(path, (time.time() - 31 * 86400,) * 2)
+    cache_folder(tmp_path / "store")
+    assert all(path.exists() for path in kept)  # it was looked through today
+    (tmp_path / "xla_cache" / ".swept").unlink()
+    cache_folder(tmp_path / "store")
+    assert [path.exists() for path in kept] == [False, True, False]

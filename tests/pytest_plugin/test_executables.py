@@ -56,6 +56,7 @@ def evaluated(suite: Path, *options: str, case: str = "tiny.gin", **environment:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", case, f"--lobench-store={store}"]
     without = ("JAX_", "LOBENCH_", "PYTEST_")
     given = {name: value for name, value in os.environ.items() if not name.startswith(without)}
+    given["LOBENCH_CACHE_DIR"] = str(suite.parent / "cache")
     done = subprocess.run(
         [*command, "--lobench-optimizer=sgd(); sgd.learning_rate = 0.5", "--log-cli-level=INFO", *options],
         capture_output=True,
@@ -71,7 +72,7 @@ def evaluated(suite: Path, *options: str, case: str = "tiny.gin", **environment:
 
 
 def kept(suite: Path) -> list[Path]:
-    return sorted((suite.parent / "store" / "xla_cache" / "executables").glob("*"))
+    return sorted((suite.parent / "cache" / "xla_cache" / "executables").glob("*"))
 
 
 FOUND = "an executable is there"

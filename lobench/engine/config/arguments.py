@@ -1,7 +1,8 @@
 """Real-valued settings of an optimizer, found in gin's configuration and bound to other values.
 
 A compiled program takes their values as arguments. So two evaluations that differ in nothing else share it, and what
-names it (`Settings.program_hash`) leaves the values out.
+names it (`Settings.program_hash`) leaves the values out. A parameter with a real default is a setting whether or not
+something binds it.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ import copy
 import hashlib
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import gin
 
-from lobench.core.case import OPTIMIZER_FIELDS
+from lobench.core.case import OPTIMIZER_FIELDS, LeftToDefault
 from lobench.engine.config.gin_state import (
     BINDINGS,
     CONFIGURABLES,
     Reached,
     bindings_in,
+    is_configurable,
     isolated_gin,
     key_names,
     reached_from,
@@ -58,7 +60,7 @@ class Settings:
 
     Attributes:
       names: As canonical lines say them, without the scope of the case: `lobench.adam.learning_rate`.
-      values: What is bound.
+      values: What is bound; of a parameter that nothing binds its default, a `LeftToDefault`.
       usual: What each is where nothing is bound. It stands for the value where that must not count.
       program_hash: sha256 (16 hex digits) of all that is bound but these values and the case, which has an identity.
     """
@@ -90,30 +92,33 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
     """
     bound = bindings_in(scope, "lobench.Case")
     used = next((name for name in reversed(OPTIMIZER_FIELDS) if bound.get(name) is not None), None)
-    reached, _ = reached_from(scope, "lobench.Case", () if used is None else (used,))
-    real = {one.name.removeprefix(f"{scope}/"): one for one in reached.values() if type(one.value) is float}
+    reached, callables = reached_from(scope, "lobench.Case", () if used is None else (used,))
+    settings = [*(one for one in reached.values() if type(one.value) is float), *_defaults(callables)]
+    real = {one.name.removeprefix(f"{scope}/"): one for one in settings}
     names = tuple(sorted(real))
     found = [real[name] for name in names]
     config = {key: dict(parameters) for key, parameters in BINDINGS.items()}
-    # A binding stands in the scope that reads it, or in one around it.
-    sources = [((source_of(one), one.selector), one.parameter) for one in found]
+    # A binding stands in the scope that reads it, or in one around it. A default is bound as most files would: in none.
+    sources = [((_source(one), one.selector), one.parameter) for one in found]
     places = [*sources, *(((one.scope, one.selector), one.parameter) for one in found)]
 
     def make(values: Sequence[Any]) -> Any:
         with isolated_gin(*paths):
             BINDINGS.update({key: dict(parameters) for key, parameters in config.items()})
             # Both places, the narrower one last: what reads it in another scope must not find the old value either.
-            for (key, parameter), value in zip(places, (*values, *values), strict=True):
-                BINDINGS.setdefault(key, {})[parameter] = _Lent(value)
+            for one, (key, parameter), value in zip((*found, *found), places, (*values, *values), strict=True):
+                if not (isinstance(one.value, LeftToDefault) and isinstance(value, float)):
+                    BINDINGS.setdefault(key, {})[parameter] = _Lent(value)
             with gin.config_scope(scope):
                 return copy.deepcopy(bound[used]) if used is not None else None
 
-    lines = [name if (name := line.partition(" = ")[0]) in real else line for line in optimizer_lines]
+    # The same whether a setting is bound or left to its default.
+    lines = [line for line in optimizer_lines if line.partition(" = ")[0] not in real]
     return Settings(
         names=names,
         values=tuple(one.value for one in found),
         usual=tuple(map(_usual, found)),
-        program_hash=_sha256(*lines, *_rest(config, set(sources))),
+        program_hash=_sha256(*lines, *names, *sorted(_rest(config, set(sources)))),
         _make=make,
     )
 
@@ -128,26 +133,54 @@ def settings_of_phases(phases: Sequence[Settings]) -> Settings:
     )
 
 
+def _source(setting: Reached) -> str:
+    """Returns the scope that a setting is bound in."""
+    return "" if isinstance(setting.value, LeftToDefault) else source_of(setting)
+
+
+def _defaults(callables: Iterable[tuple[str, str]]) -> Iterator[Reached]:
+    """Yields the parameters that nothing binds and that have a real default.
+
+    Args:
+      callables: Scope and selector of each configurable that the optimizer reaches.
+    """
+    callables = list(callables)
+    names = key_names({selector for _, selector in callables})
+    for scope, selector in callables:
+        bound = bindings_in(scope, selector)
+        for name, parameter in _parameters(selector).items():
+            default = parameter.default
+            if name in bound or type(default) is not float or not math.isfinite(default):
+                continue
+            if is_configurable(selector, name):
+                yield Reached(scope, selector, names[selector], name, LeftToDefault(default))
+
+
 def _rest(config: Mapping[_Key, Mapping[str, Any]], sources: Set[tuple[_Key, str]]) -> Iterator[str]:
     """Yields all that is bound, the case and the values of settings left out: an optimizer may read what it does not
     reach, by calling another configurable."""
-    names = key_names({selector for _, selector in config})
-    ordered = sorted(config.items(), key=lambda item: (item[0][0], names[item[0][1]]))
-    for (scope, selector), parameters in ordered:
+    names = key_names({selector for _, selector in config} | {selector for (_, selector), _ in sources})
+    for (scope, selector), parameter in sources:
+        yield f"{scope}/{names[selector]}.{parameter}"
+    for (scope, selector), parameters in config.items():
         if selector not in _OF_THE_CASE:
-            for parameter, value in sorted(parameters.items()):
-                name = f"{scope}/{names[selector]}.{parameter}"
-                yield name if ((scope, selector), parameter) in sources else f"{name} = {value!r}"
+            for parameter, value in parameters.items():
+                if ((scope, selector), parameter) not in sources:
+                    yield f"{scope}/{names[selector]}.{parameter} = {value!r}"
 
 
 def _usual(setting: Reached) -> float:
     """Returns the default of a setting's parameter."""
-    try:
-        parameters = inspect.signature(CONFIGURABLES[setting.selector].wrapped).parameters
-    except (TypeError, ValueError):  # what is written in C may have no signature
-        return _USUAL
-    default = getattr(parameters.get(setting.parameter), "default", None)
+    default = getattr(_parameters(setting.selector).get(setting.parameter), "default", None)
     return default if type(default) is float and math.isfinite(default) else _USUAL
+
+
+def _parameters(selector: str) -> Mapping[str, inspect.Parameter]:
+    """Returns the parameters of a configurable; none of what is written in C and has no signature."""
+    try:
+        return inspect.signature(CONFIGURABLES[selector].wrapped).parameters
+    except (TypeError, ValueError):
+        return {}
 
 
 def _sha256(*parts: str) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from lobench.engine.config.syntax import Binding, Import, Reference, Statement, 
 from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
 from lobench.engine.config.user_code import fingerprint_of
 
-__all__ = ["BoundCase", "bind_case", "expectations_of", "insists_on_optimizer", "number_of"]
+__all__ = ["BoundCase", "as_identified", "bind_case", "expectations_of", "insists_on_optimizer", "number_of"]
 
 _CASE = gin.external_configurable(Case, name="Case", module="lobench")
 # A file of cases may be an experiment's too: these two are bound, and nothing reads them here.
@@ -103,6 +103,12 @@ class BoundCase:
                 next_step="put `Case.learned_optimizer = @...()` into the config.gin beside the checkpoints, or give "
                 "it with --gin-param (watch), --lobench-gin-param or --lobench-optimizer (pytest)",
             )
+
+
+def as_identified(case: Case) -> Case:
+    """Returns a case with the defaults of all that is no part of its identity: which seeds, how it is scored."""
+    usual = Case()
+    return replace(case, **{name: getattr(usual, name) for name in _NO_IDENTITY})
 
 
 def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = True) -> BoundCase:

@@ -26,6 +26,7 @@ __all__ = [
     "bindings_in",
     "enclosing",
     "forget_configurables",
+    "is_configurable",
     "isolated_gin",
     "key_names",
     "might_have_parameter",
@@ -127,6 +128,12 @@ def bindings_in(scope: str, selector: str) -> dict[str, Any]:
     for each in enclosing(scope):
         found.update(_at(each, selector))
     return found
+
+
+def is_configurable(selector: str, parameter: str) -> bool:
+    """Says whether gin lets a parameter of a configurable be bound."""
+    found = CONFIGURABLES[selector]
+    return parameter not in (found.denylist or ()) and (not found.allowlist or parameter in found.allowlist)
 
 
 def source_of(reached: Reached) -> str:

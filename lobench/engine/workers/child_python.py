@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+import time
 from pathlib import Path
 
 __all__ = ["PYTHON", "cache_environment", "cache_folder"]
@@ -11,10 +14,46 @@ __all__ = ["PYTHON", "cache_environment", "cache_folder"]
 # first, and runs a file `queue.py`. `prepare_import_path` adds the folder at the end.
 PYTHON = (sys.executable, "-P")
 
+_CACHE = "LOBENCH_CACHE_DIR"
+_KEPT_SECONDS = 30 * 86400.0  # since a program was last read
+_SWEPT_EVERY_SECONDS = 86400.0
+
 
 def cache_folder(store: Path) -> Path:
-    """Returns the folder of the programs that were compiled for a store."""
-    return store / "xla_cache"
+    """Returns the folder of compiled programs: one for all stores of a user on this machine.
+
+    It is `$LOBENCH_CACHE_DIR`, else `lobench` in `$XDG_CACHE_HOME` or `~/.cache`. Programs that were not read for 30
+    days are removed.
+
+    Args:
+      store: Its own folder `xla_cache` is used if the user's cannot be written.
+    """
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(os.environ.get(_CACHE) or Path(home) / "lobench") / "xla_cache"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _sweep(folder)
+    except OSError:
+        return store / "xla_cache"
+    return folder if os.access(folder, os.W_OK | os.X_OK) else store / "xla_cache"
+
+
+def _sweep(folder: Path) -> None:
+    """Removes programs that no process has read for long, at most once a day.
+
+    Raises:
+      OSError: The folder cannot be written.
+    """
+    swept, now = folder / ".swept", time.time()
+    with contextlib.suppress(FileNotFoundError):
+        if now - swept.stat().st_mtime < _SWEPT_EVERY_SECONDS:
+            return
+    swept.touch()
+    for path in [*folder.iterdir(), *(folder / "executables").glob("*")]:
+        with contextlib.suppress(OSError):  # another process removes it too
+            status = path.stat()
+            if path.is_file() and now - max(status.st_atime, status.st_mtime) > _KEPT_SECONDS:
+                path.unlink()
 
 
 def cache_environment(folder: str | Path) -> dict[str, str]:

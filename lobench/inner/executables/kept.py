@@ -24,6 +24,7 @@ import jaxlib.version
 from jax.experimental import serialize_executable
 from jax.interpreters import partial_eval
 
+from lobench.core.case import LeftToDefault
 from lobench.inner.backend import CompilationCounter, compiler_options, device_description
 from lobench.inner.executables.reach import (
     EXECUTABLES,
@@ -180,10 +181,13 @@ class KeptExecutables:
         ):
             return None
         theta, values = given
+        numbers = [float(value) for value in values]
+        defaults = [isinstance(value, LeftToDefault) for value in values]
 
         def key() -> str:
             parts = (_VERSION, device_description(), repr(sorted(compiler_options().items())), num_thetas)
-            return reach(self._names, parts, list(values), _shapes((theta, arguments)), *self._subject())
+            shapes = _shapes((theta, arguments))
+            return reach(self._names, parts, numbers, defaults, shapes, *self._subject())
 
         try:
             named = key()

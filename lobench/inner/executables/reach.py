@@ -43,11 +43,14 @@ __all__ = [
 # "checked": each program that is found is traced too; "unchecked": none is; "off": none is kept or looked for.
 EXECUTABLES = "LOBENCH_EXECUTABLES"
 
-# What pytest and a shell say of a single run. All else in the environment counts: tracing may ask for it.
+# What pytest and a shell say of a single run, and where programs are kept. All else in the environment counts: tracing
+# may ask for it.
 _NOT_COUNTED = frozenset(
     {
         "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID",
         "PYTEST_VERSION", "_", "SHLVL", "OLDPWD", "COLUMNS", "LINES", EXECUTABLES,
+        "JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "LOBENCH_CACHE_DIR", "XDG_CACHE_HOME",
     }
 )  # fmt: skip
 _NAMESPACES = ("jax", "jax.lax", "jax.nn", "jax.numpy", "jax.random", "jax.tree", "jax.tree_util", "numpy", "optax")

@@ -2,7 +2,8 @@
 
 A setting is an argument wherever the program can be traced with it. Where the optimizer asks for its value in Python
 (`if decay:`, `float(rate)`), or does not read it at all, that setting alone is a constant. This hangs on what the
-program is and not on any value, so that the same settings give the same bits whatever was computed before.
+program is and not on any value, so that the same settings give the same bits whatever was computed before. A default is
+an argument only if that changes no bit (`lobench.inner.training.default_arguments`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any, TypeAlias
 import jax
 from jax.interpreters import partial_eval
 
+from lobench.core.case import LeftToDefault
 from lobench.inner.optimizer import Theta
+from lobench.inner.training.default_arguments import exact_arguments
 
 __all__ = ["Arguments", "Constants", "Given", "SettingValues", "read_settings"]
 
@@ -38,8 +41,9 @@ class SettingValues:
     @classmethod
     def of(cls, values: Sequence[float], arguments: Set[int]) -> SettingValues:
         """Returns values with those at some places as arguments."""
-        constants = tuple(None if place in arguments else value for place, value in enumerate(values))
-        return cls(tuple(value for place, value in enumerate(values) if place in arguments), constants)
+        numbers = [float(value) if isinstance(value, float) else value for value in values]
+        constants = tuple(None if place in arguments else value for place, value in enumerate(numbers))
+        return cls(tuple(value for place, value in enumerate(numbers) if place in arguments), constants)
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -53,11 +57,11 @@ class SettingValues:
 
 
 Given: TypeAlias = tuple[Theta, SettingValues]
-Reads: TypeAlias = Callable[[SettingValues], Sequence[bool]]  # traces the program: which of the arguments it reads
+Trace: TypeAlias = Callable[[SettingValues], jax.stages.Traced]  # may raise anything if the program cannot be traced
 
 
 class Arguments:
-    """Chooses the arguments of a program, once.
+    """Chooses the arguments of a program, once for each set of settings that are left to their defaults.
 
     Args:
       usual: A value of each setting that stands for it where its own must not count.
@@ -65,27 +69,29 @@ class Arguments:
 
     def __init__(self, usual: Sequence[float]) -> None:
         self._usual = tuple(usual)
-        self._chosen: frozenset[int] | None = None
+        self._chosen: dict[frozenset[int], frozenset[int]] = {}  # by the places of defaults
         self._refused: set[Constants] = set()
 
-    @property
-    def are_chosen(self) -> bool:
-        return self._chosen is not None
+    def are_chosen(self, values: Sequence[float]) -> bool:
+        return _defaults(values) in self._chosen
 
-    def choose(self, places: frozenset[int]) -> None:
+    def choose(self, values: Sequence[float], places: frozenset[int]) -> None:
         """Takes what was chosen of the same program before."""
-        self._chosen = places
+        self._chosen[_defaults(values)] = places
 
-    def settle(self, values: Sequence[float], reads: Reads) -> SettingValues:
+    def settle(self, values: Sequence[float], theta: Theta, trace: Trace) -> SettingValues:
         """Returns the settings as the program takes them.
 
         Args:
-          values: One for each of the usual ones.
-          reads: May raise anything where the program cannot be traced.
+          values: One for each of the usual ones; a `LeftToDefault` if nothing binds it.
+          theta: Of the program.
+          trace: Traces the program.
         """
-        if self._chosen is None:
-            self._chosen = self._choose(reads)
-        settings = SettingValues.of(values, self._chosen)
+        defaults = _defaults(values)
+        if defaults not in self._chosen:
+            bound = self._choose(frozenset(range(len(values))) - defaults, theta, trace)
+            self._chosen[defaults] = bound | self._exact(bound, defaults, theta, trace)
+        settings = SettingValues.of(values, self._chosen[defaults])
         return SettingValues.of(values, frozenset()) if settings.constants in self._refused else settings
 
     def refuse(self, settings: SettingValues) -> SettingValues:
@@ -93,24 +99,66 @@ class Arguments:
         self._refused.add(settings.constants)
         return SettingValues.of(settings.values, frozenset())
 
-    def _choose(self, reads: Reads) -> frozenset[int]:
-        every = frozenset(range(len(self._usual)))
-        found = self._read(every, reads)
+    def _choose(self, every: frozenset[int], theta: Theta, trace: Trace) -> frozenset[int]:
+        found = self._read(every, theta, trace)
         if found is None:
-            alone = frozenset(place for place in every if self._read({place}, reads))
-            found = self._read(alone, reads)
+            alone = frozenset(place for place in every if self._read(frozenset({place}), theta, trace))
+            found = self._read(alone, theta, trace)
         return found or frozenset()
 
-    def _read(self, places: Set[int], reads: Reads) -> frozenset[int] | None:
+    def _read(self, places: frozenset[int], theta: Theta, trace: Trace) -> frozenset[int] | None:
         """Returns at which places the program reads an argument; None where it cannot be traced with all of them."""
         if not places:
             return frozenset()
         settings = SettingValues.of(self._usual, places)
+        traced = self._traced(places, trace)
+        if traced is None:
+            return None
+        are_read = read_settings(traced, (theta, settings))
+        return frozenset(place for place, is_read in zip(settings.places, are_read, strict=True) if is_read)
+
+    def _exact(self, bound: frozenset[int], defaults: frozenset[int], theta: Theta, trace: Trace) -> frozenset[int]:
+        """Returns the defaults that can be arguments beside those that are bound, without a change of bits."""
+        before = self._traced(bound, trace) if defaults else None
+        if before is None:
+            return frozenset()
+        while defaults:
+            traceable = self._read(bound | defaults, theta, trace)
+            if traceable is None:
+                defaults = self._traceable(bound, defaults, trace)
+                continue
+            places = sorted(bound | defaults)
+            traced = self._traced(bound | defaults, trace)
+            assert traced is not None
+            num_before = len(jax.tree.leaves(theta))
+            exact = exact_arguments(before, traced, num_before, places, defaults) & traceable
+            if exact == defaults:
+                return defaults
+            defaults = exact
+        return defaults
+
+    def _traceable(self, bound: frozenset[int], defaults: frozenset[int], trace: Trace) -> frozenset[int]:
+        """Returns those of some defaults, which cannot all be arguments, that can be arguments; halves them."""
+        if len(defaults) == 1:
+            return frozenset()
+        order = sorted(defaults)
+        halves = (frozenset(order[: len(order) // 2]), frozenset(order[len(order) // 2 :]))
+        found = [
+            half if self._traced(bound | half, trace) is not None else self._traceable(bound, half, trace)
+            for half in halves
+        ]
+        together = found[0] | found[1]
+        return together if together != defaults else found[0]
+
+    def _traced(self, places: frozenset[int], trace: Trace) -> jax.stages.Traced | None:
         try:
-            are_read = reads(settings)
+            return trace(SettingValues.of(self._usual, places))
         except Exception:  # noqa: BLE001  (the optimizer's own, about a number that is none: then that is a constant)
             return None
-        return frozenset(place for place, is_read in zip(settings.places, are_read, strict=True) if is_read)
+
+
+def _defaults(values: Sequence[float]) -> frozenset[int]:
+    return frozenset(place for place, value in enumerate(values) if isinstance(value, LeftToDefault))
 
 
 def read_settings(traced: jax.stages.Traced, given: Given) -> list[bool]:

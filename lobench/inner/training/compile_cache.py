@@ -14,7 +14,7 @@ import jax
 from lobench.inner.backend import compiler_options
 from lobench.inner.executables.kept import KeptExecutables, KeptProgram
 from lobench.inner.optimizer import PyTree, Theta
-from lobench.inner.training.arguments import Arguments, Constants, Given, SettingValues, read_settings
+from lobench.inner.training.arguments import Arguments, Constants, Given, SettingValues
 
 __all__ = ["Compiled", "Found", "ProgramLayout", "ProgramText"]
 
@@ -109,14 +109,14 @@ class Compiled:
 
         arguments = self._arguments.setdefault(num_thetas, Arguments(self._usual))
         asked = found = None
-        if self._kept is not None and not arguments.are_chosen:
+        if self._kept is not None and not arguments.are_chosen(values):
             asked = self._kept.ask((theta, values), takes, num_thetas)
             found = asked.find() if asked is not None else None
         if asked is not None and found is not None and not asked.is_checked():
-            arguments.choose(found.places)
+            arguments.choose(values, found.places)
             settings = SettingValues.of(values, found.places)
             return self._add(theta, settings, num_thetas, started, _as_here(found))
-        settings = arguments.settle(values, lambda settings: read_settings(stage(settings), (theta, settings)))
+        settings = arguments.settle(values, theta, stage)
         if (num_thetas, settings.constants) in self._programs:
             return Found((theta, settings), *self._programs[num_thetas, settings.constants], 0.0)
         is_refused = False

@@ -153,9 +153,8 @@ def _defaults(sides: Sides) -> Callable[[Binding], str]:
     (spec, *_), layers = specs_called([], *sides.suites), layers_at("", load_plugins())
     layers = replace(layers, import_folders=sides.import_folders)
     for side in sides.given:
-        # What a checkpoint's own config.gin imports is not known here: its parameters have no default then.
         with contextlib.suppress(LobenchError):
-            bind_case(spec, replace(layers, gin_params=(*sides.gin_params, *side.variant.bindings)), build=False)
+            bind_case(spec, replace(layers, gin_params=sides.gin_params, variant=side.variant), build=False)
 
     def default(binding: Binding) -> str:
         try:

@@ -75,8 +75,8 @@ def knobs_of(
 
     Args:
       default: Returns the gin text of what a parameter is where nothing binds it, "" where nobody knows. Where a side
-        does not bind it, that is bound: a real value that is bound is an argument of the program, and a default is a
-        constant of it, with which each configuration would be compiled anew.
+        does not bind it, that is bound: a real value that is bound is an argument of the program, and a default need
+        not be one, so that each configuration would be compiled anew.
       groups: Paths that make a knob each; (): each path that differs is one. What is listed may call another thing.
     Raises:
       UsageError: they are two checkpoints, or call two optimizers, or differ in nothing; a group changes nothing.

@@ -12,7 +12,7 @@ from typing import Any
 import gin.config as gin_state
 import pytest
 
-from lobench.core.case import CaseInfo
+from lobench.core.case import CaseInfo, LeftToDefault
 from lobench.engine.config.arguments import Settings
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
@@ -88,7 +88,23 @@ def keys(bound: BoundCase) -> tuple[str, str]:
 def test_real_numbers_that_an_optimizer_reaches_are_settings_and_nothing_else_is(bound: Any) -> None:
     text = "Case.optimizer = @rule()\nrule.rate = 0.2\nrule.width = 8\nrule.name = 'y'\nrule.is_fast = True\n"
     text += "rule.table = [0.1, 0.2]\nNothing.size = 2.0\nhidden.bound = 3.0\nCase.timeout_seconds = 60.5\n"
-    assert list(settings(bound(text)).values()) == [0.2]
+    found = settings(bound(text))
+    assert found == {"rule.decay": 0.0, "rule.rate": 0.2}
+    assert [isinstance(value, LeftToDefault) for value in found.values()] == [True, False]
+
+
+def test_a_default_and_its_value_bound_have_one_program_and_two_keys(bound: Any) -> None:
+    text = "Case.optimizer = @rule()\n"
+    texts = (
+        text,
+        f"{text}rule.rate = 0.3\n",
+        f"{text}rule.decay = 0.0\n",
+        f"{text}rule.rate = 0.3\nrule.decay = 0.5\n",
+    )
+    found = [bound(each) for each in texts]
+    assert len({keys(each)[0] for each in found}) == 4 and len({keys(each)[1] for each in found}) == 1
+    assert found[0].settings.make([7, 8]) == {**found[0].case.optimizer, "decay": 7, "rate": 8}
+    assert found[0].settings.make(found[0].settings.values) == found[0].case.optimizer
 
 
 def test_the_value_of_a_setting_parts_evaluations_and_no_programs(bound: Any) -> None:
@@ -106,7 +122,6 @@ def test_the_value_of_a_setting_parts_evaluations_and_no_programs(bound: Any) ->
         "rule.is_fast = True",
         "rule.rate = 1",
         "rule.rate = None",
-        "rule.decay = 0.5",
         "rule.table = [0.5]",
         "rule.inner = @hidden()",
         "hidden.bound = 0.5",  # not reached; what calls it in Python reads it all the same
@@ -139,13 +154,13 @@ shared = 0.2
 """
     found = bound(text)
     assert found.settings.names == tuple(sorted(found.settings.names))
-    assert sorted(found.settings.values) == [0.1, 0.2, 0.3]
+    assert sorted(found.settings.values) == [0.0, 0.1, 0.2, 0.3]
     made = found.settings.make([f"{name}!" for name in found.settings.names])
     one, two = made["parts"]
     ends = [one["rate"], one["decay"], two["rate"], two["inner"]]
     assert ends[1] == ends[2] and "macro" in ends[1]
     assert ends[0].startswith("one/") and ends[3].startswith("three/")
-    assert two["decay"] == 0.0  # a default stays what it is
+    assert two["decay"].startswith("two/")
 
 
 def test_one_binding_that_two_scopes_read_is_two_settings_as_their_lines_are(bound: Any) -> None:
@@ -174,7 +189,8 @@ def test_an_optimizer_is_made_again_as_it_was_and_gins_state_is_as_before(bound:
     gin_state._SINGLETONS["it"] = 17.0
     try:
         config, singletons = copy.copy(gin_state._CONFIG), dict(gin_state._SINGLETONS)
-        again = found.settings.make([marker])
+        values = [marker if name.endswith("rule.rate") else value for name, value in settings(found).items()]
+        again = found.settings.make(values)
         assert again["rate"] is marker and again["inner"] == 1.0
         assert {**again, "rate": 0.2} == found.case.optimizer == found.settings.make(found.settings.values)
         assert config == gin_state._CONFIG and singletons == gin_state._SINGLETONS
@@ -192,8 +208,8 @@ def test_of_two_optimizers_the_settings_of_the_one_that_counts(bound: Any) -> No
     found = bound(
         "Case.learned_optimizer = @required()\nrequired.rate = 0.3\nCase.optimizer = @rule()\nrule.rate = 0.2\n"
     )
-    assert list(settings(found)) == [name for name in settings(found) if name.endswith("rule.rate")]
-    assert found.settings.make([1])["rate"] == 1
+    assert list(settings(found)) == ["rule.decay", "rule.rate"]
+    assert found.settings.make([0, 1])["rate"] == 1
 
 
 def test_a_case_without_an_optimizer_has_none(bound: Any) -> None:

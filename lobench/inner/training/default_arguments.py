@@ -1,0 +1,178 @@
+"""Defaults of settings that are arguments of a program without a change of its bits.
+
+A bound setting is an argument wherever the program can be traced with it. A default has always been a constant, and
+stored results have that program's bits. Python computes with a constant in double precision (`1 - b2`), and XLA
+simplifies some operations of constants (`x / c` is `x * (1 / c)`). So a default is an argument only if the program
+combines it with nothing but values of the training, and by operations that give the same bits with a constant.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+__all__ = ["exact_arguments"]
+
+# What hands a value on, in other shapes or with the other sign.
+_PASSING = frozenset(
+    {"broadcast_in_dim", "convert_element_type", "copy", "copy_p", "neg", "reshape", "squeeze", "stop_gradient"}
+)
+_CHAINING = frozenset({"add", "sub", "mul"})  # XLA joins the constants of two of them: `(x * a) * b` is `x * (a * b)`
+_EXACT = _CHAINING | {"max", "min", "lt", "le", "gt", "ge", "eq", "ne", "select_n"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """An intermediate value of a program.
+
+    Attributes:
+      settings: Places of the settings that it is, unchanged or negated.
+      is_run: Whether it is computed while the program runs; otherwise it is a constant or a setting.
+      is_chained: Whether it is the result of an operation with a constant or a setting that XLA may join with the next.
+      chained_with: Settings of that operation.
+    """
+
+    settings: frozenset[int] = frozenset()
+    is_run: bool = False
+    is_chained: bool = False
+    chained_with: frozenset[int] = frozenset()
+
+
+_CONSTANT, _RUN = _Value(), _Value(is_run=True)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Follows settings through a program.
+
+    Attributes:
+      refused: Settings that are used in a way that could change bits.
+      operations: Number of operations that run, by name and types of the results.
+    """
+
+    refused: set[int] = field(default_factory=set)
+    operations: Counter[tuple[str, ...]] = field(default_factory=Counter)
+
+    def program(self, jaxpr: Jaxpr, values: Sequence[_Value]) -> list[_Value]:
+        env: dict[Any, _Value] = dict(zip(jaxpr.invars, values, strict=True))
+
+        def read(atom: Any) -> _Value:
+            return _CONSTANT if isinstance(atom, Literal) else env.get(atom, _CONSTANT)
+
+        for equation in jaxpr.eqns:
+            results = self._equation(equation, [read(atom) for atom in equation.invars])
+            env.update(zip(equation.outvars, results, strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def _equation(self, equation: Any, inputs: list[_Value]) -> list[_Value]:
+        name, count = equation.primitive.name, len(equation.outvars)
+        settings, is_run = _settings_of(inputs), any(value.is_run for value in inputs)
+        if any(True for _ in _programs(equation.params)):
+            return self._called(equation, inputs)
+        if not is_run and (name in _PASSING or (name == "mul" and _is_by_one(equation))):
+            if equation.outvars[0].aval.dtype != jnp.float32:
+                self.refused |= settings
+            return [_Value(settings)]
+        if not is_run:
+            self.refused |= settings  # Python may have computed it in double precision
+            return [_CONSTANT] * count
+        self.operations[name, *(str(each.aval) for each in equation.outvars)] += 1
+        if name in _PASSING:
+            return [inputs[0]]
+        if name not in _EXACT:
+            self.refused |= settings
+        if name not in _CHAINING | {"div"} or all(value.is_run for value in inputs):
+            return [_RUN] * count
+        before = next(value for value in inputs if value.is_run)
+        if before.is_chained and (settings or before.chained_with):
+            self.refused |= settings | before.chained_with
+        return [_Value(is_run=True, is_chained=True, chained_with=settings)]
+
+    def _called(self, equation: Any, inputs: list[_Value]) -> list[_Value]:
+        """Follows settings into the programs of a call, of branches or of a loop."""
+        name, params, count = equation.primitive.name, equation.params, len(equation.outvars)
+        results = [_RUN] * count
+        called: list[tuple[Jaxpr, list[_Value]]] = []
+        if name == "while":
+            of_test = params["cond_nconsts"]
+            constants = of_test + params["body_nconsts"]
+            carry = [_RUN] * (len(inputs) - constants)
+            self.refused |= _settings_of(inputs[constants:])
+            called += [(params["cond_jaxpr"].jaxpr, [*inputs[:of_test], *carry])]
+            called += [(params["body_jaxpr"].jaxpr, [*inputs[of_test:constants], *carry])]
+        elif name == "scan":
+            constants = params["num_consts"]
+            self.refused |= _settings_of(inputs[constants:])
+            called += [(params["jaxpr"].jaxpr, [*inputs[:constants], *[_RUN] * (len(inputs) - constants)])]
+        elif name == "cond":
+            self.refused |= _settings_of(inputs[:1])
+            called += [(branch.jaxpr, inputs[1:]) for branch in params["branches"]]
+        else:
+            programs = list(_programs(params))
+            if len(programs) == 1 and len(programs[0].invars) == len(inputs):
+                found = self.program(programs[0], inputs)
+                return found if len(found) == count else results
+            self.refused |= _settings_of(inputs)
+            called += [(program, [_RUN] * len(program.invars)) for program in programs]
+        for program, values in called:
+            self.refused |= _settings_of(self.program(program, values))  # what leaves a loop is not followed
+        return results
+
+
+def exact_arguments(
+    with_constants: jax.stages.Traced,
+    with_arguments: jax.stages.Traced,
+    num_before: int,
+    places: Sequence[int],
+    defaults: frozenset[int],
+) -> frozenset[int]:
+    """Returns the defaults that can be arguments of a program without a change of bits.
+
+    Args:
+      with_constants: The program in which defaults are constants.
+      with_arguments: The program in which they are arguments.
+      num_before: Number of its inputs before the settings' arguments.
+      places: Place of the setting of each of these arguments.
+      defaults: Places of those that are constants of the first program. The others are arguments of both.
+    """
+    walks = []
+    for traced in (with_constants, with_arguments):
+        program = traced.jaxpr.jaxpr
+        values = [_RUN] * len(program.invars)
+        for index, place in enumerate(places if traced is with_arguments else (), num_before):
+            if place in defaults:
+                values[index] = _Value(frozenset({place}))
+        walk = _Walk()
+        walk.refused |= _settings_of(walk.program(program, values))
+        walks.append(walk)
+    # Python code may ask for the type of a number, and do something else.
+    if walks[0].operations != walks[1].operations:
+        return frozenset()
+    return defaults - walks[1].refused
+
+
+def _is_by_one(equation: Any) -> bool:
+    """Says whether a product is one with 1 or -1, which is exact: `optax.scale(-1 * learning_rate)`."""
+    factors = [atom.val for atom in equation.invars if isinstance(atom, Literal)]
+    return len(factors) == 1 and np.ndim(factors[0]) == 0 and abs(float(factors[0])) == 1.0
+
+
+def _settings_of(values: Sequence[_Value]) -> frozenset[int]:
+    return frozenset[int]().union(*(value.settings for value in values))
+
+
+def _programs(params: Mapping[str, Any]) -> Iterator[Jaxpr]:
+    """Yields the programs in the parameters of an operation."""
+    for value in params.values():
+        for each in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(each, ClosedJaxpr):
+                yield each.jaxpr
+            elif isinstance(each, Jaxpr):
+                yield each
