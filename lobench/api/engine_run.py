@@ -30,6 +30,7 @@ from lobench.engine.config.suite_files import SuiteFiles, forget_modules
 from lobench.engine.config.user_code import forget_edited_code
 from lobench.engine.store.data_files import changed_data
 from lobench.engine.store.delivery import exits_raise
+from lobench.engine.store.first_use import removed_if_refused
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.devices import devices_here
 from lobench.hookspecs import CheckpointReader, CheckpointSource, SourceContext
@@ -89,7 +90,9 @@ def run_rounds(
     if settings.executor == "inline":  # it is one worker
         settings = replace(settings, workers=1)
     progress = measuring = Measuring(progress, devices=is_here)
-    with exits_raise():
+    num_workers(settings.workers)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(exits_raise())
         while True:
             settings = settings.found()
             if settings.executor == "inline" and forget_edited_code():
@@ -103,20 +106,21 @@ def run_rounds(
             if not num_rounds:
                 before_first()
                 store = settings.store_folder
+                stack.enter_context(removed_if_refused(store))
             options = _options(settings, core_seconds, num_rounds)
             ending = _run_round(options, store, named, source, given, progress, guest)
             outcomes.update(ending.outcomes)
             core_seconds, num_rounds = core_seconds + ending.core_seconds, num_rounds + 1
             if not ending.suite_changed or ending.interrupted or ending.over_budget:
                 break
-    left_out = {path: found.reason for path, found in source.pending().items()} if source is not None else {}
-    if not ending.num_checkpoints and not ending.interrupted and guest is None:
-        raise CheckpointError(
-            "no checkpoint to evaluate",
-            where=settings.location or ", ".join(one.uri for one in given),
-            got="; ".join(f"{path} ({reason})" for path, reason in left_out.items()),
-            next_step=_hint_of_runs(settings, named) or "see `lobench list readers`",
-        )
+        left_out = {path: found.reason for path, found in source.pending().items()} if source is not None else {}
+        if not ending.num_checkpoints and not ending.interrupted and guest is None:
+            raise CheckpointError(
+                "no checkpoint to evaluate",
+                where=settings.location or ", ".join(one.uri for one in given),
+                got="; ".join(f"{path} ({reason})" for path, reason in left_out.items()),
+                next_step=_hint_of_runs(settings, named) or "see `lobench list readers`",
+            )
     ending = replace(ending, outcomes=outcomes, core_seconds=core_seconds)
     width = num_workers(settings.workers)
     used = measuring.line(num_workers=width, num_cores=num_cores() if is_here else width)

@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from lobench.core.errors import UsageError
+from lobench.core.errors import UsageError, suggestion
 from lobench.core.settings_field import option
 from lobench.engine.chief.interfaces import WatchOptions
 from lobench.engine.config.shipped import find_suite
@@ -88,7 +88,7 @@ class BaselineSettings:
     search: str = option("", "A search instead of a grid; see `lobench list searches`.")
     vary: tuple[str, ...] = option((), "With --search: PATH = SPACE, as in `lobench tune`; repeatable.")
     num_trials: int | None = option(None, "Number of trials; a grid has a fixed number.", least=1)
-    seeds: int = option(5, "Number of seeds per point.", least=2)
+    seeds: int = option(5, "Number of seeds per point.", flag="--seeds --sessions", least=2)
     horizon_factor: int = option(10, "Length of a training, as a multiple of the case's budget.", least=1)
     cases: tuple[str, ...] = option(
         (), "Only this case: relu32, quick/relu32 or digits.relu32; repeatable.", flag="--case"
@@ -105,7 +105,9 @@ class TuneSettings:
     vary: tuple[str, ...] = option((), "PATH = SPACE; repeatable (default: the learning rate, 1e-5 to 1).")
     search: str = option("", "Search, see `lobench list searches` (default: ic_grid; random with --num-trials).")
     num_trials: int | None = option(None, "Number of trials; a grid has a fixed number.", least=1)
-    sessions: int | None = option(None, "Number of seeds per case (default: each case's own).", least=1)
+    sessions: int | None = option(
+        None, "Number of seeds per case (default: each case's own).", flag="--sessions --seeds", least=1
+    )
     report_sessions: int | None = option(None, "Number of fresh seeds for the best trial (default: as many).", least=0)
     race: bool = option(False, "Race the settings of a grid, or random ones: those shown to be worse leave.")
 
@@ -178,9 +180,15 @@ def default_store(location: str, name: str) -> Path:
     """Returns CKPT_DIR/lobench_results/NAME where that is local, writable and the user's own, else .lobench/NAME.
 
     A store of an earlier version, CKPT_DIR/lobench/NAME, is gone on with.
+
+    Raises:
+      UsageError: the location is a path at which there is nothing.
     """
     if "://" not in location:
         folder = Path(location)
+        if not folder.exists():
+            near = sorted(other.name for other in folder.parent.iterdir()) if folder.parent.is_dir() else []
+            raise UsageError("there is no run here", where=location, next_step=suggestion(folder.name, near))
         folder = folder if folder.is_dir() and not (folder / "_CHECKPOINT_METADATA").exists() else folder.parent
         if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
             earlier = folder / "lobench" / name

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.options import did_you_mean
+from lobench.cli.options import accept_either_form, did_you_mean
 from lobench.cli.output import emit_error, json_alone, open_streams, refused_by_system, unwritten
 from lobench.cli.repeated_options import refuse_repeated_options
 from lobench.core.errors import LobenchError, PluginError
@@ -22,6 +22,12 @@ from lobench.core.lazy import loaded
 
 __all__ = ["cli", "main", "own_commands", "plugin_commands"]
 
+_MEANT = {  # what people type for a command that has another name
+    "evaluate": "lobench watch CHECKPOINT --suite SUITE --once",
+    "eval": "lobench watch CHECKPOINT --suite SUITE --once",
+    "train": "lobench run EXPERIMENT.gin",
+    "show": "lobench results STORE",
+}
 _SHIPPED_PLUGINS = {"evolve": "lobench-evolve", "pbt": "lobench-pbt"}  # commands that may not be installed
 
 _EPILOG = """Plugins add commands of their own (evolve, pbt): `lobench list commands`.
@@ -61,7 +67,9 @@ class _Group(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            if args[0] in _SHIPPED_PLUGINS:
+            if args[0] in _MEANT:
+                advice = f"; did you mean `{_MEANT[args[0]]}`?"
+            elif args[0] in _SHIPPED_PLUGINS:
                 package = _SHIPPED_PLUGINS[args[0]]
                 advice = f"; it comes with the plugin {package}: pip install -e plugins/{package}"
             else:
@@ -109,6 +117,7 @@ def _own_command(name: str) -> click.Command:
     for tool in _tools():
         if name in getattr(tool, "OPTIONS", {}):
             loaded(tool.OPTIONS[name])(command)
+    accept_either_form(command)
     return command
 
 
@@ -167,7 +176,7 @@ def _ended() -> int:
         emit_error("interrupted", ExitCode.INTERRUPTED)
         return ExitCode.INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        click.echo(f"lobench: {_usage_line(error)}", err=True)
         emit_error(error.format_message(), ExitCode.USAGE, where=_command_of(error))
         return ExitCode.USAGE
     except LobenchError as error:
@@ -183,6 +192,12 @@ def _ended() -> int:
         click.echo("lobench: this is a fault of lobench's or of a plugin's, and no verdict", err=True)
         emit_error(headline(error), ExitCode.ERROR)
         return ExitCode.ERROR
+
+
+def _usage_line(error: click.ClickException) -> str:
+    """Returns what is wrong with a command line, and where its options are listed, in one line."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    return f"{message}; see `{_command_of(error)} --help`" if isinstance(error, click.UsageError) else message
 
 
 def _command_of(error: click.ClickException) -> str:

@@ -13,7 +13,15 @@ import click
 from lobench.core.errors import suggestion
 from lobench.core.settings_field import Option
 
-__all__ = ["BoundedNumber", "Name", "baseline_option", "did_you_mean", "display_options", "options_of"]
+__all__ = [
+    "BoundedNumber",
+    "Name",
+    "accept_either_form",
+    "baseline_option",
+    "did_you_mean",
+    "display_options",
+    "options_of",
+]
 
 C = TypeVar("C", bound=Callable[..., object])
 
@@ -76,6 +84,51 @@ def _type(kind: str, setting: Option) -> Any:
         lower = setting.least if setting.above is None else setting.above
         return BoundedNumber(lower, setting.most, min_open=setting.above is not None)
     return click.STRING
+
+
+_PLACES = {"store": "--store", "stores": "--store", "suites": "--suite"}  # arguments that are options elsewhere
+
+
+def accept_either_form(command: click.Command) -> None:
+    """Lets a command take its store, or its suites, as an argument and as an option: `STORE` and `--store STORE`."""
+    arguments = [one for one in command.params if isinstance(one, click.Argument)]
+    flags = {flag for one in command.params for flag in one.opts}
+    for argument in arguments:
+        flag = _PLACES.get(argument.name or "")
+        if flag is not None and flag not in flags:
+            option = click.Option([flag, "other_form"], multiple=True, hidden=True, type=argument.type)
+            _join(command, argument, option)
+    if all(one.nargs == 1 for one in arguments):  # otherwise the last argument takes all words
+        for option in [one for one in command.params if isinstance(one, click.Option) and one.required]:
+            if flag := next((one for one in option.opts if one in _PLACES.values()), ""):
+                words: dict[str, Any] = {"nargs": -1 if option.multiple else 1, "metavar": f"[{flag[2:].upper()}]", "type": option.type}
+                _join(command, option, click.Argument(["other_form"], required=False, **words))
+                return
+
+
+def _join(command: click.Command, main: click.Parameter, other: click.Parameter) -> None:
+    """Adds a parameter to a command whose values go to another one that is required, in front of its own."""
+    takes_several = main.nargs == -1 or main.multiple
+
+    def joined(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        given = context.meta.pop("lobench.other_form", None)
+        more = tuple(given) if isinstance(given, tuple) else (() if given is None else (given,))
+        own = tuple(value or ()) if takes_several else (() if value is None else (value,))
+        values = (*more, *own)
+        if not values and not context.resilient_parsing:
+            raise click.MissingParameter(ctx=context, param=parameter)
+        if takes_several:
+            return values
+        if len(set(values)) > 1:
+            raise click.UsageError(f"{_PLACES.get(parameter.name or '', 'the value')} is given twice", context)
+        return values[0] if values else None
+
+    def keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+        context.meta["lobench.other_form"] = value
+
+    main.required, main.callback = False, joined
+    other.is_eager, other.expose_value, other.callback = True, False, keep
+    command.params.append(other)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from lobench.cli.options import baseline_option
 from lobench.cli.output import emit_text, format_option, json_text, kept_to_the_end
@@ -18,7 +19,18 @@ if TYPE_CHECKING:
 
 __all__ = ["report"]
 
+_FOLDERS = ("png", "pdf")
 _FORMATS = ("html", "text", "json", "latex", "png", "pdf", "appendix", "badge")
+_OF_SUFFIXES = {  # formats that a file of this name may have; the first one is taken if none is asked for
+    **dict.fromkeys((".html", ".htm"), ("html",)),
+    ".tex": ("latex", "appendix"),
+    ".txt": ("text",),
+    ".json": ("json",),
+    ".md": ("appendix", "text"),
+    ".svg": ("badge",),
+    ".pdf": ("pdf",),
+    ".png": ("png",),
+}
 _PRINTED = ("text", "json", "appendix", "badge")  # without --output
 
 
@@ -98,6 +110,7 @@ def report(
     from lobench.analysis.tables.table import read_table
     from lobench.core.errors import UsageError
 
+    kind = _format_of(kind, output)
     if output is None and kind not in _PRINTED:
         raise UsageError(f"{kind} is not for a terminal", next_step="give --output, or --format text")
     if figure is not None and kind in (*_PRINTED, "latex"):
@@ -142,6 +155,37 @@ def report(
         paths = write_figures(renamed(summary, spec) if spec else summary, output, kind, figure)
     for path in paths:
         click.echo(f"{path}: {path.stat().st_size / 1000:,.0f} kB")
+
+
+def _format_of(kind: str, output: Path | None) -> str:
+    """Returns the format of a report: the one that is asked for, or that of the file's name.
+
+    Raises:
+      UsageError: the file's name says that it has another format, or none of these.
+    """
+    from lobench.core.errors import UsageError
+
+    if output is None or output.is_dir() or (kind in _FOLDERS and not output.suffix):
+        return kind
+    is_chosen = click.get_current_context().get_parameter_source("kind") is ParameterSource.COMMANDLINE
+    formats = _OF_SUFFIXES.get(output.suffix.lower(), ())
+    if formats and formats[0] in _FOLDERS:
+        name = formats[0]
+        raise UsageError(
+            f"--format {name} writes a file for each figure",
+            where=str(output),
+            expected=f"--format {name} --output FOLDER",
+        )
+    if not is_chosen and formats:
+        return formats[0]
+    if (formats and kind not in formats) or (not is_chosen and output.suffix):
+        raise UsageError(
+            f"a report of format {kind} has another suffix",
+            where="--output",
+            got=str(output),
+            expected=" or ".join(sorted(suffix for suffix, known in _OF_SUFFIXES.items() if kind in known)),
+        )
+    return kind
 
 
 def _verdict(summary: Summary, spec: TableSpec | None, kind: str, digits: int) -> str:

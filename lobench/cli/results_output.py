@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lobench.cli.output import json_text, kept_to_the_end
+from lobench.core.case import case_name
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.program import describe_programs
 from lobench.core.wording import one_line_of
@@ -129,8 +130,8 @@ def _rows(store: Path, pattern: str) -> list[EvaluationRow]:
         rows = list(ledger.evaluations())
     if pattern == "*":
         return rows
-    names = {row.case: row.case.names for row in rows}
-    found = [row for row in rows if any(fnmatchcase(name, pattern) for name in names[row.case])]
+    names, patterns = {row.case: row.case.names for row in rows}, {pattern, case_name(pattern)}
+    found = [row for row in rows if any(fnmatchcase(name, one) for name in names[row.case] for one in patterns)]
     if not found:
         known = ", ".join(sorted({f"{case.suite}/{case.name}" for case in names}))
         raise UsageError("--case matches no case", where=str(store), got=repr(pattern), expected=f"one of {known}")

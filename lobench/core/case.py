@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -27,8 +28,10 @@ __all__ = [
     "SeedBlock",
     "Suite",
     "axis_text",
+    "case_name",
     "names_of",
     "seed_blocks",
+    "split_case",
 ]
 
 AxisValue: TypeAlias = int | float | str | tuple[int | float | str | None, ...] | None
@@ -39,6 +42,8 @@ ROLES = ("meta_train", "meta_valid", "meta_test")
 HEADLINES = ("score", "speedup")
 SESSIONS = ("apart", "shared", "synced", "mean")
 OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")  # of `Case` and of `Phase`
+_GIN_NODE = re.compile(r"((?:.*/)?[^/:]+\.gin)::?([^:]+)")  # digits.gin:relu32, suites/quick/digits.gin::relu32
+_TEST_NODE = re.compile(r"(?:(.*)/)?[^/:]+\.py(?:::\w+)+\[([^\]]+)\]")  # quick/test_quick.py::test_digits[relu32]
 
 
 class LeftToDefault(float):
@@ -246,6 +251,10 @@ class CaseInfo:
         file = self.file or (node.stem if node.suffix == ".gin" else "")
         return names_of(self.suite, file, self.own_name or self.name, self.name)
 
+    def is_called(self, name: str) -> bool:
+        """Says whether a name, in any spelling that lobench prints, is one of its own."""
+        return name in self.names or case_name(name) in self.names
+
     @property
     def key(self) -> str:
         """Identity of the case together with its optimizer's bindings."""
@@ -341,7 +350,8 @@ class CaseSpec:
 
     def is_called(self, name: str) -> bool:
         """Says whether a name is one of its own, or its scope's, which all cells of the scope go by."""
-        return name in self.names or (bool(self.cell) and name in names_of(self.suite, self.file, self.scope))
+        scope_names = names_of(self.suite, self.file, self.scope) if self.cell else ()
+        return any(one in self.names or one in scope_names for one in (name, case_name(name)))
 
     @property
     def relative_path(self) -> str:
@@ -352,6 +362,33 @@ class CaseSpec:
         """Name of the folder that the file is in, or of the file where it lies in the root itself."""
         relative = PurePath(self.relative_path)
         return relative.parent.name or relative.stem
+
+
+def split_case(text: str) -> tuple[str, str]:
+    """Returns the path before a case's name, "" if there is none, and the name.
+
+    >>> [split_case(text) for text in ("relu32", "suites/quick/relu32", "quick/digits.gin::relu32")]
+    [('', 'relu32'), ('suites/quick', 'relu32'), ('quick/digits.gin', 'relu32')]
+    """
+    if node := _GIN_NODE.fullmatch(text) or _TEST_NODE.fullmatch(text):
+        return node[1] or "", node[2]
+    place, _, name = text.rpartition("/")
+    return place, name
+
+
+def case_name(text: str) -> str:
+    """Returns a case's name from any spelling that lobench or pytest prints: one of `names_of` for a case of that name.
+
+    >>> [case_name(text) for text in ("relu32", "suites/quick/relu32", "digits.gin:relu32")]
+    ['relu32', 'quick/relu32', 'digits.relu32']
+    >>> [case_name(text) for text in ("suites/quick/digits.gin::relu32", "quick/test_quick.py::test_digits[relu32]")]
+    ['quick/digits.relu32', 'quick/relu32']
+    """
+    place, name = split_case(text)
+    path = PurePath(place)
+    if path.suffix == ".gin":
+        path, name = path.parent, f"{path.stem}.{name}"
+    return f"{path.name}/{name}" if path.name else name
 
 
 def names_of(suite: str, file: str, *names: str) -> tuple[str, ...]:

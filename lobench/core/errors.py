@@ -84,8 +84,15 @@ class PluginError(LobenchError):
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Returns the next step where a name is nearly right, `did you mean 'x'?`; "" where nothing is near."""
+    """Returns the next step where a name is nearly right, `did you mean 'x'?`; "" where nothing is near.
+
+    A name that differs in case alone is the nearest: `Adam` means `adam`, not `NNAdam`.
+    """
     import difflib  # a millisecond of each start, for those who mistyped
 
-    close = difflib.get_close_matches(name, list(known), n=1)
+    others = [one for one in known if one != name]
+    same = [one for one in others if one.casefold() == name.casefold()]
+    by_case = {one.casefold(): one for one in reversed(others)}
+    close = same or difflib.get_close_matches(name, others, n=1)
+    close = close or [by_case[one] for one in difflib.get_close_matches(name.casefold(), list(by_case), n=1)]
     return f"did you mean {close[0]!r}?" if close else ""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -15,6 +17,7 @@ __all__ = [
     "Subject",
     "SubjectKey",
     "Variant",
+    "canonical_optimizer",
     "optimizer_bindings",
     "optimizer_sha256",
 ]
@@ -22,6 +25,7 @@ __all__ = [
 Kind: TypeAlias = Literal["checkpoint", "optimizer", "imported"]
 
 _HASHED = 12  # hex digits
+_CALL = re.compile(r"(?P<at>@?)(?P<name>(?:\w+/)*[A-Za-z_][\w.]*)\s*(?P<call>\((?P<arguments>.*)\))?")
 _IMPORTED = "imported:"  # before the name, in the uri of what was trained elsewhere
 
 
@@ -109,6 +113,7 @@ class Subject:
           text: As `--optimizer` takes it: a call, bindings, or the path of a gin file (`adam(); adam.b1 = 0.8`).
           label: How people call it; "": by its text.
         """
+        text = canonical_optimizer(text)
         return cls(
             kind="optimizer",
             sha256=optimizer_sha256(text),
@@ -197,8 +202,32 @@ class GivenCheckpoint:
 Given: TypeAlias = GivenCheckpoint | Subject  # an optimizer without theta needs no reading
 
 
+def canonical_optimizer(text: str) -> str:
+    """Returns an optimizer's text as a call with bindings after it; a text that is one already stays as it is.
+
+    >>> canonical_optimizer("adam(learning_rate=0.01, b1=0.8); adam.eps = 1e-6")
+    'adam(); adam.learning_rate = 0.01; adam.b1 = 0.8; adam.eps = 1e-6'
+    >>> canonical_optimizer("optax.adam")
+    'optax.adam()'
+    """
+    head, separator, rest = text.partition(";")
+    match = None if text.endswith(".gin") else _CALL.fullmatch(head.strip())
+    if match is None or (match["call"] and not match["arguments"].strip()):
+        return text
+    source = f"f({match['arguments'] or ''})"
+    try:
+        call = ast.parse(source, mode="eval").body
+    except (SyntaxError, ValueError):
+        return text  # gin's parser says what is wrong
+    if not isinstance(call, ast.Call) or call.args or any(one.arg is None for one in call.keywords):
+        return text
+    bindings = [f"{match['name']}.{one.arg} = {ast.get_source_segment(source, one.value)}" for one in call.keywords]
+    return "; ".join([f"{match['at']}{match['name']}()", *bindings, *([rest.strip()] if separator else [])])
+
+
 def optimizer_sha256(text: str) -> str:
     """Returns the sha256 (hex) of an optimizer's gin text, in which `;` and the end of a line are the same."""
+    text = canonical_optimizer(text)
     return hashlib.sha256("\n".join(part.strip() for part in text.split(";")).encode()).hexdigest()
 
 
@@ -206,5 +235,6 @@ def optimizer_bindings(text: str) -> tuple[str, ...]:
     """Returns an optimizer's gin text as statements: `@adam()` and `adam()` stand for a binding of `Case.optimizer`."""
     if text.endswith(".gin"):
         return (f"include {text!r}",)
+    text = canonical_optimizer(text)
     lines = [line.strip() for line in text.replace(";", "\n").splitlines() if line.strip()]
     return tuple(f"Case.optimizer = @{line.lstrip('@')}" if "=" not in line else line for line in lines)

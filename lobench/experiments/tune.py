@@ -15,6 +15,7 @@ from lobench.core.errors import UsageError
 from lobench.core.experiment import Search
 from lobench.core.search.search import num_trials_of, search_seed
 from lobench.core.search.space import Kind, Space
+from lobench.core.subject import canonical_optimizer
 from lobench.engine.config.shipped import find_suite, shipped_suite
 from lobench.engine.config.space_syntax import space_of
 from lobench.engine.config.syntax import only_bindings, parse_text
@@ -97,8 +98,7 @@ def _head(settings: TuneSettings, folder: Path) -> list[str]:
 
 def _optimizer(settings: TuneSettings) -> tuple[str, list[str]]:
     """Returns `Method.optimizer = @adam()`, and the bindings that stand behind it."""
-    call, *bindings = (part.strip() for part in settings.optimizer.split(";"))
-    call = call if call.endswith(")") else f"{call}()"
+    call, *bindings = (part.strip() for part in canonical_optimizer(settings.optimizer).split(";"))
     return f"Method.optimizer = @{call.lstrip('@')}", [binding for binding in bindings if binding]
 
 

@@ -45,7 +45,9 @@ Exit codes: those of `lobench run`."""
         "tune.print": "lobench.experiments.records:TunePrintRecord",
     },
 )
-@options_of(WatchSettings, "workers", "executor", "ray_address", "max_core_hours", "retry_errors", "keep_results")
+@options_of(
+    WatchSettings, "workers", "executor", "ray_address", "gin_params", "max_core_hours", "retry_errors", "keep_results"
+)
 def tune(
     suites: tuple[str, ...], store: str, is_printed: bool, check: bool, offline: bool, kind: str, **options: object
 ) -> None:
@@ -55,6 +57,9 @@ def tune(
 
     `lobench run STORE/experiment.gin` continues it; a file of your own can have several methods.
     """
+    from lobench.engine.config.shipped import find_suite
+    from lobench.engine.config.suite import specs_called
+    from lobench.engine.store.first_use import restored_if_refused
     from lobench.experiments.command import run_experiment
     from lobench.experiments.run import RunSettings
     from lobench.experiments.tune import experiment_text, tune_file
@@ -72,8 +77,9 @@ def tune(
         return
     click.echo()
     sys.stdout.flush()
+    specs_called((), *(str(find_suite(suite)) for suite in suites))
     place = Path(store or f".lobench/{settings.name}")
-    with tempfile.TemporaryDirectory() as nowhere:
+    with tempfile.TemporaryDirectory() as nowhere, restored_if_refused(place / "experiment.gin"):
         path = tune_file(settings, Path(nowhere) if check else place, manager)
         of_run = RunSettings(experiment=str(path), store=str(place), **options)  # type: ignore[arg-type]  # checked by click
         run_experiment(of_run, check=check, offline=offline, ran_as=ran_as)

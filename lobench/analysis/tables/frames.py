@@ -198,7 +198,7 @@ class StoredResults:
         self._require(metric)
         groups: dict[tuple[str, Subject], list[tuple[EvaluationRow, Curves]]] = {}
         for row, who in self._sightings():
-            wanted = case is None or case in row.case.names
+            wanted = case is None or row.case.is_called(case)
             wanted &= outer_step is None or (who.has_theta and outer_step == who.outer_step)
             wanted &= checkpoint is None or is_called(who, checkpoint)
             found = row.curves if wanted else None

@@ -52,7 +52,7 @@ def plot_results(
     snapshot: Snapshot, metric: str | None, case: str | None, ax: Axes | None
 ) -> Axes | NDArray[np.object_]:
     """Draws what `StoredResults.plot` says."""
-    cases = [place for place, info in enumerate(snapshot.cases) if case is None or case in info.names]
+    cases = [place for place, info in enumerate(snapshot.cases) if case is None or info.is_called(case)]
     if not cases:
         known = ", ".join(sorted(snapshot.names.values())) or "none: the store holds no evaluation yet"
         raise UsageError(f"no case {case!r}", where=str(snapshot.store), expected=f"one of {known}")

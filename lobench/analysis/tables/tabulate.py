@@ -398,6 +398,9 @@ class _Maker:
             marked = bold_means(self._summary, places, metric, alone=self._spec.bold == "best")
             self._tests |= marked.tests
             bold = {places[index] for index in marked.places}
+            references = {place for place, _ in self._methods if place < 0}  # tuned: 1 by the definition of a score
+            if references and not any(one.mean >= 1 for one in found.values()):
+                bold = references
         one = Interval(mean=1.0)
         entries = [
             (self._left[place] if is_primary else None)

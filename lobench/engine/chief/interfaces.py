@@ -97,7 +97,7 @@ class WatchOptions:
     """
 
     once: bool = option(False, "Evaluate the checkpoints that exist now, and end.")
-    until_step: int | None = option(None, "End when a checkpoint of this outer step or a later one is done.")
+    until_step: int | None = option(None, "End when a checkpoint of this outer step or a later one is done.", least=0)
     idle_timeout: float | None = option(
         None, "End after this time without a new checkpoint.", least=0, metavar="SECONDS"
     )

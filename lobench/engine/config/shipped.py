@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from pathlib import Path, PurePath
 
@@ -49,10 +50,13 @@ def find_suite(suite: str, folder: Path | None = None) -> Path:
       suite: `suites/quick`, `quick`, `digits/mlp.gin`. What lies in the folder wins over lobench's own.
       folder: What a path is relative to; None: the working directory.
     Raises:
-      UsageError: there is no such suite; it names those that there are, and what has nearly the name.
+      UsageError: there is no such suite; it names those that there are, and what has nearly the name. Or it is a file
+        that is neither a gin file nor a test file, which pytest would run.
     """
     path = Path(suite) if folder is None else folder / suite
     if path.exists():
+        if path.is_file() and path.suffix != ".gin" and not _is_test_file(path):
+            raise UsageError("this file is no suite", where=suite, expected="a folder, a .gin file, or a file of tests")
         return path
     shipped = shipped_suite(suite)
     if shipped is not None:
@@ -69,3 +73,15 @@ def find_suite(suite: str, folder: Path | None = None) -> Path:
     raise UsageError(
         "there is no such suite", where=suite, next_step=f"{advice}{own}`lobench list suites` shows their cases"
     )
+
+
+def _is_test_file(path: Path) -> bool:
+    """Whether a Python file has tests, by reading it: pytest imports any file that is named, a training script too."""
+    if path.suffix != ".py":
+        return False
+    try:
+        statements = ast.parse(path.read_text(encoding="utf-8", errors="replace")).body
+    except (OSError, SyntaxError, ValueError):
+        return path.name.startswith("test_")  # pytest reports it
+    definitions = (one for one in statements if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef))
+    return any(one.name.lower().startswith("test") for one in definitions)

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lobench.core.case import CaseSpec
-from lobench.core.errors import LobenchError, SuiteError, suggestion
+from lobench.core.case import CaseSpec, split_case
+from lobench.core.errors import LobenchError, SuiteError, UsageError, suggestion
 from lobench.engine.config.axes import cells_of
+from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite_files import files_below
 from lobench.engine.config.syntax import case_scopes, parse_file
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "cases",
     "claimed_gin_files",
+    "find_case",
     "gin_files_of",
     "names_of_one",
     "spec_called",
@@ -93,6 +95,30 @@ def spec_called(name: str | None, suite: str | Path) -> CaseSpec:
             expected=f"one of {', '.join(f'{spec.file}.{spec.name}' for spec in found)}",
         )
     return found[0]
+
+
+def find_case(text: str, suite: str = "") -> tuple[Path, CaseSpec]:
+    """Returns the suite and the case that a text names, in any spelling that lobench prints.
+
+    Args:
+      text: `relu32` with a suite; `quick/relu32`, `quick/digits.gin::relu32` or `digits.gin:relu32` without one.
+      suite: Path of a suite, or name of a shipped one.
+    Raises:
+      UsageError: no suite. SuiteError: no such case, or several.
+    """
+    place, name = split_case(text)
+    if suite:
+        path = find_suite(suite)
+        return path, spec_called(text, path)
+    file, _, _ = name.partition(".")
+    if not place and file != name:  # digits.relu32: of digits.gin, or of a suite of that name
+        place, name = (f"{file}.gin", name) if Path(f"{file}.gin").is_file() else (file, name)
+    if not place:
+        raise UsageError(f"which suite has the case {text!r}?", next_step=f"write SUITE/{text}, or add --suite SUITE")
+    if place == Path.cwd().name and not Path(place).exists():  # tables name a suite by its folder, which is this one
+        place = "."
+    path = find_suite(place)
+    return path, spec_called(name, path)
 
 
 def names_of_one(name: str, suites: Sequence[str]) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util  # noqa: F401  (gin's parser uses it without importing it)
+import re
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -194,14 +195,47 @@ def _statements(
             error.msg.splitlines()[-1].strip(),
             (error.text or "").strip(),
         )  # what Python says comes first
+        expected, next_step = _corrected(message, content)
         raise ConfigError(
-            f"gin syntax error: {message}",
+            "gin syntax error" if expected else f"gin syntax error: {message}",
             where=f"{where}:{line_number}" if path and line_number else where,
             got=repr(content) if content else "",
+            expected=expected,
+            next_step=next_step,
         ) from error
     except tokenize.TokenError as error:
-        message, (line_number, _) = error.args
-        raise ConfigError(f"gin syntax error: {message}", where=f"{where}:{line_number}" if path else where) from error
+        line_number = error.args[1][0]
+        raise ConfigError(
+            "gin syntax error: a bracket or a text in triple quotes is not closed",
+            where=f"{where}:{line_number}" if path else where,
+        ) from error
+
+
+# What gin's parser says, and what is meant by it.
+_EXPECTED = {
+    "Expected file path as string.": "a file's name in quotes",
+    "Couldn't parse statement": "`Name.parameter = value`",
+    "Expected newline.": "one statement a line",
+    "Unable to parse value.": "a number, a text in quotes, True, False, None, a list, `@Name()` or `%macro`",
+    "Failed to parse token": "a number, a text in quotes, True, False, None, a list, `@Name()` or `%macro`",
+    "Malformatted scope or selector.": "`scope/Name.parameter = value`",
+    "Expected ')'.": "`@Name()`, with the arguments as bindings of their own",
+}
+
+
+def _corrected(message: str, content: str) -> tuple[str, str]:
+    """Returns what gin's parser expected, in the words of a gin file, and the corrected text if it is plain."""
+    expected = next((meaning for start, meaning in _EXPECTED.items() if message.startswith(start)), "")
+    if call := re.search(r"@((?:\w+/)*[\w.]+)\(([^()]+)\)", content):
+        name, arguments = call[1], call[2]
+        line = content.replace(f"({arguments})", "()", 1)
+        bindings = [part.strip() for part in arguments.split(",")]
+        if all(re.match(r"\w+ *=", part) for part in bindings):
+            return expected, f"write {'; '.join([line, *(f'{name}.{part}' for part in bindings)])!r}"
+        return expected, f"write {line!r} and '{name}.PARAMETER = {bindings[0]}'"
+    if pair := re.fullmatch(r"((?:\w+/)*\w[\w.]*\.\w+)\s*:\s*([^\s:]+)", content):
+        return expected, f"did you mean '{pair[1]} = {pair[2]}'?"
+    return expected, ""
 
 
 @functools.lru_cache(maxsize=16)

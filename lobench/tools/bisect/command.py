@@ -50,8 +50,16 @@ evaluations."""
     type=click.IntRange(min=0),
     help="Largest number of new evaluations of one seed block (default: a fifth of the checkpoints, at least 20).",
 )
-@click.option("--from-step", type=int, help="Outer step at which the case was good (default: the run's first one).")
-@click.option("--to-step", type=int, help="Outer step at which the case was broken (default: the run's last one).")
+@click.option(
+    "--from-step",
+    type=click.IntRange(min=0),
+    help="Outer step at which the case was good (default: the run's first one).",
+)
+@click.option(
+    "--to-step",
+    type=click.IntRange(min=0),
+    help="Outer step at which the case was broken (default: the run's last one).",
+)
 @click.option("--name", default="", help="Name of the watch (default: the suite's).")
 @click.option(
     "--store",

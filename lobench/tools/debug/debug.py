@@ -21,7 +21,7 @@ from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import insists_on_optimizer
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
-from lobench.engine.config.suite import spec_called, specs_of
+from lobench.engine.config.suite import find_case, specs_of
 from lobench.engine.whole_file import require_writable, write_whole
 from lobench.evaluation.request import ThetaLeaves
 from lobench.report.live.notebook_progress import default_progress
@@ -85,11 +85,11 @@ def debug(
         raise UsageError("--seed", got=str(seed), expected="0 or more")
     progress = progress or default_progress()
     log = progress.log
-    folder, spec = _case(case, str(suite))
+    folder, spec = find_case(case, str(suite))
     page = Path(output) if output else FOLDER / f"{spec.suite}-{spec.name}-seed{seed}.html"
     require_writable(page)
     usual_suite = find_suite(home) if home else None
-    manager = plugins_of([folder], progress)
+    manager = plugins_of([str(folder)], progress)
     theta = ThetaLeaves(leaves=None, where="optimizer")
     if checkpoint:
         _, theta = ThetaLeaves.read(str(checkpoint), manager, allow_pickle=allow_pickle)
@@ -138,19 +138,6 @@ def debug(
     write_debug_page(debugged, page)
     log(f"page: {page}")
     return debugged
-
-
-def _case(case: str, suite: str) -> tuple[str, CaseSpec]:
-    """Returns the suite's folder, or file, and the case.
-
-    Raises:
-      UsageError: no suite. SuiteError: no such suite, no such case, or several.
-    """
-    place, _, name = case.rpartition("/") if not suite else (suite, "", case)
-    if not place:
-        raise UsageError("whose case?", got=repr(case), expected="SUITE/CASE, or --suite SUITE")
-    folder = str(find_suite(place))
-    return folder, spec_called(name, folder)
 
 
 def _usual(

@@ -19,6 +19,7 @@ from lobench.analysis.stats.change_point import Belief, Probe, believe
 from lobench.analysis.stats.intervals import Interval, stratified_t_mean
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import StoredSubject, last_subject
+from lobench.core.case import case_name
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.program import Program
 from lobench.core.wording import first_of
@@ -204,10 +205,10 @@ def _runs_of(stores: Sequence[Path], case: str) -> Iterator[tuple[Snapshot, list
         whole = read_store(store)
         for row in whole.rows:
             names.update(row.case.names)
-            if row.payload is not None and case in row.case.names:
+            if row.payload is not None and row.case.is_called(case):
                 groups.setdefault((_revision(row), row.program), []).append(row)
         yield from ((whole, rows) for rows in groups.values())
-    if case not in names:
+    if case not in names and case_name(case) not in names:
         raise UsageError(f"no case is called {case!r}", next_step=suggestion(case, names))
 
 

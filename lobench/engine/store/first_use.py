@@ -1,0 +1,70 @@
+"""First use of a store: what a command that is refused has written there goes again."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from lobench.core.errors import CheckpointError, ConfigError, PluginError, SuiteError, UsageError
+from lobench.engine.store.bundle import has_ledger
+from lobench.engine.store.ledger import Ledger
+
+__all__ = ["removed_if_refused", "restored_if_refused"]
+
+_REFUSALS = (CheckpointError, ConfigError, PluginError, SuiteError, UsageError)  # of what the user gave
+
+
+@contextlib.contextmanager
+def removed_if_refused(store: Path) -> Iterator[None]:
+    """Removes what the body writes into a new store if the input is refused before there is a result.
+
+    Suites and bindings are checked by workers, which need a store. A mistyped name must not leave a folder behind. A
+    store that had a ledger before is left as it is.
+    """
+    if has_ledger(store):
+        yield
+        return
+    folders = [folder for folder in (store, *store.parents) if not folder.exists()]
+    before = set(store.iterdir()) if store.is_dir() else set()
+    try:
+        yield
+    except _REFUSALS:
+        if not _has_result(store):
+            _remove(store, before, folders)
+        raise
+
+
+@contextlib.contextmanager
+def restored_if_refused(file: Path) -> Iterator[None]:
+    """Gives a file back its content if the body refuses the input; a new file goes if the store has no ledger."""
+    folders = [folder for folder in file.parents if not folder.exists()]
+    content = file.read_bytes() if file.is_file() else None
+    try:
+        yield
+    except _REFUSALS:
+        if content is not None:
+            file.write_bytes(content)
+        elif not has_ledger(file.parent):
+            _remove(file.parent, set(file.parent.iterdir()) - {file} if file.parent.is_dir() else set(), folders)
+        raise
+
+
+def _has_result(store: Path) -> bool:
+    if not has_ledger(store):
+        return False
+    with Ledger.open(store, read_only=True) as ledger:
+        return any(True for _ in ledger.evaluations())
+
+
+def _remove(store: Path, kept: set[Path], folders: list[Path]) -> None:
+    """Removes the entries of a folder but those that were there before, and the new folders, if they are empty."""
+    for entry in set(store.iterdir()) - kept if store.is_dir() else ():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+    for folder in folders:  # the innermost first
+        with contextlib.suppress(OSError):
+            folder.rmdir()
