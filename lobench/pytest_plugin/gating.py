@@ -246,7 +246,7 @@ def _ratio(measured: Measured | None) -> str:
 
 
 def _signed(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value + 0.0:+.3f}"
+    return "-" if math.isnan(value) else f"{value:+z.3f}"
 
 
 def _properties(result: GateResult) -> list[tuple[str, object]]:

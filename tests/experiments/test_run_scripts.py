@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import subprocess
 import sys
@@ -146,6 +147,42 @@ def test_what_scripts_write_and_how_they_end_is_said_and_loses_nothing_of_the_ot
     assert finals(tmp_path / "store")["odd", 6] == 4.0
 
 
+LACKING = """
+import json, os, sys
+out, seed, mode = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+if seed == 2 and mode == "failed":
+    sys.exit("it broke")
+with open(os.path.join(out, "curves.jsonl"), "w") as file:
+    for step in range(0, 31, 10):
+        value = 8 / (step + 1) + 0.01 * seed - (mode != "whole") * 0.1 * (step > 0)
+        if seed == 2 and mode == "short" and step == 30:
+            break
+        if seed == 2 and mode == "null" and step == 30:
+            value = None  # as JavaScript and orjson write NaN
+        file.write(json.dumps({"step": step, "val/loss": value}) + "\\n")
+"""
+
+
+def test_a_session_without_a_result_is_a_missing_seed_and_null_is_nan(tmp_path: Path) -> None:
+    gin = "Experiment.num_sessions = 5\n"
+    for name in ("whole", "failed", "short", "null"):
+        gin += f'{name}/Method.command = "python train.py {{out}} {{session}} {name}"\n'
+        gin += f'{name}/Method.curves = "{{out}}/curves.jsonl"\n{name}/Method.until_step = 30\n'
+        gin += f'{name}/Method.paired_seeds = True\n{name}/Method.metrics = ["val/loss"]\n'
+    script(tmp_path, LACKING, gin)
+    assert "(4 of 5 seeds)" in run(tmp_path, code=3)
+    found = lobench("results", "--store", "store", "--by", "method", "--format", "json", cwd=tmp_path)
+    records = json.loads(found.stdout)
+    assert {one["method"]: one["missing"] for one in records} == {"whole": 0, "failed": 1, "short": 1, "null": 0}
+    assert not any(one["bold"] for one in records if one["missing"])
+    assert {one["method"] for one in records if one["diverged"]} == {"null"}
+    for name, why in (("failed", "1 failed"), ("short", "1 infeasible")):
+        done = lobench("compare", "whole", name, "--store", "store", cwd=tmp_path)
+        assert "INCONCLUSIVE" in done.stdout and "PASS" not in done.stdout and f"({why})" in done.stdout, done.stdout
+    done = lobench("compare", "whole", "null", "--store", "store", cwd=tmp_path)
+    assert "diverged 1 of 5 against 0 of 5" in done.stdout
+
+
 # At half of its steps a bad trial, and a process that it has started, write on and on.
 ENDLESS = """
 import glob, json, os, signal, subprocess, sys, time
@@ -237,7 +274,7 @@ def test_scripts_stand_beside_what_lobench_trains_and_are_read_as_they_grow(tmp_
     gin += 'mine/Method.command = "python train.py {out}"\nmine/Method.curves = "{out}/c.jsonl"\n'
     script(tmp_path, BOTH_CASES, gin)
     done = run(tmp_path, "--executor", "inline")
-    assert "mine (imported)" in done and "sgd" in done
+    assert "(imported)" not in done and "mine" in done and "sgd" in done
     assert "4 of 2" not in done
     found = {(one.method, one.session, one.evaluation.case_key.split(":")[0]) for one in members(tmp_path / "store")}
     assert len([one for one in found if one[0] == "mine"]) == 4

@@ -66,10 +66,21 @@ def test_what_diverged_or_is_missing_is_never_bold() -> None:
     assert bold([{}, {0: math.nan}]) == set()
 
 
+def test_a_method_whose_seeds_all_exploded_is_never_bold(tmp_path: Path) -> None:
+    for step, finals in enumerate(([0.1, 0.11, 0.12], [5.0, 5e4, 5e8], [0.12, 0.1, 0.11]), 1):
+        add(tmp_path, step, {name: {"train/loss": finals} for name in "ab"})
+    table = latex_table(summary_of(tmp_path))
+    rows = [line.split("&") for line in table.splitlines() if line.startswith((r"\quad a", r"\quad b", "mean score"))]
+    assert len(rows) == 3
+    assert all([r"\mathbf" in text for text in row[1:]] == [True, False, True] for row in rows), table
+
+
 def test_the_table_has_groups_rules_intervals_and_a_column_for_the_baseline(tmp_path: Path) -> None:
     table = latex_table(summary_of(make_store(tmp_path), [make_baseline(tmp_path)]), precision=2)
     note, comment, *lines = table.splitlines()
-    assert comment.startswith("% lobench report") and note.startswith("% mean rank of 5 by the score")
+    assert comment.startswith("% lobench report") and note.startswith(
+        "% train/loss, test/loss: mean rank of 5 by the score"
+    )
     assert lines[0] == r"\begin{tabular}{lrrrrr}"
     assert lines[2] == r" & outer step 0 & outer step 1 & outer step 2 & outer step 3 & tuned adam \\"
     assert [line for line in lines if "multicolumn" in line] == [

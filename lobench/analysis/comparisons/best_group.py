@@ -37,7 +37,7 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
     """Returns the cells of the best mean, and those that a comparison does not find to be worse.
 
     The means are those that are printed; one that lost a seed to divergence has none, and one that lacks a
-    planned seed is not the best of those that have all. The comparison is that of
+    planned seed, or whose seeds all exploded, is not the best of the others. The comparison is that of
     `lobench compare` on the case, at level .05 for all of them together: what is truly best is left out in at most .05.
 
     Args:
@@ -50,7 +50,7 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
     if direction is None:  # nobody knows what is better
         return Bold()
     sign = -1.0 if direction is Direction.MAX else 1.0
-    is_whole = [cell is not None and not cell.missing for cell in cells]
+    is_whole = [cell is not None and not cell.missing and bool(cell.surviving(metric)) for cell in cells]
     means = [
         sign * mean_of(list(values.values())) if values and whole else math.nan
         for values, whole in zip(finals, is_whole, strict=True)
@@ -89,8 +89,8 @@ def _samples(best: Cell, cell: Cell, metric: str, scales: Scales) -> Samples:
 def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: str = "", *, alone: bool = False) -> Bold:
     """Returns the places in `subjects` of the best mean score, and of those that a comparison does not find worse.
 
-    A subject that lacks a planned seed is never among them: a crash is no reason to be the best. A subject without a
-    finite seed has a mean score of -1 by definition, which no test of few seeds may tell apart from
+    A subject that lacks a planned seed is never among them: a crash is no reason to be the best. A subject of which
+    every seed diverged or exploded has a mean score of -1 by definition, which no test of few seeds may tell apart from
     the best one: it is never among them.
 
     Args:
@@ -101,7 +101,7 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
     most = max((one.num_cases for one in found_means), default=0)  # one over fewer is no better for the easy ones
     means = [
         one.interval.mean
-        if one.num_cases == most and one.has_finite_seed and not summary.snapshot.subjects[subject].num_missing
+        if one.num_cases == most and one.has_surviving_seed and not summary.snapshot.subjects[subject].num_missing
         else math.nan
         for one, subject in zip(found_means, subjects, strict=True)
     ]

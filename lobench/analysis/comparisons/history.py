@@ -208,7 +208,7 @@ def _experiment_summary(experiment: ExperimentRow, snapshot: Snapshot, scales: S
         place
         for place, found in enumerate(scores)
         if not math.isnan(found.mean)
-        and found.has_finite_seed
+        and found.has_surviving_seed
         and out_at[place] is None
         and not snapshot.subjects[place].num_missing
     ]

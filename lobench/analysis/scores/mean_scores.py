@@ -31,19 +31,19 @@ class MeanScore:
       num_missing: Cases without a curve or a scale: they are not in the mean.
       num_diverged: Seeds that diverged; each counts as -1.
       cells: By the identity of the case, those of the scores and others; the groups of cases are theirs.
-      converged: Cases on which at least one seed ended with a finite value.
+      survived: Cases on which at least one seed neither diverged nor exploded.
     """
 
     scores: Mapping[str, Mapping[int, float]]
     num_missing: int
     num_diverged: int
-    converged: frozenset[str]
+    survived: frozenset[str]
     cells: Mapping[str, Cell] = field(default_factory=dict, repr=False)
 
     @property
-    def has_finite_seed(self) -> bool:
-        """Whether any seed in the mean ended with a finite value; without one the mean is no result to be best by."""
-        return not self.converged.isdisjoint(self.scores)
+    def has_surviving_seed(self) -> bool:
+        """Whether any seed in the mean neither diverged nor exploded; without one it is no result to be best by."""
+        return not self.survived.isdisjoint(self.scores)
 
     @property
     def num_cases(self) -> int:
@@ -105,13 +105,12 @@ def mean_score(
         num_missing=len({*(subject.cells if cases is None else cases)} - known.keys()),
         num_diverged=subject.num_diverged,
         cells=subject.cells,
-        converged=frozenset(key for key in known if _has_finite_final(subject.cells[key], metric)),
+        survived=frozenset(key for key in known if _has_survivor(subject.cells[key], metric)),
     )
 
 
-def _has_finite_final(cell: Cell, metric: str | None) -> bool:
-    finals = cell.final.get(metric or cell.case.primary_metric, {})
-    return any(math.isfinite(final) and seed not in cell.diverged_at for seed, final in finals.items())
+def _has_survivor(cell: Cell, metric: str | None) -> bool:
+    return bool(cell.surviving(metric or cell.case.primary_metric))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +119,8 @@ class Ranked:
 
     Attributes:
       score: Mean over the cases that have a scale, as every headline has it; a diverged seed counts -1.
-      worth: What it is ranked by: the same mean where a seed without a result counts -1 too.
+      worth: What it is ranked by: the same mean where a seed without a result counts -1 too; NaN if all seeds
+        diverged or exploded.
       num_cases, num_lost: Cases in the mean, seeds without a result.
       num_diverged, num_exploded: Seeds that diverged, and others that ended above twice their start.
     """
@@ -158,7 +158,7 @@ def _ranked(subject: StoredSubject, metric: str | None, scales: Scales) -> Ranke
     return Ranked(
         subject=subject,
         score=found.interval,
-        worth=mean_of(means) if means else math.nan,
+        worth=mean_of(means) if means and found.has_surviving_seed else math.nan,
         num_cases=found.num_cases,
         num_diverged=found.num_diverged,
         num_exploded=scales.num_exploded(*subject.cells.values()),

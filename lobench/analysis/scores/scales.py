@@ -217,7 +217,7 @@ class Scales:
 
     def num_exploded(self, *cells: Cell) -> int:
         """Return how many seeds of the cells exploded; see `Cell.exploded`."""
-        return sum(map(_num_exploded, cells))
+        return sum(len(cell.exploded) for cell in cells)
 
     def merits(self, cell: Cell, metric: str | None) -> list[float]:
         """Returns what the seeds of a cell are ordered by for P(better): unclipped, the worst where one diverged.
@@ -428,12 +428,3 @@ def _case(loaded: Sequence[Baseline], info: CaseInfo) -> BaselineCase | Baseline
             errors.append(error)
     # Of several files the one that knows the case by name has more to say.
     return next((error for error in errors if isinstance(error, StaleBaseline)), errors[0] if errors else None)
-
-
-def _num_exploded(cell: Cell) -> int:
-    name = cell.case.primary_metric
-    starts = cell.untrained.get(name, {})
-    # Nearly always no seed ends above its start, and then no curve has to be read.
-    if all(final <= starts.get(seed, -math.inf) for seed, final in cell.final.get(name, {}).items()):
-        return 0
-    return len(cell.exploded)

@@ -142,7 +142,9 @@ def of_members(
                     (one.parameters for one in trials if (one.method, one.number) == (method, trial)), search.parameters
                 ),
             )
-        mark = " (imported)" if subject.who.is_imported else ""
+        if "command" in bindings:
+            subject = _with_failed(subject, trials, [method, f"{method}/{trial}"])
+        mark = " (imported)" if subject.who.is_imported and "command" not in bindings else ""
         subjects.append(subject.named(name.replace(method, label, 1) + mark))
         names.append(name)
         searched.append(search)
@@ -291,6 +293,29 @@ def _method(sessions: Mapping[int, Sequence[_Part]], *, current: CurrentCases, i
     return dataclasses.replace(whole, cells={key: _of_sessions(found) for key, found in cells.items()})
 
 
+def _with_failed(subject: StoredSubject, trials: Sequence[TrialRow], methods: Collection[str]) -> StoredSubject:
+    """Returns a method of commands with the sessions that gave no result, which are missing on each of its cases.
+
+    Args:
+      methods: Names of the method in the rows of its sessions: its own, and that of its trial.
+    """
+    failed = {
+        row.number: row.state
+        for row in trials
+        if row.method in methods and "folder" in row.parameters and row.state in ("failed", "infeasible")
+    }
+    if not failed:
+        return subject
+    cells = {
+        identity: dataclasses.replace(
+            cell,
+            missing={**cell.missing, **{one: why for one, why in failed.items() if one not in cell.sources}},
+        )
+        for identity, cell in subject.cells.items()
+    }
+    return dataclasses.replace(subject, cells=cells)
+
+
 def _of_seeds(cell: Cell, seeds: Collection[int]) -> Cell:
     """Returns a cell with these seeds only."""
     wanted = {seed for seed in cell.sources if seed in seeds}
@@ -327,6 +352,7 @@ def _of_sessions(cells: Mapping[int, Cell]) -> Cell:
         diverged_at={
             session: min(cell.diverged_at.values()) for session, cell in sorted(cells.items()) if cell.diverged_at
         },
+        missing={session: next(iter(cell.missing.values())) for session, cell in sorted(cells.items()) if cell.missing},
         sources={session: next(iter(cell.sources.values())) for session, cell in sorted(cells.items()) if cell.sources},
         failures=tuple(failure for cell in cells.values() for failure in cell.failures),
     )

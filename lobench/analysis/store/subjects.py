@@ -103,6 +103,11 @@ class Cell:
     @property
     def exploded(self) -> frozenset[int]:
         """Seeds that exploded in the primary metric; see `lobench.core.result.exploded_seeds`."""
+        name = self.case.primary_metric
+        starts = self.untrained.get(name, {})
+        # Nearly always no seed ends above its start, and then no curve has to be read.
+        if all(final <= starts.get(seed, -math.inf) for seed, final in self.final.get(name, {}).items()):
+            return frozenset()
         found = {id(curves): curves.exploded(self.case) for curves, _ in self.sources.values()}
         return frozenset(seed for seed, (curves, row) in self.sources.items() if found[id(curves)][row])
 
@@ -142,6 +147,13 @@ class Cell:
         own = self.final.get(metric, {})
         found = {seed: own[seed] for seed in sorted(own)}
         return found | dict.fromkeys(found.keys() & self.diverged_at.keys(), math.nan) if self.diverged_at else found
+
+    def surviving(self, metric: str) -> frozenset[int]:
+        """Returns the seeds that ended with a finite value and neither diverged nor, of a loss, exploded."""
+        finals = self.final.get(metric, {})
+        is_loss = metric == self.case.primary_metric or metric.rpartition("/")[2] == "loss"
+        lost = self.diverged_at.keys() | (self.exploded if is_loss else frozenset())
+        return frozenset(seed for seed, final in finals.items() if math.isfinite(final) and seed not in lost)
 
     def starts(self, metric: str) -> dict[int, float]:
         """Returns the first value of each seed, at whatever step its curve begins."""

@@ -137,7 +137,7 @@ def cell_text(entry: Entry | None, digits: int | None) -> str:
     digits = None if entry.is_score else digits
     if entry.against:
         below, above = (
-            f"{end:+.3f}" if math.isfinite(end) else "?" for end in (entry.interval.lower, entry.interval.upper)
+            f"{end:+z.3f}" if math.isfinite(end) else "?" for end in (entry.interval.lower, entry.interval.upper)
         )
         return f"[{below}, {above}] against {entry.against}"
     searched = "" if math.isnan(entry.searched) else f" {_number(entry.searched, digits)}"
@@ -157,7 +157,7 @@ def cell_text(entry: Entry | None, digits: int | None) -> str:
 def _number(value: float, digits: int | None) -> str:
     if math.isinf(value):
         return "never"
-    return f"{value:.3f}" if digits is None else f"{value:.{digits}g}"
+    return f"{value:z.3f}" if digits is None else f"{value:.{digits}g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

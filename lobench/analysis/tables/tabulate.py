@@ -97,6 +97,7 @@ class _Maker:
         self._has_baseline = bool(baseline) and (not spec.methods or baseline in spec.methods)
         spec = dataclasses.replace(spec, methods=[name for name in spec.methods if name != baseline])
         self._spec, self._digits = spec, digits
+        self._ranked = dict[tuple[int, int], list[str]]()  # metrics by the numbers of their methods and cases
         self._notes = [f"no bold of {name}: {how_to_declare(name)}" for name in summary.scales.undeclared()]
         self._notes += summary.scales.moved
         method_groups, case_groups = _groups(summary, spec)
@@ -356,9 +357,7 @@ class _Maker:
         found, num_cases = mean_ranks(list(sides.values()), groups) if len(sides) > 2 else ([], 0)
         if num_cases < 2:
             return []
-        note = f"mean rank of {len(sides)} by the score, 1 is best, over the {num_cases} cases that all of them have; "
-        if (note := f"{note}95% bootstrap over cases and seeds") not in self._notes:
-            self._notes.append(note)
+        self._note_ranks(self._summary.metric_label(metric), len(sides), num_cases)
         by_place = dict(zip(sides, found, strict=True))
         return [
             Entry(interval=by_place[place], num_lost=0, num_seeds=0, is_bold=False, is_score=True)
@@ -366,6 +365,18 @@ class _Maker:
             else None
             for place, _ in self._methods
         ]
+
+    def _note_ranks(self, label: str, num_sides: int, num_cases: int) -> None:
+        """Keeps one note of the mean ranks for all metrics that have as many methods and cases."""
+        counts = num_sides, num_cases
+        known = self._ranked.pop(counts, [])
+        before = _ranks_note(known, *counts)
+        self._ranked[counts] = [*known, label]
+        after = _ranks_note(self._ranked[counts], *counts)
+        if before in self._notes:
+            self._notes[self._notes.index(before)] = after
+        else:
+            self._notes.append(after)
 
     def _scores(self, place: int, metric: str) -> Mapping[str, Mapping[int, float]]:
         """Returns the scores of a method, or of the tuned baseline's own seeds, by case and seed."""
@@ -475,6 +486,11 @@ def _left_race(summary: Summary, snapshot: Snapshot) -> dict[int, Entry]:
                 against=labels[whole.methods[standing.against]],
             )
     return found
+
+
+def _ranks_note(labels: Sequence[str], num_sides: int, num_cases: int) -> str:
+    of = f"{', '.join(labels)}: mean rank of {num_sides} by the score"
+    return f"{of}, 1 is best, over the {num_cases} cases that all of them have; 95% bootstrap over cases and seeds"
 
 
 def _race_notes(summary: Summary) -> list[str]:

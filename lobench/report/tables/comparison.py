@@ -135,7 +135,7 @@ class ComparisonRecord(TypedDict):
 
 ComparisonRecords: TypeAlias = list[ComparisonRecord]
 
-_SIGNED = "+.3f"
+_SIGNED = "+z.3f"
 _TOGETHER = 0.01  # p-value of the check whether independent cases move together
 
 
@@ -340,7 +340,7 @@ def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
         difference = interval_cell(paired, _SIGNED) if not math.isnan(paired.lower) else paired.note
         if has_values:
             means = [_final(subject.cells.get(one.case), metric, 6) for subject in (found.a, found.b)]
-            differences = [interval_cell(effect.improvements.get(one.case), "+.4g"), difference]
+            differences = [interval_cell(effect.improvements.get(one.case), "+z.4g"), difference]
         else:
             known = effect.geometric_means.get(one.case, (math.nan, math.nan))
             means = [
@@ -370,11 +370,13 @@ def _tolerated(effect: MetricEffect, case: str) -> str:
 
 
 def _final(cell: Cell | None, metric: str, digits: int) -> str:
-    values = list(cell.final.get(metric, {}).values()) if cell is not None else []
-    if cell is not None and not values and cell.lost:
+    if cell is None:
+        return "-"
+    values = list(cell.final.get(metric, {}).values())
+    if not values and cell.lost:
         return ", ".join(sorted(cell.lost))
-    mean = mean_of(values) if values else math.nan
-    text = f"{mean:.{digits}g}" if not math.isnan(mean) else "diverged" if values else "-"
+    mean = mean_of(values) if values and not cell.diverged_at else math.nan
+    text = f"{mean:.{digits}g}" if math.isfinite(mean) else "diverged" if values else "-"
     return f"{text}{_seeds_of(cell)}"
 
 

@@ -59,7 +59,7 @@ def _pair(found: MethodComparison, steps: Sequence[CaseSteps], most_cases: int, 
     title, counts = comparison_head(found)
     yield f"**{markdown_line(title)}**: {markdown_line(comparison_sentence(found))}"
     header, *rows = case_rows(found, found.primary)
-    overall = ["**mean over cases**", "", "", interval_cell(found.primary.comparison.overall, "+.3f")]
+    overall = ["**mean over cases**", "", "", interval_cell(found.primary.comparison.overall, "+z.3f")]
     overall += [""] * (len(header) - len(overall))
     yield markdown_table([header, *([overall] if rows else []), *rows[:most_cases]])
     if len(rows) > most_cases:

@@ -247,17 +247,17 @@ def _own_cell(entry: Entry, digits: int | None, numbers: Numbers) -> str:
         return f"diverged ({entry.num_lost}/{entry.num_seeds})"
     found, is_score = entry.interval, digits is None
     if entry.against:
-        low, high = (f"{bound:+.3f}" if math.isfinite(bound) else "?" for bound in (found.lower, found.upper))
+        low, high = (f"{bound:+z.3f}" if math.isfinite(bound) else "?" for bound in (found.lower, found.upper))
         return f"$[{low}, {high}]$ against {escape(entry.against)}"
     if math.isinf(found.mean):
         return "never"
-    text = f"{found.mean:.3f}" if is_score else _number(found.mean, digits or 1)
+    text = f"{found.mean:z.3f}" if is_score else _number(found.mean, digits or 1)
     text = f"\\mathbf{{{text}}}" if entry.is_bold else _set(found.mean, text, numbers)
     text = "\\sim " * entry.is_unsteady + text
     if math.isnan(found.upper):
         return f"${text}$"
     low, high = (
-        _set(bound, f"{bound:.3f}" if is_score else _number(bound, digits or 1), numbers)
+        _set(bound, f"{bound:z.3f}" if is_score else _number(bound, digits or 1), numbers)
         for bound in (found.lower, found.upper)
     )
     return f"${text}\\,[{low}, {high}]$"

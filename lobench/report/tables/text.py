@@ -58,10 +58,11 @@ def subjects_in_words(subjects: Iterable[Subject]) -> str:
     return " and ".join(counted(counts[name], name) for name in names.values() if counts[name]) or "no subjects"
 
 
-def interval_cell(found: Interval | MeanDifference | None, form: str = ".3f", *, mark: str = "") -> str:
+def interval_cell(found: Interval | MeanDifference | None, form: str = "z.3f", *, mark: str = "") -> str:
     """Returns `0.52 [0.44, 0.60]`; the mean alone where there are no bounds, and `-` where there is no mean.
 
     Args:
+      form: With `z` for values that may be rounded to 0, which has no sign.
       mark: What stands before a mean, `x` of a ratio.
     """
     if found is None or math.isnan(found.mean):

@@ -145,7 +145,7 @@ def score_card(label: str, found: MeanScore, over: str) -> Card:
     bounds = interval_text(found.interval).partition(" ")[2]
     if bounds:
         bounds = bounds.strip("()") + ", " if math.isnan(found.interval.lower) else f"95% {bounds}, "
-    value = "n/a" if math.isnan(found.interval.mean) else f"{found.interval.mean:.3f}"
+    value = "n/a" if math.isnan(found.interval.mean) else f"{found.interval.mean:z.3f}"
     return Card(label=label, value=value, note=bounds + over)
 
 
@@ -173,14 +173,14 @@ def _speedup_cards(summary: Summary) -> list[Card]:
         ),
         Card(
             label=f"Interquartile mean of the score, {label}",
-            value="n/a" if math.isnan(middle.mean) else f"{middle.mean:.3f}",
+            value="n/a" if math.isnan(middle.mean) else f"{middle.mean:z.3f}",
             note=f"{_bounds(middle)}{summary.metric_label('primary')}",
         ),
     ]
 
 
 def _bounds(found: Interval) -> str:
-    return "" if math.isnan(found.lower) else f"95% [{found.lower:.3f}, {found.upper:.3f}], "
+    return "" if math.isnan(found.lower) else f"95% [{found.lower:z.3f}, {found.upper:z.3f}], "
 
 
 def _gate_card(event: Mapping[str, Any]) -> Card:
@@ -242,7 +242,7 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
     shown = snapshot.openings[summary.shown]
     lines = [f"On the scale {summary.scale_label}; clipped to [-1, 2], a diverged seed counts as -1."]
     lines += [f"{line[:1].upper()}{line[1:]}." for line in summary.scales.set_by()]
-    is_ranked = summary.mean_score(summary.shown, "primary").has_finite_seed
+    is_ranked = summary.mean_score(summary.shown, "primary").has_surviving_seed
     if snapshot.groups.shows_methods and not summary.has_checkpoints and is_ranked:
         num_missing = snapshot.subjects[summary.shown].num_missing
         lacks = f", without {counted(num_missing, 'planned seed')} that gave no result" if num_missing else ""

@@ -143,7 +143,7 @@ def _names(made: Ablated, subset: Subset) -> str:
 
 
 def _worth(one: Worth) -> str:
-    return "-" if math.isnan(one.mean) else f"{one.mean:+.3f} [{one.lower:.3f}, {one.upper:.3f}]"
+    return "-" if math.isnan(one.mean) else f"{one.mean:+z.3f} [{one.lower:z.3f}, {one.upper:z.3f}]"
 
 
 def _size(one: Worth) -> float:

@@ -47,6 +47,7 @@ class Alarmed:
 
     Attributes:
       events: The alarms, in order, with those that earlier calls told.
+      num_without_score: Checkpoints that no kind could judge: without a score on one of their cases, as after errors.
       num_confirmations: By kind; of a stall the windows that were looked at.
       command: What repeats it.
     """
@@ -55,10 +56,16 @@ class Alarmed:
     rules: AlarmRules
     store: Path
     num_checkpoints: int
+    num_without_score: int
     alarms: tuple[Alarm, ...]
     events: tuple[AlarmRaised, ...]
     num_confirmations: Mapping[str, int]
     command: str
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are checkpoints, and none of them has a score: nothing was compared."""
+        return 0 < self.num_checkpoints == self.num_without_score
 
 
 def alarm(
@@ -154,6 +161,7 @@ def alarm(
         rules=rules,
         store=folder,
         num_checkpoints=len(found),
+        num_without_score=sum(math.isnan(found.worth(place, place)) for place in range(len(found))),
         alarms=tuple(alarms),
         events=tuple(follower.event(one, found) for one in alarms),
         num_confirmations={one.kind: one.number for one in follower.detectors},

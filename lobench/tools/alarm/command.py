@@ -28,7 +28,8 @@ Examples:
   lobench alarm runs/today --suite quick --follow --on-alarm 'scancel 123'
   lobench watch runs/today --suite quick --alarm regress --on-alarm 'scancel 123'
 
-Exit codes: 0 no alarm, 1 an alarm, 2 usage or no store, 130 interrupted."""
+Exit codes: 0 no alarm, 1 an alarm, 2 usage or no store, 3 nothing was compared: no
+checkpoint has a score on all of its cases, 130 interrupted."""
 )
 @click.argument("location", metavar="RUN")
 @click.option("--suite", "suites", multiple=True, required=True, help="As in the watch.")
@@ -103,6 +104,8 @@ def alarm(location: str, kind: str, follow: bool, until_input_ends: bool, **opti
         show(alarms_text(found))
     if found.alarms:
         raise click.exceptions.Exit(ExitCode.VERDICT)
+    if found.is_empty:
+        raise click.exceptions.Exit(ExitCode.ERROR)
 
 
 def _never() -> bool:

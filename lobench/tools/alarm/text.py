@@ -41,6 +41,7 @@ class AlarmsRecord(TypedDict):
 
     kinds: list[str]
     num_checkpoints: int
+    num_without_score: int
     num_confirmations: dict[str, int]
     rate: float
     margin: float
@@ -72,12 +73,14 @@ def alarm_line(event: AlarmRaised, alarm: Alarm, rules: AlarmRules, location: st
 
 def alarms_text(found: Alarmed) -> str:
     """Returns a line for each alarm, what was looked at, and the command that repeats it."""
-    lines = [event.message for event in found.events] or ["no alarm"]
+    none = "nothing was compared: no checkpoint has a score on all of its cases" if found.is_empty else "no alarm"
+    lines = [event.message for event in found.events] or [none]
     looked = ", ".join(
         f"{kind}: {counted(number, 'window' if kind == 'stall' else 'confirmation')}"
         for kind, number in found.num_confirmations.items()
     )
-    lines.append(f"{counted(found.num_checkpoints, 'checkpoint')}; {looked or 'nothing was looked at'}")
+    lacking = f", {found.num_without_score} of them without a score" if found.num_without_score else ""
+    lines.append(f"{counted(found.num_checkpoints, 'checkpoint')}{lacking}; {looked or 'nothing was looked at'}")
     lines.append(f"chance of a false alarm of a kind in the whole run: at most {found.rules.rate:g}")
     return "\n".join([*lines, f"again: {found.command}"])
 
@@ -88,6 +91,7 @@ def alarms_record(found: Alarmed) -> AlarmsRecord:
     record: AlarmsRecord = {
         "kinds": list(found.kinds),
         "num_checkpoints": found.num_checkpoints,
+        "num_without_score": found.num_without_score,
         "num_confirmations": dict(found.num_confirmations),
         "rate": rules.rate,
         "margin": rules.margin,

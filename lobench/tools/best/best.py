@@ -154,6 +154,13 @@ def _metric(asked: str, subjects: Sequence[StoredSubject], store: Path) -> str |
 
 
 def _nothing(store: Path, suites: Sequence[str], ranked: Sequence[Ranked], gone: Sequence[str]) -> UsageError:
+    if any(not math.isnan(one.score.mean) for one in ranked) and not gone:
+        return UsageError(
+            "every seed of every checkpoint diverged or exploded, and none of them is the best",
+            where=str(store),
+            got=counted(len(ranked), "checkpoint"),
+            next_step="`lobench debug` shows where a training goes wrong",
+        )
     if ranked and not gone:
         return UsageError(
             "no checkpoint has a score: where none ends better than it began, only a tuned baseline gives a scale",

@@ -30,17 +30,19 @@ def bisection_text(found: Bisection) -> str:
                 f"not certain: {_share(found.level)} was asked for, and {_share(found.confidence)} of one outer step; "
                 "--most N allows more evaluations",
             ]
+        before, num_before, after, num_after = belief.lost
         size = f"{belief.size:.3g} +- {belief.size_error:.2g} in score"
+        if belief.size < belief.size_error and after * num_before > before * num_after:
+            size = "more seeds diverge, and none is shown in the score of the others"
         lines += [
             f"{_share(found.level)} interval: outer steps {first.outer_step} to {last.outer_step}",
             f"the fall: {size}; that there is one: {_share(belief.fall)}",
             f"last good: {_named(found, good)}",
             f"first broken: {_named(found, broken)}",
         ]
-        if any(belief.lost[::2]):
-            before, num_before, after, num_after = belief.lost
+        if before or after:
             lines.append(
-                f"diverged: {before} of {counted(num_before, 'seed')} before, {after} of {num_after} from it on"
+                f"diverged or exploded: {before} of {counted(num_before, 'seed')} before, {after} of {num_after} from it on"
             )
     if belief.begin:
         step = found.checkpoints[belief.begin].outer_step

@@ -145,7 +145,7 @@ def history_of(
     """
     found = list(_runs_of([one for folder in stores for one in find_stores(folder)], case))
     if not found:
-        raise UsageError(f"no evaluation of case {case!r}", where=", ".join(map(str, stores)))
+        raise UsageError(f"no evaluation of case {case!r} has curves", where=", ".join(map(str, stores)))
     newest = _newest(found)
     snapshots = [
         Snapshot.of(whole.store, kept)

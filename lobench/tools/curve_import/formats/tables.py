@@ -10,6 +10,7 @@ import csv
 import io
 import itertools
 import json
+import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +47,7 @@ def column_names(path: Path) -> list[str]:
         return list(_parquet(path).schema_arrow.names)
     if is_json_lines(path):
         rows = (row for _, (_, row) in zip(range(_SNIFFED), _json_rows(path), strict=False))
-        return list(dict.fromkeys(name for row in rows for name in row))
+        return list(dict.fromkeys(name for row in rows for name, value in row.items() if value is not None))
     with one_line_of((*UNREADABLE, csv.Error), UsageError, "this is not a csv file", where=path), opened(path) as file:
         names = next(csv.reader(file), [])
     if not any(name.strip() for name in names):
@@ -91,7 +92,7 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         inner = f"{name}.{key}" if name else str(key)
         if isinstance(one, dict):
             yield from _flat(inner, one)
-        elif isinstance(one, str | int | float) and not isinstance(one, bool):
+        elif one is None or (isinstance(one, str | int | float) and not isinstance(one, bool)):
             yield inner, one
 
 
@@ -101,7 +102,9 @@ def _json_parts(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Ite
 
     numbers = [name for name in columns if name not in texts]
     kept = numbers[1:] or numbers  # the first one is the step
-    rows = ((line, row) for line, row in _json_rows(path) if any(name in row for name in kept))
+    rows = (
+        (line, _with_nulls(row, kept, columns)) for line, row in _json_rows(path) if any(name in row for name in kept)
+    )
     while batch := list(itertools.islice(rows, _CHUNK)):
         frame = pd.DataFrame({name: [row.get(name) for _, row in batch] for name in columns}, dtype=object)
         for name in columns:
@@ -110,6 +113,20 @@ def _json_parts(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Ite
             else:  # a NaN that was logged is a value, and what is missing is none
                 frame[name] = frame[name].map(lambda one: "nan" if one != one else one)
         yield Part(path=path, frame=frame, lines=np.asarray([line for line, _ in batch], np.int64))
+
+
+def _with_nulls(row: dict[str, Any], metrics: Sequence[str], columns: Sequence[str]) -> dict[str, Any]:
+    """Returns a line's values with NaN for the null of a metric, which is how many writers spell NaN in JSON.
+
+    If the line has another number, of a metric or beside the columns, null says that the metric was not logged.
+    """
+    nulls = [name for name in metrics if name in row and row[name] is None]
+    if not nulls:
+        return row
+    others = (value for name, value in row.items() if name in metrics or name not in columns)
+    if any(isinstance(value, int | float) for value in others):
+        return row
+    return {**row, **dict.fromkeys(nulls, math.nan)}
 
 
 def is_parquet(path: Path) -> bool:
