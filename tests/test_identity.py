@@ -18,6 +18,8 @@ from lobench.core.result import EvaluationKey, Provenance
 from lobench.engine.config.bound import bind_case
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
+from lobench.engine.store.programs import program_here
+from lobench.engine.store.provenance import versions_here
 
 ROOT = Path(__file__).parents[1]
 ROW = re.compile(r"^\| (?P<change>[^|]+?) \| (?P<effect>[^|]+?) \| (?P<why>[^|]+?) <!-- (?P<tests>[^>]+) --> \|$", re.M)
@@ -110,6 +112,40 @@ def test_program_of_other_version_is_another() -> None:
 )
 def test_program_of_other_packages_machine_or_workers_is_the_same(changed: dict[str, str]) -> None:
     assert program_with(**changed) == program_with()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("JAX_ENABLE_X64", "1"),
+        ("JAX_ENABLE_X64", "True"),
+        ("JAX_DEFAULT_MATMUL_PRECISION", "bfloat16"),
+        ("JAX_DEFAULT_PRNG_IMPL", "rbg"),
+        ("JAX_THREEFRY_PARTITIONABLE", "false"),
+        ("XLA_FLAGS", "--xla_dump_to=/tmp/x --xla_cpu_enable_fast_math=true"),
+    ],
+)
+def test_program_after_a_setting_of_jax_in_the_environment_is_another(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.delenv(name, raising=False)
+    before = program_here()
+    monkeypatch.setenv(name, value)
+    assert program_here().key != before.key
+    assert Program.of(dataclasses.replace(PROVENANCE, versions=versions_here())).jax == program_here().jax
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("JAX_ENABLE_X64", "0"), ("JAX_DEFAULT_PRNG_IMPL", ""), ("XLA_FLAGS", "--xla_dump_to=/tmp/x"), ("MY_LR", "0.1")],
+)
+def test_program_after_a_setting_without_effect_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.delenv(name, raising=False)
+    before = program_here()
+    monkeypatch.setenv(name, value)
+    assert program_here() == before
 
 
 WATCH = ("--once", "--checkpoints", "all", "--workers", "1", "--executor", "inline")

@@ -81,6 +81,8 @@ class EvaluationKey:
             The version of lobench                      | kept
             The version of jax or jaxlib                | evaluated again
             The version of another package              | kept
+            Environment variables that set jax          | evaluated again
+            Other environment variables                 | kept
             The kind of device                          | evaluated again
             Another machine with the same kind          | kept
             The working directory                       | kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -14,11 +15,35 @@ from lobench.engine.workers.devices import known_device
 __all__ = ["provenance", "versions_here"]
 
 _PACKAGES = ("lobench", "jax", "jaxlib", "optax", "numpy")
+_SETTINGS_OF_JAX = {  # those that change numbers, and what jax takes if they are not set
+    "JAX_DEBUG_INFS": "0",
+    "JAX_DEBUG_NANS": "0",
+    "JAX_DEFAULT_MATMUL_PRECISION": "default",
+    "JAX_DEFAULT_PRNG_IMPL": "threefry2x32",
+    "JAX_DISABLE_JIT": "0",
+    "JAX_ENABLE_X64": "0",
+    "JAX_NUMPY_DTYPE_PROMOTION": "standard",
+    "JAX_RANDOM_SEED_OFFSET": "0",
+    "JAX_THREEFRY_PARTITIONABLE": "1",
+    "NVIDIA_TF32_OVERRIDE": "",
+}
+_SWITCHES = {
+    **dict.fromkeys(("y", "yes", "t", "true", "on"), "1"),
+    **dict.fromkeys(("n", "no", "f", "false", "off"), "0"),
+}
+_CHANGES_NUMBERS = re.compile(r"--xla_(cpu_(enable_)?fast_math|cpu_fast_math_\w+|allow_excess_precision)")
+
+
+def versions_here() -> dict[str, str]:
+    """Returns the installed versions of what results hang on; jax's with the settings that the environment gives it."""
+    versions = dict(_installed_versions())
+    if "jax" in versions and (settings := _settings_of_jax()):
+        versions["jax"] += f" with {', '.join(settings)}"
+    return versions
 
 
 @functools.cache
-def versions_here() -> dict[str, str]:
-    """Returns the installed versions of what results hang on."""
+def _installed_versions() -> dict[str, str]:
     from importlib import metadata  # with a parser of mail, which who reads a store needs not
 
     found = {}
@@ -28,6 +53,18 @@ def versions_here() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def _settings_of_jax() -> list[str]:
+    """Returns the environment's settings that change numbers, such as `JAX_ENABLE_X64=1`; jax is not imported."""
+    found = []
+    for name, default in _SETTINGS_OF_JAX.items():
+        text = os.environ.get(name, "").strip().lower()
+        value = _SWITCHES.get(text, text)
+        if text and value != default:
+            found.append(f"{name}={value}")
+    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if _CHANGES_NUMBERS.match(flag)]
+    return [*found, *sorted(flags)]
 
 
 def provenance(*, bindings: str, device: str, folder: Path) -> Provenance:
