@@ -28,7 +28,7 @@ from lobench.core.subject import Variant
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.item_result import ItemResult
 from lobench.pytest_plugin.options import option
-from lobench.pytest_plugin.references import Finals, GateReference, Train, candidates_of, reference_of, scale_of
+from lobench.pytest_plugin.references import Finals, GateReference, TrainBlock, candidates_of, reference_of, scale_of
 
 __all__ = ["Gate", "Measured", "gate_of", "rules_of"]
 
@@ -130,7 +130,7 @@ class Gate:
         info: CaseInfo,
         margin: float | None,
         own: Sequence[tuple[SeedBlock, Curves]],
-        train: Train,
+        train: TrainBlock,
         more: Iterator[tuple[SeedBlock, Curves]],
     ) -> Measured:
         """Returns the differences to the reference, drawing blocks from `more` while the case is undecided.

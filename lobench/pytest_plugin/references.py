@@ -32,7 +32,7 @@ from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.options import option, read_checkpoint, subject_of
 from lobench.pytest_plugin.reuse import store_path
 
-__all__ = ["Finals", "GateReference", "Train", "candidates_of", "check_reference", "reference_of", "scale_of"]
+__all__ = ["Finals", "GateReference", "TrainBlock", "candidates_of", "check_reference", "reference_of", "scale_of"]
 
 _BASELINE = "baseline"
 _OPTIMIZER = re.compile(r"@?[A-Za-z_][\w.]*\(\)\s*(;|$)")
@@ -72,7 +72,7 @@ class Finals:
         return cls(metrics=metrics, starts=starts)
 
 
-class Train(Protocol):
+class TrainBlock(Protocol):
     """Trains a seed block of the session's case."""
 
     def __call__(self, theta: ThetaLeaves, block: SeedBlock) -> Curves: ...
@@ -104,7 +104,7 @@ class GateReference(Protocol):
     def name(self, spec: CaseSpec, info: CaseInfo) -> str:
         """Returns its label with the start of its sha256."""
 
-    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: Train) -> Finals:
+    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> Finals:
         """Returns what it reached on the seeds of these blocks, as far as it has them."""
 
 
@@ -131,7 +131,7 @@ class _CheckpointReference:
         label = self.checkpoint.uri.rstrip("/").rsplit("/", 1)[-1]
         return f"{label} ({hash_of(self.checkpoint.sha256)})"
 
-    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: Train) -> Finals:
+    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> Finals:
         new = []
         for block in blocks:
             if (info.key, block) not in self._done:
@@ -157,7 +157,7 @@ class _OptimizerReference:
     def name(self, spec: CaseSpec, info: CaseInfo) -> str:
         return f"{self.subject.label} ({hash_of(self.subject.sha256)})"
 
-    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: Train) -> Finals:
+    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> Finals:
         new, case = [], None
         for block in blocks:
             if (info.identity, block) not in self._done:
@@ -182,7 +182,7 @@ class _StoreReference:
     def name(self, spec: CaseSpec, info: CaseInfo) -> str:
         return self.label
 
-    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: Train) -> Finals:
+    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> Finals:
         wanted = {seed for block in blocks for seed in block.seeds}
         metrics: dict[str, dict[int, float]] = {}
         for cell in self.cells.get(info.problem, ()):
@@ -217,7 +217,7 @@ class _BaselineReference:
         path = next(path for path in self._files(spec) if _has(path, info))
         return f"{path.name} ({hash_of(hashlib.sha256(path.read_bytes()).hexdigest())})"
 
-    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: Train) -> Finals:
+    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> Finals:
         found = _first_with(info, self._files(spec), spec)
         wanted = {seed for block in blocks for seed in block.seeds}
         return Finals(

@@ -12,7 +12,6 @@ import jax
 import optax
 
 from lobench.core.errors import ConfigError
-from lobench.inner.adapters.lookahead import is_lookahead, refuse_lookahead_inside, synced_lookahead
 from lobench.inner.adapters.scheduled import Watches
 from lobench.inner.extra_inputs.calling import call_accepting
 from lobench.inner.extra_inputs.optimizer_side import (
@@ -23,6 +22,7 @@ from lobench.inner.extra_inputs.optimizer_side import (
     with_requested,
 )
 from lobench.inner.extra_inputs.task_side import NOTHING, ExtraInputs, ExtraValues, Facts
+from lobench.inner.lookahead import is_lookahead, refuse_lookahead_inside, synced_lookahead
 from lobench.inner.optimizer import PyTree
 from lobench.inner.schedules.schedule import note_horizon_read
 

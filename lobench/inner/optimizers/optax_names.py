@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import optax
 import optax.contrib
 
-from lobench.inner.adapters.lookahead import synced_lookahead
+from lobench.inner.lookahead import synced_lookahead
 from lobench.inner.optimizer import PyTree, TransformationWithEvalParams
 from lobench.inner.schedules.schedule import Schedule
 from lobench.inner.vmap_periodic import when

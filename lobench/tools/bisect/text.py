@@ -42,7 +42,8 @@ def bisection_text(found: Bisection) -> str:
         ]
         if before or after:
             lines.append(
-                f"diverged or exploded: {before} of {counted(num_before, 'seed')} before, {after} of {num_after} from it on"
+                f"diverged or exploded: {before} of {counted(num_before, 'seed')} before, "
+                f"{after} of {num_after} from it on"
             )
     if belief.begin:
         step = found.checkpoints[belief.begin].outer_step

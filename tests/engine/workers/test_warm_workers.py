@@ -21,12 +21,12 @@ def test_forked_worker_records_the_bits_of_one_that_is_started_anew(
     forked = []
     start = WarmPopen.__init__
 
-    def told(self: WarmPopen, *arguments: object, **options: object) -> None:
+    def recorded(self: WarmPopen, *arguments: object, **options: object) -> None:
         start(self, *arguments, **options)  # type: ignore[arg-type]
         forked.append(Path(f"/proc/{self.pid}/cmdline").read_text().find("warm.py") >= 0)
         assert int(Path(f"/proc/{self.pid}/stat").read_text().split()[3]) == os.getpid()
 
-    monkeypatch.setattr(WarmPopen, "__init__", told)
+    monkeypatch.setattr(WarmPopen, "__init__", recorded)
     options = ("--once", "--checkpoints", "all", "--workers", "1")
     assert watch(run, suite, *options, "--store", str(tmp_path / "forked")).returncode == 0
     monkeypatch.setenv("PYTHONUTF8", "1")
