@@ -43,6 +43,26 @@ def test_each_run_binds_its_own_config_over_that_of_the_folder(tmp_path: Path) -
     assert again.returncode == 0 and "nothing new" in again.stdout, again.stdout
 
 
+def test_watch_after_edit_of_a_runs_config_evaluates_its_checkpoints_again_and_none_after_the_return(
+    tmp_path: Path,
+) -> None:
+    suite, runs = make_suite(tmp_path), make_runs(tmp_path, {"one": CONFIG, "two": CONFIG})
+    write_checkpoint(runs / "two" / "theta_1.npz", -1.2)
+    assert watch(runs, suite, *POPULATION).returncode == 0
+    config = runs / "one" / "config.gin"
+    config.write_text(CONFIG + "LearnableSGD.initial_lr = 0.5\n")
+    edited = watch(runs, suite, *POPULATION)
+    assert edited.returncode == 0 and "2 passed" in edited.stdout, edited.stdout
+    assert len(results(runs / "lobench_results" / "tiny")) == 6
+    assert "nothing new" in watch(runs, suite, *POPULATION).stdout
+    config.write_text(CONFIG)
+    assert "nothing new" in watch(runs, suite, *POPULATION).stdout
+    (runs / "config.gin").write_text(CONFIG + "LearnableSGD.initial_lr = 0.5\n")
+    config.unlink()  # only the folder's config is bound now, as after the edit; `two` takes it too, for the first time
+    above = watch(runs, suite, *POPULATION)
+    assert above.returncode == 0 and "2 passed" in above.stdout, above.stdout
+
+
 def test_runs_with_configs_need_none_in_the_folder_above_and_are_named_in_tables(tmp_path: Path) -> None:
     suite, runs = make_suite(tmp_path), make_runs(tmp_path, {"one": CONFIG, "two": CONFIG})
     write_checkpoint(runs / "two" / "theta_1.npz", -1.2)

@@ -135,7 +135,7 @@ def files_of(suites: Sequence[str], layers: Layers, code: Iterable[str] = ()) ->
         *_loaded(),
         *map(Path, code),
     ]  # a module that a suite made up has none
-    return tuple(FileMark(path=path, size=size, mtime_ns=at) for path, size, at in marks_of(files))
+    return tuple(FileMark(path=path, size=size, changed_ns=at) for path, size, at in marks_of(files))
 
 
 def _loaded() -> Iterator[Path]:

@@ -63,6 +63,30 @@ def test_command_with_edited_file_has_another_folder_and_a_line(folder: Path, le
     assert ended(ledger, second) == [f"mine: 1 result was made by other code: {Path(name).name}"]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "./run.sh --out={out} {session}",
+        "bash run.sh {out}",
+        "sh -c 'python train.py --out {out}'",
+        "sh -c 'cd . && python -u train.py'",
+        "env A=1 python train.py",
+        "sh -c './run.sh {out}'",
+        "sh -c 'python -m train {out}'",
+        "make -f Makefile train",
+    ],
+)
+@pytest.mark.parametrize("name", ["train.py", "helper.py"])
+def test_command_through_a_shell_counts_the_scripts_that_it_starts(folder: Path, command: str, name: str) -> None:
+    (folder / "Makefile").write_text("train:\n\t./run.sh\n")
+    (folder / "run.sh").write_text('#!/bin/sh\n# starts it\nset -e\npython "${HERE}/train.py" "$@"\n./run.sh\n')
+    method = Method(name="mine", command=command, curves=METHOD.curves)
+    first = code_of(folder, None, method=method).todays
+    assert code_of(folder, None, method=method).todays.id == first.id
+    (folder / name).write_text((folder / name).read_text().replace("1", "2"))
+    assert code_of(folder, None, method=method).todays.id != first.id
+
+
 def test_command_whose_edit_was_undone_has_its_first_folder(folder: Path, ledger: Ledger) -> None:
     first = code_of(folder, ledger)
     ended(ledger, first)

@@ -99,6 +99,28 @@ class Intake:
         for subject in unfinished:
             self.fetch(subject)
 
+    def with_todays_configs(self, sightings: Mapping[int, Subject]) -> dict[int, Subject]:
+        """Returns the sightings that count with the `config.gin` of each run below the folder as it is now.
+
+        After an edit a checkpoint is another subject: it gets a sighting of its own, and the former one is left out.
+        Those of a run that was removed stay as they are.
+        """
+        found = dict(sightings)
+        of_runs = {at: one for at, one in found.items() if one.has_theta and one.run and not one.variant.bindings}
+        last = {one.uri: one for one in of_runs.values()}
+        for seen in last.values():
+            variant = self._run_variant(seen.uri)
+            if not variant.key and not _exists(seen.uri):
+                variant = seen.variant
+            same = {at: one for at, one in of_runs.items() if (one.uri, one.sha256) == (seen.uri, seen.sha256)}
+            for at, one in same.items():
+                if one.variant != variant:
+                    del found[at]
+            if all(one.variant != variant for one in same.values()):
+                subject = dataclasses.replace(seen, variant=variant)
+                found[self._ledger.record_sighting(subject)] = subject
+        return dict(sorted(found.items()))
+
     def give(self, given: Given) -> tuple[int, Subject] | None:
         """Takes what somebody names; returns None for a checkpoint that cannot be read.
 

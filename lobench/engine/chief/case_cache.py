@@ -36,7 +36,7 @@ _SUFFIXES = (".py", ".gin")
 _ENVIRONMENT = ("PYTHONPATH", "PYTEST_ADDOPTS", "PYTEST_PLUGINS")  # changes what a worker collects
 _PLUGIN_GROUPS = ("lobench", "pytest11")
 
-_Mark = tuple[str, int, int]  # path, size, mtime in nanoseconds
+_Mark = tuple[str, int, int]  # path, size, time of the last change in nanoseconds
 
 
 class Collecting(Protocol):
@@ -89,7 +89,7 @@ class KnownCases:
             return
         fingerprint, around = self._before
         known = {path for path, _, _ in around}
-        loaded = sorted((mark.path, mark.size, mark.mtime_ns) for mark in described.files if mark.path not in known)
+        loaded = sorted((mark.path, mark.size, mark.changed_ns) for mark in described.files if mark.path not in known)
         files = {"around": around, "loaded": loaded, "missing": sorted(described.missing)}
         self._ledger.record_described(variant.key, fingerprint=fingerprint, cases=described.cases, files=files)
 

@@ -185,6 +185,8 @@ class Chief:
     def _recover(self) -> None:
         """Goes on where the ledger ends, and takes what is given."""
         sightings = self._ledger.sightings()
+        if self._has_source:
+            sightings = self._intake.with_todays_configs(sightings)
         found = list(todays(sightings, self._history)) if self._has_source else []
         found += self._take_given()
         unfinished = [one for position, one in sightings.items() if not is_through(position, self._history)]

@@ -59,7 +59,8 @@ def isolated_gin(*paths: str) -> Iterator[None]:
             getattr(gin_config, name).clear()
         IMPORTS.clear()
         was_locked, gin_config._CONFIG_IS_LOCKED = gin_config._CONFIG_IS_LOCKED, False
-        sys.path[:0] = [path for path in paths if path not in sys.path]
+        # Also those that are on the path: the working directory comes last, and may be one of them.
+        sys.path[:0] = paths
         try:
             yield
         finally:

@@ -166,11 +166,15 @@ class SuiteFiles:
 
 
 def marks_of(files: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
-    """Yields path, size and time (ns) of each file that is there, in order: one with other marks may have changed."""
+    """Yields path, size and time (ns) of each file that is there, in order: one with other marks may have changed.
+
+    The time is that of the last change of the file or its attributes. `rsync -a`, `cp -p` and images keep the other
+    one, the time of the last edit, from before.
+    """
     for file in sorted(set(map(os.path.abspath, files))):
         with contextlib.suppress(OSError):
             found = os.stat(file)
-            yield file, found.st_size, found.st_mtime_ns
+            yield file, found.st_size, found.st_ctime_ns
 
 
 def forget_modules(suites: Sequence[str]) -> None:
@@ -212,7 +216,7 @@ def _stamp(file: Path) -> tuple[int, int]:
         found = file.stat()
     except OSError:
         return -1, -1
-    return found.st_size, found.st_mtime_ns
+    return found.st_size, found.st_ctime_ns
 
 
 def _digest(file: Path) -> str:

@@ -14,6 +14,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,22 +35,39 @@ _NOT_COUNTED = frozenset({"jax", "jaxlib", "lobench", "gin", "pytest", "_pytest"
 _IGNORED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 _HAS_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _COARSEST_SECONDS = 2.0  # steps of a file system's times
+_IS_PATH = re.compile(r"[\w./+~-]{1,200}")
+_CODE_SUFFIXES = (".py", ".so", ".sh")
+_MOST_MODULES = 1000  # of a package that a computed name is imported from
 _COMPILED = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 
 
 class _ImportedNames(NamedTuple):
-    """An import statement: `from ..a import b, c` has level 2, module "a" and the names "b" and "c"."""
+    """An import statement: `from ..a import b, c` has level 2, module "a" and the names "b" and "c".
+
+    `import_module(f"a.{name}")` has the module "a" and `has_all`: any module below it may be meant. Without a constant
+    beginning, it is any module beside the file and below.
+    """
 
     level: int
     module: str
     names: tuple[str, ...] = ()
+    has_all: bool = False
 
 
 class _SourceFile(NamedTuple):
-    """The content of a file of code: the hash of its syntax tree, and its import statements."""
+    """The content of a file of code.
+
+    Attributes:
+      sha256: Hash of its syntax tree.
+      imports: Its import statements.
+      texts: Its constants that may be a file of code or a folder of the import path.
+      extends_path: Whether it adds to `sys.path`.
+    """
 
     sha256: str
     imports: tuple[_ImportedNames, ...] = ()
+    texts: tuple[str, ...] = ()
+    extends_path: bool = False
 
 
 def fingerprint_of(
@@ -156,7 +174,7 @@ def _marks_of(fingerprint: CodeFingerprint) -> dict[str, tuple[int, int] | None]
         except OSError:
             marks[file] = None
         else:
-            marks[file] = found.st_size, found.st_mtime_ns
+            marks[file] = found.st_size, found.st_ctime_ns
     return marks
 
 
@@ -174,6 +192,7 @@ class _Walk:
         self._packages: dict[str, str] = {}
         self._missing: set[str] = set()
         self._waiting: list[tuple[Path, _ImportedNames]] = []
+        self._added: dict[Path, None] = {}  # folders that the code itself adds to `sys.path`, as far as it can be read
 
     def fingerprint(self) -> CodeFingerprint:
         while self._waiting:
@@ -205,6 +224,14 @@ class _Walk:
         source = _source_file(content) if file.suffix == ".py" else _SourceFile(hashlib.sha256(content).hexdigest())
         self._files[file], self.hashes[str(file)] = source.sha256, hashlib.sha256(content).hexdigest()
         self._waiting += [(file, imported) for imported in source.imports]
+        if source.extends_path:
+            around = (file.parent, *file.parent.parents[:2])
+            self._added |= dict.fromkeys([*around, *_folders_named(around, source.texts)])
+        for text in source.texts:
+            if Path(text).suffix in _CODE_SUFFIXES:
+                for one in (file.parent / text, *(folder / text for folder in self._folders)):
+                    if one.is_file():
+                        self.add_file(one)
         if file.suffix == ".py" and (package := file.parent / "__init__.py") != file and package.is_file():
             self.add_file(package)
         elif file.name == "__init__.py" and (outer := file.parent.parent / "__init__.py").is_file():
@@ -219,6 +246,9 @@ class _Walk:
             self._find(_ImportedNames(0, name), [])
 
     def _follow(self, file: Path, imported: _ImportedNames) -> None:
+        if imported.has_all:
+            self._add_all(file, imported)
+            return
         if not imported.level:
             self._find(imported, [_import_root(file), file.parent])
             return
@@ -227,6 +257,18 @@ class _Walk:
             folder = folder.parent
         parts = [part for part in imported.module.split(".") if part]
         self._add_below([folder], parts, imported.names)
+
+    def _add_all(self, file: Path, imported: _ImportedNames) -> None:
+        """Adds the modules below a package of which an import computes the name."""
+        folder = file.parent
+        for _ in range(imported.level - 1):
+            folder = folder.parent
+        parts = imported.module.split(".") if imported.module else []
+        roots = [folder] if imported.level else [*self._searched([_import_root(file), file.parent])]
+        packages = [root.joinpath(*parts) for root in roots] if parts else [folder]
+        for package in packages:
+            for found in _modules_below(package):
+                self.add_file(found)
 
     def _find(self, imported: _ImportedNames, near: Sequence[Path]) -> None:
         top, *rest = imported.module.split(".")
@@ -271,9 +313,34 @@ class _Walk:
     def _searched(self, near: Sequence[Path]) -> Iterator[Path]:
         """Yields the folders in which a module of the user's may lie."""
         on_path = (Path(entry or os.getcwd()) for entry in sys.path)
-        for folder in dict.fromkeys((*near, *self._folders, *on_path)):
+        for folder in dict.fromkeys((*near, *self._folders, *on_path, *self._added)):
             if origin_of_file(f"{folder}{os.sep}") is Origin.USER:
                 yield folder
+
+
+def _modules_below(package: Path) -> Iterator[Path]:
+    """Yields the modules in a folder and in the packages below it, 1000 at most."""
+    folders, num_left = [package], _MOST_MODULES
+    while folders and num_left > 0:
+        folder = folders.pop()
+        try:
+            entries = sorted(folder.iterdir())
+        except OSError:
+            continue
+        for entry in entries:
+            if entry.suffix == ".py" and entry.is_file():
+                num_left -= 1
+                yield entry
+            elif (entry / "__init__.py").is_file():
+                folders.append(entry)
+
+
+def _folders_named(around: Iterable[Path], texts: Sequence[str]) -> list[Path]:
+    """Returns the folders that one text, or two that are joined, name from one of some folders."""
+    first = [Path(os.path.normpath(folder / text)) for folder in around for text in texts]
+    first = [*dict.fromkeys(one for one in first if one.is_dir())]
+    second = [folder / text for folder in first for text in texts]
+    return [*first, *(one for one in second if one.is_dir())]
 
 
 def _candidates(package: Path) -> tuple[Path, Path]:
@@ -339,7 +406,7 @@ def _source_file(content: bytes) -> _SourceFile:
     if digest not in _known:
         try:
             tree = ast.parse(content)
-            _known[digest] = _SourceFile(_sha256_of(tree), tuple(_imports_in(tree)))
+            _known[digest] = _SourceFile(_sha256_of(tree), tuple(_imports_in(tree)), *_paths_in(tree))
         except (SyntaxError, ValueError, RecursionError, MemoryError):  # other bytes, other code
             _known[digest] = _SourceFile(digest)
     return _known[digest]
@@ -405,12 +472,37 @@ def _imports_in(tree: ast.AST) -> Iterator[_ImportedNames]:
 
 
 def _imported_by_call(node: ast.Call) -> Iterator[_ImportedNames]:
-    """Yields what `importlib.import_module("a.b")` and `__import__("a")` import."""
-    is_import = _name(node.func) in ("import_module", "__import__")
-    first = node.args[0] if is_import and node.args else None
-    if isinstance(first, ast.Constant) and isinstance(first.value, str) and first.value.strip("."):
-        name = first.value.lstrip(".")
-        yield _ImportedNames(len(first.value) - len(name), name)
+    """Yields what `importlib.import_module("a.b")` and `__import__("a")` import, and those whose name is computed."""
+    called = _name(node.func)
+    if called in ("iter_modules", "walk_packages"):
+        yield _ImportedNames(0, "", has_all=True)
+    first = node.args[0] if called in ("import_module", "__import__") and node.args else None
+    if first is None:
+        return
+    if isinstance(first, ast.Constant):
+        if isinstance(first.value, str) and (name := first.value.lstrip(".")):
+            yield _ImportedNames(len(first.value) - len(name), name)
+        return
+    beginning = first.values[0] if isinstance(first, ast.JoinedStr) and first.values else first
+    while isinstance(beginning, ast.BinOp):  # "a." + name, "a.%s" % name
+        beginning = beginning.left
+    if isinstance(beginning, ast.Call) and isinstance(beginning.func, ast.Attribute):  # "a.{}".format(name)
+        beginning = beginning.func.value
+    text = beginning.value if isinstance(beginning, ast.Constant) and isinstance(beginning.value, str) else ""
+    name = text.lstrip(".")
+    package = name.rpartition(".")[0]
+    yield _ImportedNames(len(text) - len(name), package, has_all=True)
+
+
+def _paths_in(tree: ast.AST) -> tuple[tuple[str, ...], bool]:
+    """Returns the constants that may be files of code or folders of the import path, and whether it is added to."""
+    texts, extends_path = dict[str, None](), False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in ("path", "addsitedir"):
+            extends_path |= _name(node.value) in ("sys", "site")
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _IS_PATH.fullmatch(node.value):
+            texts[node.value] = None
+    return tuple(one for one in texts if extends_path or Path(one).suffix in _CODE_SUFFIXES), extends_path
 
 
 def _pytest_plugins(node: ast.Assign | ast.AnnAssign) -> Iterator[_ImportedNames]:

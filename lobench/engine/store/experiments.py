@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,7 +34,8 @@ class ExperimentRow:
       config: Its gin text; "" where evaluations were only labelled (`lobench watch --experiment`).
       revision: Of the checkout that it was run in, with the patch of a dirty one.
       versions: Of the packages that results hang on.
-      created_at, last_at: When it was run first and last; seconds since 1970.
+      created_at, last_at: When it was run first and last; seconds since 1970. `last_at` is later than that of all forms
+        that were run before, whatever the clock says.
     """
 
     id: int
@@ -96,17 +98,20 @@ class Experiments(Codes):
         }
         now = time.time()
         with self.transaction():
+            # The forms are ordered by `last_at`. A clock that steps back must not put this one before the others.
+            (newest,) = self._db.execute("SELECT MAX(last_at) FROM experiments").fetchone()
+            last = now if newest is None or now > newest else math.nextafter(newest, math.inf)
             where = " AND ".join(f"{column} = :{column}" for column in FORM)
             found = self._db.execute(f"SELECT id FROM experiments WHERE {where}", values).fetchone()
             if found is not None:
-                self._db.execute("UPDATE experiments SET last_at = ? WHERE id = ?", (now, found[0]))
+                self._db.execute("UPDATE experiments SET last_at = ? WHERE id = ?", (last, found[0]))
                 return int(found[0])
-            values |= {"config": config, "patch": revision.patch, "patch_note": revision.note, "now": now}
+            values |= {"config": config, "patch": revision.patch, "patch_note": revision.note, "now": now, "last": last}
             values["versions"] = json.dumps(dict(versions), sort_keys=True)
             cursor = self._db.execute(
                 "INSERT INTO experiments (name, config, config_sha256, git_revision, git_dirty, patch, patch_sha256, "
                 "patch_note, versions, created_at, last_at) VALUES (:name, :config, :config_sha256, :git_revision, "
-                ":git_dirty, :patch, :patch_sha256, :patch_note, :versions, :now, :now)",
+                ":git_dirty, :patch, :patch_sha256, :patch_note, :versions, :now, :last)",
                 values,
             )
             assert cursor.lastrowid is not None

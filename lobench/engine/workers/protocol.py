@@ -145,7 +145,7 @@ class FileMark:
 
     path: str
     size: int
-    mtime_ns: int
+    changed_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

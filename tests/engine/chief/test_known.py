@@ -46,7 +46,7 @@ class World:
         known, file = self.start(), self.folder / "elsewhere" / "tasks.py"
         known.begin()
         found = file.stat()
-        mark = FileMark(path=str(file), size=found.st_size, mtime_ns=found.st_mtime_ns)
+        mark = FileMark(path=str(file), size=found.st_size, changed_ns=found.st_ctime_ns)
         known.keep(variant, Described(variant_key=variant.key, cases=CASES, files=(mark,)))
 
 
@@ -98,6 +98,18 @@ def touch(name: str) -> Callable[[World], None]:
     return lambda world: os.utime(world.folder / name, ns=(1, 1))
 
 
+def rewrite_with_time(name: str) -> Callable[[World], None]:
+    """Returns what edits a file as `rsync -a` and `cp -p` do: other content, the same size and time of the edit."""
+
+    def change(world: World) -> None:
+        file = world.folder / name
+        then = file.stat()
+        file.write_bytes(bytes(reversed(file.read_bytes())))
+        os.utime(file, ns=(then.st_atime_ns, then.st_mtime_ns))
+
+    return change
+
+
 def set_param(world: World) -> None:
     world.layers = dataclasses.replace(world.layers, gin_params=("Case.num_seeds = 3",))
 
@@ -105,6 +117,8 @@ def set_param(world: World) -> None:
 CHANGES = {
     "a case": rewrite("project/suite/s.gin"),
     "the same size at another time": touch("project/suite/s.gin"),
+    "the same size and time": rewrite_with_time("project/suite/s.gin"),
+    "a module of the same size and time": rewrite_with_time("elsewhere/tasks.py"),
     "a new test": rewrite("project/suite/test_new.py"),
     "a test that is gone": remove("project/suite/test_s.py"),
     "a new conftest above": rewrite("project/conftest.py"),

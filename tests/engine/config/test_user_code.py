@@ -174,6 +174,29 @@ def test_fingerprint_of_dynamic_import_of_constant_name_reaches_the_module(tree:
     assert code_of(tree, "lazy.py").id != then.id
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import importlib\nX = importlib.import_module(f'package.inner.{NAME}').SCALE\n",
+        "from importlib import import_module\nX = import_module('package.inner.' + NAME).SCALE\n",
+        "import importlib\nX = importlib.import_module('package.{}'.format(NAME))\n",
+        "import importlib\nX = importlib.import_module(NAME)\n",
+        "import pkgutil, package\nX = [one for one in pkgutil.iter_modules(package.__path__)]\n",
+        "import runpy\nX = runpy.run_path('package/inner/deep.py')\n",
+        "exec(open('package/inner/deep.py').read())\n",
+        "import sys, os\nHERE = os.path.dirname(__file__)\n"
+        "sys.path.insert(0, os.path.join(HERE, 'package', 'inner'))\nimport deep\n",
+        "import sys\nsys.path.append('package/inner')\nfrom deep import SCALE\n",
+    ],
+)
+def test_fingerprint_of_import_by_a_computed_name_or_path_reaches_the_module(tree: Path, text: str) -> None:
+    (tree / "lazy.py").write_text(text)
+    then = code_of(tree, "lazy.py")
+    assert code_of(tree, "lazy.py").id == then.id
+    replaced(tree, "package/inner/deep.py", "2", "3")
+    assert code_of(tree, "lazy.py").id != then.id
+
+
 def test_fingerprint_of_namespace_package_reaches_its_modules(tree: Path) -> None:
     (tree / "space").mkdir()
     (tree / "space/part.py").write_text("A = 1\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from stores import add, case_info
@@ -170,3 +171,16 @@ def test_one_theta_with_several_bindings_is_several_subjects(tmp_path: Path) -> 
         assert ledger.sightings()[2].label == "Adam", "a name that says nothing new replaces none"
         ledger.record_sighting(dataclasses.replace(adam, label="tuned"))
         assert ledger.sightings()[2].label == "tuned"
+
+
+def test_experiments_run_under_a_clock_that_steps_back_stay_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([1000.0, 500.0, 400.0, 2000.0])
+    monkeypatch.setattr("lobench.engine.store.experiments.time", SimpleNamespace(time=lambda: next(clock)))
+    with Ledger.open(tmp_path / "store") as ledger:
+        orders = []
+        for config in ("x = 1", "x = 2", "x = 1", "x = 2"):
+            ledger.record_experiment("e", config, revision=CLEAN, versions={})
+            orders.append([row.config for row in ledger.experiments()])
+    assert orders == [["x = 1"], ["x = 1", "x = 2"], ["x = 2", "x = 1"], ["x = 1", "x = 2"]]

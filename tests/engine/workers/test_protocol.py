@@ -58,7 +58,7 @@ FOR_WORKERS = st.one_of(
     st.builds(Describe, variant=VARIANTS),
     st.just(Exit()),
 )
-MARKS = st.builds(FileMark, path=st.text(max_size=9), size=st.integers(0), mtime_ns=st.integers(0))
+MARKS = st.builds(FileMark, path=st.text(max_size=9), size=st.integers(0), changed_ns=st.integers(0))
 OF_WORKERS = st.one_of(
     st.just(Ready()),
     st.builds(
