@@ -18,7 +18,7 @@ from lobench.analysis.scores.score_scale import SIGNED, ScoreScale, are_undecide
 from lobench.analysis.stats.alpha_spending import Looks
 from lobench.analysis.stats.comparison import mean_difference
 from lobench.analysis.stats.paired_samples import FLOAT_STEP, Samples
-from lobench.analysis.store.case_groups import training_of
+from lobench.analysis.store.case_groups import EVERY_CASE, training_of
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.metric import Direction, UnknownDirection
@@ -111,6 +111,7 @@ class Gate:
         self._margin_is_set = bool(option(config, "margin"))
         self._maximum = adaptive_maximum(config)
         self._num_cases = len(cases)
+        self._takes_seed_means = bool(config.getoption("lobench_seed_means") or config.getini("lobench_seed_means"))
         sizes = {size for info in cases for size in self._sizes(info)} if self._maximum else set()
         self._looks = tuple(sorted(sizes))
         self.rules = rules_of(config, self._looks)
@@ -118,6 +119,12 @@ class Gate:
     def scale(self, spec: CaseSpec, info: CaseInfo) -> BaselineCase:
         """Returns what scales a case; to be asked before it is trained, since it may be stale."""
         return scale_of(spec, info, self._against)
+
+    def _shared(self, blocks: Sequence[tuple[SeedBlock, Curves]]) -> frozenset[str]:
+        """Returns the names of the trainings that a case shares with others; see `Measured.shared`."""
+        if self._takes_seed_means:
+            return EVERY_CASE
+        return frozenset(training_of(curves.provenance.bindings) for _, curves in blocks) - {""}
 
     def _margin(self, own: float | None, scale: ScoreScale | None) -> float:
         if own is not None:
@@ -165,7 +172,7 @@ class Gate:
             precision=found.samples.precision,
             may_vary=found.samples.may_vary,
             seeds=list(found.samples.seeds_a[:count]),
-            shared=sorted({training_of(curves.provenance.bindings) for _, curves in blocks} - {""}),
+            shared=sorted(self._shared(blocks)),
             test_harm=_test_harm(Finals.of(blocks, info), reference, baseline, info),
             margin=margin,
             tolerated_ratio=scale.tolerated_ratio(margin) if scale else math.nan,

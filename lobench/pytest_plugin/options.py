@@ -88,6 +88,9 @@ def add_options(parser: pytest.Parser) -> None:
     without = "Trace and lower every program, whatever executables are kept beside the store's compiled programs."
     group.addoption("--lobench-no-executables", action="store_true", help=without)
     parser.addini("lobench_no_executables", without, type="bool", default=False)
+    means = "Gate: take all cases as one group, of which a seed has one value, as `lobench compare --seed-means`."
+    group.addoption("--lobench-seed-means", action="store_true", help=means)
+    parser.addini("lobench_seed_means", means, type="bool", default=False)
     strict = "Gate: INCONCLUSIVE fails."
     group.addoption("--lobench-strict", action="store_true", help=strict)
     parser.addini("lobench_strict", strict, type="bool", default=False)

@@ -83,6 +83,7 @@ SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "last": (HARMFUL, "last", INTO_BASE),
     "step of both": (HARMFUL, f"STORE base@{GOOD}", INTO_BASE),
     "unclear": (BAD, f"run/{GOOD}", (*MARGIN, *ONE)),
+    "seed means": (GOOD, f"run/{GOOD}", ("--lobench-seed-means",)),
     "strict": (BAD, f"run/{GOOD}", (*MARGIN, *ONE, "--lobench-strict")),
     "adaptive": (BAD, f"run/{GOOD}", ADAPTIVE),
     "xdist": (BAD, f"run/{GOOD}", (*ADAPTIVE, "-n", "2")),
@@ -193,6 +194,11 @@ def test_a_useless_checkpoint_regressed_and_the_reference_is_recorded(runs: dict
     assert done.verdicts()["gate[mean over the cases]"] == ("REGRESSED", "failure")
     recorded = {record["checkpoint"]["uri"].rsplit("/", 1)[-1] for record in results(done.store)}
     assert recorded == {GOOD, HARMFUL}
+
+
+def test_seed_means_take_all_cases_as_one_group(runs: dict[str, Done]) -> None:
+    assert "cases in one group, of which a seed has one value" in runs["seed means"].out
+    assert "cases in one group" not in runs["same"].out
 
 
 def test_inconclusive_is_a_category_and_fails_only_when_strict(runs: dict[str, Done]) -> None:

@@ -16,12 +16,14 @@ from stores import add, case_info
 from lobench.analysis.comparisons.best_group import bold_cells
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.scores.scales import Scales
+from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.report.tables.appendix import appendix_latex, appendix_markdown
 from lobench.report.tables.latex import escape, latex_table
+from lobench.report.tables.text import interval_cell
 
 
 def cell(values: dict[int, float], draws: str = LOBENCH_SEEDS) -> Cell:
@@ -64,6 +66,10 @@ def test_what_no_test_can_tell_apart_is_bold_with_the_best() -> None:
 def test_what_diverged_or_is_missing_is_never_bold() -> None:
     assert bold([{0: math.nan, 1: 0.1}, {0: 2.0, 1: 2.1}, {}]) == {1}
     assert bold([{}, {0: math.nan}]) == set()
+
+
+def test_a_bound_that_rounds_to_zero_has_no_sign() -> None:
+    assert interval_cell(Interval(mean=-1e-9, lower=-2e-9, upper=1e-9)) == "0.000 [0.000, 0.000]"
 
 
 def test_a_method_whose_seeds_all_exploded_is_never_bold(tmp_path: Path) -> None:

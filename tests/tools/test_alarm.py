@@ -179,9 +179,8 @@ def test_a_watch_reports_that_its_alarms_ended_early_and_goes_on(tmp_path: Path)
 def test_a_run_whose_evaluations_all_failed_has_no_verdict(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5, -3.0)
     tasks = (suite / "tiny_tasks.py").read_text()
-    (suite / "tiny_tasks.py").write_text(
-        tasks.replace("    def init(", "    def init(*_):\n        raise RuntimeError\n\n    def former_init(")
-    )
+    broken = "    def init(*_):\n        raise RuntimeError\n\n    def former_init("
+    (suite / "tiny_tasks.py").write_text(tasks.replace("    def init(", broken))
     assert watch(run, suite, "--once", "--checkpoints", "all", "--workers", "1").returncode == 3
     done = lobench("alarm", run, "--suite", suite, "--workers", "1")
     assert done.returncode == 3, done.stdout + done.stderr

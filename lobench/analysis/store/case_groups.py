@@ -27,6 +27,7 @@ from lobench.core.errors import UsageError
 from lobench.core.result import Curves
 
 __all__ = [
+    "EVERY_CASE",
     "CaseDesign",
     "are_labels",
     "case_groups",
@@ -38,7 +39,7 @@ __all__ = [
 
 CaseDesign: TypeAlias = Literal["by design", "independent", "seed means"]
 
-_EVERY_CASE = frozenset({"every case"})
+EVERY_CASE = frozenset({"every case"})
 # Kinds of files that hold runs of a logger; stores of an older lobench name the run alone.
 _LOGGERS = ("wandb-chart", "wandb-history", "wandb-run", "tensorboard", "tensorboard-csv", "mlflow", "nanogpt")
 _REFERENCE = re.compile(r"[@%]([\w./-]+)")
@@ -72,7 +73,7 @@ def shared_trainings(cell: Cell, design: CaseDesign = "by design") -> frozenset[
     if design == "independent":
         return frozenset()
     if design == "seed means":
-        return _EVERY_CASE
+        return EVERY_CASE
     blocks = {id(curves): curves for curves, _ in cell.sources.values()}
     return frozenset().union(*(_names(curves) for curves in blocks.values()))
 
@@ -100,7 +101,7 @@ def redesigned(samples: Samples, design: CaseDesign) -> Samples:
     """Returns samples of a case that is taken for independent, or for one of a group of all cases."""
     if design == "by design":
         return samples
-    return replace(samples, shared=_EVERY_CASE if design == "seed means" else frozenset())
+    return replace(samples, shared=EVERY_CASE if design == "seed means" else frozenset())
 
 
 def _names(curves: Curves) -> frozenset[str]:

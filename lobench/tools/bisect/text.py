@@ -41,10 +41,8 @@ def bisection_text(found: Bisection) -> str:
             f"first broken: {_named(found, broken)}",
         ]
         if before or after:
-            lines.append(
-                f"diverged or exploded: {before} of {counted(num_before, 'seed')} before, "
-                f"{after} of {num_after} from it on"
-            )
+            then = f"{after} of {num_after} from it on"
+            lines.append(f"diverged or exploded: {before} of {counted(num_before, 'seed')} before, {then}")
     if belief.begin:
         step = found.checkpoints[belief.begin].outer_step
         lines.append(f"not looked at: what lies before outer step {step}, where the case was not good yet")
