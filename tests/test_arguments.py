@@ -151,7 +151,7 @@ def test_a_trial_has_the_bits_of_the_same_optimizer_by_itself(place: Path) -> No
 
 
 OWN = """
-import gin, jax.numpy as jnp, optax
+import gin, jax, jax.numpy as jnp, optax
 @gin.configurable
 class OwnScaled:
     def __init__(self, scale=1.0, bound=0.5):
@@ -160,8 +160,8 @@ class OwnScaled:
         return {"log_rate": jnp.float32(0.0)}
     def opt_fn(self, theta, is_training=False):
         def update(grads, state, params=None):
-            steps = {name: -self.scale * jnp.exp(theta["log_rate"]) * grad for name, grad in grads.items()}
-            return {name: jnp.clip(step, -1.0, self.bound) for name, step in steps.items()}, state
+            rate = -self.scale * jnp.exp(theta["log_rate"])
+            return jax.tree.map(lambda grad: jnp.clip(rate * grad, -1.0, self.bound), grads), state
         return optax.GradientTransformation(lambda params: (), update)
 """
 
