@@ -148,3 +148,39 @@ def test_a_trial_has_the_bits_of_the_same_optimizer_by_itself(place: Path) -> No
         run(*words, "--lobench-store", f"store_{number}", cwd=place)
         for row in results(place / f"store_{number}", "--curves"):
             assert together[f"m{number}", row["case"]["name"]] == row["curves"]
+
+
+OWN = """
+import gin, jax, jax.numpy as jnp, optax
+@gin.configurable
+class OwnScaled:
+    def __init__(self, scale=1.0, bound=0.5):
+        self.scale, self.bound = scale, bound
+    def init(self, key):
+        return {"log_rate": jnp.float32(0.0)}
+    def opt_fn(self, theta, is_training=False):
+        def update(grads, state, params=None):
+            rate = -self.scale * jnp.exp(theta["log_rate"])
+            return jax.tree.map(lambda grad: jnp.clip(rate * grad, -1.0, self.bound), grads), state
+        return optax.GradientTransformation(lambda params: (), update)
+"""
+
+
+def test_the_next_command_and_a_default_compile_nothing_new(place: Path) -> None:
+    """An optimizer of a user's package, which the run's own configuration alone imports."""
+    folder = place / "run"
+    folder.mkdir()
+    (place / "own_scaled.py").write_text(OWN)
+    (folder / "config.gin").write_text("import own_scaled\nCase.learned_optimizer = @OwnScaled()\n")
+    for step in (1, 2):
+        np.savez(folder / f"theta_{step}.npz", log_rate=np.float32(-step), outer_step=step)
+    common = ("--suite", "tiny", "--workers", "1")
+    own = {"PYTHONPATH": str(place)}
+    cli = ("-m", "lobench.cli")
+    run(*cli, "watch", "run", *common, "--once", "--checkpoints", "all", "--store", "w", cwd=place, **own)
+    assert sum(row["num_compilations"] for row in results(place / "w")) > 0
+    run(*cli, "best", "run", *common, "--store", "w", cwd=place, **own)
+    bound = ("--once", "--gin-param", "OwnScaled.scale = 0.5", "--store", "bound")
+    run(*cli, "watch", "run/theta_1.npz", *common, *bound, cwd=place, **own)
+    for store in ("w/best", "w/best/winner", "bound"):
+        assert [row["num_compilations"] for row in results(place / store)] == [0] * len(results(place / store)), store
