@@ -101,7 +101,11 @@ def accept_either_form(command: click.Command) -> None:
     if all(one.nargs == 1 for one in arguments):  # otherwise the last argument takes all words
         for option in [one for one in command.params if isinstance(one, click.Option) and one.required]:
             if flag := next((one for one in option.opts if one in _PLACES.values()), ""):
-                words: dict[str, Any] = {"nargs": -1 if option.multiple else 1, "metavar": f"[{flag[2:].upper()}]", "type": option.type}
+                words: dict[str, Any] = {
+                    "nargs": -1 if option.multiple else 1,
+                    "metavar": f"[{flag[2:].upper()}]",
+                    "type": option.type,
+                }
                 _join(command, option, click.Argument(["other_form"], required=False, **words))
                 return
 
