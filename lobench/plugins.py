@@ -186,7 +186,7 @@ class GuardedPlugin:
                 what, got = f"{name}() returned something of another type", f"{type(result).__name__}: {result!r:.80}"
             except (LobenchError, OSError, KeyboardInterrupt, MemoryError):
                 raise
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  (a plugin boundary: raised below, or printed)
                 what, got, cause = f"{name}() failed", headline(error), error
             failure = self._failure(what, where=self._where, got=got)
             if name not in self._fallbacks:

@@ -115,11 +115,12 @@ def test_a_factory_module_that_fails_at_its_import_exits_with_3(tmp_path: Path, 
 
 
 def test_a_source_with_a_scheme_of_its_own_is_asked_for_its_checkpoints(tmp_path: Path) -> None:
+    seen = f"SeenCheckpoint(uri={str(tmp_path / 'run' / 'theta_1.npz')!r}, reader='npz', index=1)"
     plugin = HEADER.replace("HOOK", "lobench_checkpoint_sources").replace(
         "def poll(self): BODY",
         "def poll(self):\n        from lobench.core.checkpoint import SeenCheckpoint\n"
-        f"        found, self.found = getattr(self, 'found', None), True\n"
-        f"        return [] if found else [SeenCheckpoint(uri={str(tmp_path / 'run' / 'theta_1.npz')!r}, reader='npz', index=1)]",
+        "        found, self.found = getattr(self, 'found', None), True\n"
+        f"        return [] if found else [{seen}]",
     )
     suite = make_suite(tmp_path)
     (suite / "conftest.py").write_text(plugin.replace("BODY", "return None"))

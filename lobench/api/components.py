@@ -55,14 +55,16 @@ def _is_list_of(kind: type, value: object) -> bool:
     return isinstance(value, Sequence) and all(isinstance(one, kind) for one in value)
 
 
+def _is_positions(value: object) -> bool:
+    return _is_list_of(Integral, value)
+
+
 _SOURCE_RESULTS: Mapping[str, Callable[[Any], bool]] = {
     "poll": partial(_is_list_of, SeenCheckpoint),
     "pending": lambda found: isinstance(found, Mapping) and all(isinstance(one, Unfinished) for one in found.values()),
 }
 _POLICY_RESULTS: Mapping[str, Callable[[Any], bool]] = {
-    "admit": lambda found: (
-        isinstance(found, tuple) and len(found) == 2 and all(_is_list_of(Integral, one) for one in found)
-    )
+    "admit": lambda found: isinstance(found, tuple) and len(found) == 2 and all(map(_is_positions, found))
 }
 
 

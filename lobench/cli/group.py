@@ -15,7 +15,7 @@ import click
 
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import accept_either_form, did_you_mean
-from lobench.cli.output import emit_error, json_alone, open_streams, refused_by_system, unwritten
+from lobench.cli.output import ErrorCode, emit_error, json_alone, open_streams, refused_by_system, unwritten
 from lobench.core.errors import LobenchError, PluginError, PluginFailure
 from lobench.cli.repeated_options import refuse_repeated_options
 from lobench.core.lazy import loaded
@@ -180,7 +180,7 @@ def _ended() -> int:
         emit_error(error.format_message(), ExitCode.USAGE, where=_command_of(error))
         return ExitCode.USAGE
     except LobenchError as error:
-        code = ExitCode.ERROR if isinstance(error, PluginFailure) else ExitCode.USAGE
+        code: ErrorCode = ExitCode.ERROR if isinstance(error, PluginFailure) else ExitCode.USAGE
         click.echo(f"lobench: {error}", err=True)
         emit_error(error, code)
         return code
