@@ -16,8 +16,8 @@ import click
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import accept_either_form, did_you_mean
 from lobench.cli.output import ErrorCode, emit_error, json_alone, open_streams, refused_by_system, unwritten
-from lobench.core.errors import LobenchError, PluginError, PluginFailure
 from lobench.cli.repeated_options import refuse_repeated_options
+from lobench.core.errors import LobenchError, PluginError, PluginFailure
 from lobench.core.lazy import loaded
 
 __all__ = ["cli", "main", "own_commands", "plugin_commands"]
@@ -180,10 +180,10 @@ def _ended() -> int:
         emit_error(error.format_message(), ExitCode.USAGE, where=_command_of(error))
         return ExitCode.USAGE
     except LobenchError as error:
-        code: ErrorCode = ExitCode.ERROR if isinstance(error, PluginFailure) else ExitCode.USAGE
+        failed: ErrorCode = ExitCode.ERROR if isinstance(error, PluginFailure) else ExitCode.USAGE
         click.echo(f"lobench: {error}", err=True)
-        emit_error(error, code)
-        return code
+        emit_error(error, failed)
+        return failed
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:  # noqa: BLE001  (Python's own exit code would be 1, which says that a verdict failed)
