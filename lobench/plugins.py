@@ -7,7 +7,7 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -17,11 +17,19 @@ from typing import Any
 import pluggy
 
 from lobench import hookspecs
-from lobench.core.errors import ConfigError, LobenchError, PluginError, UsageError, suggestion
+from lobench.core.errors import ConfigError, LobenchError, PluginError, PluginFailure, UsageError, suggestion
 from lobench.core.wording import headline
 from lobench.hookspecs import Declaration
 
-__all__ = ["CASE_WORKER", "COMMAND_WORKER", "BrokenPlugin", "PluginManager", "Registered", "load_plugins"]
+__all__ = [
+    "CASE_WORKER",
+    "COMMAND_WORKER",
+    "BrokenPlugin",
+    "GuardedPlugin",
+    "PluginManager",
+    "Registered",
+    "load_plugins",
+]
 
 # What the process of a worker runs that evaluates cases; see `lobench.engine.workers.protocol.Configure.serve`.
 # It is the one name of a room above this one.
@@ -62,8 +70,10 @@ class Registered:
             with self._suite_importable():
                 loaded = importlib.import_module(module) if module else self.module
             return getattr(loaded, attribute) if attribute else loaded
-        except Exception as error:
-            raise PluginError(
+        except (KeyboardInterrupt, MemoryError):
+            raise
+        except BaseException as error:  # a plugin boundary: `sys.exit` at an import, too
+            raise PluginFailure(
                 f"cannot load {self.declaration.name!r} from {self.declaration.factory!r}",
                 where=f"plugin {self.plugin!r}",
                 got=headline(error),
@@ -95,10 +105,41 @@ class Registered:
                 raise
             reason = {"got": error.got, "expected": error.expected, "next_step": error.next_step}
             raise ConfigError(error.what, where=where, **reason) from error
-        except Exception as error:
-            raise PluginError(
+        except (KeyboardInterrupt, MemoryError):
+            raise
+        except BaseException as error:
+            raise PluginFailure(
                 f"{self.declaration.name!r} of plugin {self.plugin!r} cannot be made", where=where, got=headline(error)
             ) from error
+
+    def make_guarded(
+        self,
+        *arguments: object,
+        where: str,
+        hook: str,
+        results: Mapping[str, Callable[[Any], bool]],
+        fallbacks: Mapping[str, object] = {},
+        failure: type[PluginFailure] = PluginFailure,
+    ) -> Any:
+        """Calls the factory, and guards the calls of the object's methods and what they return.
+
+        Args:
+          hook: That declares it, for errors.
+          results: Checks of what methods return, by the names of the methods.
+          fallbacks: Results of methods that fail, if the command can go on with them; the failure is printed once.
+          failure: Class of the error of the other methods.
+        Raises:
+          LobenchError: as `make`. PluginFailure: the object lacks one of these methods.
+        """
+        made = self.make(*arguments, where=where)
+        if self.plugin.startswith("lobench."):
+            return made
+        place = f"plugin {self.plugin!r}, hook {hook}, {self.declaration.name!r}"
+        if missing := [name for name in results if not callable(getattr(made, name, None))]:
+            raise PluginFailure(
+                "the factory returned something else", where=place, got=type(made).__name__, expected=f"{missing[0]}()"
+            )
+        return GuardedPlugin(made, place, results, fallbacks, failure)
 
     @contextlib.contextmanager
     def _suite_importable(self) -> Iterator[None]:
@@ -110,6 +151,53 @@ class Registered:
             yield
         finally:
             sys.path[:] = before
+
+
+class GuardedPlugin:
+    """An object of a plugin whose methods raise errors that name the plugin, also for a result of a wrong type.
+
+    `LobenchError` and `OSError` pass: they are part of what readers and sources may raise.
+    """
+
+    def __init__(
+        self,
+        wrapped: object,
+        where: str,
+        results: Mapping[str, Callable[[Any], bool]],
+        fallbacks: Mapping[str, object],
+        failure: type[PluginFailure],
+    ) -> None:
+        self._wrapped, self._where, self._results = wrapped, where, results
+        self._fallbacks, self._failure = fallbacks, failure
+        self._printed: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._wrapped, name)
+        if name not in self._results:
+            return value
+
+        @functools.wraps(value)
+        def guarded(*arguments: Any, **keywords: Any) -> Any:
+            cause: BaseException | None = None
+            try:
+                result = value(*arguments, **keywords)
+                if self._results[name](result):
+                    return result
+                what, got = f"{name}() returned something of another type", f"{type(result).__name__}: {result!r:.80}"
+            except (LobenchError, OSError, KeyboardInterrupt, MemoryError):
+                raise
+            except BaseException as error:  # noqa: BLE001  (a plugin boundary: raised below, or printed)
+                what, got, cause = f"{name}() failed", headline(error), error
+            failure = self._failure(what, where=self._where, got=got)
+            if name not in self._fallbacks:
+                raise failure from cause
+            if name not in self._printed:
+                self._printed.add(name)
+                print(f"lobench: {failure}; going on", file=sys.stderr)
+            return self._fallbacks[name]
+
+        setattr(self, name, guarded)
+        return guarded
 
 
 class PluginManager(pluggy.PluginManager):
@@ -152,12 +240,20 @@ class PluginManager(pluggy.PluginManager):
         """Returns what plugins declare through a hook, by name.
 
         Raises:
-          PluginError: two plugins declare one name (both are named), or an implementation raises.
+          PluginError: two plugins declare one name (both are named), or one declares something else than declarations.
+        An implementation that raises is left out, and is one of `broken`.
         """
         found: dict[str, Registered] = {}
         for implementation in reversed(getattr(self.hook, hook).get_hookimpls()):
             plugin = implementation.plugin_name
-            for declaration in self._declared(hook, implementation.function, plugin):
+            try:
+                declared = self._declared(hook, implementation.function, plugin)
+            except PluginFailure as error:  # whoever asks for what it would declare gets to know: see `find`
+                failed = BrokenPlugin(name=plugin, distribution=hook, cause=str(error), imports=True)
+                if failed not in self.broken:
+                    self.broken.append(failed)
+                continue
+            for declaration in declared:
                 other = found.get(declaration.name)
                 if other is not None:
                     raise PluginError(
@@ -173,8 +269,10 @@ class PluginManager(pluggy.PluginManager):
     def _declared(self, hook: str, function: Callable[[], Any], plugin: str) -> list[Declaration]:
         try:
             declared = list(function() or ())
-        except (Exception, SystemExit) as error:
-            raise PluginError(f"hook {hook} failed", where=f"plugin {plugin!r}", got=headline(error)) from error
+        except (KeyboardInterrupt, MemoryError):
+            raise
+        except BaseException as error:
+            raise PluginFailure(f"hook {hook} failed", where=f"plugin {plugin!r}", got=headline(error)) from error
         for declaration in declared:
             if not isinstance(declaration, Declaration):
                 raise PluginError(

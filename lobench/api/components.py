@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
+from numbers import Integral
 from pathlib import Path
+from typing import Any
 
 from lobench.api.settings import WatchSettings, num_workers
 from lobench.core.admission import AdmissionPolicy
+from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.errors import LobenchError, PluginError
 from lobench.core.wording import headline
 from lobench.engine.checkpoints.given import layers_at
@@ -23,7 +26,15 @@ from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.states import state_folder
 from lobench.engine.workers.child_python import cache_folder
 from lobench.engine.workers.pool import WorkerConfig
-from lobench.hookspecs import CheckpointReader, CheckpointSource, Executor, ResultSink, SinkContext, SourceContext
+from lobench.hookspecs import (
+    CheckpointReader,
+    CheckpointSource,
+    Executor,
+    ResultSink,
+    SinkContext,
+    SourceContext,
+    Unfinished,
+)
 from lobench.plugins import CASE_WORKER, COMMAND_WORKER, PluginManager, load_plugins
 
 __all__ = [
@@ -35,6 +46,26 @@ __all__ = [
     "plugins_of",
     "worker_config",
 ]
+
+
+_POLICIES, _SOURCES = "lobench_admission_policies", "lobench_checkpoint_sources"
+
+
+def _is_list_of(kind: type, value: object) -> bool:
+    return isinstance(value, Sequence) and all(isinstance(one, kind) for one in value)
+
+
+def _is_positions(value: object) -> bool:
+    return _is_list_of(Integral, value)
+
+
+_SOURCE_RESULTS: Mapping[str, Callable[[Any], bool]] = {
+    "poll": partial(_is_list_of, SeenCheckpoint),
+    "pending": lambda found: isinstance(found, Mapping) and all(isinstance(one, Unfinished) for one in found.values()),
+}
+_POLICY_RESULTS: Mapping[str, Callable[[Any], bool]] = {
+    "admit": lambda found: isinstance(found, tuple) and len(found) == 2 and all(map(_is_positions, found))
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +86,25 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
       UsageError: a name that no plugin declares. PluginError: two declare it, or what they declare cannot be made.
     """
     manager = plugins_of(settings.suites, progress)
-    for broken in manager.broken:
-        progress.log(f"plugin {broken}; going on")
     manager.declarations("lobench_metrics")  # workers compute them; two of one name are an error before they start
     policy, _, argument = settings.checkpoints.partition(":")
-    make_policy = manager.find("lobench_admission_policies", policy, kind="admission policy").make
-    make_source = manager.find("lobench_checkpoint_sources", settings.source, kind="source").load()
+    make_policy = manager.find(_POLICIES, policy, kind="admission policy").make_guarded
+    make_source = manager.find(_SOURCES, settings.source, kind="source").make_guarded
+    make_executor = manager.find("lobench_executors", settings.executor, kind="executor").make
     readers = load_readers(manager, allow_pickle=settings.allow_pickle)
+    context = SourceContext(location=absolute_location(settings.location), readers=readers)
+    for broken in manager.broken:
+        progress.log(f"plugin {broken}; going on")
     return WatchComponents(
         manager=manager,
         readers=readers,
-        make_source=partial(make_source, SourceContext(location=absolute_location(settings.location), readers=readers)),
-        policy=make_policy(argument, where=f"--checkpoints {settings.checkpoints}"),
-        make_executor=manager.find("lobench_executors", settings.executor, kind="executor").load(),
+        make_source=partial(
+            make_source, context, where=f"--source {settings.source}", hook=_SOURCES, results=_SOURCE_RESULTS
+        ),
+        policy=make_policy(
+            argument, where=f"--checkpoints {settings.checkpoints}", hook=_POLICIES, results=_POLICY_RESULTS
+        ),
+        make_executor=partial(make_executor, where=f"--executor {settings.executor}"),
     )
 
 

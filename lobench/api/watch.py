@@ -67,7 +67,7 @@ def expected_costs(settings: WatchSettings, progress: WatchProgress | None = Non
 
 
 def _require_location(settings: WatchSettings) -> None:
-    if not path_of(settings.location).exists():
+    if not _is_there(settings):
         raise UsageError(
             "there is nothing here", where=settings.location, next_step="without --once, watch waits for it"
         )
@@ -75,10 +75,15 @@ def _require_location(settings: WatchSettings) -> None:
 
 def _wait_for(settings: WatchSettings, progress: WatchProgress) -> None:
     """Waits until the location exists; says so, once. With `once` it must exist already."""
-    path = path_of(settings.location)
     if settings.once:
         _require_location(settings)
-    elif not path.exists():
+    elif not _is_there(settings):
         progress.log(f"{settings.location} does not exist yet; waiting for it")
-        while not path.exists():
+        while not _is_there(settings):
             time.sleep(0.5)
+
+
+def _is_there(settings: WatchSettings) -> bool:
+    """Whether there is something at a location; a plugin's source alone knows a place with a scheme of its own."""
+    is_own = settings.source in ("directory", "population")
+    return bool(path_of(settings.location).exists()) if is_own or "://" not in settings.location else True

@@ -15,9 +15,9 @@ import click
 
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import accept_either_form, did_you_mean
-from lobench.cli.output import emit_error, json_alone, open_streams, refused_by_system, unwritten
+from lobench.cli.output import ErrorCode, emit_error, json_alone, open_streams, refused_by_system, unwritten
 from lobench.cli.repeated_options import refuse_repeated_options
-from lobench.core.errors import LobenchError, PluginError
+from lobench.core.errors import LobenchError, PluginError, PluginFailure
 from lobench.core.lazy import loaded
 
 __all__ = ["cli", "main", "own_commands", "plugin_commands"]
@@ -180,10 +180,13 @@ def _ended() -> int:
         emit_error(error.format_message(), ExitCode.USAGE, where=_command_of(error))
         return ExitCode.USAGE
     except LobenchError as error:
+        failed: ErrorCode = ExitCode.ERROR if isinstance(error, PluginFailure) else ExitCode.USAGE
         click.echo(f"lobench: {error}", err=True)
-        emit_error(error, ExitCode.USAGE)
-        return ExitCode.USAGE
-    except Exception as error:  # noqa: BLE001  (Python's own exit code would be 1, which says that a verdict failed)
+        emit_error(error, failed)
+        return failed
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001  (Python's own exit code would be 1, which says that a verdict failed)
         import traceback
 
         from lobench.core.wording import headline

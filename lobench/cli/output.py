@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 __all__ = [
+    "ErrorCode",
     "ErrorRecord",
     "FormatOption",
     "emit",

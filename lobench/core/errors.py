@@ -11,6 +11,8 @@ __all__ = [
     "LobenchError",
     "PickleRefused",
     "PluginError",
+    "PluginFailure",
+    "ReaderFailure",
     "StoreBusy",
     "StoreError",
     "SuiteError",
@@ -81,6 +83,14 @@ class StoreBusy(StoreError):
 
 class PluginError(LobenchError):
     """A plugin failed; the message names plugin, hook and cause."""
+
+
+class PluginFailure(PluginError):
+    """A plugin's code raised, or returned something of another type, while a command ran (exit code 3)."""
+
+
+class ReaderFailure(PluginFailure, CheckpointError):
+    """A plugin's reader raised, or returned something of another type: that checkpoint cannot be read."""
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

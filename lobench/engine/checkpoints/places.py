@@ -39,7 +39,15 @@ def path_of(place: str) -> epath.Path:
     """
     if place.startswith(_WANDB):
         return _from_wandb(place)
-    return _from_hub(place) if place.startswith(_HUB) else epath.Path(place)
+    if place.startswith(_HUB):
+        return _from_hub(place)
+    try:
+        return epath.Path(place)
+    except KeyError as error:  # etils knows no such scheme
+        scheme = place.partition("://")[0]
+        raise CheckpointError(
+            f"nothing reads {scheme}:// here", where=place, next_step="--source NAME, of the plugin that has it"
+        ) from error
 
 
 @functools.cache

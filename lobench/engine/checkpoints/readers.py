@@ -9,14 +9,14 @@ import os
 import time
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, theta_sha256
-from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused
+from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused, PluginFailure, ReaderFailure
 from lobench.core.wording import one_line_of
 from lobench.engine.checkpoints.files import (
     content_of,
@@ -31,6 +31,7 @@ from lobench.engine.checkpoints.files import (
 from lobench.engine.checkpoints.places import path_of
 from lobench.engine.retries import retried
 from lobench.hookspecs import CheckpointReader
+from lobench.plugins import BrokenPlugin
 
 if TYPE_CHECKING:
     from lobench.plugins import PluginManager
@@ -172,10 +173,31 @@ def _refused(path: epath.Path, what: str) -> PickleRefused:
     )
 
 
+_READER_RESULTS: Mapping[str, Callable[[Any], bool]] = {
+    "recognises": lambda found: isinstance(found, bool | np.bool_),
+    "is_complete": lambda found: isinstance(found, bool | np.bool_),
+    "read": lambda content: isinstance(content, CheckpointContent),
+}
+
+
 def load_readers(manager: PluginManager, *, allow_pickle: bool) -> dict[str, CheckpointReader]:
-    """Returns every reader by name."""
-    found = manager.declarations("lobench_checkpoint_readers")
-    return {name: registered.load()(allow_pickle) for name, registered in found.items()}
+    """Returns every reader by name; one of a plugin that cannot be made is one of the manager's `broken` plugins."""
+    hook, readers = "lobench_checkpoint_readers", dict[str, CheckpointReader]()
+    for name, registered in manager.declarations(hook).items():
+        try:
+            readers[name] = registered.make_guarded(
+                allow_pickle,
+                where=f"reader {name!r}",
+                hook=hook,
+                results=_READER_RESULTS,
+                fallbacks={"recognises": False, "is_complete": False},
+                failure=ReaderFailure,
+            )
+        except PluginFailure as error:
+            manager.broken.append(
+                BrokenPlugin(name=registered.plugin, distribution=hook, cause=str(error), imports=True)
+            )
+    return readers
 
 
 def reader_for(path: epath.Path, readers: Mapping[str, CheckpointReader]) -> str | None:

@@ -12,7 +12,7 @@ from lobench.analysis.stats.bands import bands
 from lobench.analysis.stats.profiles import ratio_profile, score_profile, time_ratios
 from lobench.analysis.store.methods import hyperparameters
 from lobench.analysis.store.search_history import histories_of, search_notes
-from lobench.core.errors import LobenchError, StoreError
+from lobench.core.errors import LobenchError, PluginFailure, StoreError
 from lobench.core.wording import counted
 from lobench.plugins import Registered, load_plugins
 from lobench.report.charts.heat_map import accuracy_section
@@ -70,7 +70,11 @@ def _all(summary: Summary) -> list[Section]:
 def _of_plugin(name: str, declared: Registered, summary: Summary) -> list[Section]:
     """Returns a plugin's sections; what it raises is a section that says so, so that the rest is there."""
     try:
-        return list(declared.make(summary, where="a report"))
+        drawn = declared.make(summary, where="a report")
+        if not isinstance(drawn, list | tuple) or not all(isinstance(one, Section) for one in drawn):
+            got = f"{type(drawn).__name__}: {drawn!r:.80}"
+            raise PluginFailure("the section is no list of lobench.extend.Section", where=name, got=got)
+        return list(drawn)
     except LobenchError as error:
         note = f"The plugin {declared.plugin} drew nothing: {error}"
         return [Section(id=name, title=name, note=note, kind="small", figures=())]
