@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,40 +58,58 @@ def read_logs(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
     files = log_files(place) if place.is_dir() else [place]
     home = asked.name or (place.name if place.is_dir() else bare_name(place))
     are_apart = place.is_dir() and all(path.parent != place for path in files)
-    methods = Counter[str]()
-    for path in files:
-        part = path.parent.relative_to(place).as_posix() if are_apart else "."
-        name = home if part == "." else f"{asked.prefix}{part}"
-        own = _named_for(path, place, name, asked)
-        run = named_run(f"{home}/{part}" if part.startswith("seed") else name, own, is_file=not place.is_dir())
-        methods[run.method] += 1
-        seen, repeats, number = set[frozenset[_Row]](), 0, 0
-        before = set[_Row]()
-        for rows in _runs(path):
-            if before.issuperset(rows) or frozenset(rows) in seen:
-                repeats += 1
-                continue
-            before = set(rows)
-            seen.add(frozenset(rows))
-            inner = path.relative_to(place).as_posix() if place.is_dir() else path.name
-            seed = f"{bare_name(Path(inner))} {number}" if asked.method or place.is_dir() else str(number)
-            if number and (asked.seed or asked.pattern):
-                seed = f"{run.seed} run {number + 1}"
-            elif asked.seed or asked.pattern:
-                seed = run.seed
-            yield from _curves(CurveRun(run.method, run.case, seed, f"{path} {number}"), rows, asked)
-            number += 1
-        if repeats:
-            notes.append(f"{path}: {counted(repeats, 'part')} repeat rows of the run before, and are no runs")
+    logs: dict[str, set[Path]] = {}
+    of_files = [(path, rows) for path in files for rows in _runs(path)]
+    repeated = _repeated([rows for _, rows in of_files])
+    numbers = Counter[Path]()
+    named: dict[Path, CurveRun] = {}
+    for index, (path, rows) in enumerate(of_files):
+        if index in repeated:
+            continue
+        if path not in named:
+            part = path.parent.relative_to(place).as_posix() if are_apart else "."
+            name = home if part == "." else f"{asked.prefix}{part}"
+            own = _named_for(path, place, name, asked)
+            is_seed = part.partition("_")[0].partition("-")[0].startswith("seed")
+            named[path] = named_run(f"{home}/{part}" if is_seed else name, own, is_file=not place.is_dir())
+        run, number = named[path], numbers[path]
+        numbers[path] += 1
+        logs.setdefault(run.method, set()).add(path)
+        inner = path.relative_to(place) if place.is_dir() else Path(path.name)
+        label = (inner.parent / bare_name(inner)).as_posix()
+        seed = f"{label} {number}" if asked.method or place.is_dir() else str(number)
+        if asked.seed or asked.pattern:
+            seed = f"{run.seed} run {number + 1}" if number else run.seed
+        yield from _curves(CurveRun(run.method, run.case, seed, f"{path} {number}"), rows, asked)
+    for path, count in Counter(of_files[index][0] for index in repeated).items():
+        notes.append(f"{path}: {counted(count, 'part')} repeat rows of another run, and are no runs")
     if place.is_dir() and not (asked.method or asked.pattern or asked.seed):
-        folders = len({path.parent for path in files})
-        for method, count in methods.items():
-            if count > 1:
-                in_folders = f" in {folders} folders" if folders > 1 and len(methods) == 1 else ""
+        for method, own in logs.items():
+            if len(own) > 1:
+                folders = len({path.parent for path in own})
+                in_folders = f" in {folders} folders" if folders > 1 else ""
                 notes.append(
-                    f"{place}: {count} logs{in_folders} are seeds of one method, {method!r}; name the files where they "
+                    f"{place}: {len(own)} logs{in_folders} are seeds of one method, {method!r}; name the files where they "
                     "are methods"
                 )
+
+
+def _repeated(runs: Sequence[list[_Row]]) -> set[int]:
+    """Returns which runs have no row, its time included, that another run lacks; of equal ones all but the first."""
+    rows = [frozenset(run) for run in runs]
+    holders: dict[_Row, list[int]] = {}
+    for index, own in enumerate(rows):
+        for row in own:
+            holders.setdefault(row, []).append(index)
+    return {
+        index
+        for index, own in enumerate(rows)
+        if any(
+            own <= rows[other] and (own != rows[other] or other < index)
+            for other in holders[runs[index][0]]
+            if other != index
+        )
+    }
 
 
 def _named_for(path: Path, place: Path, name: str, asked: CurveRequest) -> CurveRequest:
