@@ -85,7 +85,7 @@ def stored_spelling(name: str, known: Iterable[str]) -> str:
 
     Example: `val_acc` and `val/acc` mean the stored `val/accuracy`. The name itself is returned if nothing fits.
     """
-    names = list(known)
+    names = sorted(known)
     if name in names:
         return name
     return next((one for one in names if metric_name(one) == metric_name(name)), name)

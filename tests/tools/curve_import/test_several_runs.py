@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from commands import lobench
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from imported import curve, held, wandb_for, write_csv
@@ -416,3 +417,14 @@ def test_rows_of_named_runs_are_one_store_however_they_are_split(data: st.DataOb
         assert one is not None and len(one[0]) == 3
         many = attempt(Path(folder) / "many", [[file] for file in files], {})
         assert many is None or many[0] == one[0]
+
+
+def test_compare_accepts_every_spelling_of_a_stored_metric(tmp_path: Path) -> None:
+    for name, last in (("adam", 0.5), ("sgd", 0.7)):
+        rows = [row for seed in range(3) for row in curve(name, seed, [0.1, last + seed / 100], metric="val/acc")]
+        import_curves(write_csv(tmp_path / f"{name}.csv", rows), store=tmp_path / "s")
+    for asked in ("val/acc", "val_acc", "val/accuracy", "validation/acc"):
+        for words in (("--metric", asked), ("--target", f"{asked}=0.4")):
+            done = lobench("compare", "adam", "sgd", "--store", tmp_path / "s", *words)
+            assert done.returncode == 0, done.stderr
+            assert "val/accuracy" in done.stdout
