@@ -71,8 +71,11 @@ def read_events(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
     again = {home: len(runs) for (home, _), runs in spans.items() if len(runs) > 1}
     for home, count in again.items():
         notes.append(f"{home}: its event files restart at the first step: {count} runs, which are seeds")
+    shown = ", ".join(f"{count} with {kind}" for kind, count in sorted(others.items()))
+    if others and not spans:
+        advice = "log numbers with add_scalar"
+        raise UsageError("the event files hold no scalars", where=str(place), got=shown, next_step=advice)
     if others:
-        shown = ", ".join(f"{count} with {kind}" for kind, count in sorted(others.items()))
         notes.append(f"{place}: {counted(others.total(), 'event file')} without scalars left out ({shown})")
 
 
