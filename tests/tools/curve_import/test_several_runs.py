@@ -367,7 +367,7 @@ def attempt(store: Path, commands: Sequence[Sequence[Path]], options: Mapping[st
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_runs_in_files_of_any_layout_give_one_store_or_a_refusal(name: str, data: st.DataObject) -> None:
     if name == "events":
@@ -403,7 +403,7 @@ def test_runs_in_files_of_any_layout_give_one_store_or_a_refusal(name: str, data
         assert below is not None, "a folder of runs is refused"
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=10, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_rows_of_named_runs_are_one_store_however_they_are_split(data: st.DataObject) -> None:
     runs = [("adam", 0, A), ("adam", 1, B), ("sgd", 0, [(0, 7.0), (1, 6.0)])]
