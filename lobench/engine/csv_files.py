@@ -83,7 +83,7 @@ def opened(path: Path) -> IO[str]:
         return path.open(encoding=_encoding(head), errors="strict", newline="")
 
 
-def _peek(file: io.BufferedReader) -> bytes:
+def _peek(file: io.BufferedReader[Any]) -> bytes:
     try:
         return file.peek(2)[:2]
     except (EOFError, zlib.error, OSError):

@@ -142,7 +142,7 @@ class RequestedMetrics(Mapping[str, str]):
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = dict(names)
-        self._spellings = {metric_name(name): name for name in reversed(names)}
+        self._spellings = {metric_name(name): name for name in reversed(list(names))}
 
     def __getitem__(self, name: str) -> str:
         return self._names[name if name in self._names else self._spellings[metric_name(name)]]

@@ -195,5 +195,5 @@ def _flat(name: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         inner = f"{name}.{key}" if name else str(key)
         if isinstance(one, dict):
             yield from _flat(inner, one)
-        elif isinstance(one, str | int | float) and not isinstance(one, bool):
+        elif one is None or (isinstance(one, str | int | float) and not isinstance(one, bool)):
             yield inner, one

@@ -84,12 +84,12 @@ def read_logs(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
     for path, count in Counter(of_files[index][0] for index in repeated).items():
         notes.append(f"{path}: {counted(count, 'part')} repeat rows of another run, and are no runs")
     if place.is_dir() and not (asked.method or asked.pattern or asked.seed):
-        for method, own in logs.items():
-            if len(own) > 1:
-                folders = len({path.parent for path in own})
+        for method, paths in logs.items():
+            if len(paths) > 1:
+                folders = len({path.parent for path in paths})
                 in_folders = f" in {folders} folders" if folders > 1 else ""
                 notes.append(
-                    f"{place}: {len(own)} logs{in_folders} are seeds of one method, {method!r}; name the files where "
+                    f"{place}: {len(paths)} logs{in_folders} are seeds of one method, {method!r}; name the files where "
                     "they are methods"
                 )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -62,7 +63,7 @@ def column_names(path: Path, *, of_all_rows: bool = False) -> list[str]:
         return list(_parquet(path).schema_arrow.names)
     if is_json(path):
         rows = (row for _, row in itertools.islice(json_rows(path), None if of_all_rows else _SNIFFED))
-        return list(dict.fromkeys(name for row in rows for name in row))
+        return list(dict.fromkeys(name for row in rows for name, value in row.items() if value is not None))
     with one_line_of((*UNREADABLE, csv.Error), UsageError, "this is not a csv file", where=path), opened(path) as file:
         head = _Head.of(file)
     if not any(head.names):
@@ -171,7 +172,9 @@ def _json_parts(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Ite
 
     numbers = [name for name in columns if name not in texts]
     kept = numbers[1:] or numbers or columns  # the first one is the step
-    rows = ((line, row) for line, row in json_rows(path) if any(name in row for name in kept))
+    rows = (
+        (line, _with_nulls(row, kept, columns)) for line, row in json_rows(path) if any(name in row for name in kept)
+    )
     while batch := list(itertools.islice(rows, _CHUNK)):
         frame = pd.DataFrame({name: [row.get(name) for _, row in batch] for name in columns}, dtype=object)
         for name in columns:
