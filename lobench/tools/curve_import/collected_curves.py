@@ -422,7 +422,7 @@ class CollectedCurves:
 
     def _metrics_there(self) -> set[str]:
         """Returns the metrics that the first file has, whatever was asked for; of a long one those of its beginning."""
-        source, asked = self.sources[0], dataclasses.replace(self.asked, metrics={})
+        source, asked = self.sources[0], dataclasses.replace(self.asked, metrics=RequestedMetrics({}))
         parts = itertools.islice(kinds()[source.kind].read(source.place, asked, []), _LOOKED_AT)
         return {name for points in parts for name in points.metrics}
 
