@@ -150,7 +150,9 @@ class ImportSettings:
     columns: tuple[str, ...] = option(
         (), "For a table: role of a column, such as seed=run or value=loss.", flag="--column", metavar="ROLE=COLUMN"
     )
-    pattern: str = option("", "Regular expression for the names of runs, with groups method, case and seed.")
+    pattern: str = option(
+        "", "Regular expression for names of runs and paths of files, with groups method, case and seed."
+    )
     method_from: str = option(
         "",
         "For logged runs: value that names the method, such as config.KEY, params.KEY, tags.KEY or group.",

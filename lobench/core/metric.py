@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable, Mapping
 
 from lobench.core.errors import ConfigError, LobenchError
@@ -15,7 +16,10 @@ __all__ = [
     "final_columns",
     "how_to_declare",
     "is_of_batch",
+    "metric_name",
+    "split_name",
     "spread_directions",
+    "stored_spelling",
 ]
 
 EVALUATED_SPLITS = ("inner_valid", "outer_valid", "test")  # that exist only where evaluations are run
@@ -27,6 +31,12 @@ class Direction(enum.StrEnum):
     MIN = "min"
     MAX = "max"
 
+
+_SPLITS = {
+    "train": "train", "training": "train", "test": "test", "val": "val", "valid": "val", "validation": "val",
+    "eval": "val", "dev": "val",
+}  # fmt: skip
+_WITH_SPLIT = re.compile(rf"({'|'.join(_SPLITS)})[ _./-]+(.+)", re.IGNORECASE)
 
 # What a metric of this name is, whatever the split. Every other metric has to be declared.
 _KNOWN = {"loss": Direction.MIN, "accuracy": Direction.MAX}
@@ -54,6 +64,31 @@ def direction_of(metric: str, declared: Mapping[str, Direction]) -> Direction | 
 def is_of_batch(metric: str) -> bool:
     """Says whether it is a training batch's own value (`batch/loss`), whose columns are log steps, not evaluations."""
     return metric.startswith("batch/")
+
+
+def metric_name(name: str) -> str:
+    """Returns lobench's name of a metric: `val_loss` is `val/loss`, `validation/acc` is `val/accuracy`."""
+    found = _WITH_SPLIT.fullmatch(name.strip())
+    if found is None:
+        return name.strip().replace("batch/", "per_batch/")
+    rest = found[2].strip()
+    return f"{_SPLITS[found[1].lower()]}/{'accuracy' if rest.lower() == 'acc' else rest}"
+
+
+def split_name(name: str) -> str:
+    """Returns lobench's name of a split, `val` of `validation`; "" if there is no such split."""
+    return _SPLITS.get(name.lower(), "")
+
+
+def stored_spelling(name: str, known: Iterable[str]) -> str:
+    """Returns the known metric that a name means, in any spelling: itself, or the one with the same lobench name.
+
+    Example: `val_acc` and `val/acc` mean the stored `val/accuracy`. The name itself is returned if nothing fits.
+    """
+    names = sorted(known)
+    if name in names:
+        return name
+    return next((one for one in names if metric_name(one) == metric_name(name)), name)
 
 
 def how_to_declare(metric: str) -> str:

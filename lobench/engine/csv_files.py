@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["UNREADABLE", "opened", "plain_name", "read_csv", "text_of"]
 
 # What reading a file of text, gzipped or not, raises where it is damaged or something else.
-UNREADABLE = (OSError, EOFError, zlib.error, UnicodeDecodeError)
+UNREADABLE = (OSError, EOFError, zlib.error, UnicodeError)
 _LEAST_UNPACKED, _MOST_TIMES = 2**28, 200  # bytes; times the packed ones
 
 
@@ -76,11 +76,23 @@ def opened(path: Path) -> IO[str]:
     """
     with one_line_of(OSError, UsageError, "cannot read this file", where=path):
         with path.open("rb") as raw:
-            is_packed = raw.read(2) == b"\x1f\x8b"
-        if is_packed:
+            head = raw.read(2)
+        if head == b"\x1f\x8b":
             packed = io.BufferedReader(_Unpacked(path))
-            return io.TextIOWrapper(packed, encoding="utf-8-sig", errors="strict", newline="")
-        return path.open(encoding="utf-8-sig", errors="strict", newline="")
+            return io.TextIOWrapper(packed, encoding=_encoding(_peek(packed)), errors="strict", newline="")
+        return path.open(encoding=_encoding(head), errors="strict", newline="")
+
+
+def _peek(file: io.BufferedReader[Any]) -> bytes:
+    try:
+        return file.peek(2)[:2]
+    except (EOFError, zlib.error, OSError):
+        return b""  # reading it says what is wrong
+
+
+def _encoding(head: bytes) -> str:
+    """Returns UTF-16 for a file that begins with its byte-order mark, as spreadsheets and PowerShell write it."""
+    return "utf-16" if head in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
 
 
 class _Unpacked(io.RawIOBase):
@@ -114,7 +126,7 @@ class _Unpacked(io.RawIOBase):
 def text_of(path: Path) -> str:
     """Returns the content of a file, unpacked if it is gzipped, whatever its name."""
     with (
-        one_line_of(UnicodeDecodeError, UsageError, "this is not a text file", where=path),
+        one_line_of(UnicodeError, UsageError, "this is not a text file", where=path),
         one_line_of((OSError, EOFError, zlib.error), UsageError, "cannot read this file", where=path),
         opened(path) as file,
     ):

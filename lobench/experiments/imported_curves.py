@@ -52,7 +52,9 @@ def read_curves(methods: Iterable[Method]) -> Iterator[ExperimentCurves]:
             try:
                 from lobench.tools.curve_import.collected_curves import CollectedCurves, sources_of
 
-                collected = stack.enter_context(CollectedCurves(sources_of([pattern], ""), settings))
+                notes: list[str] = []
+                sources = sources_of([pattern], "", notes)
+                collected = stack.enter_context(CollectedCurves(sources, settings, notes))
             except LobenchError as error:
                 raise UsageError(f"method {method.name!r}: {error}") from error
             read.append((method, settings, collected, _named(method, name, collected)))

@@ -30,7 +30,7 @@ from lobench.analysis.store.snapshot import case_names
 from lobench.analysis.store.subjects import Cell, StoredSubject, headline_metrics
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
-from lobench.core.metric import Direction, UnknownDirection
+from lobench.core.metric import Direction, UnknownDirection, stored_spelling
 from lobench.core.wording import counted
 
 __all__ = ["APART", "MethodComparison", "MetricEffect", "compare_subjects"]
@@ -227,6 +227,7 @@ def _names(subject: StoredSubject) -> str:
 def _metrics(subjects: Sequence[StoredSubject], asked: Sequence[str]) -> list[tuple[str, str | None]]:
     """Returns each metric with its label; None stands for the primary metric of each case, where they differ."""
     known = set().union(*(subject.metrics() for subject in subjects))
+    asked = list(dict.fromkeys(stored_spelling(metric, known) for metric in asked))
     for metric in asked:
         if metric not in known:
             raise UsageError("no subject has this metric", got=repr(metric), expected=", ".join(sorted(known)))

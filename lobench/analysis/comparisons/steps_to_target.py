@@ -16,7 +16,7 @@ from lobench.analysis.stats.comparison import MeanDifference, mean_difference
 from lobench.analysis.stats.intervals import Interval, stratified_t_mean
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.errors import UsageError
-from lobench.core.metric import Direction, UnknownDirection
+from lobench.core.metric import Direction, UnknownDirection, stored_spelling
 from lobench.core.step_cost import MachineClass
 
 __all__ = [
@@ -169,7 +169,7 @@ def compare_steps(
     found = []
     for identity in a.cells.keys() & b.cells.keys():
         cells = (a.cells[identity], b.cells[identity])
-        metric = target.metric or cells[0].case.primary_metric
+        metric = stored_spelling(target.metric, cells[0].final) if target.metric else cells[0].case.primary_metric
         if any(metric not in cell.final for cell in cells):
             continue
         direction = scales.direction(cells[0].case, metric)

@@ -19,6 +19,7 @@ __all__ = [
     "CurveWriter",
     "ImportedFile",
     "forget_file",
+    "imported_curves",
     "imported_files",
     "known_cases",
     "record_file",
@@ -35,12 +36,14 @@ class ImportedFile:
 
     Attributes:
       options: What was said of it, canonical: the same file with other options is another import.
+      name: Name of its run, for a file that does not name its runs.
     """
 
     file: str
     sha256: str
     reader: str
     options: str
+    name: str = ""
 
 
 class Added:
@@ -61,7 +64,13 @@ def imported_files(ledger: Ledger) -> list[ImportedFile]:
 def record_file(ledger: Ledger, file: ImportedFile, **counts: int) -> None:
     """Records that a file was imported; belongs into the transaction of its curves."""
     ledger.record_event(
-        "imported", file=file.file, sha256=file.sha256, reader=file.reader, options=file.options, **counts
+        "imported",
+        file=file.file,
+        sha256=file.sha256,
+        reader=file.reader,
+        options=file.options,
+        name=file.name,
+        **counts,
     )
 
 
@@ -86,6 +95,28 @@ def run_seeds(ledger: Ledger, subject: Subject, case: CaseInfo) -> dict[str, int
     with intact_rows(ledger.store):
         headers = (read_header(payload)[0] for (payload,) in ledger.connection.execute(query, values))
         return {one["provenance"].imported["run"]: one["seeds"][0] for one in headers}
+
+
+def imported_curves(ledger: Ledger, subject: Subject, case: CaseInfo) -> Iterator[tuple[EvaluationKey, Curves]]:
+    """Yields the curves of an imported subject on a case, a seed each."""
+    query = (
+        "SELECT seed_start, payload FROM evaluations WHERE checkpoint_sha256 = ? AND case_identity = ? "
+        "AND program_version = ? ORDER BY id"
+    )
+    with intact_rows(ledger.store):
+        rows = ledger.connection.execute(query, (subject.sha256, case.identity, _PROGRAM)).fetchall()
+        for seed, payload in rows:
+            yield _key(subject, case, seed), Curves.from_payload(payload)
+
+
+def _key(subject: Subject, case: CaseInfo, seed: int) -> EvaluationKey:
+    return EvaluationKey(
+        checkpoint_sha256=subject.sha256,
+        optimizer_hash="",
+        case_identity=case.identity,
+        seed_block=SeedBlock(start=seed, size=1),
+        program_version=_PROGRAM,
+    )
 
 
 def sight(ledger: Ledger, subject: Subject) -> None:
@@ -121,13 +152,7 @@ class CurveWriter:
         Raises:
           UsageError: the store has other values of this subject, case and seed.
         """
-        key = EvaluationKey(
-            checkpoint_sha256=subject.sha256,
-            optimizer_hash="",
-            case_identity=case.identity,
-            seed_block=SeedBlock(start=curves.seeds[0], size=1),
-            program_version=_PROGRAM,
-        )
+        key = _key(subject, case, curves.seeds[0])
         place = (subject.sha256, case.identity, curves.seeds[0])
         stored = _stored(self._ledger, key) if place in self._known else None
         if stored is not None and _are_equal(stored, curves):

@@ -24,7 +24,7 @@ from lobench.api.resolve import RunFolder, find_run
 from lobench.api.settings import default_store, texts
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, StoreError, UsageError
-from lobench.core.metric import UnknownDirection
+from lobench.core.metric import UnknownDirection, stored_spelling
 from lobench.core.subject import GivenCheckpoint
 from lobench.core.wording import cause, counted
 from lobench.engine.checkpoints.kept import readable_place
@@ -146,6 +146,7 @@ def _next_seed(rows: Sequence[EvaluationRow]) -> int:
 
 def _metric(asked: str, subjects: Sequence[StoredSubject], store: Path) -> str | None:
     known = set().union(*(subject.metrics() for subject in subjects))
+    asked = stored_spelling(asked, known)
     if asked and asked not in known:
         raise UsageError(
             "no subject has this metric", where=str(store), got=repr(asked), expected=", ".join(sorted(known))

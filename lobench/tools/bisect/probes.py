@@ -18,7 +18,7 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError
 from lobench.core.json_numbers import finite_or_none
-from lobench.core.metric import UnknownDirection
+from lobench.core.metric import UnknownDirection, stored_spelling
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow
 
@@ -256,13 +256,11 @@ def probed(
     for subject in snapshot.subjects:
         if not subject.is_optimizer and optimizer in subject.optimizer_hashes and case.identity in subject.cells:
             cells[subject.checkpoint.sha256] = subject.cells[case.identity]
-    measured = metric or case.primary_metric
-    if cells and not any(measured in cell.final for cell in cells.values()):
-        known = sorted({each for cell in cells.values() for each in cell.final})
-        if metric and known:
-            raise LobenchError(
-                "no subject has this metric", where=str(store), got=repr(metric), expected=", ".join(known)
-            )
+    known_metrics = {each for cell in cells.values() for each in cell.final}
+    measured = stored_spelling(metric, sorted(known_metrics)) if metric else case.primary_metric
+    if metric and known_metrics and measured not in known_metrics:
+        expected = ", ".join(sorted(known_metrics))
+        raise LobenchError("no subject has this metric", where=str(store), got=repr(metric), expected=expected)
     if scales.direction(case, measured) is None and any(cell.final for cell in cells.values()):
         raise UnknownDirection(measured, where=str(store))
     looked_at: dict[int, set[SeedBlock]] = {}

@@ -5,22 +5,41 @@ from __future__ import annotations
 import dataclasses
 import glob
 import itertools
+import os
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.api.settings import ImportSettings
 from lobench.core.errors import UsageError, suggestion
-from lobench.core.metric import Direction
-from lobench.core.wording import cause
-from lobench.tools.curve_import.formats.kinds import kind_of, kinds, sha256_of
-from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points, metric_name
+from lobench.core.metric import Direction, metric_name
+from lobench.core.wording import cause, counted, first_of
+from lobench.engine.store.imports import ImportedFile
+from lobench.tools.curve_import.formats.kinds import kind_of, kinds, nothing_reads, sha256_of, table_files
+from lobench.tools.curve_import.points import (
+    UNNAMED_CASE,
+    CurveRequest,
+    CurveRun,
+    NotCurves,
+    Points,
+    RequestedMetrics,
+    bare_name,
+)
 from lobench.tools.curve_import.spill import Spill
 
 __all__ = ["UNSAID", "CollectedCurves", "CurveFile", "sources_of"]
 
 _LOOKED_AT = 200  # parts of a file
-UNSAID = "task"  # the case of what says none
+_MOST_SHOWN = 4  # files of a line
+_LONGEST = 160  # characters of a file's problem in a list
+UNSAID = UNNAMED_CASE
+_CHECKPOINT = re.compile(r"checkpoint-\d+")  # folders of Hugging Face's trainer, each with the run so far
+_GENERIC = {
+    "curve", "curves", "data", "events", "history", "log", "logs", "loss", "metric", "metrics", "monitor", "output",
+    "progress", "results", "run", "scalars", "stdout", "summary", "train", "training", "training_log", "trainer_state",
+}  # fmt: skip
 _COMMON = "common"  # draws of seeds that their files' owner says are the same
 
 
@@ -30,12 +49,22 @@ class CurveFile:
 
     Attributes:
       copy: What is read in its place, since it is being written; None: itself.
+      name: Name of its run if the file itself has none.
+      prefix: Folder before the names of its runs, where another source has the same name; "" or ends in "/".
+      paths: Spellings of its path that `--pattern` is tried on.
+      is_one_of_many: Whether it was found in a folder, by a pattern or beside others.
+      is_optional: Whether it was found in a folder, which may hold other files than curves.
     """
 
     path: Path
     kind: str
     sha256: str
     copy: Path | None = None
+    name: str = ""
+    prefix: str = ""
+    paths: tuple[str, ...] = ()
+    is_one_of_many: bool = False
+    is_optional: bool = False
 
     @property
     def place(self) -> Path:
@@ -43,26 +72,217 @@ class CurveFile:
         return self.copy or self.path
 
 
-def sources_of(files: Sequence[str | Path], kind: str) -> list[CurveFile]:
-    """Returns what paths, and patterns of them, name.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A path that an argument names.
 
+    Attributes:
+      root: The folder that was given, or in which a pattern begins; None: the file itself was given.
+    """
+
+    path: Path
+    root: Path | None = None
+    kind: str = ""
+
+
+def sources_of(
+    files: Sequence[str | Path],
+    kind: str,
+    notes: list[str] | None = None,
+    *,
+    earlier: Sequence[ImportedFile] = (),
+) -> list[CurveFile]:
+    """Returns the sources that paths, and patterns of them, name.
+
+    A folder without event files, runs of W&B or MLflow, or logs stands for the tables in and below it.
+
+    Args:
+      notes: Takes a line for each thing that is odd.
+      earlier: Files that the store has from imports with the same options: names of runs go on from theirs.
     Raises:
       UsageError: there is none; nothing reads one.
     """
-    found: dict[Path, None] = {}
+    notes = notes if notes is not None else []
+    problems: list[UsageError] = []
+    found: dict[Path, _Found] = {}
     for text in map(str, files):
-        try:
-            is_there = Path(text).exists()
-            paths = [Path(text)] if is_there else [Path(path) for path in sorted(glob.glob(text, recursive=True))]
-            found.update(dict.fromkeys(path.resolve() for path in paths))
-        except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, links in a circle
-            raise UsageError("this cannot be a file", where=text[:200], got=cause(error)[:100]) from error
-        if not paths:
-            raise UsageError("there is no such file", got=repr(text))
+        for one in _named_by(text):
+            try:
+                parts = _with_kinds(one, kind, notes)
+            except UsageError as error:
+                problems.append(error)
+                continue
+            for part in parts:
+                found.setdefault(part.path.resolve(), part)
+    if problems:
+        raise together(problems, "files")
     if not found:
         raise UsageError("nothing to import", expected="a file, a folder, or a pattern such as 'logs/*.csv'")
-    named = {path: kind_of(path, kind) for path in found}
-    return [CurveFile(path=path, kind=name, sha256=sha256_of(path, kinds()[name])) for path, name in named.items()]
+    return _named_sources(found, earlier)
+
+
+def together(problems: Sequence[UsageError], what: str) -> UsageError:
+    """Returns one error for several."""
+    if len(problems) == 1:
+        return problems[0]
+    shown = first_of([str(error) for error in problems], _MOST_SHOWN)
+    return UsageError(f"{len(problems)} {what} cannot be imported", got=shown)
+
+
+def _named_by(text: str) -> list[_Found]:
+    try:
+        path = Path(text)
+        if path.exists():
+            return [_Found(path=path)]
+        matches = [Path(one) for one in sorted(glob.glob(text, recursive=True))]
+    except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, links in a circle
+        raise UsageError("this cannot be a file", where=text[:200], got=cause(error)[:100]) from error
+    if not matches:
+        raise UsageError("there is no such file", got=repr(text))
+    fixed = itertools.takewhile(lambda part: not glob.has_magic(part), path.parts)
+    root = Path(*fixed)
+    return [_Found(path=one, root=root) for one in matches]
+
+
+def _with_kinds(one: _Found, kind: str, notes: list[str]) -> list[_Found]:
+    """Returns a path with its kind; for a folder of tables each of them.
+
+    Raises:
+      UsageError: nothing reads it.
+    """
+    name = kind_of(one.path, kind)
+    if not one.path.is_dir():
+        return [dataclasses.replace(one, kind=name)]
+    tables = table_files(one.path)
+    if name:
+        others = (
+            [path for path in tables if path.suffix != ".json"] if kinds()[name].files is not None and not kind else []
+        )
+        if others and name != "mlflow":
+            shown = first_of([str(path) for path in others], _MOST_SHOWN)
+            notes.append(f"{one.path} is read as {name}; {counted(len(others), 'table')} there not read: {shown}")
+        return [dataclasses.replace(one, kind=name)]
+    found, odd = list[_Found](), list[UsageError]()
+    for path in tables:
+        try:
+            found.append(_Found(path=path, root=one.root or one.path, kind=kind_of(path, kind)))
+        except UsageError as error:
+            odd.append(error)
+    if not found:
+        raise together(odd, "files") if odd else nothing_reads(one.path)
+    damaged = [error for error in odd if not isinstance(error, NotCurves)]
+    if damaged:
+        raise together(damaged, "files")
+    if odd:
+        notes.append(left_out(odd))
+    return found
+
+
+def left_out(odd: Sequence[UsageError]) -> str:
+    """Returns the note on files of a folder that hold no curves."""
+    are = "is no curve and is" if len(odd) == 1 else "are no curves and are"
+    return f"{counted(len(odd), 'file')} {are} left out: {first_of([_short(str(error)) for error in odd], _MOST_SHOWN)}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) < _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def _named_sources(found: Mapping[Path, _Found], earlier: Sequence[ImportedFile]) -> list[CurveFile]:
+    """Returns the sources with the names of their runs.
+
+    In a folder, the path below it names a run. Files that were given one by one are called as they are, unless two
+    folders have one of that name: then their folders name them, as below a common folder.
+    """
+    sizes = Counter(one.path.parent for one in found.values() if one.root is not None and not one.path.is_dir())
+    is_one_of_many = len(found) > 1
+    sources: list[CurveFile] = []
+    for real, one in found.items():
+        is_below = one.root is not None
+        name = _name_below(one, sizes[one.path.parent]) if is_below else _own_name(one.path)
+        sources.append(
+            CurveFile(
+                path=real,
+                kind=one.kind,
+                sha256=sha256_of(one.path, kinds()[one.kind]),
+                name=name,
+                paths=tuple(_paths_of(one)),
+                is_one_of_many=is_below or is_one_of_many,
+                is_optional=is_below,
+            )
+        )
+    groups: dict[tuple[str, str], list[CurveFile]] = {}
+    for source in sources:
+        groups.setdefault((source.kind, source.name), []).append(source)
+    named: dict[Path, CurveFile] = {}
+    for (kind, name), own in groups.items():
+        contents = {source.sha256 for source in own}
+        places = {str(source.path) for source in own}
+        others = {
+            file.file: file.name
+            for file in earlier
+            if file.reader == kind
+            and file.name
+            and file.sha256 not in contents
+            and file.file not in places
+            and _own_name(Path(file.file)) == _own_name(own[0].path)
+        }
+        if len(own) + len(others) == 1 or any(found[source.path].root is not None for source in own):
+            named |= {source.path: source for source in own}
+            continue
+        names = _names_apart([*(source.path for source in own), *map(Path, others)])
+        stays = any(names[Path(file)] != before for file, before in others.items())
+        for source in own:
+            folder = name if stays else names[source.path]
+            prefix = f"{folder}/" if folder != name else ""
+            named[source.path] = dataclasses.replace(source, name=folder, prefix=prefix)
+    return [named[source.path] for source in sources]
+
+
+def _own_name(path: Path) -> str:
+    return path.name if path.is_dir() else bare_name(path)
+
+
+def _name_below(one: _Found, num_beside: int) -> str:
+    """Returns the name of a file's run below a folder: the file's folder, unless there are several files in it."""
+    assert one.root is not None
+    inner = one.path.relative_to(one.root)
+    if one.path.is_dir():
+        return inner.as_posix() if inner.parts else one.path.name
+    bare = bare_name(inner)
+    is_generic = bare.lower() in _GENERIC
+    folders = [part for part in inner.parent.parts if not (_CHECKPOINT.fullmatch(part) and bare == "trainer_state")]
+    if bare == "trainer_state" and not folders:
+        return one.root.resolve().name
+    if not folders:
+        return one.root.resolve().name if num_beside == 1 and is_generic else bare
+    return "/".join(folders if num_beside == 1 or bare == "trainer_state" else [*folders, bare])
+
+
+def _names_apart(paths: Sequence[Path]) -> dict[Path, str]:
+    """Returns the names of files of one name as below a common folder: their folders; of folders their paths there."""
+    homes = {path: path if path.is_dir() else path.parent for path in paths}
+    common = Path(os.path.commonpath([home.parent if path.is_dir() else home for path, home in homes.items()]))
+    return {
+        path: home.relative_to(common).as_posix() if home != common else _own_name(path) for path, home in homes.items()
+    }
+
+
+def _paths_of(one: _Found) -> list[str]:
+    """Returns the spellings of a path that `--pattern` is tried on: below what was given, then as it was given."""
+    typed = [part for part in one.path.parts if part not in ("/", "..", ".")]
+    below = list(one.path.relative_to(one.root).parts) if one.root is not None else []
+    if one.path.is_dir():
+        return ["/".join(typed[place:]) for place in reversed(range(len(typed)))]
+    starts = [len(typed) - len(below)] if below else []
+    starts += [place for place in reversed(range(len(typed))) if place not in starts]
+    found = [] if below else [bare_name(one.path)]
+    for place in starts:
+        *folders, name = typed[place:]
+        bare = bare_name(Path(name))
+        found += ["/".join([*folders, name]), "/".join([*folders, bare]), *(["/".join(folders)] if folders else [])]
+        found += [bare] if place == starts[0] else []
+    return list(dict.fromkeys(found))
 
 
 def _pairs(texts: Sequence[str], option: str, expected: str) -> dict[str, str]:
@@ -100,8 +320,8 @@ def _check_roles(source: CurveFile, columns: Mapping[str, str], settings: Import
 class CollectedCurves:
     """The points of all sources, and what their files say beside them. A context manager: they lie on disk."""
 
-    def __init__(self, sources: Sequence[CurveFile], settings: ImportSettings) -> None:
-        self.sources, self.settings, self.notes = sources, settings, list[str]()
+    def __init__(self, sources: Sequence[CurveFile], settings: ImportSettings, notes: Sequence[str] = ()) -> None:
+        self.sources, self.settings, self.notes = list(sources), settings, list(notes)
         metrics = {text.partition("=")[0]: text.partition("=")[2] for text in settings.metrics}
         columns = _pairs(settings.columns, "--column", "ROLE=COLUMN, such as seed=run")
         roles = ("method", "case", "seed", "step", "metric", "value")
@@ -114,7 +334,7 @@ class CollectedCurves:
             method=settings.method,
             case=settings.case,
             seed=settings.seed,
-            metrics={name: new or metric_name(name) for name, new in metrics.items()},
+            metrics=RequestedMetrics({name: new or metric_name(name) for name, new in metrics.items()}),
             pattern=settings.pattern,
             method_from=settings.method_from,
             case_from=settings.case_from,
@@ -132,29 +352,69 @@ class CollectedCurves:
         self.directions = found | given
         draws = {kind.draws for _, kind in read}
         self.draws = _COMMON if settings.paired_seeds else draws.pop() if len(draws) == 1 else ""
-        last_counts = settings.last_counts or any(kind.last_counts for _, kind in read)
-        self.spill = Spill(self._where_of, last_counts=last_counts)
+        self.spill = Spill(
+            self._where_of,
+            sources=[str(source.path) for source in sources],
+            last_counts=[settings.last_counts or kind.last_counts for _, kind in read],
+            always_last=settings.last_counts,
+        )
         self.of_runs: dict[CurveRun, list[CurveFile]] = {}
         self._seen: set[str] = set()
 
     def __enter__(self) -> CollectedCurves:
         try:
-            for source in self.sources:
-                for points in kinds()[source.kind].read(source.place, self.asked, self.notes):
-                    named = self._named(points)
-                    self.spill.add(named)
-                    for run in named.runs:
-                        known = self.of_runs.setdefault(run, [])
-                        if source not in known:
-                            known.append(source)
+            self._read_all()
         except BaseException:
             self.spill.close()
             raise
         if not self.spill.num_points:
+            self.spill.close()
             expected = f"values of {', '.join(self.asked.metrics)}" if self.asked.metrics else "values"
             got = ", ".join(sorted(self._seen or self._metrics_there())) or "none"
             raise UsageError("there is nothing to import", where=str(self.sources[0].path), got=got, expected=expected)
         return self
+
+    def _read_all(self) -> None:
+        """Reads all sources, and raises what is wrong with any of them at the end."""
+        problems, foreign, empty = list[UsageError](), list[UsageError](), list[str]()
+        for number, source in enumerate(self.sources):
+            before = self.spill.num_points
+            try:
+                self._read(source, number)
+            except NotCurves as error:
+                (foreign if source.is_optional else problems).append(error)
+            except UsageError as error:
+                problems.append(error)
+            else:
+                empty += [str(source.path)] if self.spill.num_points == before else []
+        if problems:
+            raise together(problems, "files")
+        if foreign and not self.spill.num_points:
+            raise foreign[0]
+        if foreign:
+            self.notes.append(left_out(foreign))
+        if empty and self.spill.num_points:
+            wanted = " of the requested metrics" if self.asked.metrics else ""
+            self.notes.append(
+                f"{counted(len(empty), 'file')} without values{wanted} left out: {first_of(empty, _MOST_SHOWN)}"
+            )
+
+    def _read(self, source: CurveFile, number: int) -> None:
+        asked = dataclasses.replace(
+            self.asked,
+            name=source.name,
+            prefix=source.prefix,
+            paths=source.paths,
+            is_one_of_many=source.is_one_of_many,
+        )
+        spellings: dict[str, str] = {}
+        for points in kinds()[source.kind].read(source.place, asked, self.notes):
+            named = self._named(points, spellings, source)
+            self.spill.add(named, number)
+            for run in named.runs:
+                known = self.of_runs.setdefault(run, [])
+                if source not in known:
+                    known.append(source)
 
     def _where_of(self, run: CurveRun) -> str:
         paths = [str(source.path) for source in self.of_runs.get(run, self.sources)]
@@ -162,23 +422,36 @@ class CollectedCurves:
 
     def _metrics_there(self) -> set[str]:
         """Returns the metrics that the first file has, whatever was asked for; of a long one those of its beginning."""
-        source, asked = self.sources[0], dataclasses.replace(self.asked, metrics={})
+        source, asked = self.sources[0], dataclasses.replace(self.asked, metrics=RequestedMetrics({}))
         parts = itertools.islice(kinds()[source.kind].read(source.place, asked, []), _LOOKED_AT)
         return {name for points in parts for name in points.metrics}
 
     def __exit__(self, *_: object) -> None:
         self.spill.close()
 
-    def _named(self, points: Points) -> Points:
-        """Returns points with lobench's names of metrics, and those that `--rename` gives."""
+    def _named(self, points: Points, spellings: dict[str, str], source: CurveFile) -> Points:
+        """Returns points with lobench's names of metrics, and those that `--rename` gives.
+
+        Args:
+          spellings: By lobench's name of a metric, the name that it has in this source so far.
+        Raises:
+          UsageError: two metrics of the source have one name in lobench.
+        """
         metrics = self.asked.metrics
         self._seen.update(points.metrics)
         kept = points.of_metrics(metrics) if metrics else points
-        return dataclasses.replace(
-            kept,
-            runs=[self._renamed(run) for run in points.runs],
-            metrics=[metrics.get(name) or metric_name(name) for name in points.metrics],
-        )
+        names = [metrics.get(name) or metric_name(name) for name in points.metrics]
+        for name, theirs in zip(names, points.metrics, strict=True):
+            if theirs in metrics or not metrics:
+                other = spellings.setdefault(name, theirs)
+                if other != theirs:
+                    raise UsageError(
+                        f"two metrics are both called {name}",
+                        where=str(source.path),
+                        got=f"{other}, {theirs}",
+                        next_step=f"--metric {other}={other.replace('/', '_')}-1 --metric {theirs} names them apart",
+                    )
+        return dataclasses.replace(kept, runs=[self._renamed(run) for run in points.runs], metrics=names)
 
     def _renamed(self, run: CurveRun) -> CurveRun:
         case = run.case or self.settings.case or UNSAID

@@ -17,7 +17,8 @@ __all__ = ["import_curves"]
     "import",
     epilog="""\b
 Formats, detected from the content:
-  csv, JSON lines (gzipped or not), parquet: method, case, seed, step, metric, value; or a column for each --metric
+  csv, TSV, JSON (gzipped or not), parquet: method, case, seed, step, metric, value; or a column for each --metric
+  a folder of such files: the paths below it name the runs;  stable-baselines3: monitor.csv
   W&B: the csv of a chart, what run.history() gives;  TensorBoard: a folder of event files, the csv of its page
   MLflow: a folder of its file store;  modded-nanogpt: a log, or a folder of them;  AlgoPerf: its csv, with --targets
   lobench: what `lobench results --format json --curves` prints
@@ -28,6 +29,7 @@ Examples:
   lobench import runs.csv --column seed=run --metric val_loss --method adam --case wikitext --store runs/mine
   lobench import wandb_export.csv --method mine --case wikitext --store runs/mine
   lobench import tb_logs --pattern '(?P<method>.+)-s(?P<seed>[0-9]+)' --metric val/loss --store runs/mine
+  lobench import runs --pattern '(?P<method>.+)_s(?P<seed>[0-9]+)/metrics.jsonl' --metric val_loss --store runs/mine
   lobench import train.jsonl --method mine --case wikitext --seed 0 --metric val_loss --store runs/mine
   lobench import wandb --case-from config.problem --seed-from config.seed --metric val/loss --store runs/mine
   lobench import logs/muon logs/soap --case gpt2 --until-step soap=3125 --store runs/mine

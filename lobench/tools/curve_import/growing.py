@@ -84,8 +84,8 @@ class SessionCurves(CollectedCurves):
         self._until = until
         self._called: dict[str, CurveRun] = {}
 
-    def _named(self, points: Points) -> Points:
-        named = super()._named(points)
+    def _named(self, points: Points, spellings: dict[str, str], source: CurveFile) -> Points:
+        named = super()._named(points, spellings, source)
         if self._until is None or not (named.step > self._until).any():
             return named
         kept = named.step <= self._until

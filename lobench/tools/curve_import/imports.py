@@ -33,8 +33,11 @@ from lobench.engine.store.imports import (
 )
 from lobench.engine.store.ledger import Ledger
 from lobench.tools.curve_import.collected_curves import UNSAID, CollectedCurves, CurveFile, sources_of
+from lobench.tools.curve_import.copies import Copies
 from lobench.tools.curve_import.evaluations import SUITE, OwnCases, curves_of, new_case, seeds_of
+from lobench.tools.curve_import.formats.kinds import kinds
 from lobench.tools.curve_import.points import CurveRun
+from lobench.tools.curve_import.spill import Spill
 
 __all__ = ["ImportRecord", "Imported", "Session", "curves_in", "import_curves", "import_into", "refuse_unfit"]
 
@@ -117,13 +120,17 @@ def import_curves(
       UsageError: a file cannot be read as what it is; a point twice; other values of a curve that the store has.
       StoreBusy, StoreError: the store cannot be written.
     """
-    settings, folder = ImportSettings(**options), Path(store)
-    sources = sources_of(files, settings.kind)
-    with (
-        _removed_if_new(folder),
-        CollectedCurves(sources, settings) as collected,
-        Ledger.open(folder, name="import") as ledger,
-    ):
+    settings, folder, notes = ImportSettings(**options), Path(store), list[str]()
+    with _removed_if_new(folder), contextlib.ExitStack() as stack:
+        if not folder.exists():
+            sources = sources_of(files, settings.kind, notes)
+            ledger = None
+        else:
+            ledger = stack.enter_context(Ledger.open(folder, name="import"))
+            earlier = [file for file in imported_files(ledger) if file.options == _options(settings)]
+            sources = sources_of(files, settings.kind, notes, earlier=earlier)
+        collected = stack.enter_context(CollectedCurves(sources, settings, notes))
+        ledger = ledger or stack.enter_context(Ledger.open(folder, name="import"))
         for note in collected.notes:
             log(note)
         return import_into(ledger, collected, settings)
@@ -205,6 +212,7 @@ def import_into(
                 known=lambda run: run_seeds(ledger, Subject.of_imported(called[run.method]), cases[run.case][0]),
             )
         writer = CurveWriter(ledger, written.added)
+        copies = Copies(ledger)
         subjects = {name: Subject.of_imported(name) for name in filter(None, called.values())}
         provenance = functools.cache(lambda *sources: _provenance(sources, collected.draws))
         for run, metrics in spill.curves():
@@ -226,9 +234,16 @@ def import_into(
                     f"{name} on {case.suite}/{case.name}: its finals are those of step {curves.eval_steps[-1]}, "
                     f"those of what lobench trains are of step {case.num_inner_steps}"
                 )
+            if session is None and not settings.replace:
+                sources = collected.of_runs[run]
+                if (first := copies.key_of_copy(subjects[name], case, curves, run=run, sources=sources)) is not None:
+                    written.added.known += 1
+                    written.note(name, first, case, curves, others)
+                    continue
             replaces = settings.replace or session is not None
             key = writer.add(subjects[name], case, curves, replaces=replaces)
             written.note(name, key, case, curves, others)
+            copies.add(subjects[name], case, curves, key=key, run=run, sources=collected.of_runs[run])
         if written.added.new or written.added.replaced:
             for file in files:
                 record_file(ledger, file, num_new=written.added.new)
@@ -241,7 +256,7 @@ def import_into(
         num_new=written.added.new,
         num_known=written.added.known,
         num_replaced=written.added.replaced,
-        notes=tuple(dict.fromkeys((*notes, *written.notes()))),
+        notes=tuple(dict.fromkeys((*notes, *copies.notes(), *_replaced(spill), *written.notes()))),
         keys=tuple(written.keys),
     )
 
@@ -299,6 +314,18 @@ def refuse_unfit(
             )
 
 
+def _replaced(spill: Spill) -> list[str]:
+    """Returns a line for each source with points that a later value of the same step replaced."""
+    counts, runs = Counter[str](), Counter[str]()
+    for (source, _), count in spill.replaced.items():
+        counts[source] += count
+        runs[source] += 1
+    return [
+        f"{source}: {counted(count, 'value')} of {counted(runs[source], 'run')} replaced by a later one of that step"
+        for source, count in counts.items()
+    ]
+
+
 class _Written:
     """What an import wrote, and what is odd of it."""
 
@@ -325,10 +352,19 @@ class _Written:
         ]
 
 
-def _file(source: CurveFile, settings: ImportSettings) -> ImportedFile:
+def _options(settings: ImportSettings) -> str:
     given = {name: value for name, value in dataclasses.asdict(settings).items() if value and name != "replace"}
-    options = json.dumps(given, sort_keys=True, default=str)
-    return ImportedFile(file=str(source.path), sha256=source.sha256, reader=source.kind, options=options)
+    return json.dumps(given, sort_keys=True, default=str)
+
+
+def _file(source: CurveFile, settings: ImportSettings) -> ImportedFile:
+    return ImportedFile(
+        file=str(source.path),
+        sha256=source.sha256,
+        reader=source.kind,
+        options=_options(settings),
+        name=source.name,
+    )
 
 
 def _changed(file: ImportedFile, before: Sequence[ImportedFile]) -> list[str]:
@@ -400,6 +436,9 @@ def _primary(case: str, collected: CollectedCurves) -> str:
     """Returns the primary metric of a new case: the first that was asked for, or the only one."""
     there = collected.spill.metrics_of(case)
     asked = [name for name in collected.asked.metrics.values() if name in there]
+    primary = {kinds()[source.kind].primary for source in collected.sources}
+    if not asked and len(there) > 1 and (usual := sorted(primary & {*there})):
+        return usual[0]
     if not asked and len(there) > 1:
         raise UsageError(
             f"case {case!r} has several metrics, and none is said to be the primary one",

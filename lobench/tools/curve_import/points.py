@@ -6,23 +6,37 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lobench.core.errors import UsageError, suggestion
-from lobench.core.metric import Direction
-from lobench.core.wording import first_of
+from lobench.core.metric import Direction, metric_name, stored_spelling
+from lobench.core.wording import counted, first_of
 
-__all__ = ["CurveRequest", "CurveRun", "LoggedRun", "Points", "metric_name", "named_run", "named_runs", "step_numbers"]
+__all__ = [
+    "UNNAMED_CASE",
+    "CurveRequest",
+    "CurveRun",
+    "LoggedRun",
+    "NotCurves",
+    "Points",
+    "RequestedMetrics",
+    "bare_name",
+    "named_run",
+    "named_runs",
+    "step_numbers",
+]
 
-_SPLITS = {
-    "train": "train", "training": "train", "test": "test", "val": "val", "valid": "val", "validation": "val",
-    "eval": "val", "dev": "val",
-}  # fmt: skip
-_WITH_SPLIT = re.compile(rf"({'|'.join(_SPLITS)})[ _./-]+(.+)", re.IGNORECASE)
+UNNAMED_CASE = "task"  # of curves for which nothing names the case
+
+_ENDING = re.compile(r"\.(?:csv|tsv|txt|log|out|stdout|json|jsonl|ndjson|parquet|wandb|gz|db|monitor)$", re.IGNORECASE)
 _WITH_SEED = re.compile(r"(?P<method>.+?)[-_/. ]seed[-_=: ]?(?P<seed>\d+)")
+
+
+class NotCurves(UsageError):
+    """A file does not hold curves. It is left out of a folder, with a note, if other files there do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +133,31 @@ class Points:
         return replace(self, **parts)
 
 
+class RequestedMetrics(Mapping[str, str]):
+    """Requested metrics: by the name in the file, the name in the store. A name is found in any spelling.
+
+    >>> RequestedMetrics({"train/elbo": "train/elbo"})["train_elbo"]
+    'train/elbo'
+    """
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = dict(names)
+        self._spellings = {metric_name(name): name for name in reversed(list(names))}
+
+    def __getitem__(self, name: str) -> str:
+        return self._names[name if name in self._names else self._spellings[metric_name(name)]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def columns(self, names: Sequence[str]) -> list[str]:
+        """Returns which of a table's columns are requested, in the order of the request; a missing one as requested."""
+        return [stored_spelling(name, names) for name in self._names]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveRequest:
     """What who imports says of a file that the file does not say.
@@ -126,111 +165,147 @@ class CurveRequest:
     Attributes:
       columns: Of a table: by `method`, `case`, `seed`, `step`, `metric` or `value` the column that holds it.
       method, case, seed: Of all rows, where the file has none; "": not said.
-      metrics: What the file calls those that are taken, the primary one first, by lobench's names for them; empty: all.
+      metrics: Requested metrics, the primary one first; empty: all.
       pattern: Of names of runs, with groups `method`, `case`, `seed`.
       method_from, case_from: Name of the fact of a logged run that says it.
       seed_from: Names of facts that tell seeds apart; the first one numbers them.
       directions: By lobench's name of a metric.
       targets: AlgoPerf's file of targets.
+      name: Name of the source, for a file that holds one run and does not name it; "": the file's own name. Files of
+        one name in several folders are named for their folders.
+      prefix: Folder that tells the runs of this source from those of another one; "": their names do.
+      paths: Spellings of the source's path that `--pattern` is tried on, in this order.
+      is_one_of_many: Whether the source was found in a folder, by a pattern or beside others, so that its name says
+        which run it is. Otherwise a table has to say it.
     """
 
     columns: dict[str, str] = field(default_factory=dict)
     method: str = ""
     case: str = ""
     seed: str = ""
-    metrics: dict[str, str] = field(default_factory=dict)
+    metrics: RequestedMetrics = field(default_factory=lambda: RequestedMetrics({}))
     pattern: str = ""
     method_from: str = ""
     case_from: str = ""
     seed_from: Sequence[str] = ()
     directions: dict[str, Direction] = field(default_factory=dict)
     targets: Path | None = None
+    name: str = ""
+    prefix: str = ""
+    paths: Sequence[str] = ()
+    is_one_of_many: bool = False
 
 
-def metric_name(name: str) -> str:
-    """Returns lobench's name of a metric: `val_loss` is `val/loss`, `validation/acc` is `val/accuracy`."""
-    found = _WITH_SPLIT.fullmatch(name.strip())
-    if found is None:
-        return name.strip().replace("batch/", "per_batch/")
-    rest = found[2].strip()
-    return f"{_SPLITS[found[1].lower()]}/{'accuracy' if rest.lower() == 'acc' else rest}"
+def bare_name(path: PurePath) -> str:
+    """Returns a file's name without the endings that say its format: `lr0.1` of `lr0.1.csv.gz`."""
+    name = path.name
+    while (ending := _ENDING.search(name)) is not None and ending.start():
+        name = name[: ending.start()]
+    return name
 
 
-def named_run(name: str, asked: CurveRequest, *, case: str = "") -> CurveRun:
-    """Returns what the name of a run says: `adam_seed3` is seed 3 of adam, unless a pattern says otherwise.
+def named_run(name: str, asked: CurveRequest, *, case: str = "", is_file: bool = False) -> CurveRun:
+    """Returns the run that a name stands for: `adam_seed3` is seed 3 of adam, unless a pattern says otherwise.
 
-    With `--method` the runs are its seeds.
+    With `--method` the runs are its seeds, as they are with a pattern that names the method and no seed.
 
+    Args:
+      is_file: Whether the name is that of the file.
     Raises:
       UsageError: the pattern does not fit, or is none.
     """
-    try:
-        found = re.fullmatch(asked.pattern, name) if asked.pattern else _WITH_SEED.fullmatch(name)
-    except re.error as error:
-        raise UsageError("--pattern is no regular expression", got=f"{asked.pattern!r}, {error}") from error
-    if asked.pattern and found is None:
-        raise UsageError("--pattern does not fit a run's name", got=f"{name!r}, {asked.pattern!r}")
-    from_name = {key: value for key, value in (found.groupdict() if found else {}).items() if value}
+    parts = _parts_of(name, asked, is_file=is_file)
+    are_seeds = bool(asked.method or (asked.pattern and "method" in parts))
     return CurveRun(
-        method=asked.method or from_name.get("method", name),
-        case=from_name.get("case", case) if asked.pattern else asked.case or case,
-        seed=from_name.get("seed", name if asked.method else asked.seed or "0"),
+        method=asked.method or parts.get("method", name),
+        case=parts.get("case", case) if asked.pattern else asked.case or case,
+        seed=parts.get("seed") or asked.seed or (name if are_seeds else "0"),
         training=name,
     )
+
+
+def _parts_of(name: str, asked: CurveRequest, *, is_file: bool) -> dict[str, str]:
+    """Returns the method, case and seed in a name.
+
+    `--pattern` is tried on the path first for a file's name, and on the name first for a run inside of a file.
+    """
+    if not asked.pattern:
+        found = _WITH_SEED.fullmatch(name)
+        return found.groupdict() if found else {}
+    texts = [*asked.paths, name] if is_file else [name, *(f"{path}/{name}" for path in asked.paths), *asked.paths]
+    try:
+        pattern = re.compile(asked.pattern)
+    except re.error as error:
+        raise UsageError("--pattern is no regular expression", got=f"{asked.pattern!r}, {error}") from error
+    found = next((one for text in texts if (one := pattern.fullmatch(text))), None)
+    if found is None:
+        raise UsageError("--pattern does not fit a run's name", got=f"{texts[0]!r}, {asked.pattern!r}")
+    return {key: value for key, value in found.groupdict().items() if value}
 
 
 def named_runs(known: Sequence[LoggedRun], asked: CurveRequest, notes: list[str]) -> Iterator[tuple[str, CurveRun]]:
     """Yields the ids of runs, and what each is to lobench.
 
-    Runs of one method and case are its seeds: the one that `--seed-from` or its parameter `seed` says, or its id.
+    Runs of one method and case are its seeds: the one of `--seed-from`, of the name, of the parameter `seed`, or the
+    id. Runs without a value that an option names are left out, if others have it.
 
     Raises:
-      UsageError: as `named_run`; a run lacks what an option names; runs that would be seeds differ in more than that.
+      UsageError: as `named_run`; no run has what an option names; runs that would be seeds differ in more than that.
     """
+    known = _with_facts(known, asked, notes)
     groups: dict[tuple[str, str], list[tuple[LoggedRun, CurveRun]]] = {}
     for one in known:
-        run = _by_facts(one, named_run(one.name, asked), asked)
+        run = named_run(f"{asked.prefix}{one.name}", asked)
+        run = replace(
+            run,
+            method=one.fact(asked.method_from) or run.method,
+            case=one.fact(asked.case_from) or run.case,
+            seed=_seed_of(one, asked),
+            training=one.id,
+        )
         groups.setdefault((run.method, run.case), []).append((one, run))
-    seeds: dict[str, CurveRun] = {}
+    runs: dict[str, CurveRun] = {}
     for (method, case), members in groups.items():
         if len(members) > 1:
             _check_pooled(method, case, [one for one, _ in members], asked)
             on = f" on {case!r}" if case else ""
             notes.append(f"{len(members)} runs are called {method!r}{on}: they are its seeds")
-        numbers = Counter(_seed_of(one, asked) for one, _ in members)
-        for one, run in members:
-            seed = _seed_of(one, asked)
-            unique = seed if seed and numbers[seed] == 1 else one.id
-            own = replace(run, training=one.id)
-            seeds[one.id] = replace(own, seed=unique) if len(members) > 1 or asked.seed_from else own
-    yield from ((one.id, seeds[one.id]) for one in known)
+        numbers = Counter(run.seed for _, run in members)
+        runs |= {one.id: run if numbers[run.seed] == 1 else replace(run, seed=one.id) for one, run in members}
+    yield from ((one.id, runs[one.id]) for one in known)
 
 
-def _by_facts(one: LoggedRun, run: CurveRun, asked: CurveRequest) -> CurveRun:
-    """Returns what a run is, with the method and the case that options take from what was logged of it."""
-    for role, key in (("method", asked.method_from), ("case", asked.case_from)):
-        if key:
-            run = replace(run, **{role: _fact(one, key, f"--{role}-from")})
-    return run
-
-
-def _fact(one: LoggedRun, key: str, option: str) -> str:
-    found = one.fact(key)
-    if not found:
-        known = ["name", "id", *one.facts]
-        raise UsageError(
-            f"{option} {key}: a run has no such value",
-            got=f"run {one.name!r} ({one.id})",
-            expected=f"one of {', '.join(known)}",
-            next_step=suggestion(key, known),
-        )
-    return found
+def _with_facts(known: Sequence[LoggedRun], asked: CurveRequest, notes: list[str]) -> list[LoggedRun]:
+    """Returns the runs that have what options take from them."""
+    kept = list(known)
+    firsts = {
+        "--method-from": asked.method_from,
+        "--case-from": asked.case_from,
+        "--seed-from": [*asked.seed_from, ""][0],
+    }
+    for option, key in firsts.items():
+        lacking = [one for one in kept if key and not one.fact(key)]
+        if not lacking:
+            continue
+        shown = first_of([f"{one.name!r} ({one.id})" for one in lacking], _MOST_SHOWN)
+        if len(lacking) == len(kept):
+            names = list(dict.fromkeys(name for one in kept for name in ("name", "id", *one.facts)))
+            raise UsageError(
+                f"{option} {key}: a run has no such value",
+                got=f"run {shown}",
+                expected=f"one of {', '.join(names)}",
+                next_step=suggestion(key, names),
+            )
+        notes.append(f"{counted(len(lacking), 'run')} of {len(kept):,} without {key} left out: {shown}")
+        kept = [one for one in kept if one not in lacking]
+    return kept
 
 
 def _seed_of(one: LoggedRun, asked: CurveRequest) -> str:
     if asked.seed_from:
-        return _fact(one, asked.seed_from[0], "--seed-from")
-    return next((value for key, value in one.settings.items() if key.partition(".")[2] == "seed"), "")
+        return one.fact(asked.seed_from[0]) or one.id
+    of_config = next((value for key, value in one.settings.items() if key.partition(".")[2] == "seed"), "")
+    return _parts_of(one.name, asked, is_file=False).get("seed") or of_config or asked.seed or one.id
 
 
 def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], asked: CurveRequest) -> None:

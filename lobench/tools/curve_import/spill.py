@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import operator
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +21,9 @@ from lobench.tools.curve_import.points import CurveRun, Points
 __all__ = ["Curve", "Spill"]
 
 _BUCKETS = 64
-_ROW = np.dtype([("run", "<i4"), ("metric", "<i4"), ("step", "<i8"), ("value", "<f8"), ("line", "<i8")])
+_ROW = np.dtype(
+    [("run", "<i4"), ("metric", "<i4"), ("step", "<i8"), ("value", "<f8"), ("line", "<i8"), ("source", "<i4")]
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +44,26 @@ class Spill:
 
     Args:
       where_of: Says in which files a run's points are.
-      last_counts: Of a step that a run has twice the last value counts; otherwise it is an error.
+      sources: Names of the sources, by their numbers.
+      last_counts: For each source, whether the last value counts of a step that it has twice for a run; otherwise
+        that is an error.
+      always_last: Whether the last value counts in whatever sources a step stands twice.
+
+    Attributes:
+      replaced: After `curves`, the number of replaced points by the name of their source and their run.
     """
 
-    def __init__(self, where_of: Callable[[CurveRun], str], *, last_counts: bool) -> None:
-        self._where_of, self._last_counts = where_of, last_counts
+    def __init__(
+        self,
+        where_of: Callable[[CurveRun], str],
+        *,
+        sources: Sequence[str],
+        last_counts: Sequence[bool],
+        always_last: bool = False,
+    ) -> None:
+        self._where_of, self._sources = where_of, sources
+        self._last_counts, self._always_last = np.asarray(last_counts, bool), always_last
+        self.replaced = Counter[tuple[str, CurveRun]]()
         self._folder = tempfile.TemporaryDirectory(prefix="lobench-import-")
         self._files: dict[int, IO[bytes]] = {}
         self._runs: dict[CurveRun, int] = {}
@@ -85,8 +103,8 @@ class Spill:
         """Returns the last step of any run of a case."""
         return max(int(self._last[number]) for run, number in self._runs.items() if run.case == case)
 
-    def add(self, points: Points) -> None:
-        """Takes points."""
+    def add(self, points: Points, source: int) -> None:
+        """Takes points of the source of a number."""
         runs = np.asarray([self._runs.setdefault(run, len(self._runs)) for run in points.runs], np.int32)
         metrics = np.asarray([self._metrics.setdefault(name, len(self._metrics)) for name in points.metrics], np.int32)
         rows = np.empty(len(points.step), _ROW)
@@ -99,6 +117,7 @@ class Spill:
             raise UsageError("a step is below 0", where=self._where_of(run), got=got, expected="0 or more")
         rows["run"], rows["metric"] = runs[points.run], metrics[points.metric]
         rows["step"], rows["value"], rows["line"] = points.step, points.value, points.line
+        rows["source"] = source
         self.num_points += len(rows)
         for one in np.unique(rows["run"].astype(np.int64) << 32 | rows["metric"]).tolist():
             self._of_runs.setdefault(one >> 32, set()).add(one & 0xFFFFFFFF)
@@ -122,14 +141,15 @@ class Spill:
         runs, metrics = self.runs, self.metrics
         for file in self._files.values():
             file.seek(0)
-            rows = np.frombuffer(file.read(), _ROW)
+            in_order = np.frombuffer(file.read(), _ROW)
+            rows = in_order
             rows = rows[np.lexsort((rows["step"], rows["metric"], rows["run"]))]  # stable: equal ones in order of sight
             if not len(rows):
                 continue
             edge = (np.diff(rows["run"]) != 0) | (np.diff(rows["metric"]) != 0)
             is_last = np.append(edge | (np.diff(rows["step"]) != 0), True)
             if not is_last.all():
-                self._check_twice(rows, is_last)
+                self._check_twice(rows, is_last, in_order)
                 kept = is_last[:-1]
                 rows, edge = rows[is_last], edge[kept]
             steps, values = rows["step"].copy(), rows["value"].copy()
@@ -142,17 +162,51 @@ class Spill:
                     {metrics[one]: Curve(steps=steps[at:end], values=values[at:end]) for _, one, at, end in parts},
                 )
 
-    def _check_twice(self, rows: NDArray[np.void], is_last: NDArray[np.bool_]) -> None:
-        """Raises UsageError where a run has a step twice, unless the last value counts."""
-        if self._last_counts:
-            return
-        first, second = rows[:-1][~is_last[:-1]][0], rows[1:][~is_last[:-1]][0]
+    def _check_twice(self, rows: NDArray[np.void], is_last: NDArray[np.bool_], in_order: NDArray[np.void]) -> None:
+        """Counts the points that a later one replaces.
+
+        Raises:
+          UsageError: a run has a step twice, and nothing says that the last value counts.
+        """
+        firsts, seconds = rows[:-1][~is_last[:-1]], rows[1:][~is_last[:-1]]
+        is_within = firsts["source"] == seconds["source"]
+        is_equal = (firsts["value"] == seconds["value"]) | (np.isnan(firsts["value"]) & np.isnan(seconds["value"]))
+        is_fine = self._always_last | np.where(is_within, self._last_counts[seconds["source"]], is_equal)
+        if not is_fine.all():
+            place = int(np.argmin(is_fine))
+            raise self._twice(firsts[place], seconds[place], in_order)
+        for run, source in zip(seconds["run"].tolist(), seconds["source"].tolist(), strict=True):
+            self.replaced[self._sources[source], self.runs[run]] += 1
+
+    def _twice(self, first: np.void, second: np.void, in_order: NDArray[np.void]) -> UsageError:
         run, metric = self.runs[first["run"]], self.metrics[first["metric"]]
-        lines = f", lines {first['line']} and {second['line']}" if first["line"] else ""
-        raise UsageError(
+        own = in_order[(in_order["run"] == first["run"]) & (in_order["metric"] == first["metric"])]
+        steps = own["step"]
+        begins = np.flatnonzero(steps[1:] <= steps[:-1]) + 1  # where a row goes back
+        num_restarts = int((steps[begins] == steps[0]).sum())
+        is_resumed = not num_restarts and len(begins) == 1 and steps[-1] >= steps[: begins[0]].max()
+        in_files = first["source"] != second["source"]
+        where = self._where_of(run)
+        if in_files:
+            where = f"{self._sources[first['source']]} and {self._sources[second['source']]}"
+        elif first["line"]:
+            where = f"{self._sources[first['source']]}, lines {first['line']} and {second['line']}"
+        last_counts = "--last-counts takes the last value, as of a training that was resumed"
+        apart = "--column seed=COLUMN if a column tells them apart"
+        if in_files:
+            advice = (
+                "these are two runs: name their common folder, or take method and seed from the paths with --pattern"
+            )
+            advice += f"; {last_counts}" if is_resumed else ""
+        elif is_resumed:
+            advice = f"{last_counts}; {apart}"
+        elif num_restarts:
+            advice = f"the file has {num_restarts + 1} runs that begin at step {steps[0]}: {apart}; a file for each run"
+        else:
+            advice = apart
+        return UsageError(
             "a point is there twice",
-            where=self._where_of(run) + lines,
+            where=where,
             got=f"{run}, metric {metric!r}, step {first['step']}: {first['value']:g} and {second['value']:g}",
-            next_step="--last-counts (Method.last_counts) takes the last one, as of a training that was resumed; "
-            "--column seed=COLUMN where another column tells them apart",
+            next_step=advice,
         )

@@ -21,6 +21,7 @@ from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import StoredSubject, last_subject
 from lobench.core.case import case_name
 from lobench.core.errors import UsageError, suggestion
+from lobench.core.metric import stored_spelling
 from lobench.core.program import Program
 from lobench.core.wording import first_of
 from lobench.engine.store.ledger import EvaluationRow
@@ -154,6 +155,8 @@ def history_of(
     ]
     if not subject:
         _refuse_several(snapshots, case)
+    if metric:
+        metric = stored_spelling(metric, {name for one in snapshots for own in one.subjects for name in own.metrics()})
     chosen = [_subject_of(snapshot, subject) for snapshot in snapshots]
     scales = Scales.of([one for snapshot in snapshots for one in snapshot.subjects], None)
     scored: list[tuple[Snapshot, StoredSubject, Mapping[int, float]]] = []

@@ -158,7 +158,7 @@ def test_one_of_wandbs_files_that_a_kill_cut_off(wandb_folder: Path, tmp_path: P
     file = next(wandb_folder.glob("*-first-*/run-first.wandb"))
     (tmp_path / "run-first.wandb").write_bytes(file.read_bytes()[:-400])
     import_curves(tmp_path / "run-first.wandb", store=tmp_path / "store", case="digits", metrics=("val/loss",))
-    assert held(tmp_path / "store")["adam", "imported/digits", 0]["val/loss"][0] == (0, 5.25)
+    assert held(tmp_path / "store")["adam", "imported/digits", 3]["val/loss"][0] == (0, 5.25)
     (tmp_path / "run-first.wandb").write_bytes(file.read_bytes()[:9])
     with pytest.raises(UsageError, match="the file ends before it says which run it is of"):
         import_curves(tmp_path / "run-first.wandb", store=tmp_path / "store")

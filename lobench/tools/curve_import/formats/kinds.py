@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,23 @@ from lobench.core.errors import PluginError, UsageError, suggestion
 from lobench.core.metric import Direction
 from lobench.core.wording import one_line_of
 from lobench.plugins import load_plugins
-from lobench.tools.curve_import.formats import mlflow, nanogpt, records, tables, tensorboard, wandb, wandb_log
-from lobench.tools.curve_import.points import CurveRequest, Points
+from lobench.tools.curve_import.formats import (
+    foreign,
+    mlflow,
+    nanogpt,
+    records,
+    tables,
+    tensorboard,
+    wandb,
+    wandb_log,
+)
+from lobench.tools.curve_import.formats.folders import files_below
+from lobench.tools.curve_import.formats.json_files import is_json, is_records
+from lobench.tools.curve_import.points import CurveRequest, NotCurves, Points
 
-__all__ = ["FileKind", "kind_of", "kinds", "sha256_of"]
+__all__ = ["FileKind", "kind_of", "kinds", "nothing_reads", "sha256_of", "table_files"]
+
+_TABLE = re.compile(r"\.(?:csv|tsv|jsonl|ndjson|json|parquet)(?:\.gz)?$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +49,8 @@ class FileKind:
       columns: Roles that `--column` gives a column of it.
       recognises: Whether a file or folder is of this kind; what ships is told apart below.
       has_facts: Whether it says more of a run than its name: a configuration, parameters, tags.
+      primary: Name of the primary metric if there are several and none is asked for; "": one has to be.
+      may_repeat_runs: Whether one file or folder may hold a run twice, since its runs have no names.
     """
 
     about: str
@@ -47,11 +63,13 @@ class FileKind:
     columns: tuple[str, ...] = ()
     recognises: Callable[[Path], bool] = lambda path: False
     has_facts: bool = False
+    primary: str = ""
+    may_repeat_runs: bool = False
 
 
 _SHIPPED: dict[str, FileKind] = {
     "tidy": FileKind(
-        about="csv, JSON lines or parquet with method, case, seed, step, metric, value, or a column for each --metric",
+        about="csv, TSV, JSON or parquet with method, case, seed, step, metric, value, or a column for each metric",
         read=lambda path, asked, notes: tables.read_table(path, asked),
         columns=("method", "case", "seed", "step", "metric", "value"),
     ),
@@ -78,7 +96,11 @@ _SHIPPED: dict[str, FileKind] = {
         has_facts=True,
     ),
     "tensorboard": FileKind(
-        about="a folder of event files", read=tensorboard.read_events, files=tensorboard.event_files, last_counts=True
+        about="a folder of event files",
+        read=tensorboard.read_events,
+        files=tensorboard.event_files,
+        last_counts=True,
+        may_repeat_runs=True,
     ),
     "tensorboard-csv": FileKind(
         about="a csv of TensorBoard's page", read=tensorboard.read_tensorboard_csv, last_counts=True
@@ -97,7 +119,16 @@ _SHIPPED: dict[str, FileKind] = {
         last_counts=True,
     ),
     "nanogpt": FileKind(
-        about="a log of modded-nanogpt, or a folder of them", read=nanogpt.read_logs, files=nanogpt.log_files
+        about="a log of modded-nanogpt, or a folder of them",
+        read=nanogpt.read_logs,
+        files=nanogpt.log_files,
+        primary="val/loss",
+        may_repeat_runs=True,
+    ),
+    "sb3-monitor": FileKind(
+        about="a monitor.csv of stable-baselines3: returns of episodes by environment step",
+        read=tables.read_monitor,
+        directions=lambda path, asked: {"r": Direction.MAX},
     ),
 }
 
@@ -116,7 +147,7 @@ def kinds() -> dict[str, FileKind]:
 
 
 def kind_of(path: Path, asked: str = "") -> str:
-    """Returns the name of what reads a file or folder.
+    """Returns the name of what reads a file or folder; "" for a folder whose files are read one by one.
 
     Raises:
       UsageError: there is no such file; nothing reads it; no kind of that name.
@@ -129,16 +160,22 @@ def kind_of(path: Path, asked: str = "") -> str:
     if not path.is_file() and not path.is_dir():  # it would have to be read twice, and may never end
         raise UsageError("this is neither a file nor a folder", where=str(path), next_step="write a pipe to a file")
     if asked:
-        if path.is_dir() and known[asked].files is None:
-            raise UsageError(f"this is a folder, and {asked} is {known[asked].about}", where=str(path))
-        return asked
+        return "" if path.is_dir() and known[asked].files is None else asked
     with one_line_of(OSError, UsageError, "cannot read this file", where=path):
         found = next((name for name, kind in known.items() if kind.recognises(path)), "")
         found = found or (_of_folder(path) if path.is_dir() else _of_file(path))
-    if not found:
-        expected = "; ".join(f"{name}: {kind.about}" for name, kind in known.items())
-        raise UsageError("nothing reads this", where=str(path), expected=expected, next_step="--kind says what it is")
     return found
+
+
+def table_files(folder: Path) -> list[Path]:
+    """Returns the files in and below a folder that may be tables, by their names."""
+    return [path for path in files_below(folder) if _TABLE.search(path.name)]
+
+
+def nothing_reads(path: Path) -> NotCurves:
+    """Returns the error for a file or folder of no known kind."""
+    expected = "; ".join(f"{name}: {kind.about}" for name, kind in kinds().items())
+    return NotCurves("nothing reads this", where=str(path), expected=expected, next_step="--kind says what it is")
 
 
 def _of_folder(path: Path) -> str:
@@ -153,23 +190,28 @@ def _of_folder(path: Path) -> str:
 
 def _of_file(path: Path) -> str:
     with path.open("rb") as file:
-        head = file.read(1)
+        head = file.read(16)
     if not head:
-        raise UsageError("the file is empty", where=str(path))
+        raise NotCurves("the file is empty", where=str(path))
     if "tfevents" in path.name:
         raise UsageError(
             "this is one event file", where=str(path), next_step="name its folder, whose name is the run's"
         )
-    if tables.is_parquet(path):
+    if head.startswith(b"PAR1"):
         return "wandb-history" if wandb.is_api(tables.column_names(path)) else "tidy"
     if wandb_log.is_log(path):
         return "wandb-run"
     if mlflow.is_database(path):
+        foreign.refuse_database(path)
         return "mlflow"
-    if records.is_list(path):
-        return "lobench"
-    if nanogpt.is_log(path):
+    foreign.refuse_arrays(path, head)
+    if is_json(path):
+        foreign.refuse_journal(path)
+        return "lobench" if is_records(path) else _of_table(path)
+    if not _TABLE.search(path.name) and nanogpt.is_log(path):
         return "nanogpt"
+    if tables.is_monitor(path):
+        return "sb3-monitor"
     return _of_table(path)
 
 

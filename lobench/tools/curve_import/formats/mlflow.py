@@ -19,6 +19,7 @@ import numpy as np
 from lobench.core.errors import UsageError
 from lobench.core.wording import one_line_of
 from lobench.engine.csv_files import opened
+from lobench.tools.curve_import.formats.folders import files_below
 from lobench.tools.curve_import.points import CurveRequest, CurveRun, LoggedRun, Points, named_runs
 
 __all__ = ["is_database", "mlflow_files", "read_mlflow"]
@@ -51,7 +52,7 @@ def read_mlflow(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
         return
     folders = {folder.name: folder for folder in _folders(place)}
     for id, run in named_runs([_known(folder) for folder in folders.values()], asked, notes):
-        metrics = folders[id] / "metrics"
+        metrics = folders[id] / "metrics"  # a run without files there was created and never logged
         for file in sorted(path for path in metrics.rglob("*") if path.is_file()):
             metric = file.relative_to(metrics).as_posix()
             if not asked.metrics or metric in asked.metrics:
@@ -60,7 +61,8 @@ def read_mlflow(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
 
 def _folders(place: Path) -> list[Path]:
     """Returns the folders of runs; one that was deleted, or a logged model, which has metrics too, is none."""
-    found = [path.parent for path in sorted(place.rglob("meta.yaml")) if (path.parent / "metrics").is_dir()]
+    files = [path for path in files_below(place) if path.name == "meta.yaml"]
+    found = [path.parent for path in files if (path.parent / "metrics").is_dir()]
     return [
         folder
         for folder in found

@@ -1,93 +1,151 @@
 """modded-nanogpt's log format: `step:125/3250 val_loss:4.60783 train_time:22.151s step_avg:177.2ms`.
 
+Each `name:value` between step and time is a metric, as is each `..._loss:value` after it.
+
 A log begins with the source of its program, and may hold several runs: a new one begins where the step does not grow.
 What repeats rows of the run before, as the tail of a log that was printed again, is no run.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from lobench.core.errors import UsageError
 from lobench.core.wording import counted, one_line_of
 from lobench.engine.csv_files import UNREADABLE, opened
-from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points, named_run
+from lobench.tools.curve_import.formats.folders import files_below
+from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points, bare_name, named_run
 
 __all__ = ["is_log", "log_files", "read_logs"]
 
 _NUMBER = r"[-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf)"
-_ROW = re.compile(rf"step:(\d+)/\d+ val_loss:({_NUMBER}) train_time:(\S+) step_avg:\S+(.*)")
-_FURTHER = re.compile(rf"(\w+_loss):({_NUMBER})(?:\s|$)")
+_PAIR = re.compile(rf"([A-Za-z_][\w./-]*):({_NUMBER})(?=\s|$)")
+_ROW = re.compile(rf"step:(\d+)(?:/\d+)?((?: [A-Za-z_][\w./-]*:{_NUMBER})+) train_time:(\S+)(.*)")
 _SUFFIXES = (".txt", ".log", ".stdout", ".out")
 _SNIFFED = 20_000  # lines
 
-_Row = tuple[int, str, str, str]  # step, loss, seconds, what else is there
+_Row = tuple[int, str, str, str]  # step, metrics, seconds, what else is there
 
 
 def is_log(path: Path) -> bool:
-    """Says whether one of a file's first lines is a row."""
+    """Returns whether one of a file's first lines is a row."""
     try:
         with opened(path) as file:
-            return any(_ROW.match(line) for _, line in zip(range(_SNIFFED), file, strict=False))
+            return any(line.startswith("step:") and _ROW.match(line) for line in itertools.islice(file, _SNIFFED))
     except (*UNREADABLE, UsageError):
         return False
 
 
 def log_files(place: Path) -> list[Path]:
-    """Returns the logs of a folder."""
-    return [path for path in sorted(place.iterdir()) if path.suffix in _SUFFIXES and path.is_file() and is_log(path)]
+    """Returns the logs in and below a folder."""
+    return [path for path in files_below(place) if path.suffix in _SUFFIXES and is_log(path)]
 
 
 def read_logs(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
-    """Yields the curves of a log, or of a folder of them: seeds of one method, by default called as the file or folder.
+    """Yields the curves of a log, or of a folder of them.
+
+    The logs in and below a folder are seeds of one method, called as the folder. If all of them are in folders below,
+    each of these is a method: `sgd/0.txt` and `adam/seed_0/log.txt` are runs of `sgd` and `adam`.
 
     Raises:
       UsageError: a file cannot be read.
     """
     files = log_files(place) if place.is_dir() else [place]
-    if len(files) > 1 and not (asked.method or asked.pattern or asked.seed):
-        notes.append(
-            f"{place}: {len(files)} logs are seeds of one method, {place.name!r}; name the files where they are methods"
+    home = asked.name or (place.name if place.is_dir() else bare_name(place))
+    are_apart = place.is_dir() and all(path.parent != place for path in files)
+    logs: dict[str, set[Path]] = {}
+    of_files = [(path, rows) for path in files for rows in _runs(path)]
+    repeated = _repeated([rows for _, rows in of_files])
+    numbers = Counter[Path]()
+    named: dict[Path, CurveRun] = {}
+    for index, (path, rows) in enumerate(of_files):
+        if index in repeated:
+            continue
+        if path not in named:
+            part = path.parent.relative_to(place).as_posix() if are_apart else "."
+            name = home if part == "." else f"{asked.prefix}{part}"
+            own = _named_for(path, place, name, asked)
+            is_seed = part.partition("_")[0].partition("-")[0].startswith("seed")
+            named[path] = named_run(f"{home}/{part}" if is_seed else name, own, is_file=not place.is_dir())
+        run, number = named[path], numbers[path]
+        numbers[path] += 1
+        logs.setdefault(run.method, set()).add(path)
+        inner = path.relative_to(place) if place.is_dir() else Path(path.name)
+        label = (inner.parent / bare_name(inner)).as_posix()
+        seed = f"{label} {number}" if asked.method or place.is_dir() else str(number)
+        if asked.seed or asked.pattern:
+            seed = f"{run.seed} run {number + 1}" if number else run.seed
+        yield from _curves(CurveRun(run.method, run.case, seed, f"{path} {number}"), rows, asked)
+    for path, count in Counter(of_files[index][0] for index in repeated).items():
+        notes.append(f"{path}: {counted(count, 'part')} repeat rows of another run, and are no runs")
+    if place.is_dir() and not (asked.method or asked.pattern or asked.seed):
+        for method, paths in logs.items():
+            if len(paths) > 1:
+                folders = len({path.parent for path in paths})
+                in_folders = f" in {folders} folders" if folders > 1 else ""
+                notes.append(
+                    f"{place}: {len(paths)} logs{in_folders} are seeds of one method, {method!r}; name the files where "
+                    "they are methods"
+                )
+
+
+def _repeated(runs: Sequence[list[_Row]]) -> set[int]:
+    """Returns which runs have no row, its time included, that another run lacks; of equal ones all but the first."""
+    rows = [frozenset(run) for run in runs]
+    holders: dict[_Row, list[int]] = {}
+    for index, own in enumerate(rows):
+        for row in own:
+            holders.setdefault(row, []).append(index)
+    return {
+        index
+        for index, own in enumerate(rows)
+        if any(
+            own <= rows[other] and (own != rows[other] or other < index)
+            for other in holders[runs[index][0]]
+            if other != index
         )
-    for path in files:
-        before, repeats, number = set[_Row](), 0, 0
-        for rows in _runs(path):
-            if before.issuperset(rows):
-                repeats += 1
-                continue
-            before = set(rows)
-            run = named_run(place.name if place.is_dir() else place.stem, asked)
-            seed = f"{path.stem} {number}" if asked.method or place.is_dir() else str(number)
-            run = run if asked.seed or asked.pattern else CurveRun(run.method, run.case, seed)
-            run = replace(run, training=f"{path} {number}")
-            yield Points.of_curve(run, "val_loss", [row[0] for row in rows], [float(row[1]) for row in rows])
-            yield from _further(run, rows)
-            number += 1
-        if repeats:
-            notes.append(f"{path}: {counted(repeats, 'part')} repeat rows of the run before, and are no runs")
+    }
 
 
-def _further(run: CurveRun, rows: list[_Row]) -> Iterator[Points]:
+def _named_for(path: Path, place: Path, name: str, asked: CurveRequest) -> CurveRequest:
+    """Returns the request with the paths of one log of a folder for `--pattern`."""
+    if not asked.pattern or not place.is_dir():
+        return asked
+    inner = path.relative_to(place)
+    texts = [inner.as_posix(), (inner.parent / bare_name(inner)).as_posix(), bare_name(inner)]
+    texts += [f"{start}/{inner.as_posix()}" for start in asked.paths] + [name]
+    return replace(asked, paths=texts)
+
+
+def _curves(run: CurveRun, rows: list[_Row], asked: CurveRequest) -> Iterator[Points]:
     found: dict[str, list[tuple[int, float]]] = {}
-    for step, _, _, rest in rows:
-        for name, value in _FURTHER.findall(rest):
-            found.setdefault(name, []).append((step, float(value)))
+    for step, pairs, _, rest in rows:
+        metrics = _PAIR.findall(pairs) + [pair for pair in _PAIR.findall(rest) if pair[0].endswith("_loss")]
+        for name, value in metrics:
+            if not asked.metrics or name in asked.metrics:
+                found.setdefault(name, []).append((step, float(value)))
     return Points.of_curves(run, found)
 
 
 def _runs(path: Path) -> Iterator[list[_Row]]:
+    """Yields the rows of each run of a log: a new one begins where a step does not grow."""
     rows: list[_Row] = []
+    names = set[str]()  # of the metrics at the last step, which training and validation may log in a line each
     with one_line_of(UNREADABLE, UsageError, "cannot read this log", where=path), opened(path) as file:
         for line in file:
-            if (found := _ROW.match(line)) is None:
+            if not line.startswith("step:") or (found := _ROW.match(line.rstrip())) is None:
                 continue
             row = (int(found[1]), found[2], found[3], found[4].strip())
-            if rows and row[0] <= rows[-1][0]:
+            own = {name for name, _ in _PAIR.findall(row[1])}
+            if rows and (row[0] < rows[-1][0] or (row[0] == rows[-1][0] and own & names)):
                 yield rows
-                rows = []
+                rows, names = [], set()
+            names = own | (names if rows and row[0] == rows[-1][0] else set())
             rows.append(row)
     if rows:
         yield rows

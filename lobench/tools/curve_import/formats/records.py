@@ -18,28 +18,18 @@ from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, is_of_batch
 from lobench.core.wording import cause
-from lobench.engine.csv_files import UNREADABLE, opened
+from lobench.engine.csv_files import opened
 from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points, step_numbers
 
 __all__ = [
     "algoperf_directions",
     "cases_of_records",
     "directions_of_records",
-    "is_list",
     "read_algoperf",
     "read_records",
 ]
 
 _EXPECTED = "what `lobench results --format json --curves` prints"
-
-
-def is_list(path: Path) -> bool:
-    """Says whether a file, gzipped or not, begins as a JSON list does."""
-    try:
-        with opened(path) as file:
-            return file.read(64).lstrip()[:1] == "["
-    except UNREADABLE:
-        return False
 
 
 def _records(path: Path) -> list[dict[str, Any]]:

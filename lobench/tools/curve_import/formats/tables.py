@@ -1,4 +1,4 @@
-"""Tidy tables, csv (gzipped or not) or parquet, in chunks: a row for each value, or a column for each metric.
+"""Tidy tables, csv, TSV or JSON (gzipped or not) or parquet, in chunks: a row for each value or step.
 
 method,case,seed,step,metric,value          method,case,seed,step,val_loss,val_acc
 adam,mnist,0,100,val_loss,0.31              adam,mnist,0,100,0.31,0.91
@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import json
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,77 +22,148 @@ from numpy.typing import NDArray
 from lobench.core.errors import UsageError
 from lobench.core.wording import one_line_of
 from lobench.engine.csv_files import UNREADABLE, opened
-from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points, step_numbers
+from lobench.tools.curve_import.formats.json_files import is_json, json_rows
+from lobench.tools.curve_import.points import (
+    UNNAMED_CASE,
+    CurveRequest,
+    CurveRun,
+    NotCurves,
+    Points,
+    bare_name,
+    named_run,
+    step_numbers,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Part", "column_names", "is_parquet", "parts_of", "read_table"]
+__all__ = ["Part", "column_names", "is_monitor", "is_parquet", "parts_of", "read_monitor", "read_table"]
 
 _ROLES = ("method", "case", "seed", "step", "metric", "value")
 _CHUNK = 200_000  # rows
 _SNIFFED = 1000  # lines, of which the names in JSON are the columns
 _STEPS = ("iteration", "iter", "global_step", "_step", "steps", "epoch", "it", "i")  # what people call steps
+_NOT_METRICS = {
+    "_runtime", "_timestamp", "timestamp", "time", "wall_time", "wall time", "elapsed", "datetime", "date", "epoch",
+    "unnamed: 0", "index", "",
+}  # fmt: skip
+_NAN = ["nan", "+nan", "-nan"]
 _MISSING = ["", "None", "none", "NULL", "null", "NA", "N/A", "<NA>"]
 
 
-def column_names(path: Path) -> list[str]:
-    """Returns the header of a csv or parquet file.
+def column_names(path: Path, *, of_all_rows: bool = False) -> list[str]:
+    """Returns the header of a csv or parquet file, or the names in the first rows of a JSON file.
 
+    Args:
+      of_all_rows: Whether JSON is read to its end.
     Raises:
       UsageError: it cannot be read, or has none.
     """
     if is_parquet(path):
         return list(_parquet(path).schema_arrow.names)
-    if is_json_lines(path):
-        rows = (row for _, (_, row) in zip(range(_SNIFFED), _json_rows(path), strict=False))
+    if is_json(path):
+        rows = (row for _, row in itertools.islice(json_rows(path), None if of_all_rows else _SNIFFED))
         return list(dict.fromkeys(name for row in rows for name, value in row.items() if value is not None))
     with one_line_of((*UNREADABLE, csv.Error), UsageError, "this is not a csv file", where=path), opened(path) as file:
-        names = next(csv.reader(file), [])
-    if not any(name.strip() for name in names):
-        raise UsageError("the file is empty", where=str(path))
-    return [name.strip() for name in names]
+        head = _Head.of(file)
+    if not any(head.names):
+        raise NotCurves("the file is empty", where=str(path))
+    return list(head.names)
 
 
-def is_json_lines(path: Path) -> bool:
-    """Says whether the first line of a file, gzipped or not, begins as a JSON object does."""
+def _numeric_columns(path: Path) -> list[str]:
+    """Returns the columns that hold numbers in every row where they have a value, in the order of the file."""
+    import pandas as pd
+
+    found = list(dict.fromkeys(name for name in column_names(path, of_all_rows=True) if name))
+    kinds: dict[str, bool] = {}
+    for part in parts_of(path, found, texts=found):
+        for name in found:
+            texts = part.frame[name].astype(object).dropna()
+            texts = texts.astype(str).str.strip()
+            texts = texts[texts != ""]
+            if len(texts):
+                are_numbers = pd.to_numeric(texts, errors="coerce").notna() | texts.str.lower().isin(_NAN)
+                kinds[name] = kinds.get(name, True) and bool(are_numbers.all())
+    return [name for name in found if kinds.get(name)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Head:
+    """The header of a csv file.
+
+    Attributes:
+      num_lines: Lines up to the first row.
+      first: The line that follows, if it was read to tell the header from a comment; "": it was not.
+    """
+
+    names: Sequence[str]
+    delimiter: str
+    num_lines: int
+    first: str = ""
+    is_commented: bool = False
+
+    @classmethod
+    def of(cls, file: IO[str]) -> _Head:
+        """Reads the header. Lines before it that begin with `#` are comments; `# step,loss` above numbers is one."""
+        comment, line, number = "", "", 0
+        for line in file:
+            number += 1
+            if line.startswith("#"):
+                comment = line[1:]
+            elif line.strip():
+                break
+        else:
+            line = ""
+        delimiter = "\t" if line.count("\t") > line.count(",") else ","
+        if comment:
+            names = [name.strip() for name in next(csv.reader([comment], delimiter=delimiter), [])]
+            cells = next(csv.reader([line], delimiter=delimiter), [])
+            if len(names) == len(cells) > 1 and all(map(_is_number, cells)):
+                return cls(names=names, delimiter=delimiter, num_lines=number - 1, first=line, is_commented=True)
+        reader = csv.reader(itertools.chain([line], file), delimiter=delimiter)
+        names = [name.strip() for name in next(reader, [])]
+        return cls(names=names, delimiter=delimiter, num_lines=number + reader.line_num - 1, is_commented=bool(comment))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_monitor(path: Path) -> bool:
+    """Returns whether a file is a monitor.csv of stable-baselines3: `r,l,t` below a line that begins with `#{`."""
     try:
         with opened(path) as file:
-            return next((line for line in file if line.strip()), "").lstrip()[:1] == "{"
-    except UNREADABLE:
+            if file.read(2) != "#{":
+                return False
+        return column_names(path)[:3] == ["r", "l", "t"]
+    except (*UNREADABLE, UsageError):
         return False
 
 
-def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the line and the values of each object, those of objects inside as `outer.inner`.
+def read_monitor(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
+    """Yields the episodes of a monitor.csv of stable-baselines3: return `r` (or others on request) by environment step.
+
+    The step of an episode is that of its end: the sum of the lengths `l` so far.
 
     Raises:
-      UsageError: a line is no object.
+      UsageError: there is no such column; a value is no number.
     """
-    with one_line_of(UNREADABLE, UsageError, "cannot read this file", where=path), opened(path) as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                found = dict(_flat("", json.loads(line)))
-            except (ValueError, AttributeError, RecursionError) as error:
-                is_cut = not line.endswith("\n")
-                raise UsageError(
-                    "the last line is cut off" if is_cut else "a line is no JSON object",
-                    where=f"{path}, line {number}",
-                    got=repr(line.strip()[:60]),
-                    next_step="import it again when it is written" if is_cut else "",
-                ) from error
-            yield number, found
-
-
-def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    for key, one in value.items():
-        inner = f"{name}.{key}" if name else str(key)
-        if isinstance(one, dict):
-            yield from _flat(inner, one)
-        elif one is None or (isinstance(one, str | int | float) and not isinstance(one, bool)):
-            yield inner, one
+    names = column_names(path)
+    wanted = [name for name in asked.metrics.columns(names) if name in names] if asked.metrics else ["r"]
+    if not wanted:
+        expected = f"one of {', '.join(asked.metrics)}"
+        raise NotCurves("the monitor has no such column", where=str(path), got=", ".join(names), expected=expected)
+    run, before = named_run(asked.name or bare_name(path), asked, is_file=True), 0
+    for part in parts_of(path, list(dict.fromkeys(["l", *wanted]))):
+        steps = before + np.cumsum(part.steps("l"))
+        before = int(steps[-1]) if len(steps) else before
+        for name in wanted:
+            yield Points.of_curve(run, name, steps, part.values(name), part.lines)
 
 
 def _json_parts(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Iterator[Part]:
@@ -101,9 +171,9 @@ def _json_parts(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Ite
     import pandas as pd
 
     numbers = [name for name in columns if name not in texts]
-    kept = numbers[1:] or numbers  # the first one is the step
+    kept = numbers[1:] or numbers or columns  # the first one is the step
     rows = (
-        (line, _with_nulls(row, kept, columns)) for line, row in _json_rows(path) if any(name in row for name in kept)
+        (line, _with_nulls(row, kept, columns)) for line, row in json_rows(path) if any(name in row for name in kept)
     )
     while batch := list(itertools.islice(rows, _CHUNK)):
         frame = pd.DataFrame({name: [row.get(name) for _, row in batch] for name in columns}, dtype=object)
@@ -189,7 +259,7 @@ class Part:
         odd = np.isnan(values)
         if odd.any() and may_be_empty:
             odd &= self.is_given(name)  # an empty one is what pandas writes for NaN
-            odd &= ~column.astype(str).str.strip().str.lower().isin(["nan", "+nan", "-nan"]).to_numpy(bool)
+            odd &= ~column.astype(str).str.strip().str.lower().isin(_NAN).to_numpy(bool)
         if odd.any():
             row = int(odd.argmax())
             got, line = column.iloc[row], self.lines[row]
@@ -214,16 +284,16 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -
                 frame[name] = frame[name].astype(object).map(_text).astype("category")
             yield Part(path=path, frame=frame, lines=np.zeros(len(frame), np.int64))
         return
-    if is_json_lines(path):
+    if is_json(path):
         yield from _json_parts(path, columns, texts)
         return
     import pandas as pd
 
-    line = 2
     odd = (*UNREADABLE, pd.errors.ParserError, pd.errors.EmptyDataError)
     with one_line_of(odd, UsageError, "this is not a csv file", where=path):
         with opened(path) as file:
             body = _Body(file)
+            line = body.head.num_lines + 1
             parts = pd.read_csv(
                 body,  # it reads, and that is all that pandas asks for
                 usecols=lambda name: name in columns or name == body.more,
@@ -231,6 +301,7 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -
                 keep_default_na=False,
                 na_values={name: _MISSING for name in columns if name not in texts},
                 chunksize=_CHUNK,
+                sep=body.head.delimiter,
                 skipinitialspace=True,
                 index_col=False,
                 low_memory=False,
@@ -247,6 +318,7 @@ class _Body:
     """A csv as pandas reads it, below a header that has one column more, so that cells in excess are seen.
 
     Attributes:
+      head: The header as the file has it.
       names: Of the columns as the file has them.
       more: The further column; a name that no other one has.
     """
@@ -255,14 +327,15 @@ class _Body:
         self._file = file
         self._tail: list[str] = []  # a list, since a line may be as long as the file
         self._failed: BaseException | None = None
-        self.names = [name.strip() for name in next(csv.reader(file), [])]
+        self.head = _Head.of(file)
+        self.names = self.head.names
         self.more = "more cells" + "." * max(map(len, self.names), default=0)
         firsts = [name if name not in self.names[:place] else "" for place, name in enumerate(self.names)]
         header = io.StringIO()
-        csv.writer(header, lineterminator="\n").writerow(
+        csv.writer(header, lineterminator="\n", delimiter=self.head.delimiter).writerow(
             [*(name or f"{self.more}{place}" for place, name in enumerate(firsts)), self.more]
         )
-        self._header = header.getvalue()
+        self._header = header.getvalue() + self.head.first
 
     def __iter__(self) -> Iterator[str]:
         return iter(())  # pandas asks whether it could
@@ -293,7 +366,7 @@ class _Body:
     def check_whole(self, where: str) -> None:
         """Raises UsageError: the last line has no end, and lacks cells; somebody writes it still."""
         tail = "".join(self._tail)
-        cells = next(csv.reader([tail]), [])
+        cells = next(csv.reader([tail], delimiter=self.head.delimiter), [])
         if cells and len(cells) < len(self.names) and '"' not in tail:  # a cell may have lines
             raise UsageError(
                 "the last line is cut off",
@@ -325,27 +398,34 @@ def _text(value: object) -> str:
 def read_table(path: Path, asked: CurveRequest) -> Iterator[Points]:
     """Yields the points of a tidy table.
 
+    Without a column for it, the method is the one that was asked for, or the source's name if it is one of many.
+
     Raises:
       UsageError: a column is missing, a value is no number, a name is empty; with the line.
     """
     found = column_names(path)
     place = {role: asked.columns.get(role, role) for role in _ROLES}
-    fixed = {"method": asked.method, "case": asked.case, "seed": asked.seed}
-    is_long = place["metric"] in found or place["value"] in found or not asked.metrics
-    needed = ["step", *(["metric", "value"] if is_long else [])]
+    fixed = _fixed_roles(path, asked, found, place)
+    is_long = place["metric"] in found or place["value"] in found
+    wide = asked.metrics.columns(found) if asked.metrics and not is_long else []
+    if any(name not in found for name in [place["step"], *wide]) and is_json(path):
+        found = column_names(path, of_all_rows=True)  # a metric may be logged late
+        wide = asked.metrics.columns(found) if wide else []
+    if not is_long and not wide and all(fixed[role] or place[role] in found for role in fixed):
+        used = {*place.values(), *_STEPS}
+        wide = [name for name in _numeric_columns(path) if name not in used and name.lower() not in _NOT_METRICS]
+    needed = ["step", *([] if wide else ["metric", "value"])]
     needed += [role for role in fixed if place[role] in found or role in asked.columns or not fixed[role]]
-    wide = [] if is_long else list(asked.metrics)
-    missing = [place[role] for role in needed if place[role] not in found] + [
-        name for name in wide if name not in found
-    ]
+    missing = [place[role] for role in needed if place[role] not in found]
+    missing += [name for name in wide if name not in found]
     missing += [name for name in asked.columns.values() if name not in found and name not in missing]
     if missing:
-        raise UsageError(
+        raise NotCurves(
             f"the table lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}",
             where=str(path),
             got=", ".join(found)[:200],
             expected=", ".join(place[role] for role in needed),
-            next_step=_advice(path, found, [role for role in needed if place[role] not in found]),
+            next_step=_advice(path, found, [role for role in needed if place[role] not in found], wide=bool(wide)),
         )
     names = [role for role in ("method", "case", "seed", "metric") if role in needed]
     texts = [place[role] for role in names]
@@ -354,8 +434,8 @@ def read_table(path: Path, asked: CurveRequest) -> Iterator[Points]:
         raise UsageError(f"the table has the column {twice[0]} twice", where=str(path), expected="one of each name")
     for part in parts_of(path, columns, texts=texts):
         steps = part.steps(place["step"])
-        runs, run = _runs(part, {role: place[role] for role in names if role != "metric"}, fixed)
-        if is_long:
+        runs, run = _runs(part, {role: place[role] for role in names if role != "metric"}, fixed, asked)
+        if not wide:
             metrics, metric = part.names(place["metric"])
             values = part.values(place["value"])
             yield Points(runs=runs, metrics=metrics, run=run, metric=metric, step=steps, value=values, line=part.lines)
@@ -367,25 +447,50 @@ def read_table(path: Path, asked: CurveRequest) -> Iterator[Points]:
             yield Points(runs=runs, metrics=(name,), run=at[0], metric=at[1], step=at[2], value=at[3], line=at[4])
 
 
-def _advice(path: Path, found: Sequence[str], missing: Sequence[str]) -> str:
+def _fixed_roles(path: Path, asked: CurveRequest, found: Sequence[str], place: Mapping[str, str]) -> dict[str, str]:
+    """Returns the method, case and seed of rows whose table has no column for them; "" if nothing says one."""
+    fixed = {"method": asked.method, "case": asked.case, "seed": asked.seed}
+    is_named = place["method"] in found
+    if not is_named and (asked.pattern or asked.is_one_of_many):
+        run = named_run(asked.name or bare_name(path), asked, is_file=True)
+        fixed = {"method": run.method, "case": run.case or UNNAMED_CASE, "seed": run.seed}
+    elif asked.pattern or asked.is_one_of_many:
+        fixed |= {"case": asked.case or UNNAMED_CASE, "seed": asked.seed or "0"}
+    return fixed
+
+
+def _advice(path: Path, found: Sequence[str], missing: Sequence[str], *, wide: bool) -> str:
     """Returns what to type where columns are missing."""
-    others = [text for text in (";", "\t", "|") if len(found) == 1 and text in found[0]]
+    others = [text for text in (";", "|") if len(found) == 1 and text in found[0]]
     if others:
         return f"columns are separated by {others[0]!r} here; write commas, and decimals with a point"
+    try:
+        numeric = _numeric_columns(path)
+    except UsageError:
+        numeric = list(found)
     step = next((name for name in _STEPS if name in found), "COLUMN")
-    losses = [name for name in found if "loss" in name.lower()] or [name for name in found if name != step]
+    values = [name for name in numeric if name not in (step, *_ROLES) and name.lower() not in _NOT_METRICS]
+    losses = [name for name in values if "loss" in name.lower()] or values
+    is_long = "metric" in found or "value" in found
     words = {
-        "method": f"--method {shlex.quote(path.stem.partition('.')[0])}",
+        "method": f"--method {shlex.quote(bare_name(path))}",
         "case": "--case NAME",
         "seed": "--seed 0",
         "step": f"--column step={shlex.quote(step)}",
-        "metric": f"--metric {shlex.quote(losses[-1]) if losses else 'COLUMN'}",
+        "metric": "--column metric=COLUMN"
+        if is_long
+        else f"--metric {shlex.quote(losses[-1]) if losses else 'COLUMN'}",
+        "value": "--column value=COLUMN" if is_long else "",
     }
-    typed = " ".join(words[role] for role in words if role in missing)
-    return f"{typed} says it of all rows; --column ROLE=COLUMN names the column of a role"
+    typed = " ".join(words[role] for role in words if role in missing and words[role])
+    parts = [f"{typed} says it of all rows; --column ROLE=COLUMN names the column of a role"] * bool(typed)
+    parts += [f"--metric NAME takes one of the numeric columns {', '.join(values)}"] * (wide and bool(values))
+    return "; ".join(parts)
 
 
-def _runs(part: Part, place: Mapping[str, str], fixed: Mapping[str, str]) -> tuple[list[CurveRun], NDArray[np.integer]]:
+def _runs(
+    part: Part, place: Mapping[str, str], fixed: Mapping[str, str], asked: CurveRequest
+) -> tuple[list[CurveRun], NDArray[np.integer]]:
     """Returns the runs of a part, and which each row is of."""
     parts = {role: part.names(column) for role, column in place.items()}
     code = np.zeros(len(part.frame), np.int64)
@@ -399,6 +504,16 @@ def _runs(part: Part, place: Mapping[str, str], fixed: Mapping[str, str]) -> tup
         CurveRun(**{role: parts[role][0][parts[role][1][row]] if role in parts else fixed[role] for role in fixed})
         for row in first[order].tolist()
     ]
+    if asked.pattern and "method" in parts:  # names of runs, as other formats have them
+        named = [named_run(one.method, asked) for one in runs]
+        runs = [
+            CurveRun(
+                method=new.method,
+                case=one.case if "case" in parts else new.case or one.case,
+                seed=one.seed if "seed" in parts else new.seed,
+            )
+            for one, new in zip(runs, named, strict=True)
+        ]
     if "case" not in parts:  # a method and seed of such a file are one training, whichever case it is imported as
         runs = [replace(one, training=f"{part.path}: {one.method} {one.seed}") for one in runs]
     return runs, rank[run]

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lobench.core.errors import UsageError
-from lobench.core.wording import one_line_of
+from lobench.core.metric import split_name
+from lobench.core.wording import counted, one_line_of
+from lobench.tools.curve_import.formats.folders import files_below
 from lobench.tools.curve_import.formats.tables import parts_of
-from lobench.tools.curve_import.points import CurveRequest, Points, named_run
+from lobench.tools.curve_import.points import CurveRequest, Points, bare_name, named_run
 
 __all__ = ["event_files", "read_events", "read_tensorboard_csv"]
 
-_CHUNK = 100_000  # events
 _CSV_NAME = re.compile(r"run-(?P<run>.+)-tag-(?P<tag>.+)")
 
 
 def event_files(place: Path) -> list[Path]:
     """Returns TensorBoard's event files in or below a folder, in the order of their writing."""
-    return sorted(path for path in place.rglob("*tfevents*") if path.is_file())
+    return [path for path in files_below(place) if "tfevents" in path.name]
 
 
 def read_events(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
-    """Yields the scalars of TensorBoard's event files, whose folders are runs. Of a step logged twice the later counts.
+    """Yields the scalars of TensorBoard's event files, whose folders are runs.
+
+    A file goes on with the run of an earlier one of its folder if it begins later, or ends later: of a step that is
+    logged twice the later value counts. Otherwise it is another run, the folder's next seed. The folders of
+    `add_scalars` and the folders `train` and `validation` are metrics of one run.
 
     Raises:
       UsageError: tensorboard is not installed; a file is no event file.
@@ -35,22 +41,89 @@ def read_events(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[
     except ImportError as error:
         advice = "pip install tensorboard"
         raise UsageError("event files need tensorboard", where=str(place), next_step=advice) from error
-    for file in event_files(place):
-        folder = file.parent.relative_to(place).as_posix()
-        run = replace(named_run(place.name if folder == "." else folder, asked), training=str(file.parent))
+    files = event_files(place)
+    folders = {file.parent for file in files}
+    spans: dict[tuple[Path, str], list[tuple[int, int]]] = {}  # first and last step of each run of a folder
+    others = Counter[str]()
+    for file in files:
         found: dict[str, list[tuple[int, float]]] = {}
-        num_found = 0
+        kinds = set[str]()
         with one_line_of((OSError, ValueError), UsageError, "this is no event file of TensorBoard", where=file):
             for event in EventFileLoader(str(file)).Load():
                 for value in event.summary.value:
                     number = _scalar(value)
-                    if number is not None and (not asked.metrics or value.tag in asked.metrics):
+                    if number is not None:
                         found.setdefault(value.tag, []).append((event.step, number))
-                        num_found += 1
-                if num_found >= _CHUNK:
-                    yield from Points.of_curves(run, found)
-                    found, num_found = {}, 0
-        yield from Points.of_curves(run, found)
+                    else:
+                        kinds.add(value.metadata.plugin_data.plugin_name or "values of another kind")
+        if not found:
+            others.update(kinds or {"nothing"})
+            continue
+        home, names = _home(file.parent, list(found), folders, place)
+        steps = [step for points in found.values() for step, _ in points]
+        number = _run_number(spans.setdefault((home, str(file.parent)), []), min(steps), max(steps))
+        folder = home.relative_to(place).as_posix()
+        title = (asked.name or place.name) if folder == "." else f"{asked.prefix}{folder}"
+        run = replace(named_run(title, asked), training=f"{home} {number}" if number else str(home))
+        run = replace(run, seed=f"{run.seed} run {number + 1}" if run.seed != "0" else str(number)) if number else run
+        wanted = {names[tag]: points for tag, points in found.items() if _is_wanted(tag, names[tag], asked)}
+        yield from Points.of_curves(run, wanted)
+    again = {home: len(runs) for (home, _), runs in spans.items() if len(runs) > 1}
+    for home, count in again.items():
+        notes.append(f"{home}: its event files restart at the first step: {count} runs, which are seeds")
+    shown = ", ".join(f"{count} with {kind}" for kind, count in sorted(others.items()))
+    if others and not spans:
+        advice = "log numbers with add_scalar"
+        raise UsageError("the event files hold no scalars", where=str(place), got=shown, next_step=advice)
+    if others:
+        notes.append(f"{place}: {counted(others.total(), 'event file')} without scalars left out ({shown})")
+
+
+def _is_wanted(tag: str, name: str, asked: CurveRequest) -> bool:
+    return not asked.metrics or tag in asked.metrics or name in asked.metrics
+
+
+def _home(folder: Path, tags: Sequence[str], folders: Collection[Path], place: Path) -> tuple[Path, dict[str, str]]:
+    """Returns the folder of the run that a folder's values are of, and by tag the metrics' names.
+
+    `add_scalars("loss", {"a": ...})` writes the tag `loss` into the folder `loss_a` beside the file of its run, and
+    Keras writes the folders `train` and `validation`.
+    """
+    if folder == place:
+        return folder, {tag: tag for tag in tags}
+    split = split_name(folder.name)
+    if split:
+        return folder.parent, {tag: tag if _has_split(tag) else f"{split}/{tag}" for tag in tags}
+    start = f"{tags[0].replace('/', '_')}_"
+    if len(tags) == 1 and folder.name.startswith(start) and folder.parent in folders:
+        part = folder.name[len(start) :]
+        split = split_name(part)
+        return folder.parent, {tags[0]: f"{split}/{tags[0]}" if split else f"{tags[0]}/{part}"}
+    return folder, {tag: tag for tag in tags}
+
+
+def _has_split(tag: str) -> bool:
+    return bool(split_name(tag.partition("/")[0]) or split_name(tag.partition("_")[0]))
+
+
+def _run_number(spans: list[tuple[int, int]], first: int, last: int) -> int:
+    """Returns which run of its folder a file's steps belong to, and notes them in the runs' spans.
+
+    Args:
+      spans: First and last step of each run so far.
+    """
+    later = [number for number, (begin, _) in enumerate(spans) if first > begin]
+    longest = max((end for _, end in spans), default=-1)
+    if later:  # it was resumed: the run that it fits best, of equal ones the latest
+        number = min(reversed(later), key=lambda one: max(0, first - spans[one][1]))
+    elif spans and last > longest:
+        number = len(spans) - 1
+    else:
+        spans.append((first, last))
+        return len(spans) - 1
+    begin, end = spans[number]
+    spans[number] = min(begin, first), max(end, last)
+    return number
 
 
 def _scalar(value: Any) -> float | None:
@@ -71,14 +144,17 @@ def read_tensorboard_csv(path: Path, asked: CurveRequest, notes: list[str]) -> I
     Raises:
       UsageError: the name says neither, and nobody else does.
     """
-    found = _CSV_NAME.fullmatch(path.stem)
-    metric = next(iter(asked.metrics), "") or (found["tag"] if found else "")
-    if not metric or not (found or asked.method):
+    found = _CSV_NAME.fullmatch(bare_name(path))
+    tag = found["tag"] if found else next(iter(asked.metrics), "")
+    if not tag or not (found or asked.method or asked.is_one_of_many):
         raise UsageError(
             "a csv of TensorBoard's page says run and tag in its name alone",
             where=str(path),
             expected="run-RUN-tag-TAG.csv, or --method and --metric",
         )
-    run = named_run(found["run"] if found else asked.method, asked)
+    name = f"{asked.prefix}{found['run']}" if found else asked.name or bare_name(path)
+    run = named_run(name, asked, is_file=not found)
+    if asked.metrics and tag not in asked.metrics:
+        return
     for part in parts_of(path, ["Step", "Value"]):
-        yield Points.of_curve(run, metric, part.steps("Step"), part.values("Value"), part.lines)
+        yield Points.of_curve(run, tag, part.steps("Step"), part.values("Value"), part.lines)

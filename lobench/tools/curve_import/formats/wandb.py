@@ -13,9 +13,21 @@ from pathlib import Path
 import numpy as np
 
 from lobench.core.errors import UsageError
+from lobench.core.wording import counted, first_of
+from lobench.tools.curve_import.formats.folders import files_below
 from lobench.tools.curve_import.formats.tables import column_names, parts_of
-from lobench.tools.curve_import.formats.wandb_log import wandb_rows, wandb_run
-from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points, named_run, named_runs, step_numbers
+from lobench.tools.curve_import.formats.wandb_log import WandbEnd, wandb_rows, wandb_run
+from lobench.tools.curve_import.points import (
+    CurveRequest,
+    CurveRun,
+    LoggedRun,
+    NotCurves,
+    Points,
+    bare_name,
+    named_run,
+    named_runs,
+    step_numbers,
+)
 
 __all__ = [
     "is_api",
@@ -29,6 +41,7 @@ __all__ = [
 ]
 
 _CHUNK = 100_000  # points
+_MOST_SHOWN = 4  # names of a note
 _BOUNDS = ("__MIN", "__MAX")
 _RUN_COLUMNS = ("run_id", "run_name", "run", "name")
 
@@ -46,8 +59,8 @@ def is_runs_table(names: Sequence[str]) -> bool:
 
 
 def refuse_runs_table(path: Path) -> None:
-    """Raises UsageError: it has a row for each run, and no curves."""
-    raise UsageError(
+    """Raises NotCurves: it has a row for each run, and no curves."""
+    raise NotCurves(
         "this is W&B's table of runs, which has a row for each run and no history",
         where=str(path),
         expected="the csv of a chart (its menu, Export, CSV), or `run.history(samples=10**9).to_csv()`",
@@ -76,7 +89,8 @@ def read_chart(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Po
         steps = part.steps(axis)
         for name in sorted(wanted, key=columns.index):
             title, metric = split[name]
-            run, values, there = named_run(title.removeprefix("Group: "), asked), part.values(name), part.is_given(name)
+            run = named_run(f"{asked.prefix}{title.removeprefix('Group: ')}", asked)
+            values, there = part.values(name), part.is_given(name)
             low, high = (part.frame.get(name + bound) for bound in _BOUNDS)
             is_bucketed |= low is not None and high is not None and bool((low < high).any())
             yield Points.of_curve(run, metric, steps[there], values[there], part.lines[there])
@@ -99,47 +113,79 @@ def read_api(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Poin
     columns = [name for name in known if not asked.metrics or name in asked.metrics]
     if not columns:
         expected = f"one of {', '.join(asked.metrics)}" if asked.metrics else "a column for each metric beside _step"
-        raise UsageError("the history has no such metric", where=str(path), got=", ".join(found), expected=expected)
+        raise NotCurves("the history has no such metric", where=str(path), got=", ".join(found), expected=expected)
     texts = [run_column] if run_column else []
+    home = asked.name or bare_name(path)
     for part in parts_of(path, [*texts, axis, *columns], texts=texts):
         steps = part.steps(axis)
         groups = part.frame[run_column].astype(str) if run_column else None
         for name in columns:
             values, there = part.values(name), part.is_given(name)
-            for run in [path.stem.partition(".")[0]] if groups is None else groups.unique():
-                own = there if groups is None else there & (groups == run).to_numpy(bool)
-                yield Points.of_curve(named_run(str(run), asked), name, steps[own], values[own], part.lines[own])
+            for title in [""] if groups is None else groups.unique():
+                own = there if groups is None else there & (groups == title).to_numpy(bool)
+                run = named_run(f"{asked.prefix}{title}" if title else home, asked, is_file=not title)
+                yield Points.of_curve(run, name, steps[own], values[own], part.lines[own])
 
 
 def run_files(place: Path) -> list[Path]:
     """Returns W&B's own files of runs in or below a folder, in the order of their writing; or the file itself."""
     if place.is_file():
         return [place]
-    found = {path.resolve() for path in place.rglob("run-*.wandb") if path.is_file()}
+    found = [path for path in files_below(place) if path.suffix == ".wandb"]
     return sorted(found, key=lambda path: (path.parent.name, path))
 
 
 def read_runs(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the points of W&B's own files. Those of one run follow one another: it was resumed.
 
+    In a folder, files that are none of W&B's, or that end before they name their run, are left out.
+
     Raises:
-      UsageError: wandb is not installed; this is no such file; a step is none.
+      UsageError: wandb is not installed; no file can be read; a step is none.
     """
     axis = asked.columns.get("step", "_step")
-    files = {file: wandb_run(file) for file in run_files(place)}
+    files: dict[Path, LoggedRun] = {}
+    odd: list[UsageError] = []
+    for file in run_files(place):
+        try:
+            files[file] = wandb_run(file)
+        except UsageError as error:
+            odd.append(error)
+    if odd and not files:
+        raise odd[0]
+    if odd:
+        shown = first_of(list(map(str, odd)), _MOST_SHOWN)
+        notes.append(f"{counted(len(odd), 'file')} of {len(odd) + len(files):,} left out: {shown}")
     runs = dict(named_runs(list({one.id: one for one in files.values()}.values()), asked, notes))
+    without, cut = list[str](), list[str]()
     for file, logged in files.items():
+        if logged.id not in runs:
+            continue
         found: dict[str, list[tuple[float, float]]] = {}
-        num_found = 0
-        for row, _ in wandb_rows(file):
+        num_found, num_rows, has_values = 0, 0, False
+        end = WandbEnd()
+        for row, _ in wandb_rows(file, end=end):
+            num_rows += 1
             for name in (name for name in row if name not in (axis, "") and not name.startswith("_")):
                 if axis in row and (not asked.metrics or name in asked.metrics):
                     found.setdefault(name, []).append((row[axis], row[name]))
                     num_found += 1
             if num_found >= _CHUNK:
                 yield from _of_rows(runs[logged.id], found, file, axis)
-                found, num_found = {}, 0
+                found, num_found, has_values = {}, 0, True
+        if not found and not has_values:
+            without.append(f"{logged.name!r} ({logged.id})")
+        if not end.is_whole:
+            cut.append(f"{file}: {counted(num_rows, 'row')}")
         yield from _of_rows(runs[logged.id], found, file, axis)
+    if without and len(without) < len(files):
+        notes.append(f"{counted(len(without), 'run')} without values left out: {first_of(without, _MOST_SHOWN)}")
+    if cut:
+        what = "ends" if len(cut) == 1 else "end"
+        notes.append(
+            f"{counted(len(cut), 'file')} {what} before the run did (it was killed or still runs, or the file is cut "
+            f"off or damaged), and only the rows before are taken: {first_of(cut, _MOST_SHOWN)}"
+        )
 
 
 def _of_rows(run: CurveRun, found: Mapping[str, list[tuple[float, float]]], file: Path, axis: str) -> Iterator[Points]:

@@ -10,6 +10,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,7 +18,7 @@ from lobench.core.errors import UsageError
 from lobench.core.wording import one_line_of
 from lobench.tools.curve_import.points import LoggedRun
 
-__all__ = ["WandbRow", "is_log", "wandb_rows", "wandb_run"]
+__all__ = ["WandbEnd", "WandbRow", "is_log", "wandb_rows", "wandb_run"]
 
 WandbRow = dict[str, float]
 
@@ -33,19 +34,30 @@ def is_log(path: Path) -> bool:
         return file.read(len(_IDENT)) == _IDENT
 
 
-def wandb_rows(path: Path, start: int = 0) -> Iterator[tuple[WandbRow, int]]:
+@dataclass(slots=True)
+class WandbEnd:
+    """Whether a file was read to the end of its run: its last records say that the run exited."""
+
+    is_whole: bool = False
+
+
+def wandb_rows(path: Path, start: int = 0, *, end: WandbEnd | None = None) -> Iterator[tuple[WandbRow, int]]:
     """Yields the numbers of each row of the history, `_step` among them, and where in the file the row ends.
 
     What is no number is left out.
 
     Args:
       start: Where a row ended; the next ones are yielded.
+      end: Filled in once the last row was yielded.
     Raises:
       UsageError: wandb is not installed, or this is no such file.
     """
-    for record, end in _messages(path, start):
-        if record.WhichOneof("record_type") == "history":
-            yield {name: value for name, value in map(_item, record.history.item) if value is not None}, end
+    for record, place in _messages(path, start):
+        kind = record.WhichOneof("record_type")
+        if kind == "history":
+            yield {name: value for name, value in map(_item, record.history.item) if value is not None}, place
+        elif kind == "exit" and end is not None:
+            end.is_whole = True
 
 
 def wandb_run(path: Path) -> LoggedRun:

@@ -1,0 +1,122 @@
+"""Curves that are there twice: one training in two files, or in a file and in the store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lobench.analysis.store.subjects import LOBENCH_SEEDS
+from lobench.core.case import CaseInfo
+from lobench.core.result import Curves, EvaluationKey
+from lobench.core.subject import Subject
+from lobench.core.wording import counted, first_of
+from lobench.engine.store.imports import imported_curves
+from lobench.engine.store.ledger import Ledger
+from lobench.tools.curve_import.collected_curves import CurveFile
+from lobench.tools.curve_import.formats.kinds import kinds
+from lobench.tools.curve_import.points import CurveRun
+
+__all__ = ["Copies"]
+
+_LEAST_POINTS = 2  # a single value may be equal by chance
+_MOST_SHOWN = 3  # copies of a note
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _First:
+    """The first of equal curves: its evaluation, and where it is from."""
+
+    key: EvaluationKey
+    run: str
+    files: frozenset[str]
+    hashes: frozenset[str]
+
+
+class Copies:
+    """Finds curves of one method and case with the values of another one, in this import or in the store.
+
+    Two files with the same curve hold one training, which counts once. Curves of one file are its own runs even if
+    they are equal, unless its format does not name runs. So are curves of a single value, unless the files are equal.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._firsts: dict[tuple[str, str], dict[bytes, _First]] = {}
+        self._found: dict[str, list[str]] = {}
+
+    def key_of_copy(
+        self, subject: Subject, case: CaseInfo, curves: Curves, *, run: CurveRun, sources: Sequence[CurveFile]
+    ) -> EvaluationKey | None:
+        """Returns the evaluation that a curve is a copy of; None if it is a run of its own."""
+        if curves.provenance.imported.get("draws") == LOBENCH_SEEDS:
+            return None
+        first = self._of(subject, case).get(_digest(case, curves))
+        if first is None or first.run == run.seed:
+            return None
+        if first.key.seed_block.start == curves.seeds[0]:
+            return None  # the same run under another name, which the store knows
+        files, hashes = {str(source.path) for source in sources}, {source.sha256 for source in sources}
+        if files & first.files and not all(kinds()[source.kind].may_repeat_runs for source in sources):
+            return None
+        if _num_values(case, curves) < _LEAST_POINTS and not hashes & first.hashes:
+            return None
+        self._found.setdefault(f"{subject.name} on {case.suite}/{case.name}", []).append(
+            f"{run.seed!r} of {'; '.join(sorted(files))} has the values of {first.run!r}"
+            + (f" of {'; '.join(sorted(first.files))}" if files != first.files else "")
+        )
+        return first.key
+
+    def add(
+        self,
+        subject: Subject,
+        case: CaseInfo,
+        curves: Curves,
+        *,
+        key: EvaluationKey,
+        run: CurveRun,
+        sources: Sequence[CurveFile],
+    ) -> None:
+        """Notes a curve that was written."""
+        first = _First(
+            key=key,
+            run=run.seed,
+            files=frozenset(str(source.path) for source in sources),
+            hashes=frozenset(source.sha256 for source in sources),
+        )
+        self._of(subject, case).setdefault(_digest(case, curves), first)
+
+    def notes(self) -> list[str]:
+        """Returns a line for each method and case with copies."""
+        return [
+            f"{where}: {counted(len(copies), 'run')} left out as a copy of another one: {first_of(copies, _MOST_SHOWN)}"
+            for where, copies in self._found.items()
+        ]
+
+    def _of(self, subject: Subject, case: CaseInfo) -> dict[bytes, _First]:
+        """Returns the first curves of a method and case by their values; the store's are read once."""
+        place = (subject.sha256, case.identity)
+        if place not in self._firsts:
+            found = self._firsts[place] = {}
+            for key, curves in imported_curves(self._ledger, subject, case):
+                origin = curves.provenance.imported
+                first = _First(
+                    key=key,
+                    run=origin.get("run", ""),
+                    files=frozenset(origin.get("file", "").split("; ")),
+                    hashes=frozenset(origin.get("sha256", "").split("; ")),
+                )
+                found.setdefault(_digest(case, curves), first)
+        return self._firsts[place]
+
+
+def _digest(case: CaseInfo, curves: Curves) -> bytes:
+    values = curves.metrics.get(case.primary_metric)
+    steps = np.asarray(curves.eval_steps, np.int64)
+    return hashlib.sha256(steps.tobytes() + (b"" if values is None else bytes(values))).digest()
+
+
+def _num_values(case: CaseInfo, curves: Curves) -> int:
+    return int(np.isfinite(np.asarray(curves.metrics[case.primary_metric])).sum())

@@ -1,0 +1,41 @@
+"""Files of a folder of logs, below it and behind symbolic links, each once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["files_below"]
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Returns the files in and below a folder, sorted by path. Hidden folders are left out.
+
+    Symbolic links to folders and files are followed. A file that has several paths is there once, under the one
+    without a link if there is one, so that links in a circle end and `latest-run` is no second run.
+    """
+    found: list[Path] = []
+    starts, seen = [folder], set[Path]()
+    has_links = False
+    while starts:
+        for place, folders, names in os.walk(starts.pop(0)):
+            here = Path(place)
+            if (real := here.resolve()) in seen:
+                folders.clear()
+                continue
+            seen.add(real)
+            shown = sorted(name for name in folders if not name.startswith("."))
+            links = [name for name in shown if (here / name).is_symlink()]
+            starts += [here / name for name in links]
+            has_links = has_links or bool(links) or folder.is_symlink()
+            folders[:] = [name for name in shown if name not in links]
+            found += [here / name for name in names]
+    files = [path for path in found if path.is_file()]
+    if not has_links and not any(path.is_symlink() for path in files):
+        return sorted(files)
+    by_target: dict[Path, Path] = {}
+    for path in files:  # those behind links come last
+        target = path.resolve()
+        if target not in by_target or (by_target[target].is_symlink() and not path.is_symlink()):
+            by_target[target] = path
+    return sorted(by_target.values())

@@ -1,0 +1,121 @@
+"""Files that hold curves in a form that is not read: each is refused with the command that converts it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import sqlite3
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from lobench.engine.csv_files import UNREADABLE, opened
+from lobench.tools.curve_import.points import NotCurves
+
+__all__ = ["refuse_arrays", "refuse_database", "refuse_journal"]
+
+_STEPS = ("step", "steps", "iteration", "iterations", "iter", "epoch", "timesteps")
+_FROM_OPTUNA = (
+    "import optuna, pandas; t = optuna.load_study(study_name={study!r}, storage={storage}).trials; "
+    "pandas.DataFrame([({study!r}, i.number, s, v) for i in t for s, v in i.intermediate_values.items()], "
+    "columns=['method', 'seed', 'step', 'value']).assign(metric='objective').to_csv({csv!r}, index=False)"
+)
+
+
+def _command(code: str) -> str:
+    return shlex.join(["python", "-c", code])
+
+
+def refuse_database(path: Path) -> None:
+    """Refuses a database of Optuna.
+
+    Raises:
+      NotCurves: the file is one.
+    """
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(_connected(path)) as database:
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+        if {"studies", "trial_intermediate_values"} <= tables:
+            names = [name for (name,) in database.execute("SELECT study_name FROM studies ORDER BY study_id")]
+            raise _optuna("a database", path, names, repr(f"sqlite:///{path}"))
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+
+
+def refuse_journal(path: Path) -> None:
+    """Refuses a journal of Optuna: JSON lines with an `op_code` each.
+
+    Raises:
+      NotCurves: the file is one.
+    """
+    with contextlib.suppress(*UNREADABLE), opened(path) as file:
+        line = file.readline(100_000)
+        with contextlib.suppress(ValueError, RecursionError):
+            first = json.loads(line)
+            if isinstance(first, dict) and {"op_code", "worker_id"} <= first.keys():
+                storages = "optuna.storages"
+                backend = f"{storages}.JournalStorage({storages}.journal.JournalFileBackend({str(path)!r}))"
+                raise _optuna("a journal", path, [str(first.get("study_name", "NAME"))], backend)
+
+
+def _optuna(what: str, path: Path, studies: Sequence[str], storage: str) -> NotCurves:
+    study = studies[0] if studies else "NAME"
+    code = _FROM_OPTUNA.format(study=study, storage=storage, csv=f"{path.stem}.csv")
+    return NotCurves(
+        f"this is {what} of Optuna",
+        where=str(path),
+        got=f"studies {', '.join(map(repr, studies))}" if studies else "no study",
+        next_step=f"a trial's intermediate values are a curve: {_command(code)}",
+    )
+
+
+def refuse_arrays(path: Path, head: bytes) -> None:
+    """Refuses arrays of numpy, .npy or .npz.
+
+    Raises:
+      NotCurves: the file is one.
+    """
+    code = ""
+    if head.startswith(b"\x93NUMPY"):
+        what = "an array of numpy"
+        code = f"import numpy, pandas; pandas.DataFrame(numpy.load({str(path)!r})).rename_axis('step')"
+    elif head.startswith(b"PK\x03\x04"):
+        what = "arrays of numpy"
+        names = _arrays_of(path)
+        if not names:
+            return
+        step = next((name for name in _STEPS if name in names), "")
+        shown = {**({"step": step} if step else {}), **{name: name for name in names if name != step}}
+        columns = ", ".join(f"{column!r}: a[{name!r}]" for column, name in shown.items())
+        code = f"import numpy, pandas; a = numpy.load({str(path)!r}); pandas.DataFrame({{{columns}}})"
+        code += "" if step else ".rename_axis('step')"
+    if code:
+        is_indexed = code.endswith("('step')")
+        code += f".to_csv({f'{path.stem}.csv'!r}{'' if is_indexed else ', index=False'})"
+        raise NotCurves(
+            f"this is {what}, which say nothing of steps and runs", where=str(path), next_step=_command(code)
+        )
+
+
+def _arrays_of(path: Path) -> list[str]:
+    """Returns the names of a .npz file's arrays of one dimension that have the most common length."""
+    lengths: dict[str, int] = {}
+    with contextlib.suppress(OSError, ValueError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        for member in archive.namelist():
+            if member.endswith(".npy"):
+                with archive.open(member) as file:
+                    version = np.lib.format.read_magic(file)
+                    read = (
+                        np.lib.format.read_array_header_1_0
+                        if version == (1, 0)
+                        else np.lib.format.read_array_header_2_0
+                    )
+                    shape = read(file)[0]
+                    lengths[member.removesuffix(".npy")] = shape[0] if len(shape) == 1 else -1
+    long = [length for length in lengths.values() if length > 0]
+    most = max(long, key=long.count, default=0)
+    return [name for name, length in lengths.items() if length == most] or list(lengths)

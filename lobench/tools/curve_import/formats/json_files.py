@@ -1,0 +1,199 @@
+"""Rows of JSON files: lines of objects, or one document in the shape that a library writes.
+
+{"step": 0, "val": {"loss": 2.3}}                         lines: an object for each step, `val.loss` is a column
+[{"step": 0, "loss": 2.3}, ...]                           pandas, orient="records"
+{"step": {"0": 0, "1": 100}, "loss": {...}}               pandas, orient="columns", "list", "split", "index", "table"
+{"log_history": [{"step": 10, "loss": 2.3}, ...]}         trainer_state.json of Hugging Face
+{"val.loss": {"steps": [...], "values": [...]}}           metrics.json of sacred
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lobench.core.errors import UsageError
+from lobench.core.wording import cause, one_line_of
+from lobench.engine.csv_files import UNREADABLE, opened, text_of
+from lobench.tools.curve_import.points import NotCurves
+
+__all__ = ["is_json", "is_records", "json_rows"]
+
+_LINES = (".jsonl", ".ndjson")
+_OF_RECORDS = {"label", "checkpoint", "primary_metric"}  # `lobench results --format json`
+_DEEPOBS = {"train_losses", "test_losses"}
+_FROM_DEEPOBS = (
+    "import json, sys, pandas; d = json.load(open(sys.argv[1])); "
+    "pandas.DataFrame({k: v for k, v in d.items() if k.endswith(('losses', 'accuracies')) and v and "
+    "len(v) == len(d['test_losses'])}).rename_axis('step').to_csv(sys.argv[2])"
+)
+
+
+def is_json(path: Path) -> bool:
+    """Returns whether a file, gzipped or not, begins as a JSON object or array does."""
+    try:
+        with opened(path) as file:
+            return _head(file.read(64)) in ("{", "[")
+    except (*UNREADABLE, UsageError):
+        return False
+
+
+def _head(text: str) -> str:
+    return text.lstrip()[:1]
+
+
+def is_records(path: Path) -> bool:
+    """Returns whether a file is a list of lobench's own results."""
+    try:
+        with opened(path) as file:
+            if _head(file.read(64)) != "[":
+                return False
+        document = _document(path)
+    except (*UNREADABLE, UsageError):
+        return False
+    first = document[0] if isinstance(document, list) and document else {}
+    return isinstance(first, dict) and bool(_OF_RECORDS & first.keys()) and "step" not in first
+
+
+def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields the line and the values of each row, those of objects inside as `outer.inner`; 0 for a row without a line.
+
+    Raises:
+      UsageError: the file is no JSON, or a line is no object.
+    """
+    document = _document(path)
+    if document is None:
+        yield from _of_lines(path)
+        return
+    for row in _rows_of(document, path):
+        yield 0, dict(_flat("", row))
+
+
+def _document(path: Path) -> Any:
+    """Returns what a file holds as one JSON document, or as several that follow one another; None for lines."""
+    state = path.stat()
+    return _read_document(path, state.st_mtime_ns, state.st_size)
+
+
+@functools.lru_cache(maxsize=2)  # a file is asked for its kind, its columns and its rows
+def _read_document(path: Path, mtime_ns: int, size: int) -> Any:
+    with one_line_of(UNREADABLE, UsageError, "cannot read this file", where=path), opened(path) as file:
+        lines = (line for line in file if line.strip())
+        first, has_more = next(lines, ""), next(lines, None) is not None
+    is_object = _is_object(first)
+    if has_more and (is_object or path.suffix.lower() in _LINES):
+        return None
+    if not has_more and not is_object and _head(first) == "{":
+        return None  # a line that is cut off, or no JSON
+    text = text_of(path).strip()
+    try:
+        found, place = [], 0
+        while place < len(text):
+            one, place = json.JSONDecoder().raw_decode(text, place)
+            found.append(one)
+            while place < len(text) and text[place] in " \t\r\n,":
+                place += 1
+    except (ValueError, RecursionError) as error:
+        is_cut = isinstance(error, json.JSONDecodeError) and error.pos >= len(text) - 1
+        raise UsageError(
+            "the file is cut off" if is_cut else "this is no JSON",
+            where=str(path),
+            got=cause(error),
+            next_step="import it again when it is written" if is_cut else "",
+        ) from error
+    return found[0] if len(found) == 1 else found
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _rows_of(document: Any, path: Path) -> list[Mapping[str, Any]]:
+    """Returns the rows of a document.
+
+    Raises:
+      UsageError: it has another shape.
+    """
+    if isinstance(document, list) and document and all(isinstance(one, dict) for one in document):
+        return document
+    if isinstance(document, dict):
+        if document.keys() >= _DEEPOBS:
+            names = shlex.join(["python", "-c", _FROM_DEEPOBS, str(path), f"{path.stem}.csv"])
+            raise NotCurves("this is a run of DeepOBS, with values by epoch", where=str(path), next_step=names)
+        if (rows := _of_object(document)) is not None:
+            return rows
+    elif document == []:
+        return []
+    shown = ", ".join(map(str, document))[:100] if isinstance(document, dict) else type(document).__name__
+    raise NotCurves(
+        "this JSON is no table",
+        where=str(path),
+        got=shown if isinstance(document, dict) else f"a {shown}",
+        expected="an array of rows, an object for each line, or columns",
+        next_step=f"pandas.DataFrame(rows).to_csv('{path.stem}.csv', index=False) writes a table",
+    )
+
+
+def _of_object(document: dict[str, Any]) -> list[Mapping[str, Any]] | None:
+    values = list(document.values())
+    if isinstance(document.get("columns"), list) and isinstance(document.get("data"), list):  # orient="split"
+        return [dict(zip(document["columns"], row, strict=False)) for row in document["data"]]
+    of_rows = [name for name, value in document.items() if _are_rows(value)]
+    if "log_history" in of_rows or len(of_rows) == 1:
+        return list(document["log_history" if "log_history" in of_rows else of_rows[0]])
+    if values and all(isinstance(value, dict) for value in values):
+        if all(isinstance(one.get("steps"), list) and isinstance(one.get("values"), list) for one in values):
+            return [
+                {"step": step, "metric": name, "value": value}
+                for name, one in document.items()
+                for step, value in zip(one["steps"], one["values"], strict=True)
+            ]
+        if all(name.isdecimal() for name in document):  # orient="index"
+            return values
+        if all(one.keys() == values[0].keys() and not any(map(_is_nested, one.values())) for one in values):
+            return [{name: one[row] for name, one in document.items()} for row in values[0]]
+    if values and all(isinstance(value, list) and len(value) == len(values[0]) for value in values):
+        return [dict(zip(document, row, strict=True)) for row in zip(*values, strict=True)]
+    return None if any(isinstance(value, list) for value in values) else [document]
+
+
+def _are_rows(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)
+
+
+def _is_nested(value: object) -> bool:
+    return isinstance(value, dict | list)
+
+
+def _of_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    with one_line_of(UNREADABLE, UsageError, "cannot read this file", where=path), opened(path) as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                found = dict(_flat("", json.loads(line)))
+            except (ValueError, AttributeError, RecursionError) as error:
+                is_cut = not line.endswith("\n")
+                raise UsageError(
+                    "the last line is cut off" if is_cut else "a line is no JSON object",
+                    where=f"{path}, line {number}",
+                    got=repr(line.strip()[:60]),
+                    next_step="import it again when it is written" if is_cut else "",
+                ) from error
+            yield number, found
+
+
+def _flat(name: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, one in value.items():
+        inner = f"{name}.{key}" if name else str(key)
+        if isinstance(one, dict):
+            yield from _flat(inner, one)
+        elif one is None or (isinstance(one, str | int | float) and not isinstance(one, bool)):
+            yield inner, one

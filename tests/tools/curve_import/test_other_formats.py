@@ -1,0 +1,155 @@
+"""Shapes of JSON, TSV and csv that libraries write, and files of others with the command that converts them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from imported import held, write_csv
+
+from lobench.core.errors import UsageError
+from lobench.tools.curve_import.imports import import_curves
+
+CURVE = [(0, 2.25), (100, 0.5)]
+FRAME = pd.DataFrame(CURVE, columns=["step", "val_loss"])
+OPTIONS = {"method": "m", "case": "c", "seed": "0", "metrics": ["val_loss"]}
+
+
+def texts() -> dict[str, str]:
+    found = {orient: FRAME.to_json(orient=orient) for orient in ("records", "columns", "index", "split", "table")}
+    rows = FRAME.to_dict(orient="records")
+    found["list"] = json.dumps(FRAME.to_dict(orient="list"))
+    found["pretty records"] = json.dumps(rows, indent=2)
+    found["pretty lines"] = "\n".join(json.dumps(row, indent=2) for row in rows)
+    found["one pretty line"] = FRAME.to_json(orient="records", lines=True)
+    found["trainer_state"] = json.dumps(
+        {
+            "best_metric": None,
+            "log_history": [{**row, "epoch": 0.1, "lr": 1e-3} for row in rows],
+            "is_hyper_param": False,
+        }
+    )
+    steps, values = zip(*CURVE, strict=True)
+    found["sacred"] = json.dumps({"val_loss": {"steps": steps, "timestamps": ["a", "b"], "values": values}}, indent=1)
+    return found
+
+
+@pytest.mark.parametrize("name", texts())
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+def test_a_shape_of_json_is_read(tmp_path: Path, name: str, packed: bool) -> None:
+    content = b"\xef\xbb\xbf" + texts()[name].replace("\n", "\r\n").encode()
+    file = tmp_path / ("metrics.json.gz" if packed else "metrics.json")
+    file.write_bytes(gzip.compress(content) if packed else content)
+    import_curves(file, store=tmp_path / "s", **OPTIONS)
+    assert held(tmp_path / "s") == {("m", "imported/c", 0): {"val/loss": CURVE}}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"step\tval_loss\n0\t2.25\n100\t0.5\n",
+        "step\tval_loss\r\n0\t2.25\r\n100\t0.5\r\n".encode("utf-16"),
+        b"# made by me\n# step,val_loss\n0,2.25\n100,0.5\n",
+        b"# a comment\n\nstep,val_loss\n0,2.25\n100,0.5",
+    ],
+    ids=["tsv", "utf-16", "header in a comment", "comment"],
+)
+def test_a_table_with_tabs_or_comments_is_read(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.csv").write_bytes(content)
+    import_curves(tmp_path / "a.csv", store=tmp_path / "s", **OPTIONS)
+    assert held(tmp_path / "s") == {("m", "imported/c", 0): {"val/loss": CURVE}}
+
+
+def test_a_monitor_of_stable_baselines3_has_returns_by_environment_step(tmp_path: Path) -> None:
+    file = tmp_path / "0.monitor.csv"
+    file.write_text('#{"t_start": 1.5, "env_id": "CartPole-v1"}\nr,l,t\n9.0,9,0.1\n21.0,21,0.3\n')
+    import_curves(file, store=tmp_path / "s", method="ppo", case="cartpole")
+    assert list(held(tmp_path / "s").values()) == [{"r": [(9, 9.0), (30, 21.0)]}]
+
+
+def test_wide_lines_take_all_numeric_columns_and_ask_for_the_primary_one(tmp_path: Path) -> None:
+    rows = [{"step": step, "val_loss": value, "val_acc": 0.5, "note": "x"} for step, value in CURVE]
+    file = tmp_path / "a.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = {name: OPTIONS[name] for name in ("method", "case", "seed")}
+    with pytest.raises(UsageError, match=r"several metrics.*got val/loss, val/accuracy; --metric val/loss"):
+        import_curves(file, store=tmp_path / "s", **given)
+    import_curves(file, store=tmp_path / "s", metrics=["val_acc", "val_loss"], **given)
+    assert set(held(tmp_path / "s")["m", "imported/c", 0]) == {"val/loss", "val/accuracy"}
+
+
+def test_a_metric_that_is_logged_late_is_found_and_suggestions_are_numeric(tmp_path: Path) -> None:
+    rows = [{"step": step, "train_loss": 1.0, "tag": "loss"} for step in range(2000)] + [
+        {"step": 2000, "val_loss": 0.5}
+    ]
+    file = tmp_path / "a.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    import_curves(file, store=tmp_path / "s", **OPTIONS)
+    assert held(tmp_path / "s")["m", "imported/c", 0] == {"val/loss": [(2000, 0.5)]}
+    table = write_csv(tmp_path / "b.csv", [("loss is", 0, 1.0)], ("text_loss", "step", "value"))
+    with pytest.raises(UsageError) as refused:
+        import_curves(table, store=tmp_path / "t", method="m", case="c", seed="0")
+    assert "--column metric=COLUMN" in str(refused.value) and "text_loss says" not in str(refused.value)
+
+
+def converted(file: Path, tmp_path: Path) -> Path:
+    """Runs the command of a refusal in a folder, and returns the table that it wrote."""
+    with pytest.raises(UsageError) as refused:
+        import_curves(file, store=tmp_path / "no", **OPTIONS)
+    text = str(refused.value)
+    assert "\n" not in text
+    words = shlex.split(text[text.index("python -c") :])
+    subprocess.run([sys.executable, *words[1:]], cwd=tmp_path, check=True, timeout=300)
+    (found,) = tmp_path.glob("*.csv")
+    return found
+
+
+@pytest.mark.parametrize("kind", ["database", "journal"])
+def test_a_study_of_optuna_is_told_how_to_convert_it(tmp_path: Path, kind: str) -> None:
+    optuna = pytest.importorskip("optuna")
+    file = tmp_path / ("study.db" if kind == "database" else "journal.log")
+    if kind == "database":
+        storage = f"sqlite:///{file}"
+    else:
+        storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(file)))
+    study = optuna.create_study(study_name="my study", storage=storage)
+    for number in range(2):
+        trial = study.ask()
+        for step, value in CURVE:
+            trial.report(value + number, step)
+        study.tell(trial, 0.5 + number)
+    table = converted(file, tmp_path)
+    import_curves(table, store=tmp_path / "s", case="c", minimize=["objective"])
+    found = {seed: points["objective"] for (_, _, seed), points in held(tmp_path / "s").items()}
+    assert found == {0: CURVE, 1: [(0, 3.25), (100, 1.5)]}
+
+
+def test_arrays_and_deepobs_are_told_how_to_convert_them(tmp_path: Path) -> None:
+    steps, values = zip(*CURVE, strict=True)
+    for name in ("npz", "npy", "deepobs"):
+        (tmp_path / name).mkdir()
+    np.savez(tmp_path / "npz" / "run.npz", step=steps, val_loss=values, theta=np.zeros((3, 3)))
+    import_curves(converted(tmp_path / "npz" / "run.npz", tmp_path / "npz"), store=tmp_path / "s", **OPTIONS)
+    assert held(tmp_path / "s")["m", "imported/c", 0] == {"val/loss": CURVE}
+    np.save(tmp_path / "npy" / "run.npy", np.array(values))
+    assert "0.5" in converted(tmp_path / "npy" / "run.npy", tmp_path / "npy").read_text()
+    run = {"train_losses": [2.0, 1.0], "test_losses": [2.5, 0.5], "test_accuracies": [0.1, 0.9], "num_epochs": 1}
+    (tmp_path / "deepobs" / "run.json").write_text(json.dumps(run, indent=4))
+    table = converted(tmp_path / "deepobs" / "run.json", tmp_path / "deepobs")
+    import_curves(table, store=tmp_path / "t", **(OPTIONS | {"metrics": ["test_losses"], "minimize": ["test_losses"]}))
+    assert held(tmp_path / "t")["m", "imported/c", 0] == {"test/losses": [(0, 2.5), (1, 0.5)]}
+
+
+def test_event_files_without_scalars_are_one_line(tmp_path: Path) -> None:
+    tensorboard = pytest.importorskip("torch.utils.tensorboard")
+    with tensorboard.SummaryWriter(str(tmp_path / "run")) as writer:
+        writer.add_text("note", "hello", 0)
+    with pytest.raises(UsageError, match="event files hold no scalars"):
+        import_curves(tmp_path / "run", store=tmp_path / "s")

@@ -1,0 +1,430 @@
+"""Several runs in one import: none is lost, merged with another or counted twice without a note."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from commands import lobench
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from imported import curve, held, wandb_for, write_csv
+
+from lobench import open_results
+from lobench.core.errors import UsageError
+from lobench.tools.curve_import.imports import import_curves
+
+A, B = [(0, 2.0), (1, 1.0), (2, 0.5)], [(0, 3.0), (1, 2.5)]
+Curve = Sequence[tuple[int, float]]
+
+
+def runs_in(store: Path) -> dict[tuple[str, str, str], list[tuple[int, float]]]:
+    """Returns the primary curve of each run of a store by method, case and the name of the seed."""
+    found = {}
+    for row in open_results(store).rows:
+        values = row.curves.metrics[row.case.primary_metric].tolist()[0]
+        key = (row.subjects[0].name, row.case.name, row.curves.provenance.imported["run"])
+        found[key] = [(step, float(f"{value:.6g}")) for step, value in zip(row.curves.eval_steps, values, strict=True)]
+    return found
+
+
+def taken(*files: Path | str, store: Path, **options: object) -> tuple[dict[str, list[tuple[int, float]]], str]:
+    """Returns the curves by `method seed`, and all notes."""
+    notes: list[str] = []
+    done = import_curves(*files, store=store, log=notes.append, **options)
+    found = {f"{method} {seed}": points["val/loss"] for (method, _, seed), points in held(store).items()}
+    return found, "\n".join([*notes, *done.notes])
+
+
+def history(path: Path, points: Curve) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return write_csv(path, points, ("_step", "val_loss"))
+
+
+def chart(path: Path, points: Curve, run: str = "adam") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return write_csv(path, points, ("Step", f"{run} - val_loss"))
+
+
+def lines(path: Path, points: Curve) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({"step": step, "val_loss": value}) + "\n" for step, value in points))
+    return path
+
+
+def events(folder: Path, points: Curve, tag: str = "val/loss") -> Path:
+    summary = pytest.importorskip("tensorboard.summary")
+    writer = summary.Writer(str(folder))
+    for step, value in points:
+        writer.add_scalar(tag, value, step)
+    writer.close()
+    return folder
+
+
+def log(path: Path, *runs: Curve, further: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(
+        f"step:{step}/9 val_loss:{value}{further} train_time:{number}{step}s step_avg:1ms\n"
+        for number, points in enumerate(runs)
+        for step, value in points
+    )
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("write", [history, chart], ids=["history", "chart"])
+def test_files_of_two_folders_are_two_runs(tmp_path: Path, write: Callable) -> None:
+    files = [write(tmp_path / "a" / "history.csv", A), write(tmp_path / "b" / "history.csv", B)]
+    found, _ = taken(*files, store=tmp_path / "one")
+    suffix = "/adam" if write is chart else ""
+    assert found == {f"a{suffix} 0": A, f"b{suffix} 0": B}
+    assert taken(*reversed(files), store=tmp_path / "other")[0] == found
+
+
+def test_event_files_of_two_folders_are_two_runs(tmp_path: Path) -> None:
+    folders = [events(tmp_path / "x" / "tb", A), events(tmp_path / "y" / "tb", B)]
+    assert taken(*folders, store=tmp_path / "s")[0] == {"x/tb 0": A, "y/tb 0": B}
+
+
+def test_a_third_folder_of_a_later_import_is_named_as_the_first_two(tmp_path: Path) -> None:
+    files = [history(tmp_path / name / "history.csv", [*A, (9, place)]) for place, name in enumerate("abc")]
+    import_curves(*files[:2], store=tmp_path / "s")
+    found, _ = taken(files[2], store=tmp_path / "s")
+    assert found == taken(*files, store=tmp_path / "one")[0]
+    import_curves(files[0], store=tmp_path / "single")
+    with pytest.raises(UsageError, match="other values"):
+        import_curves(files[1], store=tmp_path / "single")
+
+
+def test_event_files_that_restart_are_runs_and_those_that_go_on_are_one(tmp_path: Path) -> None:
+    for place, num_steps in enumerate((133, 4, 5, 9)):
+        events(tmp_path / "run", [(step, place + step / 1000) for step in range(num_steps)])
+    found, notes = taken(tmp_path / "run", store=tmp_path / "s")
+    assert sorted(len(points) for points in found.values()) == [4, 5, 9, 133]
+    assert "4 runs" in notes
+    events(tmp_path / "resumed", [(0, 3.0), (1, 2.0), (2, 1.0)])
+    events(tmp_path / "resumed", [(2, 1.5), (3, 0.5)])
+    found, notes = taken(tmp_path / "resumed", store=tmp_path / "t")
+    assert found == {"resumed 0": [(0, 3.0), (1, 2.0), (2, 1.5), (3, 0.5)]}
+    assert "1 value of 1 run replaced" in notes
+    events(tmp_path / "again", [(0, 3.0), (1, 2.0)])
+    events(tmp_path / "again", [(0, 3.5), (1, 2.5), (2, 1.0)])
+    found, notes = taken(tmp_path / "again", store=tmp_path / "u")
+    assert found == {"again 0": [(0, 3.5), (1, 2.5), (2, 1.0)]}
+    assert "2 values of 1 run replaced" in notes
+
+
+def test_folders_of_add_scalars_and_of_keras_are_metrics_of_one_run(tmp_path: Path) -> None:
+    tensorboard = pytest.importorskip("torch.utils.tensorboard")
+    for run in ("adam", "sgd"):
+        with tensorboard.SummaryWriter(str(tmp_path / "logs" / run)) as writer:
+            for step, value in A:
+                writer.add_scalars("loss", {"train": value, "val": value + 1}, step)
+    import_curves(tmp_path / "logs", store=tmp_path / "s", metrics=["val/loss", "train/loss"])
+    found = held(tmp_path / "s")
+    assert {method for method, _, _ in found} == {"adam", "sgd"}
+    assert set(found["adam", "imported/task", 0]) == {"train/loss", "val/loss"}
+    events(tmp_path / "keras" / "train", A, "epoch_loss")
+    events(tmp_path / "keras" / "validation", A, "epoch_loss")
+    import_curves(
+        tmp_path / "keras",
+        store=tmp_path / "k",
+        metrics=["val/epoch_loss", "train/epoch_loss"],
+        minimize=["val/epoch_loss"],
+    )
+    assert set(held(tmp_path / "k")) == {("keras", "imported/task", 0)}
+
+
+def test_last_counts_is_recommended_for_a_resumed_run_only(tmp_path: Path) -> None:
+    restarted = lines(tmp_path / "restarted.jsonl", [*A, *B, *A])
+    options = {"method": "m", "case": "c", "seed": "0", "metrics": ["val_loss"]}
+    with pytest.raises(UsageError) as refused:
+        import_curves(restarted, store=tmp_path / "s", **options)
+    assert "3 runs that begin at step 0" in str(refused.value) and "--last-counts" not in str(refused.value)
+    two = [lines(tmp_path / "a.jsonl", A), lines(tmp_path / "b.jsonl", [(0, 9.0), (1, 8.0)])]
+    with pytest.raises(UsageError) as refused:
+        import_curves(*two, store=tmp_path / "s", **options)
+    assert "a.jsonl and" in str(refused.value) and "--last-counts" not in str(refused.value)
+    assert not (tmp_path / "s").exists()
+    resumed = lines(tmp_path / "resumed.jsonl", [*A, (2, 0.6), (3, 0.4)])
+    with pytest.raises(UsageError, match="--last-counts takes the last value"):
+        import_curves(resumed, store=tmp_path / "s", **options)
+    found, notes = taken(resumed, store=tmp_path / "s", last_counts=True, **options)
+    assert found["m 0"] == [(0, 2.0), (1, 1.0), (2, 0.6), (3, 0.4)]
+    assert "1 value of 1 run replaced" in notes
+
+
+PATTERN = r"(?P<method>[^/]+)_s(?P<seed>\d+)/metrics\.jsonl"
+
+
+@pytest.mark.parametrize("given", ["folder", "glob", "files"])
+def test_the_pattern_sees_the_path_below_what_was_given(tmp_path: Path, given: str) -> None:
+    files = [
+        lines(tmp_path / "runs" / "adamw_s3" / "metrics.jsonl", A),
+        lines(tmp_path / "runs" / "adamw_s4" / "metrics.jsonl", B),
+    ]
+    named = {"folder": [tmp_path / "runs"], "glob": [f"{tmp_path}/runs/*/metrics.jsonl"], "files": files}[given]
+    found, _ = taken(*named, store=tmp_path / "s", pattern=PATTERN)
+    assert found == {"adamw 3": A, "adamw 4": B}
+    found, _ = taken(*named, store=tmp_path / "t", pattern=r"(?P<method>\w+?)_s(?P<seed>\d+)(/.*)?")
+    assert found == {"adamw 3": A, "adamw 4": B}
+    if given == "folder":
+        assert taken(*named, store=tmp_path / "u")[0] == {"adamw_s3 0": A, "adamw_s4 0": B}
+
+
+def test_the_pattern_reads_names_in_a_column(tmp_path: Path) -> None:
+    rows = [("adam-3", *point) for point in A] + [("adam-4", *point) for point in B]
+    file = write_csv(tmp_path / "runs.csv", rows, ("run", "step", "val_loss"))
+    options = {"columns": ["method=run"], "metrics": ["val_loss"], "pattern": r"(?P<method>\w+)-(?P<seed>\d+)"}
+    assert taken(file, store=tmp_path / "s", **options)[0] == {"adam 3": A, "adam 4": B}
+
+
+def test_one_training_in_two_files_counts_once_with_a_note(tmp_path: Path) -> None:
+    log(tmp_path / "logs" / "first.txt", A)
+    log(tmp_path / "logs" / "second.txt", B)
+    shutil.copy(tmp_path / "logs" / "first.txt", tmp_path / "logs" / "copy.stdout")
+    found, notes = taken(tmp_path / "logs", store=tmp_path / "s")
+    assert sorted(found.values()) == [A, B] and "1 part repeat" in notes
+    folder = tmp_path / "lines"
+    lines(folder / "a.jsonl", A)
+    (folder / "other.jsonl").write_text((folder / "a.jsonl").read_text().replace(", ", ",  "))
+    lines(folder / "b.jsonl", B)
+    found, notes = taken(folder, store=tmp_path / "t", method="m")
+    assert sorted(found.values()) == [A, B] and "1 run left out as a copy of another one" in notes
+    shutil.copy(folder / "a.jsonl", tmp_path / "renamed.jsonl")
+    lines(tmp_path / "more.jsonl", [*B, (7, 1.0)])
+    found, notes = taken(tmp_path / "renamed.jsonl", tmp_path / "more.jsonl", store=tmp_path / "t", method="m")
+    assert len(found) == 3 and "'renamed' of" in notes
+
+
+def test_two_seeds_with_one_value_each_are_two_runs(tmp_path: Path) -> None:
+    for name in "ab":
+        lines(tmp_path / "runs" / f"{name}.jsonl", [(100, 3.25)])
+        (tmp_path / "runs" / f"{name}.jsonl").open("a").write("\n" * (name == "b"))
+    assert len(taken(tmp_path / "runs", store=tmp_path / "s", method="m")[0]) == 2
+
+
+def test_logs_in_subfolders_are_read(tmp_path: Path) -> None:
+    log(tmp_path / "muon" / "copy_of_seed0.txt", A)
+    for seed in range(8):
+        points = A if seed == 0 else [(0, 2.0 + seed), (9, 1.0)]
+        log(tmp_path / "muon" / "runs" / f"seed_{seed}" / "stdout.txt", points)
+        log(tmp_path / "muon" / "runs" / f"seed_{seed}" / "final.txt", points).write_text(
+            (tmp_path / "muon" / "runs" / f"seed_{seed}" / "stdout.txt").read_text().splitlines()[-1]
+        )
+    found, notes = taken(tmp_path / "muon", store=tmp_path / "s")
+    assert len(found) == 8 and {name.partition(" ")[0] for name in found} == {"muon"}
+    assert "are seeds of one method, 'muon'" in notes
+    log(tmp_path / "sweep" / "b90" / "0.txt", A)
+    log(tmp_path / "sweep" / "b95" / "0.txt", B)
+    assert {name.partition(" ")[0] for name in taken(tmp_path / "sweep", store=tmp_path / "t")[0]} == {"b90", "b95"}
+
+
+def test_logs_with_further_losses_are_read(tmp_path: Path) -> None:
+    file = log(tmp_path / "log.txt", A, further=" val_bpb:0.9 val_ema_loss:1.5")
+    import_curves(file, store=tmp_path / "s", minimize=["val/bpb"])
+    assert set(held(tmp_path / "s")["log", "imported/task", 0]) == {"val/loss", "val/bpb", "val/ema_loss"}
+    import_curves(file, store=tmp_path / "t", metrics=["val/bpb"], minimize=["val/bpb"])
+    assert list(held(tmp_path / "t")["log", "imported/task", 0]) == ["val/bpb"]
+
+
+def test_a_folder_leaves_out_what_is_no_curve_and_counts_it(tmp_path: Path) -> None:
+    lines(tmp_path / "runs" / "ä b" / "metrics.jsonl", A)
+    lines(tmp_path / "runs" / "c" / "metrics.jsonl", B)
+    (tmp_path / "runs" / "c" / "empty.csv").touch()
+    (tmp_path / "runs" / "c" / "config.json").write_text('{"lr": 0.1}')
+    (tmp_path / "runs" / "d").symlink_to(tmp_path / "runs" / "c")
+    (tmp_path / "elsewhere").mkdir()
+    lines(tmp_path / "elsewhere" / "e" / "metrics.jsonl", [*A, (5, 0.25)])
+    (tmp_path / "runs" / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "circle").symlink_to(tmp_path / "elsewhere")
+    found, notes = taken(tmp_path / "runs", store=tmp_path / "s")
+    assert sorted(found.values()) == sorted([A, B, [*A, (5, 0.25)]])
+    assert "ä b 0" in found
+    assert "empty.csv" in notes and "config.json" in notes
+
+
+def test_all_damaged_files_are_listed_at_once(tmp_path: Path) -> None:
+    lines(tmp_path / "runs" / "good.jsonl", A)
+    for name in ("bad", "worse"):
+        (tmp_path / "runs" / f"{name}.jsonl").write_text('{"step": 0, "val_loss": 1}\n{"step": 1, "val_lo')
+    with pytest.raises(UsageError, match=r"2 files cannot be imported; got .*bad\.jsonl.*worse\.jsonl"):
+        import_curves(tmp_path / "runs", store=tmp_path / "s")
+
+
+def test_wandb_leaves_out_foreign_runs_follows_links_and_says_that_a_file_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = wandb_for(monkeypatch)
+    quiet = wandb.Settings(silent=True, console="off", x_disable_stats=True, x_disable_meta=True, reinit="create_new")
+    for seed in range(2):
+        run = wandb.init(
+            mode="offline", project="p", dir=str(tmp_path), name="adam", config={"seed": seed}, settings=quiet
+        )
+        for step in range(500):
+            run.log({"val/loss": 2.0 + seed - step / 1000, "note": "x" * 100}, step=step)
+        run.finish()
+    wandb.teardown()
+    (tmp_path / "shown").mkdir()
+    for place in (tmp_path / "wandb").glob("offline-run-*"):
+        (tmp_path / "shown" / place.name).symlink_to(place)
+    found, notes = taken(tmp_path / "shown", store=tmp_path / "s", metrics=["val/loss"])
+    assert {name: len(points) for name, points in found.items()} == {"adam 0": 500, "adam 1": 500}
+    assert "cut" not in notes
+    (tmp_path / "wandb" / "run-empty.wandb").touch()
+    (tmp_path / "wandb" / "run-foreign.wandb").write_bytes(b"something else")
+    file = next((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    found, notes = taken(tmp_path / "wandb", store=tmp_path / "t", metrics=["val/loss"])
+    assert len(found) == 2 and min(map(len, found.values())) < 499
+    assert (
+        "2 files of 4 left out" in notes and "run-foreign.wandb" in notes and "1 file ends before the run did" in notes
+    )
+
+
+@pytest.mark.parametrize("asked", ["train/elbo", "train_elbo", "train-elbo"])
+def test_every_spelling_of_a_metric_is_accepted(tmp_path: Path, asked: str) -> None:
+    file = write_csv(tmp_path / "history.csv", A, ("_step", "train_elbo"))
+    import_curves(file, store=tmp_path / "s", metrics=[asked], maximize=["train_elbo"])
+    assert list(held(tmp_path / "s")["history", "imported/task", 0]) == ["train/elbo"]
+
+
+# The property: k runs in n files, in any layout and order and in any number of commands.
+
+HEAD = ("method", "case", "seed", "step", "metric", "value")
+
+
+def parquet(path: Path, points: Curve) -> Path:
+    import pandas as pd
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(points, columns=["step", "val_loss"]).to_parquet(path)
+    return path
+
+
+def wide_csv(path: Path, points: Curve) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return write_csv(path, points, ("step", "val_loss"))
+
+
+def tsv(path: Path, points: Curve) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"\xef\xbb\xbfstep\tval_loss\r\n" + b"".join(f"{s}\t{v}\r\n".encode() for s, v in points))
+    return path
+
+
+def array(path: Path, points: Curve) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([{"step": step, "val_loss": value} for step, value in points], indent=1))
+    return path
+
+
+def trainer_state(path: Path, points: Curve) -> Path:
+    path = path.with_name("trainer_state.json") if path.parent.name.startswith("run") else path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [{"step": step, "epoch": 0.5, "val_loss": value} for step, value in points]
+    path.write_text(json.dumps({"global_step": 9, "log_history": rows}, indent=2))
+    return path
+
+
+def event_folder(path: Path, points: Curve) -> Path:
+    return events(path.with_suffix(""), points)
+
+
+def nanogpt_log(path: Path, points: Curve) -> Path:
+    return log(path, points)
+
+
+FORMATS: Mapping[str, tuple[Callable[[Path, Curve], Path], str]] = {
+    "history": (history, ".csv"),
+    "chart": (chart, ".csv"),
+    "csv": (wide_csv, ".csv"),
+    "tsv": (tsv, ".tsv"),
+    "lines": (lines, ".jsonl"),
+    "array": (array, ".json"),
+    "trainer_state": (trainer_state, ".json"),
+    "parquet": (parquet, ".parquet"),
+    "events": (event_folder, ""),
+    "nanogpt": (nanogpt_log, ".txt"),
+}
+
+
+def attempt(store: Path, commands: Sequence[Sequence[Path]], options: Mapping[str, object]) -> tuple[dict, str] | None:
+    """Returns what a store holds after some commands, and their notes; None if one of them was refused."""
+    notes: list[str] = []
+    try:
+        for files in commands:
+            done = import_curves(*files, store=store, log=notes.append, **options)
+            notes += done.notes
+    except UsageError as error:
+        assert "\n" not in str(error)
+        return None
+    return runs_in(store), "\n".join(notes)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_runs_in_files_of_any_layout_give_one_store_or_a_refusal(name: str, data: st.DataObject) -> None:
+    if name == "events":
+        pytest.importorskip("tensorboard.summary")
+    write, ending = FORMATS[name]
+    num_runs = data.draw(st.integers(1, 4))
+    lengths = data.draw(st.lists(st.integers(1, 4), min_size=num_runs, max_size=num_runs))
+    layout = data.draw(st.sampled_from(["flat", "nested", "deep"]))
+    options = data.draw(st.sampled_from([{}, {"method": "m"}, {"case": "c"}]))
+    curves = [[(step, 1 + run + step / 8) for step in range(num)] for run, num in enumerate(lengths)]
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / "runs"
+        places = {
+            "flat": lambda run: home / f"run{run}{ending}",
+            "nested": lambda run: home / f"run{run}" / f"metrics{ending}",
+            "deep": lambda run: home / f"{'xy'[run % 2]}" / f"run{run}" / f"metrics{ending}",
+        }
+        files = [write(places[layout](run), points) for run, points in enumerate(curves)]
+        order = data.draw(st.permutations(files))
+        cuts = sorted(data.draw(st.sets(st.integers(1, num_runs), max_size=num_runs)) | {num_runs})
+        groups = [order[begin:end] for begin, end in zip([0, *cuts], cuts, strict=False)]
+        one = attempt(Path(folder) / "one", [files], options)
+        many = attempt(Path(folder) / "many", groups, options)
+        below = attempt(Path(folder) / "below", [[home]], options)
+        for done in (one, many, below):
+            if done is not None:
+                found, notes = done
+                assert len(found) == num_runs or notes, (layout, groups)
+                assert all(points in found.values() for points in curves) or notes, (layout, groups, found)
+        if one is not None and many is not None:
+            assert one[0] == many[0], (layout, groups)
+        assert one is not None or many is None or num_runs == 1 or not all(len(group) == 1 for group in groups)
+        assert below is not None, "a folder of runs is refused"
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_rows_of_named_runs_are_one_store_however_they_are_split(data: st.DataObject) -> None:
+    runs = [("adam", 0, A), ("adam", 1, B), ("sgd", 0, [(0, 7.0), (1, 6.0)])]
+    rows = [row for method, seed, points in runs for row in curve(method, seed, [value for _, value in points])]
+    shuffled = data.draw(st.permutations(rows))
+    cut = data.draw(st.integers(0, len(rows)))
+    with tempfile.TemporaryDirectory() as folder:
+        parts = [part for part in (shuffled[:cut], shuffled[cut:]) if part]
+        files = [write_csv(Path(folder) / f"{place}.csv", part, HEAD) for place, part in enumerate(parts)]
+        one = attempt(Path(folder) / "one", [files], {})
+        assert one is not None and len(one[0]) == 3
+        many = attempt(Path(folder) / "many", [[file] for file in files], {})
+        assert many is None or many[0] == one[0]
+
+
+def test_compare_accepts_every_spelling_of_a_stored_metric(tmp_path: Path) -> None:
+    for name, last in (("adam", 0.5), ("sgd", 0.7)):
+        rows = [row for seed in range(3) for row in curve(name, seed, [0.1, last + seed / 100], metric="val/acc")]
+        import_curves(write_csv(tmp_path / f"{name}.csv", rows), store=tmp_path / "s")
+    for asked in ("val/acc", "val_acc", "val/accuracy", "validation/acc"):
+        for words in (("--metric", asked), ("--target", f"{asked}=0.4")):
+            done = lobench("compare", "adam", "sgd", "--store", tmp_path / "s", *words)
+            assert done.returncode == 0, done.stderr
+            assert "val/accuracy" in done.stdout
