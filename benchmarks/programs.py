@@ -133,7 +133,8 @@ def _measure(name: str, folder: Path, *, num_cases: int) -> float:
     seconds = time.perf_counter() - started
     distinct = len(list((folder / "cache" / "xla_cache").glob("jit_*-cache")))
     again = _lobench(folder, *command, *more)
-    print(f"{name:20}  {compiled:8}  {distinct:8}  {compiled / distinct:5.2f}  {again:5}  {seconds:7.1f}", flush=True)
+    ratio = f"{compiled / distinct:.2f}" if distinct else "-"  # a command may find all in the watch's store
+    print(f"{name:20}  {compiled:8}  {distinct:8}  {ratio:>5}  {again:5}  {seconds:7.1f}", flush=True)
     return seconds
 
 
