@@ -108,7 +108,8 @@ class Registered:
         except (KeyboardInterrupt, MemoryError):
             raise
         except BaseException as error:
-            raise PluginFailure(
+            kind = PluginError if isinstance(error, Exception) else PluginFailure  # it may refuse what the user gave
+            raise kind(
                 f"{self.declaration.name!r} of plugin {self.plugin!r} cannot be made", where=where, got=headline(error)
             ) from error
 

@@ -332,7 +332,7 @@ SINK = "from lobench.hookspecs import Declaration\ndef lobench_result_sinks(): r
             "no hook lobench_result_sink; did you mean 'lobench_res",
         ),
         ("def lobench_checkpoint_finished(envt): pass\n", 0, "takes no part: plugin 'wrong': a hook is not as it is"),
-        ("def lobench_result_sinks(): raise SystemExit(0)\n", 2, "hook lobench_result_sinks failed; got SystemExit: 0"),
+        ("def lobench_result_sinks(): raise SystemExit(0)\n", 3, "hook lobench_result_sinks failed; got SystemExit: 0"),
         (
             SINK.format("name=5, factory=':S'"),
             2,

@@ -16,7 +16,7 @@ import click
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import Name
 from lobench.cli.output import emit, format_option, show
-from lobench.core.errors import LobenchError, UsageError
+from lobench.core.errors import LobenchError, PluginFailure, UsageError
 from lobench.plugins import BrokenPlugin
 
 __all__ = ["list_things", "plugins"]
@@ -129,7 +129,10 @@ def _list_declared(hook: str) -> list[Item]:
     from lobench.plugins import load_plugins
     from lobench.report.tables.text import text_table
 
-    found = plugin_commands() if hook == "lobench_cli_commands" else load_plugins().declarations(hook)
+    manager = load_plugins()
+    found = plugin_commands() if hook == "lobench_cli_commands" else manager.declarations(hook)
+    if failed := [one for one in manager.broken if one.distribution == hook]:  # a declaring hook that raised
+        raise PluginFailure(failed[0].cause)
     if found:
         show(text_table([(name, each.declaration.summary, f"[{each.plugin}]") for name, each in found.items()]))
     return [{"name": name, "summary": each.declaration.summary, "plugin": each.plugin} for name, each in found.items()]

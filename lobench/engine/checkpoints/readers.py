@@ -16,7 +16,7 @@ import numpy as np
 from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, theta_sha256
-from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused, PluginFailure, ReaderFailure
+from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused, PluginError, ReaderFailure
 from lobench.core.wording import one_line_of
 from lobench.engine.checkpoints.files import (
     content_of,
@@ -193,7 +193,7 @@ def load_readers(manager: PluginManager, *, allow_pickle: bool) -> dict[str, Che
                 fallbacks={"recognises": False, "is_complete": False},
                 failure=ReaderFailure,
             )
-        except PluginFailure as error:
+        except PluginError as error:
             manager.broken.append(
                 BrokenPlugin(name=registered.plugin, distribution=hook, cause=str(error), imports=True)
             )
