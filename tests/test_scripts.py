@@ -88,7 +88,7 @@ SMALLEST: dict[str, str | Elsewhere] = {
     "benchmarks/pbt_strategies.py": "benchmarks/pbt_strategies.py --studies 2 --population 3 --generations 3",
     "benchmarks/plain_loop.py": Elsewhere("benchmarks/inner.py", IMPORTED),
     "benchmarks/plain_optimizers.py": Elsewhere("benchmarks/inner.py", IMPORTED),
-    "benchmarks/programs.py": "benchmarks/programs.py --quick",
+    "benchmarks/compiled_programs.py": "benchmarks/compiled_programs.py --quick",
     "benchmarks/planted_change_points.py": "benchmarks/planted_change_points.py --runs 1",
     "benchmarks/planted_faults.py": "benchmarks/planted_faults.py 1",
     "benchmarks/quick_subjects.py": "benchmarks/quick_subjects.py subjects.json relu32",

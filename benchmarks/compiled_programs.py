@@ -1,6 +1,6 @@
 """Programs that a command compiles, over distinct ones, with an optimizer class of a user's package.
 
-Usage: python benchmarks/programs.py [--quick]
+Usage: python benchmarks/compiled_programs.py [--quick]
 
 Each command has a folder of compiled programs of its own, a suite of three cases and a learned optimizer that lobench
 does not ship. The package counts what XLA compiles in all processes of the command: compilations without hits of the
