@@ -155,7 +155,7 @@ def _its_suite_passes(folder: Path, output: str) -> None:
 def _a_run_that_falls(folder: Path) -> None:
     remove(folder / "runs/today")
     rates = {step: -2.5 + 0.01 * (step % 40) / 10 for step in range(1100, 1300, 10)}
-    run(folder / "runs/today", rates | {step: 4.0 for step in rates if step >= 1240})
+    run(folder / "runs/today", rates | {step: -8.0 for step in rates if step >= 1240})
 
 
 @before("comparing.md")
