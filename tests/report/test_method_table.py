@@ -323,13 +323,13 @@ def test_the_best_of_the_history_is_that_of_the_table_where_a_method_lacks_a_cas
 @pytest.mark.parametrize("bold", ["best", "indistinct"])
 def test_the_best_mean_that_is_printed_is_bold(tmp_path: Path, bold: str) -> None:
     """The other has the better seed, median and score, and one seed that spoils its mean."""
-    for name, values in (("spoilt", [1e-9, 1e-9, 1e-9, 19e-9]), ("steady", [5.1e-9, 4.9e-9, 5.2e-9, 4.8e-9])):
+    for name, values in (("spoilt()", [1e-9, 1e-9, 1e-9, 19e-9]), ("steady()", [5.1e-9, 4.9e-9, 5.2e-9, 4.8e-9])):
         add(tmp_path, 0, {"c": {"train/loss": values}}, optimizer=name)
     found = tabulate(summary_of(tmp_path, []), TableSpec(bold=bold))
     cells = next(line for panel in found.panels for line in panel.lines if line.heading.label == "c").entries
     entries = dict(zip([column.label for column in found.columns], cells, strict=True))
-    assert entries["steady"].interval.mean < entries["spoilt"].interval.mean and entries["steady"].is_bold
-    assert not (bold == "best" and entries["spoilt"].is_bold)
+    assert entries["steady()"].interval.mean < entries["spoilt()"].interval.mean and entries["steady()"].is_bold
+    assert not (bold == "best" and entries["spoilt()"].is_bold)
 
 
 @pytest.mark.parametrize("num_seeds", [2, 3, 6])
