@@ -27,7 +27,6 @@ with contextlib.suppress(ImportError):
     settings.load_profile("lobench")
 sys.path.insert(0, str(Path(__file__).parent / "tests"))
 from left_behind import as_before
-from warm import warm_workers
 
 _HERE = Path(__file__).parent
 # jaxlib 0.11 has XLA's newer kernels alone, and ends a process that names their switch.
@@ -141,13 +140,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for tests in files.values():
         chance.shuffle(tests)
     items[:] = [item for file in chance.sample(list(files), len(files)) for item in files[file]]
-
-
-@pytest.fixture(autouse=True, scope="session")
-def workers_are_forked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Workers that tests start from their own process are forked from one that has imported jax, see tests/warm.py."""
-    with warm_workers() if _is_of_tests(request.config) else contextlib.nullcontext():
-        yield
 
 
 @pytest.fixture(autouse=True, scope="module")
