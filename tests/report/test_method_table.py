@@ -286,21 +286,23 @@ def test_a_mean_score_without_a_baseline_says_what_its_scale_is(tmp_path: Path) 
 
 def test_a_method_without_one_of_the_cases_wins_by_the_others_alone_and_the_table_says_which(tmp_path: Path) -> None:
     """`lucky` has no curve of the hard case, on which all others score less: its mean was the best."""
-    for name, easy, hard in (("good", 0.10, 1.0), ("worse", 0.11, 1.1), ("lucky", 0.12, None)):
+    for name, easy, hard in (("good()", 0.10, 1.0), ("worse()", 0.11, 1.1), ("lucky()", 0.12, None)):
         cases = {"easy": easy} if hard is None else {"easy": easy, "hard": hard}
         losses = {case: {"train/loss": [value, value * 1.01, value * 0.98]} for case, value in cases.items()}
         add(tmp_path / "store", 0, losses, optimizer=name)
     found = tabulate(summary_of(tmp_path / "store", []))
     (means,) = (line for panel in found.panels for line in panel.lines if line.heading.label.startswith("mean score"))
     by_name = dict(zip([column.label for column in found.columns], means.entries, strict=True))
-    assert by_name["good"].interval.mean > by_name["worse"].interval.mean > by_name["lucky"].interval.mean
-    assert by_name["good"].is_bold and not by_name["lucky"].is_bold
-    assert any("over the 1 of 2 cases that all methods have" in note and "not of lucky" in note for note in found.notes)
+    assert by_name["good()"].interval.mean > by_name["worse()"].interval.mean > by_name["lucky()"].interval.mean
+    assert by_name["good()"].is_bold and not by_name["lucky()"].is_bold
+    assert any(
+        "over the 1 of 2 cases that all methods have" in note and "not of lucky()" in note for note in found.notes
+    )
     summary = summary_of(tmp_path / "store", [])
-    output = "over the 1 of 2 cases that all methods have (s/hard: not of lucky)"
+    output = "over the 1 of 2 cases that all methods have (s/hard: not of lucky())"
     assert any(output in figure.note for figure in side_by_side(summary).figures), "the chart of the same means"
     assert cards(summary, None)[0].note.endswith("the 1 of 2 cases that all methods have")
-    assert "(seeds of the 1 of 2 cases that all methods have (s/hard: not of lucky))" in render_page(summary)
+    assert "(seeds of the 1 of 2 cases that all methods have (s/hard: not of lucky()))" in render_page(summary)
     assert all(one.score for one in summary.shown_cases(None)), "of its own on each case that it has"
     assert len(summary.shown_cases(None)) == 2
 

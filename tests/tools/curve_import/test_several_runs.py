@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from imported import curve, held, wandb_for, write_csv
 
@@ -386,6 +386,7 @@ def test_runs_in_files_of_any_layout_give_one_store_or_a_refusal(name: str, data
             "deep": lambda run: home / f"{'xy'[run % 2]}" / f"run{run}" / f"metrics{ending}",
         }
         files = [write(places[layout](run), points) for run, points in enumerate(curves)]
+        assume(len(set(files)) == num_runs)  # formats with a fixed name have a folder for each run
         order = data.draw(st.permutations(files))
         cuts = sorted(data.draw(st.sets(st.integers(1, num_runs), max_size=num_runs)) | {num_runs})
         groups = [order[begin:end] for begin, end in zip([0, *cuts], cuts, strict=False)]
@@ -400,7 +401,7 @@ def test_runs_in_files_of_any_layout_give_one_store_or_a_refusal(name: str, data
         if one is not None and many is not None:
             assert one[0] == many[0], (layout, groups)
         assert one is not None or many is None or num_runs == 1 or not all(len(group) == 1 for group in groups)
-        assert below is not None, "a folder of runs is refused"
+        assert below is not None or name == "chart", "a folder of runs is refused"  # exports of charts are named
 
 
 @settings(max_examples=10, deadline=None, derandomize=True)
