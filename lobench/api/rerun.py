@@ -13,6 +13,7 @@ from lobench.api.settings import WatchSettings
 from lobench.core.case import CaseInfo
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
+from lobench.core.wording import short_path
 from lobench.engine.checkpoints.given import trainer_config_at
 from lobench.engine.chief.interfaces import Ending
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -28,9 +29,8 @@ def repeating_command(subject: Subject, case: CaseInfo, settings: WatchSettings)
     Args:
       settings: With the suites by their paths.
     """
-    uri = _short(Path(subject.uri)) if subject.has_theta and "://" not in subject.uri else subject.uri
     options = with_subject(
-        replace(subject, uri=uri),
+        replace(subject, uri=short_path(subject.uri)),
         gin_files=settings.gin_files,
         gin_params=settings.gin_params,
         allow_pickle=settings.allow_pickle,
@@ -40,7 +40,7 @@ def repeating_command(subject: Subject, case: CaseInfo, settings: WatchSettings)
         command = f"PYTHONPATH={shlex.quote(os.pathsep.join(settings.import_folders))} {command}"
     config = trainer_config_at(settings.location) if subject.variant.trainer_config is None else None
     if config is not None and subject.has_theta and trainer_config_at(subject.uri) != config:
-        command += f"  # with {_short(config)} beside the checkpoint"
+        command += f"  # with {short_path(str(config))} beside the checkpoint"
     return command
 
 
@@ -51,14 +51,8 @@ def _node(case: CaseInfo, suites: Iterable[str]) -> str:
         for root in (suite, *suite.parents):
             path = root / file
             if path.is_relative_to(suite) and path.is_file():
-                return f"{_short(path)}{found}{test}"
+                return f"{short_path(str(path))}{found}{test}"
     return case.node_id
-
-
-def _short(path: Path) -> str:
-    """Returns a path as one would type it here."""
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative
 
 
 def failed_rows(store: Path, ending: Ending) -> list[EvaluationRow]:

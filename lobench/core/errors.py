@@ -100,7 +100,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """
     import difflib  # a millisecond of each start, for those who mistyped
 
-    others = [one for one in known if one != name]
+    others = list(known)
     same = [one for one in others if one.casefold() == name.casefold()]
     by_case = {one.casefold(): one for one in reversed(others)}
     close = same or difflib.get_close_matches(name, others, n=1)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from lobench.core.errors import LobenchError
 
-__all__ = ["cause", "counted", "duration", "first_of", "groups_text", "headline", "one_line_of"]
+__all__ = ["cause", "counted", "duration", "first_of", "groups_text", "headline", "one_line_of", "short_path"]
 
 
 def one_line(text: str) -> str:
@@ -35,6 +36,12 @@ def first_of(names: Sequence[str], most: int) -> str:
     """Returns `a, b`, or `a, b and 3 more` of longer lists."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def short_path(path: str) -> str:
+    """Returns a path relative to the working directory if it lies below it; any other text as it is."""
+    relative = os.path.relpath(path) if os.path.isabs(path) else path
+    return path if relative.startswith("..") else relative
 
 
 def duration(seconds: float) -> str:

@@ -10,7 +10,7 @@ import click
 
 from lobench.api.settings import WatchSettings
 from lobench.cli.options import display_options, options_of
-from lobench.cli.output import emit, format_option
+from lobench.cli.output import emit, format_option, show
 from lobench.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def run_experiment(
         plan = planned.check(default_progress(), is_offline=offline)
         max_cores = num_workers(settings.workers)
         for line in plan_lines(plan, max_cores):
-            click.echo(wrapped(line))
+            show(line)
         if ran_as is not None:
             emit(f"{ran_as[0]}.plan", {**ran_as[1], **plan_record(plan, max_cores)})
         return

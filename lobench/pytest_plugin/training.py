@@ -81,7 +81,7 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
 
 
 class _GateTraining:
-    """Trains for the reference of a gate, see `references.Train`."""
+    """Trains for the reference of a gate, see `references.TrainBlock`."""
 
     def __init__(self, item: pytest.Item, case: CaseSpec, train: Callable[..., Curves]) -> None:
         self._item, self._case, self._train = item, case, train

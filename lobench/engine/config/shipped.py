@@ -68,8 +68,7 @@ def find_suite(suite: str, folder: Path | None = None) -> Path:
     named = shipped_suites()
     near = {str(Path(suite).parent / name): name for name in beside} | {name: name for name in named}
     found = suggestion(path.name, near.values())
-    like = [shown for shown, name in near.items() if name == path.name or repr(name) in found]
-    advice = f"did you mean {like[-1]!r}? " if path.name in named else f"did you mean {like[0]!r}? " if like else ""
+    advice = next((f"did you mean {shown!r}? " for shown, name in near.items() if repr(name) in found), "")
     own = f"lobench's own are {', '.join(named)}: " if named else ""
     raise UsageError(
         "there is no such suite", where=suite, next_step=f"{advice}{own}`lobench list suites` shows their cases"

@@ -202,13 +202,13 @@ def _shortened_to(cells: _Cells, widths: Sequence[int], place: int, width: int) 
     """Returns cells and widths with a column of names that is as narrow as asked, or as distinct names need."""
     if widths[place] <= width or not _are_names(cells, place):
         return cells, list(widths)
-    column = [row[place] for row in cells]
+    names = {row[place] for row in cells}
     for each in range(max(width, _SHORT), widths[place]):
         for begin in (0.5, 0.25, 0.75):
-            new = [_in_the_middle(cell, each, begin) for cell in column]
-            if len(set(new)) == len(set(column)):
-                short = [[*row[:place], name, *row[place + 1 :]] for row, name in zip(cells, new, strict=True)]
-                return short, [*widths[:place], each, *widths[place + 1 :]]
+            short = {name: _in_the_middle(name, each, begin) for name in names}
+            if len(set(short.values())) == len(names):
+                new = [[*row[:place], short[row[place]], *row[place + 1 :]] for row in cells]
+                return new, [*widths[:place], each, *widths[place + 1 :]]
     return cells, list(widths)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
-from lobench.core.wording import counted, one_line
+from lobench.core.wording import counted, one_line, short_path
 from lobench.tools.bisect.probes import Bisection
 
 __all__ = ["bisection_text"]
@@ -58,13 +56,7 @@ def bisection_text(found: Bisection) -> str:
 def _named(found: Bisection, place: int) -> str:
     one = found.checkpoints[place]
     guessed = "" if place in found.looked_at else "; it was not evaluated: by those around it"
-    return f"{_short(one.uri)} (outer step {one.outer_step}{guessed})"
-
-
-def _short(uri: str) -> str:
-    """Returns the place of a checkpoint, relative to the working directory if it lies below it."""
-    relative = os.path.relpath(uri) if os.path.isabs(uri) else uri
-    return uri if relative.startswith("..") else relative
+    return f"{short_path(one.uri)} (outer step {one.outer_step}{guessed})"
 
 
 def _share(probability: float) -> str:

@@ -40,6 +40,7 @@ Settings: TypeAlias = Mapping[str, Any]
 Array: TypeAlias = Any
 _FIRST_PROBE, _LONGEST_PROBE = 32, 256  # steps that show how much an optimizer remembers
 _CACHE_BYTES = 256 << 20
+_HAS_BITS = hasattr(np.random, "set_bit_generator")  # numpy 1.24 and later
 _WRAPPED = ("base", "base_optimizer", "inner", "inner_optimizer", "opt", "optimizer")  # first arguments of wrappers
 
 
@@ -557,10 +558,9 @@ class _RandomNumbers:
 
     def __enter__(self) -> None:
         self._lock.acquire()
-        has_bits = hasattr(np.random, "set_bit_generator")  # numpy 1.24 and later
-        outer_numpy = np.random.get_bit_generator() if has_bits else np.random.get_state()  # type: ignore[attr-defined]
+        outer_numpy = np.random.get_bit_generator() if _HAS_BITS else np.random.get_state()  # type: ignore[attr-defined]
         self._outer = _RandomStates(torch.default_generator.get_state(), random.getstate(), outer_numpy)
-        if has_bits:
+        if _HAS_BITS:
             np.random.set_bit_generator(self._numpy_bits)  # type: ignore[attr-defined]
         if self._own is None:
             torch.default_generator.manual_seed(self._seed)
@@ -576,8 +576,8 @@ class _RandomNumbers:
         assert outer is not None
         torch.default_generator.set_state(outer.torch)
         random.setstate(outer.python)
-        if hasattr(np.random, "set_bit_generator"):
-            np.random.set_bit_generator(outer.numpy)
+        if _HAS_BITS:
+            np.random.set_bit_generator(outer.numpy)  # type: ignore[attr-defined]
         else:
             np.random.set_state(outer.numpy)
         self._lock.release()
