@@ -79,15 +79,17 @@ def opened(path: Path) -> IO[str]:
             head = raw.read(2)
         if head == b"\x1f\x8b":
             packed = io.BufferedReader(_Unpacked(path))
-            return io.TextIOWrapper(packed, encoding=_encoding(_peek(packed)), errors="strict", newline="")
+            return io.TextIOWrapper(packed, encoding=_encoding(_unpacked_head(path)), errors="strict", newline="")
         return path.open(encoding=_encoding(head), errors="strict", newline="")
 
 
-def _peek(file: io.BufferedReader[Any]) -> bytes:
+def _unpacked_head(path: Path) -> bytes:
+    """Returns the first two bytes of a gzipped file; b"" if it is damaged, which is raised when it is read."""
     try:
-        return file.peek(2)[:2]
+        with io.BufferedReader(_Unpacked(path)) as file:
+            return file.peek(2)[:2]
     except (EOFError, zlib.error, OSError):
-        return b""  # reading it says what is wrong
+        return b""
 
 
 def _encoding(head: bytes) -> str:

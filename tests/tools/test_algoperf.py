@@ -268,7 +268,7 @@ def test_brackets_of_a_name_are_shown(tmp_path: Path) -> None:
         ((HEADER + '"a\n\nb",s,wmt,t,1,2,31\r\n\r\na,s,,t,1,2,31\n').encode(), "line 6: no workload"),
         ((HEADER + "a,s,wmt,t,1,2,31,9,9,9\na,s\n").encode(), "not a CSV"),
         (b"\x1f\x8b\x08truncated", "cannot read this file"),
-        (b"\xff\xfe\x00\x01", "not a text file"),
+        (b"\xff\xfe\x00", "not a text file"),
     ],
 )
 def test_a_bad_log_is_one_clear_line(tmp_path: Path, content: bytes, expected: str) -> None:

@@ -25,8 +25,9 @@ def bisect(run: Path, suite: Path, *options: str | Path) -> Done:
 
 def test_a_run_that_breaks_is_found_where_it_does_and_a_kill_in_the_middle_costs_nothing(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5, -1.4, -1.5, -1.45, 30.0, 30.1, 30.2)
-    options = ["--workers", "1", "--format", "json"]
+    options = ["--format", "json"]
     killing = [sys.executable, "-c", KILLED_CHIEF, "14", "1", "bisect", str(run), "--suite", str(suite), *options]
+    killing += ["--workers", "1"]
     killed = subprocess.run([*killing, "--case", "a"], capture_output=True, timeout=PATIENCE, check=False)
     assert killed.returncode == -9
     store = run / "lobench_results" / "tiny" / "bisect"

@@ -43,5 +43,5 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
     twice = refused(f"{suite}/a", "--optimizer", "adam()")
     assert "several cases are called a; expected one of other.a, tiny.a" in twice
     (suite / "other.gin").unlink()
-    assert "expected SUITE/CASE, or --suite SUITE" in refused("a", "--optimizer", "adam()")
+    assert "which suite has the case 'a'?; write SUITE/a, or add --suite SUITE" in refused("a", "--optimizer", "adam()")
     assert "there is no checkpoint here" in refused(f"{suite}/a", "--checkpoint", str(tmp_path / "none.npz"))
