@@ -118,6 +118,15 @@ def test_event_files_that_restart_are_runs_and_those_that_go_on_are_one(tmp_path
     assert "2 values of 1 run replaced" in notes
 
 
+def test_event_files_of_one_second_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for number, points in ((9, [(0, 3.0), (1, 2.0)]), (10, [(1, 1.5), (2, 1.0)])):
+        (file,) = events(tmp_path / str(number), points).iterdir()
+        (tmp_path / "run").mkdir(exist_ok=True)
+        file.rename(tmp_path / "run" / f"events.out.tfevents.1700000000.host.7.{number}")
+    found, _ = taken(tmp_path / "run", store=tmp_path / "s")
+    assert found == {"run 0": [(0, 3.0), (1, 1.5), (2, 1.0)]}
+
+
 def test_folders_of_add_scalars_and_of_keras_are_metrics_of_one_run(tmp_path: Path) -> None:
     tensorboard = pytest.importorskip("torch.utils.tensorboard")
     for run in ("adam", "sgd"):

@@ -23,7 +23,12 @@ _CSV_NAME = re.compile(r"run-(?P<run>.+)-tag-(?P<tag>.+)")
 
 def event_files(place: Path) -> list[Path]:
     """Returns TensorBoard's event files in or below a folder, in the order of their writing."""
-    return [path for path in files_below(place) if "tfevents" in path.name]
+    return sorted((path for path in files_below(place) if "tfevents" in path.name), key=_age)
+
+
+def _age(path: Path) -> tuple[Path, list[str | int]]:
+    """Returns a key that sorts the event files of a folder by their writing: names end in time, process and number."""
+    return path.parent, [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
 
 
 def read_events(place: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
