@@ -61,7 +61,7 @@ def test_the_page_knows_every_kind_and_every_option() -> None:
     from lobench.tools.curve_import.formats.kinds import kinds
 
     text = (ROOT / "docs" / "import.md").read_text()
-    assert set(re.findall(r"\| `([a-z][a-z-]+)` \|", text)) == set(kinds())
+    assert set(re.findall(r"\| `([a-z][a-z0-9-]+)` \|", text)) == set(kinds())
     shown = lobench("import", "--help").stdout
     options = set(re.findall(r"`(--[a-z-]+)", text)) - {"--kind", "--format", "--lobench-against", "--curves"}
     assert not {option for option in options if option not in shown}

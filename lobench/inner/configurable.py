@@ -12,7 +12,7 @@ import gin
 
 from lobench.core.configurables import USER_CONFIGURABLES
 
-__all__ = ["configurable", "configurables_in"]
+__all__ = ["configurable", "configurables_in", "register"]
 
 T = TypeVar("T")
 
@@ -25,6 +25,12 @@ def configurable(target: T) -> T:
     gin files say `@Name()`, or `@my_package.Name()` if something else has the same name. Calls from Python are not
     affected by bindings.
     """
+    _named.append(register(target))
+    return target
+
+
+def register(target: T) -> T:
+    """Registers a class or function with gin, as `configurable` does, without listing it in `configurables_in`."""
     home = str(target.__module__)
     if home.partition(".")[0] == "lobench":
         gin.register(target, module="lobench")
@@ -32,7 +38,6 @@ def configurable(target: T) -> T:
         home = re.sub(r"(?a:[^\w.])|(?<![^.])(?=\d)", "_", home)  # a file may be imported as "my-suite.tasks"
         gin.register(target, module=home)
         USER_CONFIGURABLES.add(f"{home}.{target.__name__}")  # type: ignore[attr-defined]
-    _named.append(target)
     return target
 
 

@@ -215,10 +215,8 @@ def _why_unknown(selector: str) -> str:
         return f"{package} has it: `pip install {package}`"
     if (module := _not_imported(selector)) is not None:
         return f"`import {module}` is missing in the gin file"
-    name = last_name(selector)  # a configurable of this name may be in a module that is not meant
-    advice = (
-        suggestion(name, [one for one in _known_names() if one != name]) or "is an `import` missing in the gin file?"
-    )
+    others = [one for one in _known_names() if one != selector]  # it may be in a module that is not meant
+    advice = suggestion(last_name(selector), others) or "is an `import` missing in the gin file?"
     return f"{advice} `lobench list` with tasks, optimizers or schedules shows all"
 
 

@@ -23,7 +23,7 @@ def removed_if_refused(store: Path) -> Iterator[None]:
     Suites and bindings are checked by workers, which need a store. A mistyped name must not leave a folder behind. A
     store that had a ledger before is left as it is.
     """
-    if has_ledger(store):
+    if not _is_new(store):
         yield
         return
     folders = [folder for folder in (store, *store.parents) if not folder.exists()]
@@ -49,6 +49,14 @@ def restored_if_refused(file: Path) -> Iterator[None]:
         elif not has_ledger(file.parent):
             _remove(file.parent, set(file.parent.iterdir()) - {file} if file.parent.is_dir() else set(), folders)
         raise
+
+
+def _is_new(store: Path) -> bool:
+    """Whether a store has no ledger yet; one that this user may not look at has one."""
+    try:
+        return not has_ledger(store)
+    except OSError:
+        return False
 
 
 def _has_result(store: Path) -> bool:

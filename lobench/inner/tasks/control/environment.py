@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lobench.core.errors import ConfigError
 from lobench.core.film import Shape
-from lobench.inner.configurable import configurable
+from lobench.inner.configurable import register
 from lobench.inner.optimizer import PyTree
 from lobench.inner.tasks.control.spaces import Actions, Box
 from lobench.inner.training.streams import key_of
@@ -82,7 +82,7 @@ class Environment:
 
 def environment(kind: T) -> T:
     """Registers an environment with gin under its own name (`PPO.env = @CartPole()`) and returns it unchanged."""
-    return configurable(kind)
+    return register(kind)
 
 
 class Layout(NamedTuple):
