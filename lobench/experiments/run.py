@@ -77,11 +77,11 @@ def store_of(settings: RunSettings, experiment: Experiment) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """How a run ended.
+    """Outcome of a run.
 
     Attributes:
-      name: Of the experiment.
-      experiment: Id of its form in the ledger.
+      name: Name of the experiment.
+      experiment: Id of this form of the experiment in the ledger.
       num_done, num_planned: Evaluations of the methods that were asked for.
       trials: State of each session of a command, `mine-0`.
       refused: Why methods could not be evaluated, by title.

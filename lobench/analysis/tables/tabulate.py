@@ -453,7 +453,7 @@ class _Maker:
 
 
 def _with_missing(entry: Entry | None, cell: Cell | None) -> Entry | None:
-    """Returns a cell with the number of planned seeds that have no value; of a method without any value, that alone."""
+    """Returns a cell with its number of planned seeds without a value; only that number if no seed has a value."""
     if cell is None or not cell.missing:
         return entry
     entry = entry or Entry(interval=Interval(), num_lost=0, num_seeds=0, is_bold=False)

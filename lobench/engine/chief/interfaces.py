@@ -42,10 +42,10 @@ class WatchProgress:
     def finished(self, event: EvaluationFinished, lease: int | None) -> None: ...
 
     def grown(self) -> None:
-        """Takes that curves which a script writes have grown."""
+        """Called when a script has written more points of its curves."""
 
     def completed(self, subject: Subject, left: Left) -> None:
-        """Takes that all evaluations of a subject are in the store."""
+        """Called when all evaluations of a subject are in the store."""
 
 
 class Arrivals(Protocol):
@@ -63,16 +63,16 @@ class Arrivals(Protocol):
         """Returns the subjects that are new since the last call."""
 
     def taken(self, given: Given, subject: Subject | None) -> None:
-        """Takes what became of a given one; None: it cannot be read."""
+        """Called when a given subject was read; `subject` is None if it cannot be read."""
 
     def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
-        """Takes which cases a variant has."""
+        """Called when the cases of a variant are known."""
 
     def finished(self, subject: Subject) -> None:
-        """Takes that all evaluations of a subject are in the ledger."""
+        """Called when all evaluations of a subject are in the ledger."""
 
     def waiting(self) -> Sequence[tuple[tuple[CommandId, Size], ...]]:
-        """Returns commands that are to be run, since the last call, with what each takes of a machine."""
+        """Returns the commands that became ready since the last call, with the resources that each needs."""
 
     def act(self, action: LeaseCommand | CommandEnded, workers: WatchWorkers) -> None: ...
 
@@ -80,15 +80,15 @@ class Arrivals(Protocol):
         """Called if the cases of a subject cannot be bound; returns whether the rest goes on without it."""
 
     def leave(self) -> None:
-        """Takes that the chief ends."""
+        """Called when the chief ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchOptions:
-    """How a watch goes on and ends. What is an `option` is one of `lobench watch` too, and needs no other place.
+    """Options of how a watch continues and ends. Each `option` field is also an option of `lobench watch`.
 
     Attributes:
-      cases: Names of those that are evaluated, any of `CaseInfo.names`; (): all of the suites.
+      cases: Names of the cases to evaluate, any of `CaseInfo.names`; (): all cases of the suites.
       traced: Whether the trainings of what is given are traced before anything is trained; what is wrong with values
         that were written is said then.
       elsewhere: Whether workers may be on other machines.

@@ -46,12 +46,12 @@ class OptaxNames:
         return {name: function for name, function in found.items() if function and _is_optimizer(function)}
 
     def find(self, selector: str) -> str | None:
-        """Registers what a selector names, and returns its whole name.
+        """Registers the function of optax that a selector names, and returns its full name.
 
         Args:
           selector: `optax.contrib.muon`, or the end of it.
         Returns:
-          The same name for the same function, however it was called; None where optax has none.
+          One name for each function, whichever selector is used; None if optax has no such function.
         """
         path, _, name = selector.removeprefix("optax.").rpartition(".")
         function = next(

@@ -159,7 +159,7 @@ def text_table(
 
 
 def _columns(text: str) -> int:
-    """Returns how many columns of a terminal a text takes."""
+    """Returns the width of a text in a terminal, in columns."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len

@@ -105,7 +105,7 @@ class SessionCurves(CollectedCurves):
         return CurveRun(self.settings.method, found.case, self.settings.seed, training)
 
     def primary_curves(self) -> dict[str, Curve]:
-        """Returns of each case the curve of its primary metric."""
+        """Returns the curve of the primary metric for each case, by the case's name."""
         found: dict[str, Curve] = {}
         for run, metrics in self.spill.curves():
             asked = [name for name in self.asked.metrics.values() if name in metrics]

@@ -41,7 +41,7 @@ class BoardLineRecord(TypedDict):
 
 
 class BoardRecord(TypedDict):
-    """A table of the first page."""
+    """Record of one table on the site's first page, as `--format json` prints it."""
 
     suite: str
     budget: str

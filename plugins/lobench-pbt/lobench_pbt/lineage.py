@@ -80,7 +80,7 @@ def warm_starts(segments: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
 
 
 def warm_chain(trials: Mapping[int, StudyTrial], id: int) -> list[StudyTrial]:
-    """Returns the trials whose weights a trial's go back to, oldest first, itself last."""
+    """Returns a trial and its ancestors by warm starts: the oldest first, the trial itself last."""
     chain = [trials[id]]
     while chain[-1].parent_ids and (parent := trials.get(chain[-1].parent_ids[0])) is not None:
         chain.append(parent)

@@ -22,7 +22,7 @@ T = TypeVar("T", bound=type)
 
 
 class Step(NamedTuple):
-    """What a step gives.
+    """Result of one step of an environment.
 
     Attributes:
       observation: After the step; of the last one of an episode too, before any reset.
@@ -72,11 +72,11 @@ class Environment:
         raise NotImplementedError
 
     def step(self, key: jax.Array, state: PyTree, action: jax.Array) -> Step:
-        """Returns what an action leads to."""
+        """Returns the result of an action in a state."""
         raise NotImplementedError
 
     def frame(self, state: PyTree) -> jax.Array:
-        """Returns where each of `shapes` is: float32[num_shapes, 4], see `lobench.core.film.Shape`."""
+        """Returns the position of each of `shapes`: float32[num_shapes, 4]; see `lobench.core.film.Shape`."""
         raise NotImplementedError
 
 
