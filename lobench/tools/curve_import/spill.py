@@ -191,7 +191,7 @@ class Spill:
             where = f"{self._sources[first['source']]} and {self._sources[second['source']]}"
         elif first["line"]:
             where = f"{self._sources[first['source']]}, lines {first['line']} and {second['line']}"
-        last_counts = "--last-counts takes the last value, as of a training that was resumed"
+        last_counts = "--last-counts (Method.last_counts) takes the last value, as of a training that was resumed"
         apart = "--column seed=COLUMN if a column tells them apart"
         if in_files:
             advice = (
