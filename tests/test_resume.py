@@ -62,9 +62,9 @@ def make(folder: Path, extra: str = "") -> tuple[Path, Path]:
     return make_run(folder, -1.0), suite
 
 
-def watched(run: Path, suite: Path, *options: str) -> Done:
-    """Runs it to its end; in this process, if nothing else is said."""
-    return watch(run, suite, "--once", "--executor", "inline", "--store", str(run / "store"), *options)
+def watched(run: Path, suite: Path, *options: str, executor: str = "inline") -> Done:
+    """Runs a watch to its end, in this process by default."""
+    return watch(run, suite, "--once", "--executor", executor, "--store", str(run / "store"), *options)
 
 
 def curves_in(run: Path) -> list[Curves]:
@@ -97,7 +97,7 @@ def test_a_workers_death_at_ninety_percent_costs_at_most_one_interval(
     tmp_path: Path, whole: dict[str, list[float]]
 ) -> None:
     run, suite = make(tmp_path, f"Fed.folder = '{tmp_path}'\nFed.times = 1\n")
-    done = watched(run, suite, "--executor", "local")
+    done = watched(run, suite, executor="local")
     assert done.returncode == 0, done.stdout + done.stderr
     (curves,) = curves_in(run)
     # The batch that it dies of is read while the steps before compute: the state of step 90 may not be there yet.
