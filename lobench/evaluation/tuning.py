@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import jax
@@ -26,10 +26,12 @@ from lobench.engine.config.binding import complete_selector
 from lobench.engine.config.bound import BoundCase, bind_case, number_of
 from lobench.engine.config.gin_state import CONFIGURABLES, key_names, might_have_parameter
 from lobench.engine.config.layers import Layers
+from lobench.engine.workers.child_python import user_cache_folder
 from lobench.evaluation.programs import StepperMaker, program_of
 from lobench.evaluation.request import ThetaLeaves
 from lobench.evaluation.runner import BlockRunner, claim_for, wrong_threads
 from lobench.inner.adapters import Stepper, as_stepper, as_task
+from lobench.inner.backend import programs_kept_in
 from lobench.inner.extra_inputs.task_side import facts_of
 from lobench.inner.optimizer import PyTree
 from lobench.inner.schedules.schedule import horizon_reads
@@ -73,7 +75,7 @@ def tune(
 
     def run(points: Sequence[Mapping[str, float]]) -> list[float]:
         bound = _bound(spec, layers, _template(optimizer, points[0]))
-        with _clear_errors(spec, optimizer):
+        with _training(spec, optimizer):
             if not first:
                 first.append(_knows_horizon(bound.case))
             factor = 1 if bound.phases or first[0] else horizon_factor
@@ -96,7 +98,7 @@ def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, before: Baseline
       As `tune`.
     """
     bound = _bound(spec, layers, point_text(optimizer, before.grid[before.best[0]].values))
-    with _clear_errors(spec, optimizer):
+    with _training(spec, optimizer):
         knows_horizon = _knows_horizon(bound.case)
     if bound.phases or (knows_horizon and before.horizon_factor > 1):
         return None
@@ -130,7 +132,7 @@ def run_points(spec: CaseSpec, layers: Layers, optimizer: str, grid: BaselineGri
       As `tune`.
     """
     _suited(_bound(spec, layers, build=False), grid, optimizer)
-    with _clear_errors(spec, optimizer):
+    with _training(spec, optimizer):
         return _run(_bound(spec, layers, _template(optimizer, grid.points[0])), optimizer, grid.points, num_seeds)
 
 
@@ -150,10 +152,12 @@ def _bound(spec: CaseSpec, layers: Layers, optimizer: str = "", *, build: bool =
 
 
 @contextmanager
-def _clear_errors(spec: CaseSpec, optimizer: str) -> Iterator[None]:
-    """Makes one line of what a task or an optimizer raises."""
+def _training(spec: CaseSpec, optimizer: str) -> Iterator[None]:
+    """Keeps compiled programs in the user's folder, and makes one line of what a task or an optimizer raises."""
+    folder = user_cache_folder()
     try:
-        yield
+        with programs_kept_in(folder) if folder is not None else nullcontext():
+            yield
     except LobenchError:
         raise
     except Exception as error:
@@ -220,7 +224,7 @@ def _evaluated(spec: CaseSpec, layers: Layers, optimizer: str, case: BaselineCas
     for index in case.best:
         text = point_text(optimizer, case.grid[index].values)
         asked = dataclasses.replace(layers, optimizer=text, gin_params=(*layers.gin_params, *shown))
-        with _clear_errors(spec, optimizer):
+        with _training(spec, optimizer):
             found.append(BlockRunner(asked).run(spec, "", ThetaLeaves(leaves=None, where=optimizer), block))
     return found
 

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from commands import lobench
@@ -14,7 +15,10 @@ from tiny import make_suite
 from lobench import evaluate
 from lobench.analysis.scores.baseline_file import Baseline
 from lobench.analysis.scores.baseline_grids import velo_grid
-from lobench.evaluation.tuning import _best
+from lobench.engine.checkpoints.given import layers_at
+from lobench.engine.config.suite import spec_called
+from lobench.evaluation.tuning import _best, run_points
+from lobench.plugins import load_plugins
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +44,18 @@ def test_the_file_holds_the_grid_and_what_it_means(suite: Path) -> None:
     # The envelope is made of averages that lag, yet never rises, and ends at the horizon.
     assert (np.diff(case.envelope) <= 0).all()
     assert case.envelope_steps[-1] == 100
+
+
+def test_programs_of_tuning_are_kept_for_the_next_command(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_called("a", suite / "tiny.gin")
+    cache, before = suite.parent / "cache", jax.config.values["jax_compilation_cache_dir"]
+    monkeypatch.setenv("LOBENCH_CACHE_DIR", str(cache))
+    jax.config.update("jax_compilation_cache_dir", None)
+    try:
+        run_points(spec, layers_at("", load_plugins()), "adam", velo_grid(), num_seeds=1)
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+    assert any((cache / "xla_cache").glob("jit_advance-*"))
 
 
 def test_a_fresh_case_is_kept_and_a_changed_one_is_stale(suite: Path) -> None:

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["PYTHON", "cache_environment", "cache_folder"]
+__all__ = ["PYTHON", "cache_environment", "cache_folder", "user_cache_folder"]
 
 # The current folder may be anything, a folder of checkpoints say. Without -P, `python -m` looks for modules there
 # first, and runs a file `queue.py`. `prepare_import_path` adds the folder at the end.
@@ -20,13 +20,18 @@ _SWEPT_EVERY_SECONDS = 86400.0
 
 
 def cache_folder(store: Path) -> Path:
-    """Returns the folder of compiled programs: one for all stores of a user on this machine.
+    """Returns the folder of compiled programs: the user's, or `xla_cache` in a store if that cannot be written."""
+    return user_cache_folder() or store / "xla_cache"
 
-    It is `$LOBENCH_CACHE_DIR`, else `lobench` in `$XDG_CACHE_HOME` or `~/.cache`. Programs that were not read for 30
-    days are removed.
 
-    Args:
-      store: Its own folder `xla_cache` is used if the user's cannot be written.
+def user_cache_folder() -> Path | None:
+    """Returns the folder of compiled programs of all stores of a user on this machine.
+
+    It is `xla_cache` in `$LOBENCH_CACHE_DIR`, else in `lobench` in `$XDG_CACHE_HOME` or `~/.cache`. Programs that were
+    not read for 30 days are removed.
+
+    Returns:
+      None if the folder cannot be made or written.
     """
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = Path(os.environ.get(_CACHE) or Path(home) / "lobench") / "xla_cache"
@@ -34,8 +39,8 @@ def cache_folder(store: Path) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _sweep(folder)
     except OSError:
-        return store / "xla_cache"
-    return folder if os.access(folder, os.W_OK | os.X_OK) else store / "xla_cache"
+        return None
+    return folder if os.access(folder, os.W_OK | os.X_OK) else None
 
 
 def _sweep(folder: Path) -> None:
