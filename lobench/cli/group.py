@@ -28,6 +28,13 @@ _MEANT = {  # what people type for a command that has another name
     "train": "lobench run EXPERIMENT.gin",
     "show": "lobench results STORE",
 }
+_SECTIONS = {  # of `lobench --help`; a command that none of them names is under "Other"
+    "Run": ("watch", "run", "tune", "baseline"),
+    "Look": ("results", "compare", "report", "view", "list"),
+    "Ask": ("best", "bisect", "ablate", "falsify", "alarm", "budget", "suite", "history", "debug"),
+    "Share": ("publish", "audit", "site", "merge", "import", "convert", "score"),
+    "Set up": ("new", "doctor", "plugins", "schema"),
+}
 _SHIPPED_PLUGINS = {"evolve": "lobench-evolve", "pbt": "lobench-pbt"}  # commands that may not be installed
 
 _EPILOG = """Plugins add commands of their own (evolve, pbt): `lobench list commands`.
@@ -89,8 +96,14 @@ class _Group(click.Group):
             raise unwritten(error) or refused_by_system(error) or error from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in own_commands().items()])
+        summaries = {name: summary for name, (_, summary) in own_commands().items()}
+        width = max(map(len, summaries))
+        in_sections = {name for names in _SECTIONS.values() for name in names}
+        sections = {**_SECTIONS, "Other": tuple(name for name in summaries if name not in in_sections)}
+        for title, names in sections.items():
+            if rows := [(name.ljust(width), summaries[name]) for name in names if name in summaries]:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 @functools.cache

@@ -39,9 +39,8 @@ def _removed(tools: list[str], folder: Path) -> None:
         shutil.rmtree(folder / "lobench" / "tools" / tool)
     output = _lobench(folder, "--help")
     assert output.returncode == 0, output.stderr
-    shown = {
-        line.split()[0] for line in output.stdout.partition("Commands:")[2].splitlines() if line[:2] == "  " != line[:3]
-    }
+    listed = output.stdout.partition("\nRun:\n")[2].partition("Plugins add commands")[0]
+    shown = {line.split()[0] for line in listed.splitlines() if line[:2] == "  " != line[:3]}
     gone = {"curve_import": "import", "viewer": "view"}
     assert not shown & {gone.get(tool, tool) for tool in tools} and {"watch", "report", "run"} <= shown
 
