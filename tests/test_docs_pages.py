@@ -229,7 +229,7 @@ def _the_search_says_its_best_trial(folder: Path, output: str) -> None:
     assert re.search(r"Adam, tuned +\S+ \[\S+ \S+ \S+ \(s\)", output), output
 
 
-@after("for-agents.md")
+@after("automation.md")
 def _the_better_rate_is_found_and_evaluated_on_other_seeds(folder: Path, output: str) -> None:
     found = re.search(r"^(adam\(\).+) (\w+) (\S+)$", output, re.MULTILINE)
     assert found and found[1] == "adam(); adam.learning_rate = 0.01" and found[2] == "better" and float(found[3]) > 0

@@ -8,7 +8,7 @@ __all__ = ["ExitCode"]
 
 
 class ExitCode(enum.IntEnum):
-    """The exit codes, each with what it says in `meaning`; docs/for-agents.md holds the same table."""
+    """The exit codes, each with what it says in `meaning`; docs/automation.md holds the same table."""
 
     meaning: str
 

@@ -267,7 +267,7 @@ def test_every_command_has_the_option_and_a_schema_and_every_schema_a_command() 
 
 
 def test_exit_codes_are_those_of_the_page_and_of_every_help() -> None:
-    text = (ROOT / "docs" / "for-agents.md").read_text()
+    text = (ROOT / "docs" / "automation.md").read_text()
     assert re.findall(r"^\| (\d+) \| (.+) \|$", text, re.MULTILINE) == [
         (str(int(code)), code.meaning) for code in ExitCode
     ]
