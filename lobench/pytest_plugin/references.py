@@ -186,7 +186,7 @@ class _StoreReference:
         wanted = {seed for block in blocks for seed in block.seeds}
         metrics: dict[str, dict[int, float]] = {}
         for cell in self.cells.get(info.problem, ()):
-            lost = cell.diverged | cell.exploded
+            lost = cell.unconverged
             for name, values in cell.final.items():
                 found = {s: math.nan if s in lost else value for s, value in values.items() if s in wanted}
                 metrics.setdefault(name, {}).update(found)

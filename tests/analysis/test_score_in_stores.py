@@ -177,7 +177,7 @@ def test_thin_scales_and_missing_starts_are_named(tmp_path: Path) -> None:
 
 def test_where_the_mean_and_the_seeds_disagree_the_headline_says_both(tmp_path: Path) -> None:
     """One seed in eight is terrible, the others are a little better, on each of four cases."""
-    for step, finals in ((1, [0.2] * 8), (2, [*[0.19] * 7, 5.0])):
+    for step, finals in ((1, [0.2] * 8), (2, [*[0.19] * 7, 3.9])):
         add(tmp_path, step, {name: {"train/loss": finals} for name in "abcd"})
     found, _ = compared(tmp_path)
     effect = found.primary

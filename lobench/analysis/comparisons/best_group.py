@@ -36,21 +36,21 @@ class Bold:
 def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alone: bool = False) -> Bold:
     """Returns the cells of the best mean, and those that a comparison does not find to be worse.
 
-    The means are those that are printed; one that lost a seed to divergence has none, and one that lacks a
-    planned seed, or whose seeds all exploded, is not the best of the others. The comparison is that of
+    The means are those that are printed; one that has a seed that diverged or exploded, or that lacks a planned
+    seed, is not the best of the others. The comparison is that of
     `lobench compare` on the case, at level .05 for all of them together: what is truly best is left out in at most .05.
 
     Args:
       cells: None where a method was not evaluated.
       alone: The best, and what equals it, alone.
     """
-    finals = [cell.finals(metric) if cell is not None else {} for cell in cells]
+    finals = [cell.converged_finals(metric) if cell is not None else {} for cell in cells]
     case = next((cell.case for cell in cells if cell is not None), None)
     direction = scales.direction(case, metric) if case is not None else None
     if direction is None:  # nobody knows what is better
         return Bold()
     sign = -1.0 if direction is Direction.MAX else 1.0
-    is_whole = [cell is not None and not cell.missing and bool(cell.surviving(metric)) for cell in cells]
+    is_whole = [cell is not None and not cell.missing for cell in cells]
     means = [
         sign * mean_of(list(values.values())) if values and whole else math.nan
         for values, whole in zip(finals, is_whole, strict=True)

@@ -12,7 +12,7 @@ import numpy as np
 from lobench.analysis.comparisons.first_difference import FirstDifferences, first_differences
 from lobench.analysis.comparisons.gate_looks import decide
 from lobench.analysis.comparisons.gates import GateReport, GateRules
-from lobench.analysis.comparisons.paired_values import PairedValues, samples_of, with_explosions, without_scale
+from lobench.analysis.comparisons.paired_values import PairedValues, samples_of, without_scale
 from lobench.analysis.comparisons.summary import differences, improvement, is_changed
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import SIGNED, are_plain, are_undecided, silence
@@ -253,10 +253,7 @@ def _effect(
     margins = {key: one.scale.default_margin if margin is None else margin for key, one in found.items()}
     samples = {key: redesigned(one.samples, design) for key, one in found.items()}
     # Reports have the linear scale where a loss is signed; whether that was meant only the suite can say.
-    gated = {
-        key: without_scale(one) if key in signed else with_explosions(one, a.cells.get(key), b.cells.get(key))
-        for key, one in samples.items()
-    }
+    gated = {key: without_scale(one) if key in signed else one for key, one in samples.items()}
     comparison = compare_cases(samples, alpha=rules.alpha)
     ends = {key: ends for key in found if (ends := _Ends.of(a, b, key, names[key], scales))}
     effects = {effect.case: effect.paired for effect in comparison.cases}
@@ -291,7 +288,7 @@ def _negative(found: MeanDifference) -> MeanDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ends:
-    """What both sides reached on a case: NaN where a seed diverged. Pairs in order, where they are pairs.
+    """What both sides reached on a case: NaN where a seed diverged or exploded. Pairs in order, where they are pairs.
 
     Attributes:
       begins: Where each seed of either side began, as far as it is known.
@@ -310,7 +307,7 @@ class _Ends:
         if identity not in a.cells or identity not in b.cells:
             return None
         cells = [side.cells[identity] for side in (a, b)]
-        finals = [cell.finals(metric) for cell in cells]
+        finals = [cell.converged_finals(metric) for cell in cells]
         found = samples_of(finals[0], finals[1], *cells)
         if not len(found):
             return None
@@ -402,7 +399,7 @@ def ends_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
     """Returns at which steps the finals of a case are, if they are at different ones; "" otherwise."""
     cells = [side.cells[identity] for side in (a, b) if identity in side.cells]
     ends = [
-        sorted({step for seed, step in cell.last_steps().items() if seed not in cell.diverged_at}) for cell in cells
+        sorted({step for seed, step in cell.last_steps().items() if seed not in cell.unconverged}) for cell in cells
     ]
     if len({step for steps in ends for step in steps}) < 2:
         return ""

@@ -27,7 +27,6 @@ __all__ = [
     "samples_of",
     "scored",
     "values_of",
-    "with_explosions",
     "without_scale",
 ]
 
@@ -74,7 +73,7 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     missing = _missing(a, b, name)
     if a is None or b is None:
         return PairedValues(samples=Samples(missing=missing), scale=scale)
-    sides = [cell.finals(name) for cell in (a, b)]
+    sides = [cell.converged_finals(name) for cell in (a, b)]
     if a.draws == b.draws == LOBENCH_SEEDS:
         starts = {**scales.starts_of(b, name), **scales.starts_of(a, name)}
         is_paired = _is_fresh(a) == _is_fresh(b)
@@ -101,7 +100,7 @@ def _missing(a: Cell | None, b: Cell | None, metric: str) -> tuple[int, int]:
     for side, cell in enumerate((a, b)):
         if cell is not None:
             ended = cell.last_steps().items() if cell in cells else ()
-            early = {seed for seed, step in ended if step < end and seed not in cell.diverged_at}
+            early = {seed for seed, step in ended if step < end and seed not in cell.unconverged}
             without_metric = (
                 cell.sources.keys() - cell.final.get(metric, {}).keys() if cell.final.get(metric) else set()
             )
@@ -114,7 +113,7 @@ def paired_block(
 ) -> tuple[tuple[int, ...], PairBlock | None]:
     """Returns the others of whom arrays say what `paired_values` of A and of them says, and their pairs in this order.
 
-    They have scores of the same seeds as A, and no seed of either diverged. The rest is `paired_values`' alone.
+    They have scores of the same seeds as A, and no seed of either diverged or exploded. `paired_values` does the rest.
 
     Args:
       others: By any number; on the same case.
@@ -124,15 +123,15 @@ def paired_block(
     unknown, kept = [seed for seed in finals if seed not in starts], dict[int, list[float]]()
     may_be_fresh, is_fresh = min(finals, default=-1) >= FIRST_REPORT_SEED, _is_fresh(a)
     ends = set(a.last_steps().values())
-    is_whole = not a.diverged_at and not a.missing and len(ends) <= 1  # none of cells without curves
+    is_whole = not a.unconverged and not a.missing and len(ends) <= 1  # none of cells without curves
     if finals and scale.is_usable and a.draws == LOBENCH_SEEDS and is_whole:
         for place, cell in others.items():
             values = cell.final.get(name, {})
             if (
                 values.keys() == finals.keys()
                 and cell.draws == LOBENCH_SEEDS
-                and not cell.diverged_at
                 and not cell.missing
+                and not cell.unconverged
                 and ends.issuperset(cell.last_steps().values())
                 and (not may_be_fresh or _is_fresh(cell) == is_fresh)
                 and not (unknown and any(seed in cell.untrained.get(name, {}) for seed in unknown))
@@ -189,25 +188,8 @@ def _shared(a: Cell, b: Cell) -> frozenset[str]:
 def values_of(a: Cell, b: Cell, metric: str, direction: Direction | None) -> Samples:
     """Returns the final values of two cells, higher is better: of lowering metrics the negative ones."""
     sign = 1.0 if direction is Direction.MAX else -1.0
-    ours, theirs = ({seed: sign * value for seed, value in cell.finals(metric).items()} for cell in (a, b))
+    ours, theirs = ({seed: sign * value for seed, value in cell.converged_finals(metric).items()} for cell in (a, b))
     return samples_of(ours, theirs, a, b)
-
-
-def with_explosions(samples: Samples, a: Cell | None, b: Cell | None) -> Samples:
-    """Returns samples in which an exploded seed has diverged, as gates take it.
-
-    The score of an explosion is clipped, so that a rare one hardly moves a mean: counted as a divergence it is held
-    against the candidate.
-    """
-    lost_a, lost_b = (cell.exploded if cell is not None else frozenset[int]() for cell in (a, b))
-    if not samples.has_scale or not lost_a | lost_b:
-        return samples
-    sides = samples.by_seed("a"), samples.by_seed("b")
-    ours, theirs = (
-        tuple(DIVERGED if seed in lost else value for seed, value in side.items())
-        for side, lost in zip(sides, (lost_a, lost_b), strict=True)
-    )
-    return dataclasses.replace(samples, a=ours, b=theirs)
 
 
 def without_scale(samples: Samples) -> Samples:
@@ -319,7 +301,7 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
     is_primary = metric == a.case.primary_metric
     minimum = a.case.minimum if is_primary else None
     low, direction = minimum or 0.0, own.direction or Direction.MIN
-    finals = [cell.finals(metric) for cell in (a, b)]
+    finals = [cell.converged_finals(metric) for cell in (a, b)]
     finite = [value - low for side in finals for value in side.values() if math.isfinite(value)]
     lowest = min(finite, default=math.nan)
     declared = (a.case.scale or "") if is_primary else ""

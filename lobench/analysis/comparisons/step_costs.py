@@ -248,7 +248,7 @@ def compare_costs(
         if not any(classes):
             continue
         shared = shared_costs(cells, metric)
-        finals = [cell.finals(metric) for cell in cells]
+        finals = [cell.converged_finals(metric) for cell in cells]
         timed = [side.at_equal_time for side in shared.sides if side is not None] if shared is not None else [{}, {}]
         at_steps = mean_difference(samples_of(finals[0], finals[1], *cells), 1 - alpha)
         at_time = mean_difference(samples_of(timed[0], timed[1], *cells), 1 - alpha)

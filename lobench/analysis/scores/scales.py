@@ -145,7 +145,7 @@ class Scales:
             own = cell.final[name]
             return dict(zip(own, found[place : place + len(own)], strict=True))
         starts = self.starts_of(cell, name)
-        return seed_scores(cell.final.get(name, {}), starts, cell.diverged_at, self.scale(cell.case, name))
+        return seed_scores(cell.final.get(name, {}), starts, cell.unconverged, self.scale(cell.case, name))
 
     def _scores_among(self, identity: str, metric: str) -> tuple[dict[int, int], list[float]]:
         """Returns the scores of all cells of a case, and by a cell's `id` where its own begin.
@@ -163,9 +163,9 @@ class Scales:
             for cell in cells:
                 known = common if cell.draws == LOBENCH_SEEDS else {}
                 began += map(known.get, cell.final[metric], itertools.repeat(math.nan))
-        diverged = None
-        if any(cell.diverged_at for cell in cells):
-            diverged = [seed in cell.diverged_at for cell in cells for seed in cell.final[metric]]
+        diverged, lost = None, [cell.unconverged for cell in cells]
+        if any(lost):
+            diverged = [seed in own for cell, own in zip(cells, lost, strict=True) for seed in cell.final[metric]]
         scale = self.scale(cells[0].case, metric)
         places = itertools.accumulate((len(cell.final[metric]) for cell in cells), initial=0)
         found = scores(finals, scale, starts=began, diverged=diverged).tolist()
@@ -220,15 +220,16 @@ class Scales:
         return sum(len(cell.exploded) for cell in cells)
 
     def merits(self, cell: Cell, metric: str | None) -> list[float]:
-        """Returns what the seeds of a cell are ordered by for P(better): unclipped, the worst where one diverged.
+        """Returns what the seeds of a cell are ordered by for P(better): unclipped; the worst of one that was lost.
 
-        Nothing where nobody knows which way is better.
+        Lost are those that diverged or exploded. Nothing where nobody knows which way is better.
         """
         name = metric or cell.case.primary_metric
         finals, scale = cell.final.get(name, {}), self.scale(cell.case, name)
         if scale.direction is None:
             return []
-        diverged = [seed in cell.diverged_at for seed in finals]
+        lost = cell.unconverged
+        diverged = [seed in lost for seed in finals]
         return [float(value) for value in merits(list(finals.values()), scale, diverged=diverged)]
 
     def scale(self, case: CaseInfo, metric: str) -> ScoreScale:
@@ -290,8 +291,8 @@ class Scales:
         finals, common, starts = list[Mapping[Any, float]](), self.starts(case, metric), dict[Any, float]()
         for place, cell in enumerate(cells):
             values = cell.final.get(metric, {})
-            if cell.diverged_at:
-                values = {seed: math.nan if seed in cell.diverged_at else value for seed, value in values.items()}
+            if lost := cell.unconverged:
+                values = {seed: math.nan if seed in lost else value for seed, value in values.items()}
             is_ours = cell.draws == LOBENCH_SEEDS
             if values:
                 finals.append(values if is_ours else {(place, seed): value for seed, value in values.items()})
@@ -349,7 +350,7 @@ class Scales:
             return None
         best: tuple[float, str] | None = None
         for cell in self.among.get(identity, ()):
-            finals = cell.finals(case.primary_metric)
+            finals = cell.converged_finals(case.primary_metric)
             scores = self.scores(cell, None)
             known = [scores[seed] for seed, final in finals.items() if math.isfinite(final)]
             if known and 2 * len(known) >= len(finals):

@@ -417,7 +417,7 @@ def _verdict(
 def effect_words(found: MeanDifference, alpha: float = 0.05) -> str:
     """Returns the two parts of a difference where a seed diverged, else "".
 
-    Example: "better on the 7 seeds that converge (p .01); diverged 0 of 8 against 1 of 8".
+    Example: "better on the 7 seeds that converge (p .01); diverged or exploded 0 of 8 against 1 of 8".
     """
     counts = Counts(found.diverged_a, found.num_a, found.diverged_b, found.num_b)
     shared = f"{found.num_converged} seeds" if found.method == "paired" else "seeds"
@@ -432,7 +432,7 @@ def comparison_words(found: PairComparison) -> str:
 def _words(mean: float, p_converged: float, shared: str, counts: Counts, p_diverged: float, alpha: float) -> str:
     if not counts.a + counts.b:
         return ""
-    diverged = f"diverged {counts.b} of {counts.num_b} against {counts.a} of {counts.num_a}"
+    diverged = f"diverged or exploded {counts.b} of {counts.num_b} against {counts.a} of {counts.num_a}"
     diverged += f" ({_p(p_diverged)})" if 2 * p_diverged <= alpha else ""
     if math.isnan(p_converged):
         return diverged

@@ -18,7 +18,7 @@ __all__ = ["until_common_step"]
 def until_common_step(subjects: Sequence[StoredSubject]) -> list[StoredSubject]:
     """Returns subjects whose curves end, case by case, at the last step that every seed of every subject has.
 
-    A seed that diverged sets no step. Metrics with one value a seed, which is of the end, are left out.
+    A seed that diverged or exploded sets no step. Metrics with one value a seed, which is of the end, are left out.
 
     Raises:
       UsageError: The seeds of a case have no step in common.
@@ -30,7 +30,7 @@ def until_common_step(subjects: Sequence[StoredSubject]) -> list[StoredSubject]:
             set(curves.eval_steps)
             for cell in cells
             for seed, (curves, _) in cell.sources.items()
-            if seed not in cell.diverged_at
+            if seed not in cell.unconverged
         ]
         common = set.intersection(*grids) if grids else set[int]()
         if grids and not common:

@@ -112,6 +112,14 @@ class Cell:
         return frozenset(seed for seed, (curves, row) in self.sources.items() if found[id(curves)][row])
 
     @property
+    def unconverged(self) -> frozenset[int]:
+        """Seeds that diverged or exploded.
+
+        Comparisons, gates and P(better) take both alike: as lost, and as worse than any value.
+        """
+        return self.diverged | self.exploded
+
+    @property
     def steps(self) -> NDArray[np.int64]:
         """The inner steps of the evaluations: int64[num_evals].
 
@@ -148,12 +156,17 @@ class Cell:
         found = {seed: own[seed] for seed in sorted(own)}
         return found | dict.fromkeys(found.keys() & self.diverged_at.keys(), math.nan) if self.diverged_at else found
 
+    def converged_finals(self, metric: str) -> dict[int, float]:
+        """Returns the final value of each seed that has the metric; NaN where it diverged or exploded.
+
+        These are the values that comparisons are of. `finals` has those that tables print.
+        """
+        found, lost = self.finals(metric), self.exploded
+        return found | dict.fromkeys(found.keys() & lost, math.nan) if lost else found
+
     def surviving(self, metric: str) -> frozenset[int]:
-        """Returns the seeds that ended with a finite value and neither diverged nor, of a loss, exploded."""
-        finals = self.final.get(metric, {})
-        is_loss = metric == self.case.primary_metric or metric.rpartition("/")[2] == "loss"
-        lost = self.diverged_at.keys() | (self.exploded if is_loss else frozenset())
-        return frozenset(seed for seed, final in finals.items() if math.isfinite(final) and seed not in lost)
+        """Returns the seeds that ended with a finite value and neither diverged nor exploded."""
+        return frozenset(seed for seed, final in self.converged_finals(metric).items() if math.isfinite(final))
 
     def starts(self, metric: str) -> dict[int, float]:
         """Returns the first value of each seed, at whatever step its curve begins."""

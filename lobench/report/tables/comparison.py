@@ -375,8 +375,9 @@ def _final(cell: Cell | None, metric: str, digits: int) -> str:
     values = list(cell.final.get(metric, {}).values())
     if not values and cell.lost:
         return ", ".join(sorted(cell.lost))
-    mean = mean_of(values) if values and not cell.diverged_at else math.nan
-    text = f"{mean:.{digits}g}" if math.isfinite(mean) else "diverged" if values else "-"
+    mean = mean_of(list(cell.converged_finals(metric).values())) if values else math.nan
+    lost = "exploded" if cell.exploded and not cell.diverged_at else "diverged"
+    text = f"{mean:.{digits}g}" if math.isfinite(mean) else lost if values else "-"
     return f"{text}{_seeds_of(cell)}"
 
 

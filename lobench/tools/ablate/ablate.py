@@ -288,7 +288,7 @@ class _Lab:
         for identity, cell in self._stored[subset].cells.items():
             metric = cell.case.primary_metric
             direction = self.scales.direction(cell.case, metric)
-            for seed, target in list(base[identity].finals(metric).items())[:seeds]:
+            for seed, target in list(base[identity].converged_finals(metric).items())[:seeds]:
                 if direction is not None and math.isfinite(target):
                     taken = steps_to_target(cell, metric, target, direction).steps
                     shares.append(taken.get(seed, math.inf) / cell.case.num_inner_steps)

@@ -205,11 +205,9 @@ def _checkpoint(one: Checkpoint) -> ProbedCheckpoint:
 
 
 def _split_scores(cell: Cell, scores: Mapping[int, float]) -> dict[int, float]:
-    """Returns scores in which a seed that diverged, or exploded as far as the scale goes, is minus infinity."""
-    return {
-        seed: -math.inf if seed in cell.diverged_at or score <= DIVERGED_SCORE else score
-        for seed, score in scores.items()
-    }
+    """Returns scores in which a seed that diverged or exploded, or lost as much, is minus infinity."""
+    lost = cell.unconverged
+    return {seed: -math.inf if seed in lost or score <= DIVERGED_SCORE else score for seed, score in scores.items()}
 
 
 def probed(

@@ -1,0 +1,93 @@
+"""An exploded seed is taken as a diverged one everywhere: replacing one by the other changes no decision."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import lobench
+from stores import add
+
+from lobench.analysis.comparisons.best_group import bold_cells
+from lobench.analysis.comparisons.gates import GateRules
+from lobench.analysis.comparisons.method_comparison import MethodComparison, compare_subjects
+from lobench.analysis.comparisons.paired_values import paired_values
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.store.snapshot import read_store
+from lobench.analysis.store.subjects import StoredSubject
+
+EXPLODED = 90.0  # the start is 2
+NUM_SEEDS = 12
+COUNTS = [(0, 0), (0, 1), (0, 5), (1, 0), (4, 4), (0, 11), (12, 12)]
+
+
+def subjects_of(store: Path, lost: float, num_a: int, num_b: int) -> list[StoredSubject]:
+    """Returns two sides on two cases, some of whose seeds have a lost value, and the subject that scores about 1."""
+    draw = np.random.default_rng(0)
+    for step, num_lost in ((1, num_a), (2, num_b)):
+        cases = {}
+        for case in "ab":
+            finals = (0.5 + 0.01 * draw.standard_normal(NUM_SEEDS)).tolist()
+            accuracies = (0.9 + 0.01 * draw.standard_normal(NUM_SEEDS)).tolist()
+            losses = [*[lost] * num_lost, *finals[num_lost:]]
+            cases[case] = {
+                "train/loss": losses,
+                "test/loss": [2 * loss for loss in finals],
+                "test/accuracy": accuracies,
+            }
+        add(store, step, cases)
+    best = [0.1] * (NUM_SEEDS - 2) + [lost] * 2
+    add(store, 3, {case: {"train/loss": best, "test/loss": best, "test/accuracy": [1.0] * NUM_SEEDS} for case in "ab"})
+    return list(read_store(store).subjects)
+
+
+def compared(subjects: list[StoredSubject], max_diverged: float) -> MethodComparison:
+    rules = GateRules(max_diverged=max_diverged)
+    metrics = ["train/loss", "test/loss", "test/accuracy"]
+    (found,) = compare_subjects(subjects[:2], metrics=metrics, rules=rules, scales=Scales.of(subjects))
+    return found
+
+
+@pytest.mark.parametrize("max_diverged", [1.0, 0.1])
+@pytest.mark.parametrize(("num_a", "num_b"), COUNTS)
+def test_a_comparison_with_exploded_seeds_is_that_with_diverged_ones(
+    tmp_path: Path, num_a: int, num_b: int, max_diverged: float
+) -> None:
+    exploded, diverged = (
+        compared(subjects_of(tmp_path / str(lost), lost, num_a, num_b), max_diverged) for lost in (EXPLODED, math.nan)
+    )
+    assert repr(exploded.effects) == repr(diverged.effects)  # effects, gates, P(better), ratios, values, notes
+    gate = exploded.primary.gate.cases[0]
+    assert (gate.diverged_a, gate.diverged_b) == (num_a, num_b)
+
+
+@pytest.mark.parametrize(("num_a", "num_b"), COUNTS)
+def test_samples_and_bold_cells_with_exploded_seeds_are_those_with_diverged_ones(
+    tmp_path: Path, num_a: int, num_b: int
+) -> None:
+    """Races, alarms, ablations, bold and the page compare by these samples."""
+    found = []
+    for lost in (EXPLODED, math.nan):
+        subjects = subjects_of(tmp_path / str(lost), lost, num_a, num_b)
+        scales, cells = Scales.of(subjects), [subject.cells["s/a"] for subject in subjects]
+        metrics = (None, "test/loss", "test/accuracy")
+        samples = [repr(paired_values(cells[0], cells[1], metric, scales)) for metric in metrics]
+        scores = [sorted(scales.scores(cell, None).items()) for cell in cells]
+        found.append((samples, repr(scores), [bold_cells(cells, metric or "train/loss", scales) for metric in metrics]))
+    assert found[0] == found[1]
+
+
+def test_the_output_of_compare_differs_in_the_counts_alone(tmp_path: Path) -> None:
+    records = []
+    for lost in (EXPLODED, math.nan):
+        subjects_of(tmp_path / str(lost), lost, 1, 5)
+        done = lobench("compare", "1", "2", "--store", tmp_path / str(lost), "--format", "json")
+        (record,) = json.loads(done.stdout)
+        counts = [[record[side].pop(kind) for kind in ("diverged", "exploded")] for side in ("a", "b")]
+        records.append((done.returncode, counts, {key: record[key] for key in ("a", "b", "metrics", "verdict")}))
+    assert [counts for _, counts, _ in records] == [[[0, 2], [0, 10]], [[2, 0], [10, 0]]]
+    first, second = ({**record, "a": None, "b": None} for *_, record in records)
+    assert records[0][0] == records[1][0] and first == second
