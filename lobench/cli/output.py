@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import functools
 import io
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, TypeAlias, TypedDict, TypeVar
 
@@ -37,6 +38,7 @@ __all__ = [
     "emit_text",
     "format_option",
     "json_alone",
+    "json_parts",
     "json_text",
     "kept_to_the_end",
     "logged_aside",
@@ -200,14 +202,32 @@ def json_text(name: str, record: Record | Sequence[Record]) -> str:
 
     `lobench results` and `lobench compare` print a list; each record of it then says its schema.
     """
+    return "".join(json_parts(name, record)) if isinstance(record, Sequence) else _document(name, record)
+
+
+def json_parts(name: str, records: Iterable[Record]) -> Iterator[str]:
+    """Yields the parts of a document that is a list, a record each: a long one is never in memory as a whole."""
+    begin = "[\n "
+    for record in records:
+        yield begin + _document(name, record).replace("\n", "\n ")
+        begin = ",\n "
+    yield "[]" if begin.startswith("[") else "\n]"
+
+
+def _document(name: str, record: Record) -> str:
+    whole = {"schema": name if "/" in name else f"lobench/{name}/1"} | _fields(record)
+    encode = _encoder()
+    try:
+        return encode(whole)
+    except ValueError:  # looked for where there are some: records with curves take long to walk
+        return encode(finite_or_none(whole))
+
+
+@functools.cache
+def _encoder() -> Callable[[object], str]:
     import json  # for those who print one: it is two of the seventy milliseconds of `lobench --help`
 
-    head = {"schema": name if "/" in name else f"lobench/{name}/1"}
-    whole: Any = [head | _fields(each) for each in record] if isinstance(record, Sequence) else head | _fields(record)
-    try:
-        return json.dumps(whole, indent=1, allow_nan=False, default=_plain)
-    except ValueError:  # looked for where there are some: ten thousand records with curves take seconds to walk
-        return json.dumps(finite_or_none(whole), indent=1, allow_nan=False, default=_plain)
+    return json.JSONEncoder(indent=1, allow_nan=False, default=_plain).encode
 
 
 def _fields(record: Record) -> dict[str, Any]:
@@ -236,14 +256,17 @@ def show(text: str) -> None:
     click.echo(wrapped(text))
 
 
-def emit_text(text: str) -> None:
-    """Prints a document that is text already; there is one at most."""
+def emit_text(text: str | Iterable[str]) -> None:
+    """Prints a document that is text already, or the parts of one; there is one at most."""
     out, _Programs.out = _Programs.out, None
+    parts = [text] if isinstance(text, str) else text
     if out is None:
-        click.echo(text, nl=False)
+        for part in parts:
+            click.echo(part, nl=False)
         return
     try:
-        out.write(text)
+        for part in parts:
+            out.write(part)
         out.flush()
     except BrokenPipeError:
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -76,16 +77,20 @@ def results(
 ) -> None:
     """Show or export the evaluations of a store; a watch may be writing to it."""
     gc.disable()  # what was read lives until the process ends: looking for garbage in it took a third of the time
-    from lobench.cli.results_output import by_method_text, export, history_text, table_text, written
+    from lobench.cli.results_output import by_method_text, export, history_text, records_text, table_text, written
     from lobench.core.errors import UsageError
     from lobench.report.tables.text import wrapped
 
-    def write(content: str | bytes) -> None:
+    def write(content: str | bytes | Iterable[str]) -> None:
         if output is None:
-            emit_text(content) if isinstance(content, str) else click.echo(content, nl=False)
+            click.echo(content, nl=False) if isinstance(content, bytes) else emit_text(content)
             return
         with written(output):
-            output.write_bytes(content if isinstance(content, bytes) else content.encode())
+            if isinstance(content, bytes):
+                output.write_bytes(content)
+                return
+            with output.open("w", encoding="utf-8", newline="") as file:
+                file.writelines([content] if isinstance(content, str) else content)
 
     if history and (kind in ("csv", "parquet") or pattern != "*"):
         what = f"--format {kind}" if pattern == "*" else "--case"
@@ -108,10 +113,14 @@ def results(
     if kind in ("csv", "parquet"):
         export(store, kind, output, pattern)
         return
+    if by is None and not history and kind == "json":
+        with records_text(store, pattern, curves=curves) as parts:
+            write(parts)
+        return
     if by is not None:
         text = by_method_text(store, kind, experiment, every=every, table=table)
     elif history:
         text = history_text(store, kind)
     else:
-        text = table_text(store, kind, pattern, sort=sort, curves=curves)
+        text = table_text(store, pattern, sort=sort)
     write((wrapped(text) if kind == "table" else text) + "\n")

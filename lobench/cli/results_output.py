@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import csv
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lobench.cli.output import json_text, kept_to_the_end
-from lobench.core.case import case_name
+from lobench.cli.output import json_parts, json_text, kept_to_the_end
+from lobench.core.case import CaseInfo, case_name
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.program import describe_programs
 from lobench.core.wording import one_line_of
@@ -20,21 +21,43 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 if TYPE_CHECKING:
     from lobench.report.tables.records import ResultRecord
 
-__all__ = ["by_method_text", "export", "history_text", "table_text", "written"]
+__all__ = ["by_method_text", "export", "history_text", "records_text", "table_text", "written"]
 
 
-def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool) -> str:
-    """Returns the evaluations, and the checkpoints that could not be read, as a table or as JSON."""
-    rows, unread = _rows(store, pattern), _unread(store)
-    if kind == "json":
-        from lobench.report.tables.records import records
+_CHUNK = 1 << 16  # characters
+_MOST_IN_MEMORY = 1 << 24  # bytes
 
-        return json_text("results", [*records(rows, curves=curves), *unread])
+
+@contextlib.contextmanager
+def records_text(store: Path, pattern: str, *, curves: bool) -> Iterator[Iterable[str]]:
+    """Yields the parts of the JSON document of the evaluations, and of the checkpoints that could not be read.
+
+    The document waits in a file until all of it is there: a store whose last row is damaged prints no half of one.
+    """
+    from lobench.report.tables.records import records
+
+    def all_records(ledger: Ledger) -> Iterator[ResultRecord]:
+        yield from records(_matching(store, pattern, ledger.evaluations()), curves=curves)
+        yield from _unread(ledger)
+
+    with tempfile.SpooledTemporaryFile(_MOST_IN_MEMORY, "w+", encoding="utf-8", newline="") as file:
+        is_written = one_line_of(OSError, StoreError, "cannot write this file", where=tempfile.gettempdir())
+        with is_written, Ledger.open(store, read_only=True) as ledger:
+            file.writelines(json_parts("results", all_records(ledger)))
+        file.write("\n")
+        file.seek(0)
+        yield iter(lambda: file.read(_CHUNK), "")
+
+
+def table_text(store: Path, pattern: str, *, sort: str) -> str:
+    """Returns a table of the evaluations, and the checkpoints that could not be read."""
     from lobench.analysis.store.evaluation_summaries import evaluation_summaries
     from lobench.analysis.store.subjects import codes_note
     from lobench.core.wording import one_line
     from lobench.report.tables.table import results_table
 
+    with Ledger.open(store, read_only=True) as ledger:
+        rows, unread = list(_matching(store, pattern, ledger.evaluations())), list(_unread(ledger))
     lines = [results_table(evaluation_summaries(rows), sort=sort)] if rows or not unread else []
     if several := describe_programs({row.program for row in rows}):
         lines.append(one_line(several))
@@ -43,12 +66,11 @@ def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool)
     return "\n".join([*lines, *(one_line(f"{record['outcome']}: {record['message']}") for record in unread)])
 
 
-def _unread(store: Path) -> list[ResultRecord]:
+def _unread(ledger: Ledger) -> Iterator[ResultRecord]:
     from lobench.report.tables.records import unread_records
 
-    with Ledger.open(store, read_only=True) as ledger:
-        read = {checkpoint.uri for checkpoint in ledger.sightings().values()}
-        return list(unread_records(ledger.events(), read))
+    read = {checkpoint.uri for checkpoint in ledger.sightings().values()}
+    return unread_records(ledger.events(), read)
 
 
 def by_method_text(store: Path, kind: str, experiment: str | None, *, every: bool, table: Path | None) -> str:
@@ -93,7 +115,9 @@ def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:
     """
     from lobench.analysis.tables.frames import StoredResults
 
-    frame = StoredResults(store, tuple(_rows(store, pattern))).frame()
+    with Ledger.open(store, read_only=True) as ledger:
+        rows = tuple(_matching(store, pattern, ledger.evaluations()))
+    frame = StoredResults(store, rows).frame()
     if kind == "csv":
         names = frame.select_dtypes(exclude="number")
         # A carriage return ends a line for those who read the file, and is quoted only where all text is.
@@ -125,14 +149,22 @@ def written(output: Path | None) -> Iterator[None]:
         yield
 
 
-def _rows(store: Path, pattern: str) -> list[EvaluationRow]:
-    with Ledger.open(store, read_only=True) as ledger:
-        rows = list(ledger.evaluations())
+def _matching(store: Path, pattern: str, rows: Iterable[EvaluationRow]) -> Iterator[EvaluationRow]:
+    """Yields the evaluations of the cases that a pattern names.
+
+    Raises:
+      UsageError: there are evaluations, and none of such a case.
+    """
     if pattern == "*":
-        return rows
-    names, patterns = {row.case: row.case.names for row in rows}, {pattern, case_name(pattern)}
-    found = [row for row in rows if any(fnmatchcase(name, one) for name in names[row.case] for one in patterns)]
-    if not found:
-        known = ", ".join(sorted({f"{case.suite}/{case.name}" for case in names}))
+        yield from rows
+        return
+    patterns, matches = {pattern, case_name(pattern)}, dict[CaseInfo, bool]()
+    for row in rows:
+        if row.case not in matches:
+            names = row.case.names
+            matches[row.case] = any(fnmatchcase(name, one) for name in names for one in patterns)
+        if matches[row.case]:
+            yield row
+    if not any(matches.values()):
+        known = ", ".join(sorted({f"{case.suite}/{case.name}" for case in matches}))
         raise UsageError("--case matches no case", where=str(store), got=repr(pattern), expected=f"one of {known}")
-    return found

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import io
 import json
 import math
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -15,10 +17,11 @@ import pytest
 from commands import Done, lobench
 from stores import add
 
+from lobench.cli.results_output import records_text
 from lobench.core.program import PROGRAM_VERSION, Program
 from lobench.core.result import Outcome
 from lobench.core.step_cost import StepCost
-from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.report.tables.table import sparkline
 
 
@@ -85,6 +88,31 @@ def test_json_goes_to_a_file(store: Path, tmp_path: Path) -> None:
     run("--store", store, "--format", "json", "--curves", "--output", tmp_path / "r.json")
     found = json.loads((tmp_path / "r.json").read_text())
     assert len(found) == 4 and found[0]["curves"]["train/loss"][0] == [2.0, 1.5, 1.0]
+
+
+def test_json_of_a_store_whose_last_row_is_damaged_is_an_error_alone(tmp_path: Path) -> None:
+    for step in range(2):
+        add(tmp_path, step, {"a": {"train/loss": [1.0]}})
+    with contextlib.closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as ledger, ledger:
+        ledger.execute("UPDATE evaluations SET payload = substr(payload, 1, 40) WHERE id = 2")
+    done = run("--store", tmp_path, "--format", "json")
+    assert done.returncode == 2 and json.loads(done.stdout)["schema"] == "lobench/error/1"
+
+
+def test_json_is_written_row_by_row_and_no_row_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in range(10):
+        add(tmp_path, step, {"a": {"train/loss": [1.0]}})
+    read, counts = Ledger.evaluations, list[int]()
+
+    def counted(ledger: Ledger) -> Iterator[EvaluationRow]:
+        for row in read(ledger):
+            counts.append(sum(isinstance(one, EvaluationRow) for one in gc.get_objects()))
+            yield row
+
+    monkeypatch.setattr(Ledger, "evaluations", counted)
+    with records_text(tmp_path, "*", curves=False) as parts:
+        assert len(json.loads("".join(parts))) == len(counts) == 10
+    assert max(counts) - min(counts) <= 2, counts
 
 
 def test_history_has_a_run_for_each_store_and_revision_on_one_scale(store: Path) -> None:
