@@ -1,5 +1,6 @@
 """The Python API without a terminal: watch, compare, evaluate, and the resolution of names to subjects.
 
-Each takes values, returns values and raises `LobenchError`. What is said while it runs goes to the `Progress` that the
-caller hands in. The command line parses, calls one of them, prints, and makes an exit code of what it returned.
+Each function takes values, returns values and raises `LobenchError`. It reports progress to the `WatchProgress` that
+the caller passes. The command line parses options, calls one of these functions, prints, and turns the returned value
+into an exit code.
 """

@@ -1,4 +1,4 @@
-"""`lobench.compare`: resolution of names to subjects, missing evaluations, their comparison."""
+"""`lobench.compare`: resolves names to subjects, evaluates what is missing, and compares."""
 
 from __future__ import annotations
 
@@ -55,19 +55,20 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "compare", "default_store_of", "named_subjects", "read_given"]
 
 
-# The scale of a comparison of curves without common seeds and starts.
+# Description of the scale if the curves have neither common seeds nor common starts.
 _OF_FINALS = "differences are of final values, and nobody else who is stored moves them: the notes say in which unit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison:
-    """B, C, ... against A.
+    """Result of `compare`: one comparison of each of B, C, ... with A.
 
     Attributes:
-      scale: What 0 and 1 on the scale are.
-      steps: Of each pair how many steps either takes to the target, case by case; () without one.
-      costs: Of each pair what a step costs, and the primary metric at equal time, case by case; of cases without a time
-        nothing.
+      pairs: One comparison for each of B, C, ..., in the order in which they were given.
+      scale: Description of the score scale: what 0 and 1 stand for.
+      steps: For each pair, the steps that either side takes to the target, per case. Empty without a target.
+      costs: For each pair, the seconds of a step and the primary metric at equal time, per case. Cases without
+        measured times are left out.
     """
 
     pairs: tuple[MethodComparison, ...]
@@ -76,29 +77,31 @@ class Comparison:
     costs: tuple[tuple[CaseCosts, ...], ...] = ()
 
     def verdicts(self) -> tuple[str, ...]:
-        """Returns the gate's verdict on each of B, C, ..."""
+        """Returns the verdict of the gate for each of B, C, ...: PASS, REGRESSED or INCONCLUSIVE."""
         return tuple(pair.primary.gate.verdict for pair in self.pairs)
 
     def compared_nothing(self) -> tuple[str, ...]:
-        """Returns the labels of those of B, C, ... that have no seed with results in common with A."""
+        """Returns the labels of subjects that have no seed with results in common with A."""
         return tuple(pair.b.label for pair in self.pairs if pair.primary.gate.compared_nothing)
 
     def __repr__(self) -> str:
-        gates_text = ", ".join(f"{pair.b.label}: {pair.primary.gate.verdict}" for pair in self.pairs)
-        return f"Comparison(against {self.pairs[0].a.label}: {gates_text})"
+        verdicts = ", ".join(f"{pair.b.label}: {pair.primary.gate.verdict}" for pair in self.pairs)
+        return f"Comparison(against {self.pairs[0].a.label}: {verdicts})"
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
-        """Draws the differences of the score, case by case and their mean; returns matplotlib's axes.
+        """Draws the differences of the score per case, and their mean.
 
         Args:
-          ax: Where; None: a figure of its own.
+          ax: Axes to draw on. None: axes of a new figure.
+        Returns:
+          The axes.
         Raises:
           LobenchError: matplotlib is not installed.
         """
         return plot_comparison(self.pairs, ax)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: what `lobench compare` prints."""
+        """Returns the output of `lobench compare` as HTML, for notebooks."""
         return comparison_html(self.pairs, scale=self.scale, costs=self.costs)
 
 
@@ -124,29 +127,40 @@ def compare(
     keep_results: bool = False,
     progress: WatchProgress | None = None,
 ) -> Comparison:
-    """Compares B, C, ... with A: is it better, on which cases, by how much, and is that noise?
+    """Compares B, C, ... with A: which is better, on which cases, by how much, and how sure that is.
+
+    Example:
+        found = lobench.compare("adam()", "runs/today", suites="quick")
+        found.verdicts()  # ("PASS",)
 
     Args:
-      subjects: A, B, ...: a store or a run's folder (its last checkpoint), or a name in a store: a label, a scope of
-        its experiment, gin text, a path or its end, an outer step, the start of a sha256. It is looked up in `store`,
-        or in STORE of `STORE@NAME`. With `suites` what is no store is evaluated now: a checkpoint, a run's folder, gin
-        text ("adam(); adam.learning_rate = 0.01"), or a name in `store`.
-      store: Where the subjects are; with `suites`, where evaluations go (default: .lobench/compare/SUITE).
-      baselines: Suites, or files of baselines, that say what 1 on the scale is.
-      metrics: Default: the primary metric, train/loss and test/loss.
-      margin: Harm to the score that the gate tolerates (default: 0.05 on a log scale, 0.02 on a linear one).
-      alpha: Chance of a false alarm.
-      max_diverged: PASS rules out that a larger share of B's seeds diverges; 1: the bound is gates_text, no more.
-      independent_cases, seed_means: Take all cases for independent, or as one group, of which a seed has one value.
-        Neither: cases of one training are a group, and all others independent.
-      target: A value of the primary metric, or "val/loss=3.28": after how many steps is either there?
-      until_step: "common": cut all curves at the last step that all seeds of a case have; None: compare their ends.
-      workers, executor, ray_address, insecure, gin_files, gin_params: Of the evaluations.
-      keep_results: Whether results that were made by other code count.
-      progress: What is gates_text while it runs; None: in a notebook a display, elsewhere nothing is shown.
+      subjects: A, B, ... Each is a store or a run's folder (its last checkpoint), or a name in a store: a label, a
+        scope of its experiment, gin text, a path or the end of one, an outer step, or the first digits of a sha256.
+        Names are looked up in `store`, or in STORE of `STORE@NAME`. With `suites`, a checkpoint, a run's folder or gin text
+        ("adam(); adam.learning_rate = 0.01") is evaluated first.
+      store: Store in which names are looked up. With `suites`, also the store of new evaluations (default:
+        .lobench/compare/SUITE).
+      suites: Suites on which subjects are evaluated: folders, `.gin` files or names of shipped suites. Empty: only
+        stored results are compared.
+      baselines: Suites, or baseline files, whose tuned optimizers define 1 on the score scale.
+      metrics: Metrics to compare (default: the primary metric, train/loss and test/loss).
+      margin: Loss of score that the gate tolerates (default: 0.05 on a log scale, 0.02 on a linear one).
+      alpha: Probability of a false alarm.
+      max_diverged: Largest share of diverging seeds, 0 to 1, with which PASS is possible. 1: no limit, and the bound is
+        only reported.
+      independent_cases: Whether all cases are treated as independent. By default, cases that share a training are one
+        group.
+      seed_means: Whether all cases are treated as one group, in which each seed counts once.
+      target: Value of the primary metric, or "METRIC=VALUE": the steps to reach it are compared too.
+      until_step: "common": curves are cut at the last step that all seeds of a case have. None: final values are
+        compared.
+      workers, executor, ray_address, insecure, gin_files, gin_params: Options of the evaluations, as of
+        `lobench watch`.
+      keep_results: Whether stored results made by other versions of your code count as current.
+      progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
     Raises:
-      LobenchError: usage; nothing of that name; an evaluation that cannot start; a named baseline is stale.
-      KeyboardInterrupt: Ctrl-C; the same call goes on from there.
+      LobenchError: A name is unknown, an evaluation cannot start, or a baseline is stale.
+      KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
     design = design_of(independent_cases=independent_cases, seed_means=seed_means)
     names = texts(subjects)
@@ -203,17 +217,17 @@ def compare(
 
 
 def _edges(one: Stored) -> list[str]:
-    """Returns what is to be said of the search that chose a method."""
+    """Returns notes on the search that chose a method: settings at the edge of their range."""
     return [f"{one.subject.label}: {line}" for line in edges_in(one.snapshot).get(one.subject.label, ())]
 
 
 def default_store_of(suites: Sequence[str]) -> Path:
-    """Returns where evaluations for a comparison go when nobody says."""
+    """Returns the default store of a comparison on suites."""
     return Path(".lobench") / "compare" / Path(suites[0]).resolve().stem
 
 
 def _distinguished(subjects: Sequence[StoredSubject], texts: Sequence[str]) -> list[StoredSubject]:
-    """Names subjects as they were given where their own labels are the same: one checkpoint in two stores, say."""
+    """Returns subjects with distinct labels: if two share one, each is named by the text with which it was given."""
     labels = [subject.label for subject in subjects]
     if len(set(labels)) == len(labels):
         return list(subjects)
@@ -227,10 +241,10 @@ def _subjects(
     progress: WatchProgress,
     options: Mapping[str, Any],
 ) -> list[Stored]:
-    """Returns A, B, ... by their names, evaluated on the suites as far as they are not stored.
+    """Returns A, B, ... by their names, after evaluating on the suites what is not stored.
 
-    A is none of the others: if its name leaves the choice to lobench, that is the last subject that is not compared
-    with it, and the choice is kept in the store that the evaluations go into.
+    If the name of A leaves the choice to lobench (a store, a run's folder), A is the last subject that is not among
+    B, C, ... The choice is recorded in the store, so that a second call has the same reference.
     """
     first, *others = names
     folder = (store or default_store_of(suites)) if suites else None
@@ -270,7 +284,7 @@ def _subjects(
 
 
 def _chosen_in(text: str, store: Path | None, *, is_new: bool) -> str:
-    """Returns the store, or the run's folder, whose last subject a name stands for; "" if it names one subject."""
+    """Returns the store or run folder whose last subject a text stands for; "" if the text names one subject."""
     if is_new:
         folder = Path(text.partition(";")[0].strip())
         return str(folder.resolve()) if folder.is_dir() else ""
@@ -278,7 +292,7 @@ def _chosen_in(text: str, store: Path | None, *, is_new: bool) -> str:
 
 
 def _keep(folder: Path, choices: Sequence[Choice]) -> None:
-    """Records the choices that a store does not keep yet."""
+    """Records choices of references that the store does not have yet."""
     known = kept_choices([folder])
     if new := [choice for choice in choices if choice not in known]:
         with Ledger.open(folder) as ledger:
@@ -293,10 +307,10 @@ def _evaluate(
     progress: WatchProgress,
     options: Mapping[str, Any],
 ) -> dict[str, Stored]:
-    """Evaluates subjects in one go, as far as their store does not hold them, and returns them by name.
+    """Evaluates subjects that their store lacks, all in one run, and returns them by name.
 
-    The store keeps what other calls evaluated, and what lay at the same paths before: of each subject counts what lies
-    there now, on today's cases, and nobody beside it.
+    The store may also have results of other subjects, and of checkpoints that were at the same paths earlier. Only the
+    checkpoints that are there now count, on the present cases.
     """
     given, wanted = [one for one, _ in named.values()], [who for _, who in named.values()]
     evaluate_into(store, given, suites, name="compare", progress=progress, **options)
@@ -318,13 +332,13 @@ def named_subjects(
     candidates: Collection[SubjectKey] = (),
     kept: Sequence[Choice] = (),
 ) -> list[tuple[Given, Who]]:
-    """Returns the subjects that texts name, perhaps in a store, as they are given and as the store will call them.
+    """Returns the subjects that texts name, each as given and as the store will record it.
 
     Args:
-      candidates: Subjects that are compared with those that are named; a run's folder stands for none of them.
+      candidates: Subjects compared with the named ones; a run's folder never stands for one of them.
       kept: Earlier choices of references; see `choose_reference`.
     Raises:
-      LobenchError: one of them is neither checkpoint nor optimizer, or cannot be read.
+      LobenchError: A text names neither a checkpoint nor an optimizer, or a checkpoint cannot be read.
     """
     manager = plugins_of(suites, progress)
     readers = load_readers(manager, allow_pickle=False)
@@ -332,7 +346,7 @@ def named_subjects(
 
 
 def _pinned(given: Given, who: Who) -> tuple[Given, Who]:
-    """Returns a subject that is evaluated only while the file of its checkpoint holds the theta that was read."""
+    """Ties a checkpoint to the theta that was read: it is not evaluated if its file changes before."""
     return replace(given, sha256=who.sha256) if isinstance(given, GivenCheckpoint) else given, who
 
 
@@ -364,7 +378,7 @@ def _named(
 
 
 def _found(store: Path, wanted: Sequence[Who]) -> list[StoredSubject | None]:
-    """Returns what a store holds of subjects on the cases that it knows as today's."""
+    """Returns the stored results of subjects on the current cases; None for a subject without any."""
     with Ledger.open(store, read_only=True) as ledger:
         entrants = entrants_of(ledger, [(who, who.label) for who in wanted])
     found: list[StoredSubject | None] = []
@@ -375,16 +389,16 @@ def _found(store: Path, wanted: Sequence[Who]) -> list[StoredSubject | None]:
 
 
 def _run_folder(text: str, readers: Mapping[str, CheckpointReader]) -> str | None:
-    """Returns the run's folder that a text names; None if it names something else."""
+    """Returns the run folder that a text names, or None if the text is something else."""
     name = text.partition(";")[0].strip()
     return name if Path(name).is_dir() and reader_for(epath.Path(name), readers) is None else None
 
 
 def _checkpoints(folder: str, readers: Mapping[str, CheckpointReader]) -> list[str]:
-    """Returns the paths of a run's checkpoints, the last one at the end."""
+    """Returns the paths of a run's checkpoints, oldest first."""
     source, deadline = DirectorySource(SourceContext(location=folder, readers=readers)), time.monotonic() + 10.0
     found = [*source.poll()]
-    while source.pending() and time.monotonic() < deadline:  # what may still be written
+    while source.pending() and time.monotonic() < deadline:  # files that may still be being written
         time.sleep(0.2)
         found += source.poll()
     if not found:
@@ -393,10 +407,10 @@ def _checkpoints(folder: str, readers: Mapping[str, CheckpointReader]) -> list[s
 
 
 def read_given(given: Given, manager: PluginManager) -> Who:
-    """Returns what a store will call a subject.
+    """Returns the subject that a store will record for a given checkpoint or optimizer.
 
     Raises:
-      CheckpointError: it cannot be read.
+      CheckpointError: The checkpoint cannot be read.
     """
     if isinstance(given, Who):
         return given

@@ -70,7 +70,7 @@ _POLICY_RESULTS: Mapping[str, Callable[[Any], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchComponents:
-    """What the plugins have for a watch."""
+    """Plugin components of a watch."""
 
     manager: PluginManager
     readers: Mapping[str, CheckpointReader]
@@ -80,13 +80,14 @@ class WatchComponents:
 
 
 def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComponents:
-    """Returns what a watch names.
+    """Returns the components that the settings of a watch name.
 
     Raises:
-      UsageError: a name that no plugin declares. PluginError: two declare it, or what they declare cannot be made.
+      UsageError: No plugin declares a name.
+      PluginError: Two plugins declare one name, or a component cannot be created.
     """
     manager = plugins_of(settings.suites, progress)
-    manager.declarations("lobench_metrics")  # workers compute them; two of one name are an error before they start
+    manager.declarations("lobench_metrics")  # workers compute them; a name declared twice fails before they start
     policy, _, argument = settings.checkpoints.partition(":")
     make_policy = manager.find(_POLICIES, policy, kind="admission policy").make_guarded
     make_source = manager.find(_SOURCES, settings.source, kind="source").make_guarded
@@ -109,12 +110,15 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
 
 
 def absolute_location(location: str) -> str:
-    """Returns the path of a run by which its checkpoints are recorded: the same from every working directory."""
+    """Returns a run's location as it is recorded, independent of the working directory."""
     return location if not location or "://" in location else os.path.abspath(location)
 
 
 def worker_config(settings: WatchSettings, manager: PluginManager, store: Path) -> WorkerConfig:
-    """Returns what workers are started with: at the first checkpoint, when the trainer has written its config.gin."""
+    """Returns the configuration of workers.
+
+    Called at the first checkpoint, when the trainer has written its `config.gin`.
+    """
     layers = layers_at(settings.location, manager, gin_files=settings.gin_files, gin_params=settings.gin_params)
     return WorkerConfig(
         arguments=tuple(str(Path(suite).resolve()) for suite in settings.suites),
@@ -132,10 +136,11 @@ def worker_config(settings: WatchSettings, manager: PluginManager, store: Path) 
 def make_deliverer(
     settings: WatchSettings, manager: PluginManager, ledger: Ledger, store: Path, progress: WatchProgress
 ) -> Deliverer:
-    """Returns what brings a ledger's events to the sinks that a watch names.
+    """Returns the deliverer of a ledger's events to the sinks of a watch.
 
     Raises:
-      UsageError: there is no such sink. PluginError: it cannot be set up.
+      UsageError: There is no such sink.
+      PluginError: A sink cannot be set up.
     """
     sinks = make_sinks(settings, manager, store)
 
@@ -155,10 +160,11 @@ def make_deliverer(
 
 
 def make_sinks(settings: WatchSettings, manager: PluginManager, store: Path) -> dict[str, ResultSink]:
-    """Returns the sinks that a watch names, by address.
+    """Returns the sinks of a watch, by address.
 
     Raises:
-      UsageError: there is no such sink. PluginError: it cannot be set up.
+      UsageError: There is no such sink.
+      PluginError: A sink cannot be set up.
     """
     suites = tuple(str(Path(suite).absolute()) for suite in settings.suites)
     context = SinkContext(store=store.absolute(), name=settings.called, suites=suites)
@@ -170,7 +176,7 @@ def _sink(address: str, manager: PluginManager, context: SinkContext) -> ResultS
     factory = manager.find("lobench_result_sinks", name, kind="sink").load()
     try:
         sink: ResultSink = factory(replace(context, argument=argument))
-        getattr(sink, "destination", "")  # may have to be made
+        getattr(sink, "destination", "")  # a property that may fail
     except LobenchError:
         raise
     except (Exception, SystemExit) as error:
@@ -179,9 +185,9 @@ def _sink(address: str, manager: PluginManager, context: SinkContext) -> ResultS
 
 
 def plugins_of(suites: Iterable[str], progress: WatchProgress) -> PluginManager:
-    """Returns the installed plugins and those in the suites' conftest files.
+    """Returns the installed plugins and those in the conftest files of suites.
 
-    A chief collects nothing, so that it imports these files itself: their sinks and observers count here too.
+    A chief does not collect the suites, so it imports these files itself for their sinks and observers.
     """
     manager = load_plugins()
     for suite in suites:

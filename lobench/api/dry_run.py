@@ -24,10 +24,10 @@ _COLLECT_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What one checkpoint costs on each case.
+    """Expected cost of evaluating one checkpoint, per case.
 
     Attributes:
-      max_cores: Cores that workers may take together.
+      max_cores: Number of cores that all workers may use together.
     """
 
     cases: tuple[CaseCost, ...]
@@ -47,19 +47,19 @@ class Costs:
 
     @property
     def wall_seconds(self) -> float:
-        """At best, once programs are compiled."""
+        """Lower bound of the wall time, without compilation."""
         return max(self.core_seconds / self.max_cores, max(cost.seconds for cost in self.cases))
 
 
 def costs_of(config: WorkerConfig, store: Path, *, max_cores: int, widest: float) -> Costs:
-    """Collects the suites in a worker of this machine and returns what a checkpoint costs. Nothing is written.
+    """Returns the expected cost of one checkpoint, after collecting the suites in a local worker. Writes nothing.
 
     Args:
-      store: Whose recorded durations count, where it is there already.
-      max_cores: Cores that workers may take together.
-      widest: Cores that a case can have at most.
+      store: Store whose recorded durations are used, if it exists.
+      max_cores: Number of cores that all workers may use together.
+      widest: Largest number of cores that one case can have.
     Raises:
-      SuiteError: the suites cannot be collected.
+      SuiteError: The suites cannot be collected.
     """
     cases = collected(config, {Variant(): ""})[""]
     durations = {}
@@ -70,7 +70,11 @@ def costs_of(config: WorkerConfig, store: Path, *, max_cores: int, widest: float
 
 
 def joined_problems(problems: Mapping[str, str]) -> SuiteError:
-    """Returns one error for all problems, by the label of the subject that has it ("": of no subject)."""
+    """Returns one error for several problems.
+
+    Args:
+      problems: Messages by the label of the subject; "" if a problem concerns no subject.
+    """
     labels: dict[str, list[str]] = {}
     for label, problem in problems.items():
         labels.setdefault(problem, []).append(repr(label) if label else "")
@@ -83,13 +87,14 @@ def joined_problems(problems: Mapping[str, str]) -> SuiteError:
 def collected(
     config: WorkerConfig, labels: Mapping[Variant, str], *, traced: Collection[Variant] = (), names: Sequence[str] = ()
 ) -> dict[str, Sequence[CaseInfo]]:
-    """Collects the suites in a worker of this machine, and returns their cases in each variant, by its key.
+    """Returns the cases of the suites, by the key of each variant, after collecting them in a local worker.
 
     Args:
-      labels: The variants, and what errors call who has them.
-      traced, names: Variants whose trainings are traced too, and of which cases; see `Describe`.
+      labels: Variants, each with the label used in error messages.
+      traced: Variants whose training programs are traced too; see `Describe`.
+      names: Names of the cases to trace.
     Raises:
-      SuiteError: the suites cannot be collected, or their cases not be bound, or not be traced.
+      SuiteError: The suites cannot be collected, or a case cannot be bound or traced.
     """
     deadline = time.monotonic() + _COLLECT_SECONDS
     found: dict[str, Sequence[CaseInfo]] = {}

@@ -1,4 +1,4 @@
-"""Engine run: the chief run to its end, and again with the new cases where a suite was edited."""
+"""Engine run: runs the chief until it is done, and again each time a suite was edited meanwhile."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from lobench.hookspecs import CheckpointReader, CheckpointSource, SourceContext
 
 __all__ = ["HERE", "Guest", "Watched", "run_rounds"]
 
-HERE = ("local", "inline")  # executors whose workers are processes of this machine
+HERE = ("local", "inline")  # executors whose workers run on this machine
 
 
 class Guest(Protocol):
-    """Is there from the opening of the ledger to its closing."""
+    """Experiment that shares a run of the engine, from the opening of the ledger to its closing."""
 
     def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader], progress: WatchProgress) -> Arrivals: ...
 
@@ -50,12 +50,13 @@ class Guest(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """How a watch ended.
+    """Summary of a finished watch.
 
     Attributes:
       store: Folder of the ledger.
-      left_out: Why, by the path of what may become a checkpoint and is none yet.
-      utilisation: Where cores or devices stood idle, or were fought for, and what to change; "" where they did not.
+      ending: Counts and problems, as the chief reports them.
+      left_out: Reasons by path, for files that are not (yet) complete checkpoints.
+      utilisation: Advice if cores or devices were idle or overloaded; "" otherwise.
     """
 
     store: Path
@@ -73,21 +74,22 @@ def run_rounds(
     has_source: bool = True,
     guest: Guest | None = None,
 ) -> Watched:
-    """Runs the chief until it is done, or interrupted.
+    """Runs the chief until it is done or interrupted.
 
     Args:
-      before_first: Called when all that the settings name is there, and nothing was written yet.
-      given: Subjects by name, besides those that the source finds.
-      has_source: Whether there is a source, the one that the settings name.
-      guest: Adds to the store what is no evaluation, and to the chief commands.
+      before_first: Called once all components were found and before anything is written.
+      given: Subjects to evaluate besides those that the source finds.
+      has_source: Whether checkpoints come from the source that the settings name.
+      guest: Experiment that adds commands to run and records of its own.
     Raises:
-      LobenchError: usage, an unwritable or busy store, a suite that cannot be collected, no checkpoint at all.
-      KeyboardInterrupt: while `before_first` waited.
+      LobenchError: Wrong usage, a store that is busy or not writable, a suite that cannot be collected, or no
+        checkpoint.
+      KeyboardInterrupt: `before_first` was interrupted.
     """
     outcomes: Counter[Outcome] = Counter()
     core_seconds, num_rounds = 0.0, 0
     is_here = settings.executor in HERE
-    if settings.executor == "inline":  # it is one worker
+    if settings.executor == "inline":  # has a single worker
         settings = replace(settings, workers=1)
     progress = measuring = Measuring(progress, devices=is_here)
     num_workers(settings.workers)
@@ -96,7 +98,7 @@ def run_rounds(
         while True:
             settings = settings.found()
             if settings.executor == "inline" and forget_edited_code():
-                forget_modules(settings.suites)  # the worker is this process, which has imported them before
+                forget_modules(settings.suites)  # the worker is this process, which has imported them already
             if num_rounds:
                 forget_modules(settings.suites)
             named = components_of(settings, progress)
@@ -128,7 +130,7 @@ def run_rounds(
 
 
 def _hint_of_runs(settings: WatchSettings, named: WatchComponents) -> str:
-    """Returns how to watch the runs in the folders below a location; "" if it is a run, or has none below it."""
+    """Returns a hint at the runs in subfolders of a location; "" if it is a run itself, or has none below it."""
     if settings.source != "directory" or not settings.location or "://" in settings.location:
         return ""
     runs = runs_below(SourceContext(location=settings.location, readers=named.readers))
@@ -138,7 +140,7 @@ def _hint_of_runs(settings: WatchSettings, named: WatchComponents) -> str:
 
 
 def _options(settings: WatchSettings, core_seconds: float, num_rounds: int) -> WatchSettings:
-    """Returns what the chief is told in a round, after rounds that used so many core-seconds."""
+    """Returns the settings of the next round, after rounds that used `core_seconds`."""
     hours = settings.max_core_hours
     return replace(
         settings,
@@ -201,7 +203,7 @@ def _run_round(
 
 @contextlib.contextmanager
 def _observed(progress: WatchProgress, ledger: Ledger, suites: Sequence[str]) -> Iterator[None]:
-    """Has a progress read the ledger while the body runs."""
+    """Opens the ledger for a progress display while the body runs."""
     progress.opened(ledger.reader, suites)
     try:
         yield

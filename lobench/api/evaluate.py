@@ -1,4 +1,4 @@
-"""`evaluate_into`: the only path from given subjects to a ledger."""
+"""`lobench.evaluate`, and `evaluate_into`, through which all commands evaluate given subjects into a store."""
 
 from __future__ import annotations
 
@@ -35,24 +35,30 @@ def evaluate(
 ) -> Result:
     """Trains one case and returns its result.
 
-    It runs in a warm child process: bits depend on the number of threads of jax's backend, and this one is yours. After
-    an edit of code that the case or its optimizer imports another child is started. New names or parameters for gin
-    take a new session.
+    The training runs in a child process that stays warm, since the bits of a result depend on the number of threads of
+    jax's backend. A new child is started after an edit of code that the case or its optimizer imports. New gin names or
+    parameters need a new session.
+
+    Example:
+        result = lobench.evaluate("quick/quick.gin", case="relu32", optimizer="adam(); adam.learning_rate = 1e-3")
+        result.curves.metrics["train/loss"]  # [seeds, evaluations]
 
     Args:
-      suite: A `.gin` file with cases, or the name of a shipped one, `quick/quick.gin`.
-      case: The scope of the case; may be left out where the file holds one only.
-      checkpoint: File or step directory; `config.gin` beside it is read. Or its name in a store: `STORE@NAME`, or NAME
-        with `store`: a label, a scope, an outer step, the start of a sha256.
-      optimizer: Instead of a checkpoint: `adam(); adam.learning_rate = 1e-3`, or a name likewise. Neither where the
-        case insists on an optimizer.
-      store: Where names are looked up.
-      gin_files, gin_params: Bound over the file's own bindings, in this order.
-      test: Name of the test that the suite's `test_*.py` wraps around the case; only for the case's identity.
-      allow_pickle: Load a checkpoint that is a pickle; it can run code.
+      suite: `.gin` file with cases, or the name of a shipped one, such as "quick/quick.gin".
+      case: Scope of the case. May be omitted if the file has a single case.
+      checkpoint: Checkpoint file or step directory; a `config.gin` beside it is bound too. Or a name in a store:
+        `STORE@NAME`, or NAME with `store` (a label, a scope, an outer step, or the first digits of a sha256).
+      optimizer: Optimizer to evaluate instead of a checkpoint: gin text, or a name in a store. Neither is given for a
+        case that binds an optimizer of its own.
+      store: Store in which names are looked up.
+      gin_files, gin_params: Bound over the bindings of the suite, in this order.
+      test: Name of the test that wraps the case in the suite's `test_*.py`. It is part of the case's identity.
+      allow_pickle: Whether a pickled checkpoint may be loaded. Unpickling can run arbitrary code.
     Raises:
-      UsageError: a checkpoint and an optimizer, or neither where the case insists on none; a name that nothing has.
-      SuiteError: no such case. ConfigError, CheckpointError, ThetaMismatch: as in a suite.
+      UsageError: Both a checkpoint and an optimizer are given, or neither although the case needs one; or a name is
+        unknown.
+      SuiteError: There is no such case.
+      ConfigError, CheckpointError, ThetaMismatch: The case, the checkpoint, or both together are invalid.
     """
     from lobench.evaluation.notebook import evaluate as evaluated
 
@@ -81,24 +87,24 @@ def evaluate_into(
     progress: WatchProgress | None = None,
     **options: Any,
 ) -> Watched:
-    """Evaluates subjects on suites: what the store does not hold yet, and what ended there in an error.
+    """Evaluates subjects on suites, except evaluations that the store already has. Errors are retried.
 
-    They are planned together: where the gin text of one of them is wrong, nothing runs. Of two that are the same it is
-    said, and it is computed once.
+    All subjects are planned together: if the gin text of one is wrong, nothing runs. If two subjects are identical, a
+    line says so and they are computed once.
 
     Args:
       store: Folder of the ledger.
-      subjects: Checkpoints by path, with bindings of their own after semicolons, and optimizers without theta by their
-        text; none: all checkpoints that lie at `location`.
-      suites: Folders, or `.gin` files.
-      location: The run whose `config.gin` is bound below the suites' own bindings; "": each checkpoint has that beside
-        it.
-      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
-      options: Of `WatchSettings`.
+      subjects: Paths of checkpoints, with bindings after semicolons, and gin texts of optimizers. Empty: all
+        checkpoints at `location`.
+      suites: Folders, `.gin` files, or names of shipped suites.
+      location: Run whose `config.gin` is bound below the bindings of the suites. "": the `config.gin` beside each
+        checkpoint.
+      progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
+      options: Further fields of `WatchSettings`.
     Raises:
-      LobenchError: usage, an unwritable or busy store, a suite that cannot be collected, no subject at all, gin text
-        that does not parse or names what is not there.
-      KeyboardInterrupt: Ctrl-C; the same call goes on from there.
+      LobenchError: Wrong usage, a store that is busy or not writable, a suite that cannot be collected, no subject, or
+        gin text that does not parse or names something unknown.
+      KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
     settings = WatchSettings(
         location=str(location),

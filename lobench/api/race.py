@@ -1,4 +1,4 @@
-"""A race: rounds of paired seed blocks, each of the methods that are still in."""
+"""`lobench.race`: rounds of paired seed blocks, from which methods shown to be worse drop out."""
 
 from __future__ import annotations
 
@@ -37,25 +37,31 @@ def race(
     progress: WatchProgress | None = None,
     **options: Any,
 ) -> RaceResult:
-    """Finds the best of several methods, and trains those no longer that are shown to be worse.
+    """Finds the best of several methods, dropping methods as soon as they are shown to be worse.
 
-    A round trains one more seed block of each method that is in. What the store holds is not repeated: the same call
-    goes on from there, with the same decisions; with more seeds it goes further.
+    Each round trains one more seed block of each remaining method. Stored evaluations are not repeated: the same call
+    continues with the same decisions, and a call with more seeds goes further.
+
+    Example:
+        found = lobench.race("adam()", "sgd()", "lion()", suites="quick", seeds=24)
 
     Args:
       methods: Checkpoints, optimizers (`adam(); adam.learning_rate = 0.01`), or names in `store`.
-      seeds: Of each case, for a method that stays in to the end; a multiple of `block`.
-      block: Seeds of a round.
-      margin: It ends where no method that is left can be better than the leader by more than this; 0: it does not.
-      alpha: Chance that any method is thrown out for one that is not better, over the whole race.
-      store: Where evaluations go (default: .lobench/compare/SUITE).
-      baselines: Suites, or files of baselines, that say what 1 on the scale is (default: the suites').
-      gin_params: Bound over everything else.
-      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
-      options: Of `WatchSettings`: workers, executor, gin_files.
+      suites: Suites on which methods are evaluated: folders, `.gin` files or names of shipped suites.
+      seeds: Number of seeds per case for a method that remains to the end; a multiple of `block`.
+      block: Number of seeds in a round.
+      margin: The race ends once no remaining method can be better than the leader by more than this score. 0: it ends
+        with the seeds.
+      alpha: Probability, over the whole race, of dropping any method in favour of one that is not better.
+      store: Store of the evaluations (default: .lobench/compare/SUITE).
+      baselines: Suites, or baseline files, whose tuned optimizers define 1 on the score scale (default: those of the
+        suites).
+      gin_params: Bindings over everything else.
+      progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
+      options: Further fields of `WatchSettings`, such as workers, executor, gin_files.
     Raises:
-      LobenchError: usage; an evaluation that cannot start, or gave no result; no case has a scale.
-      KeyboardInterrupt: Ctrl-C; the same call goes on from there.
+      LobenchError: Wrong usage, an evaluation cannot start or gave no result, or no case has a score scale.
+      KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
     names, places = texts(methods), tuple(str(find_suite(suite)) for suite in texts(suites))
     _check(names, places, seeds, block)
@@ -98,16 +104,16 @@ def play(
     *,
     count: int,
 ) -> RaceResult:
-    """Has a race's rounds evaluated, one after another from its first one, until it ends.
+    """Evaluates a race round by round, from the first one, until it ends.
 
     Args:
-      evaluate: Has methods, by their places, evaluated on all rounds up to one; returns whether the race goes on.
-      entrants: Returns the methods with what is there of them.
-      count: How many methods there are.
+      evaluate: Evaluates methods, given by index, on all rounds up to one. Returns whether the race goes on.
+      entrants: Returns all methods with their stored results.
+      count: Number of methods.
     Raises:
-      LobenchError: an evaluation gave no result; no case has a scale.
+      LobenchError: An evaluation gave no result, or no case has a score scale.
     """
-    # Before so many seeds nothing can be decided: their rounds are one.
+    # Nothing can be decided with fewer seeds, so the first rounds are evaluated together.
     look = min(math.ceil(least_seeds(count, rules.alpha) / rules.block), rules.rounds)
     racing: Sequence[int] = range(count)
     while True:

@@ -1,4 +1,4 @@
-"""Rerun command of one evaluation, with every option that its result depends on."""
+"""Commands that repeat single evaluations, with every option on which the result depends."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ __all__ = ["failed_rows", "repeating_command"]
 
 
 def repeating_command(subject: Subject, case: CaseInfo, settings: WatchSettings) -> str:
-    """Returns a pytest command that evaluates a subject on a case as a watch or a run with these settings did.
+    """Returns a pytest command that repeats the evaluation of a subject on a case.
 
-    It runs from this working directory, and trains every seed of the case: a block alone would have other bits.
+    The command works in the present working directory. It trains every seed of the case, because a single block would
+    have other bits.
 
     Args:
-      settings: With the suites by their paths.
+      settings: Settings of the watch or run, with the suites as paths.
     """
     options = with_subject(
         replace(subject, uri=short_path(subject.uri)),
@@ -45,7 +46,7 @@ def repeating_command(subject: Subject, case: CaseInfo, settings: WatchSettings)
 
 
 def _node(case: CaseInfo, suites: Iterable[str]) -> str:
-    """Returns the id of a case's test by the path of its file: node ids are relative to a root of pytest's own."""
+    """Returns the node id of a case's test, relative to the working directory instead of pytest's root."""
     file, found, test = case.node_id.partition("::")
     for suite in (Path(suite).resolve() for suite in suites):
         for root in (suite, *suite.parents):
@@ -56,10 +57,10 @@ def _node(case: CaseInfo, suites: Iterable[str]) -> str:
 
 
 def failed_rows(store: Path, ending: Ending) -> list[EvaluationRow]:
-    """Returns the evaluations of today's plan whose expectations were not met, the latest subjects first.
+    """Returns the planned evaluations whose expectations failed, those of the latest subjects first.
 
     Raises:
-      StoreError: the store cannot be read.
+      StoreError: The store cannot be read.
     """
     keys = {case.key for cases in ending.cases.values() for case in cases}
     hashes = {one.sha256 for one in ending.subjects}

@@ -1,7 +1,7 @@
-"""Name resolution: a subject or a run by label, scope, gin text, file, outer step or sha256.
+"""Name resolution: finds a subject or a run by label, scope, gin text, file, outer step or sha256.
 
-Every command, option of pytest and call of a notebook asks here. `STORE@NAME` says in which store a name is looked up;
-where an option names a store, NAME alone is looked up there.
+All commands, pytest options and Python functions resolve names here. `STORE@NAME` is looked up in STORE; if an option
+names a store, NAME alone is looked up there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A subject in a store, and all that is read beside it: the experiment's methods, or whoever the store holds."""
+    """A subject found in a store, with the snapshot in which it was found: an experiment's methods, or all subjects."""
 
     subject: StoredSubject
     snapshot: Snapshot
@@ -54,11 +54,11 @@ class Stored:
 
     @property
     def given(self) -> Given:
-        """It, to be trained again.
+        """The subject in the form in which it can be trained again.
 
         Raises:
-          UsageError: its curves were imported, or are each case's own. CheckpointError: its file is gone, or holds
-            another theta now.
+          UsageError: Its curves were imported, or its cases bind optimizers of their own.
+          CheckpointError: Its file is gone, or holds another theta now.
         """
         who = self.subject.who
         if who.is_imported or (who.is_optimizer and not who.uri):
@@ -80,7 +80,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedWith:
-    """What cases are trained with, as options say it: a checkpoint or an optimizer, and bindings of its own."""
+    """A checkpoint or an optimizer as options name it, with bindings of its own."""
 
     checkpoint: str = ""
     optimizer: str = ""
@@ -89,11 +89,12 @@ class TrainedWith:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFolder:
-    """A run's folder.
+    """The folder of a meta-training run.
 
     Attributes:
-      bindings: With which its checkpoints are evaluated; () of a folder.
-      is_named: Whether it is a command's of the store, beside others' checkpoints.
+      location: Path or URL of the folder.
+      bindings: gin bindings with which its checkpoints are evaluated.
+      is_named: Whether it is a session of a command in a store that holds checkpoints of other runs too.
     """
 
     location: str
@@ -101,11 +102,11 @@ class RunFolder:
     is_named: bool = False
 
     def holds(self, uri: str) -> bool:
-        """Says whether a checkpoint of the store counts."""
+        """Returns whether a checkpoint of the store belongs to this run."""
         return not self.is_named or Path(uri).is_relative_to(Path(self.location).absolute())
 
     def path_of(self, uri: str) -> str:
-        """Returns where a checkpoint of the store lies; a watch that ran elsewhere named it from there."""
+        """Returns the path of a checkpoint in this run; the store may have it relative to another working directory."""
         path = Path(uri)
         if "://" in uri or path.is_absolute() or path.exists():
             return uri
@@ -124,23 +125,24 @@ def find_stored(
     candidates: Collection[SubjectKey] = (),
     kept: Sequence[Choice] = (),
 ) -> Stored:
-    """Returns the subject of `STORE`, of `FOLDER` with one store below it, of `STORE@NAME`, or of NAME in a store.
+    """Returns the subject that a text names: `STORE`, `STORE@NAME`, a folder with one store below it, or NAME.
 
-    A store alone stands for its last checkpoint.
+    A store without a name stands for its last checkpoint.
 
     Args:
-      candidates: Subjects that are compared with the one that is named. A store stands for none of them, and a name
-        that several subjects have is not theirs.
+      store: Store in which NAME is looked up.
+      candidates: Subjects to be compared with the named one. A store never stands for one of them, and they are left
+        out if several subjects share the name.
       kept: Earlier choices of references; see `choose_reference`.
     Raises:
-      UsageError: Nothing has this name, several have, or there is no store.
+      UsageError: No subject has this name, several have it, or there is no store.
     """
     place, name = _place_and_name(text, store)
     return _in_store(place, name, candidates, kept)
 
 
 def is_chosen(text: str, store: Path | None) -> bool:
-    """Returns whether a text leaves the choice of a subject to lobench: a store alone, or its `last`.
+    """Returns whether a text leaves the choice of a subject to lobench: a store without a name, or with `last`.
 
     Raises:
       UsageError: As `find_stored`.
@@ -155,7 +157,7 @@ def _place_and_name(text: str, store: Path | None) -> tuple[Path, str]:
     place, _, name = text.partition("@")
     if place and is_store(place):
         return Path(place), name
-    # A folder without a store fits only where there is no --store: checkpoints can be folders, `100` in the run's own.
+    # With --store, a folder without a store below it is no store: a checkpoint can be a folder too, such as `100`.
     if place and Path(place).is_dir() and (store is None or any(Path(place).rglob("ledger.sqlite"))):
         stores = find_stores(Path(place))
         if len(stores) > 1:
@@ -176,12 +178,14 @@ def _place_and_name(text: str, store: Path | None) -> tuple[Path, str]:
 
 
 def find_given(text: str, store: Path | None, *, candidates: Collection[SubjectKey] = ()) -> Given:
-    """Returns what is to be trained: a path or URL with bindings after semicolons, gin text, or a name in a store.
+    """Returns the subject to train: a path or URL with bindings after semicolons, gin text, or a name in a store.
 
     Args:
-      candidates: As of `find_stored`.
+      store: Store in which names are looked up.
+      candidates: Subjects to be compared with the named one; see `find_stored`.
     Raises:
-      UsageError: nothing has this name, or both a store and the disk do. ConfigError: its gin text is wrong.
+      UsageError: Nothing has this name, or both a subject of the store and a file have it.
+      ConfigError: The gin text is invalid.
     """
     store = store if store is not None and is_store(store) else None
     if _is_explicit(text):
@@ -211,10 +215,10 @@ def find_given(text: str, store: Path | None, *, candidates: Collection[SubjectK
 
 
 def find_trained(text: str, kind: Literal["checkpoint", "optimizer"], store: Path | None) -> TrainedWith:
-    """Returns what an option of a checkpoint, or of an optimizer, names; a text that no store has stays as it is.
+    """Returns the checkpoint or optimizer that an option names. A text that no store knows is returned unchanged.
 
     Raises:
-      UsageError: as `find_given`; it is of the other kind.
+      UsageError: As `find_given`, or the name is an optimizer's where a checkpoint is expected, or the reverse.
     """
     has_store = store is not None and is_store(store)
     is_name = has_store or is_store(text.partition("@")[0] or "no store")
@@ -230,10 +234,10 @@ def find_trained(text: str, kind: Literal["checkpoint", "optimizer"], store: Pat
 
 
 def find_run(text: str, store: Path | None) -> RunFolder:
-    """Returns a run: its folder or URL, or a session of an experiment's command, `mine`, `mine-3`, by scope or label.
+    """Returns a run by its folder or URL, or by the name of a command's session: scope or label, `mine` or `mine-3`.
 
     Raises:
-      UsageError: there is none, or several.
+      UsageError: No run has this name, or several have it.
     """
     place, _, name = text.partition("@")
     if place and name and is_store(place):
@@ -264,7 +268,7 @@ def find_run(text: str, store: Path | None) -> RunFolder:
 
 
 def _sessions_of_commands(store: Path) -> dict[str, list[Path]]:
-    """Returns the folders of commands' sessions by name; those of the experiment that was run last come first."""
+    """Returns the session folders of commands by name, those of the latest experiment first."""
     with Ledger.open(store, read_only=True) as ledger:
         found: dict[str, list[Path]] = {}
         for form in sorted(ledger.experiments(), key=lambda row: -row.last_at):
@@ -290,7 +294,7 @@ def _labels_in(config: str) -> dict[str, str]:
 
 
 def _in_store(store: Path, name: str, candidates: Collection[SubjectKey], kept: Sequence[Choice]) -> Stored:
-    """Returns a subject of a store by name: a method of its experiment if one has the name, otherwise any subject."""
+    """Returns a subject of a store by name; methods of its experiment take precedence over other subjects."""
     if name in _LAST:
         snapshot = read_store(store)
         if not snapshot.subjects:
@@ -313,9 +317,9 @@ def _snapshot_for(store: Path, name: str) -> Snapshot:
 
 
 def _namesakes(text: str, given: Given, store: Path | None) -> list[Who]:
-    """Returns others than what a text says by itself that a store calls so: by a label, or a scope of an experiment.
+    """Returns other subjects of a store that have a text as their label or as their scope in an experiment.
 
-    That a path ends alike is no name: each run has its `theta_100.npz`.
+    The end of a path is not compared, since every run has its `theta_100.npz`.
     """
     if store is None or not is_store(store):
         return []
@@ -324,7 +328,7 @@ def _namesakes(text: str, given: Given, store: Path | None) -> list[Who]:
             sightings = set(ledger.sightings().values())
             has_scope = any(f"{text}/Method." in form.config for form in ledger.experiments())
     except StoreError:
-        return []  # who writes to it says what is wrong
+        return []  # the command that writes to the store reports the reason
     found = [who for who in sightings if who.label == text and not who.uri.endswith(text)]
     if has_scope:
         snapshot = _snapshot_for(store, text)
@@ -333,7 +337,7 @@ def _namesakes(text: str, given: Given, store: Path | None) -> list[Who]:
 
 
 def _is_explicit(text: str) -> bool:
-    """Says whether a text is a path or an optimizer's gin text by itself."""
+    """Returns whether a text is a path or gin text, without a look into any store."""
     name = text.partition(";")[0].strip()
     if name.endswith(".gin") or Path(name).exists() or "://" in name:
         return not is_store(name)
@@ -347,7 +351,7 @@ def _is_explicit(text: str) -> bool:
 
 
 def _refuse_gin(text: str) -> None:
-    """Raises what the gin text of a call that nobody knows by its name lacks."""
+    """Raises the error of a text that looks like a gin call and is not valid."""
     if "(" in text.partition(";")[0]:
         given_subject(text)
 
@@ -361,12 +365,12 @@ def _same(given: Given, who: Who) -> bool:
 
 
 def subjects_beside(stored: Sequence[Stored]) -> list[StoredSubject]:
-    """Returns everyone who is shown of the stores; two of them may be of one store."""
+    """Returns all subjects that are shown from the stores, each once."""
     return _of_all((one.store, one.snapshot.subjects) for one in stored)
 
 
 def subjects_setting_scales(stored: Sequence[Stored]) -> list[StoredSubject]:
-    """Returns everyone whom the stores hold: without a tuned baseline the best mean of them scores 1."""
+    """Returns all subjects of the stores, each once. Without a tuned baseline, the best mean among them scores 1."""
     return _of_all((one.store, one.snapshot.setting_scales) for one in stored)
 
 

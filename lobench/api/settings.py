@@ -32,12 +32,12 @@ NAME = r"[A-Za-z_]\w*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchSettings(WatchOptions):
-    """The options of `lobench watch`, by the names that they have there; the chief's own are inherited.
+    """Options of `lobench watch`, under the same names. Options of the chief are inherited.
 
     Attributes:
-      location: A run's folder, or one checkpoint; "" where the subjects are given and of no run.
-      workers: A number, or "auto".
-      import_folders: Where modules that gin files name are searched besides the suites' folders.
+      location: A run's folder, or one checkpoint. "": the subjects are given and belong to no run.
+      workers: Number of workers, or "auto".
+      import_folders: Folders searched for modules that gin files import, besides those of the suites.
     """
 
     location: str
@@ -62,26 +62,26 @@ class WatchSettings(WatchOptions):
 
     @property
     def called(self) -> str:
-        """The name of this watch, and of its store."""
+        """Name of the watch and of its store."""
         return self.name or Path(self.suites[0]).resolve().stem
 
     @property
     def store_folder(self) -> Path:
-        """The folder of its store; the location must be there."""
+        """Folder of the store. The location must exist."""
         return Path(self.store) if self.store else default_store(self.location, self.called)
 
     def found(self) -> Self:
-        """Returns the same with suites by their paths.
+        """Returns the settings with paths in place of names of suites.
 
         Raises:
-          UsageError: one of them is not there.
+          UsageError: A suite does not exist.
         """
         return replace(self, suites=tuple(str(find_suite(suite)) for suite in self.suites))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineSettings:
-    """The options of `lobench baseline`."""
+    """Options of `lobench baseline`."""
 
     optimizers: tuple[str, ...] = option(("adam",), "Optimizer, by its name in gin; repeatable.", flag="--optimizer")
     grid: str = option("velo", "velo, algoperf, defaults or a JSON file.")
@@ -98,7 +98,11 @@ class BaselineSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneSettings:
-    """What `lobench tune` tunes, on what, and how; `suites` are folders and gin files."""
+    """Options of `lobench tune`.
+
+    Attributes:
+      suites: Suite folders and gin files on which the optimizer is tuned.
+    """
 
     suites: tuple[str, ...]
     optimizer: str = option(MISSING, "Optimizer, by its name in gin; bindings after semicolons.", required=True)
@@ -113,7 +117,7 @@ class TuneSettings:
 
     @property
     def selector(self) -> str:
-        """Name of the optimizer in gin: `adam`, `torch.optim.AdamW`."""
+        """Name of the optimizer in gin, such as `adam` or `torch.optim.AdamW`."""
         match = re.match(rf"@?((?:{NAME}\.)*{NAME})", self.optimizer.strip())
         if match is None:
             raise UsageError("--optimizer", got=repr(self.optimizer), expected="a name such as adam")
@@ -121,7 +125,7 @@ class TuneSettings:
 
     @property
     def method(self) -> str:
-        """Name of the method: the optimizer's, without its modules."""
+        """Name of the method: that of the optimizer without its module."""
         return self.selector.rpartition(".")[2]
 
     @property
@@ -132,13 +136,13 @@ class TuneSettings:
 
     @property
     def name(self) -> str:
-        """Of the experiment."""
+        """Name of the experiment."""
         return f"{'race' if self.race else 'tune'}-{self.method}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportSettings:
-    """What who imports says of files: the options of `lobench import`."""
+    """Options of `lobench import`."""
 
     kind: str = option("", "Format of the files, if it cannot be detected.")
     method: str = option("", "Method of the curves, if the file has none; runs are then its seeds.")
@@ -179,12 +183,12 @@ class ImportSettings:
 
 
 def default_store(location: str, name: str) -> Path:
-    """Returns CKPT_DIR/lobench_results/NAME where that is local, writable and the user's own, else .lobench/NAME.
+    """Returns CKPT_DIR/lobench_results/NAME if the folder is local, writable and the user's own, else .lobench/NAME.
 
-    A store of an earlier version, CKPT_DIR/lobench/NAME, is gone on with.
+    A store of an earlier version at CKPT_DIR/lobench/NAME is used if there is one.
 
     Raises:
-      UsageError: the location is a path at which there is nothing.
+      UsageError: There is nothing at the location.
     """
     if "://" not in location:
         folder = Path(location)
@@ -199,10 +203,10 @@ def default_store(location: str, name: str) -> Path:
 
 
 def num_workers(workers: str | int) -> int:
-    """Returns the cores that `--workers` names.
+    """Returns the number of cores that `--workers` allows.
 
     Raises:
-      UsageError: neither a number nor auto.
+      UsageError: The value is neither a number nor "auto".
     """
     text = str(workers)
     if text == "auto":
@@ -213,12 +217,12 @@ def num_workers(workers: str | int) -> int:
 
 
 def num_cores() -> int:
-    """Returns the cores that this process may use."""
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def command_text(*words: str, **options: object) -> str:
-    """Returns a command as a shell takes it; an option that is None or "" is not said."""
+    """Returns a command, quoted for a shell. Options that are None or "" are left out."""
     command = [*words]
     for name, value in options.items():
         for one in value if isinstance(value, tuple) else (value,):
@@ -227,5 +231,5 @@ def command_text(*words: str, **options: object) -> str:
 
 
 def texts(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
-    """Returns paths, or one of them, as texts."""
+    """Returns one path or several as a tuple of texts."""
     return (str(given),) if isinstance(given, str | Path) else tuple(map(str, given))

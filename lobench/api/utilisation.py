@@ -16,16 +16,16 @@ from lobench.hookspecs import EvaluationFinished
 __all__ = ["Measuring"]
 
 _EVERY_SECONDS = 5.0
-_ANSWER_SECONDS = 5.0  # for which one answer is waited
+_ANSWER_SECONDS = 5.0  # timeout of one query
 _QUERY = ("--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
 
 
 class Measuring(WatchProgress):
-    """A progress that passes everything on, and adds up what evaluations used.
+    """Progress that passes all events on, and adds up the use of cores and devices.
 
     Args:
-      inner: What is told.
-      devices: Whether the devices of this machine are looked at, once a case uses one: only where workers are here.
+      inner: Progress that receives the events.
+      devices: Whether the use of this machine's devices is sampled once a case uses one. Only if workers run here.
     """
 
     def __init__(self, inner: WatchProgress, *, devices: bool) -> None:
@@ -41,7 +41,7 @@ class Measuring(WatchProgress):
         self._inner.leased(lease, subject, case)
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> None:
-        # What another sighting finished was computed once.
+        # A subject recorded twice was computed once.
         if event.curves is not None and lease is not None:
             self._add(event.case, event.curves.wall_seconds, event.curves.cpu_seconds)
         self._inner.finished(event, lease)
@@ -58,13 +58,13 @@ class Measuring(WatchProgress):
         )
 
     def line(self, *, num_workers: int, num_cores: int) -> str:
-        """Returns what to change, or "", and looks no more."""
+        """Returns advice on the number of workers or cores, or "", and ends the sampling."""
         busy = self._devices.close() if self._devices is not None else None
         return utilisation_line(list(self._uses.values()), num_workers=num_workers, num_cores=num_cores, gpu=busy)
 
 
 class _Devices:
-    """Asks nvidia-smi every few seconds how busy the devices are; where there is none, nothing is known."""
+    """Thread that samples the use of devices with nvidia-smi, if it is installed."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -90,4 +90,4 @@ class _Devices:
             except subprocess.TimeoutExpired:
                 continue  # a busy machine
             except (OSError, subprocess.SubprocessError, ValueError):
-                return  # nothing of it can be known here
+                return  # nvidia-smi does not work here

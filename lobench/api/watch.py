@@ -30,38 +30,43 @@ def watch(
 ) -> Watched:
     """Evaluates every new checkpoint of a run, or one checkpoint, on suites of inner tasks.
 
-    It ends when its run does: see `once`, `until_step` and `idle_timeout`; or with Ctrl-C, which loses nothing.
+    It returns when the run ends (see `once`, `until_step` and `idle_timeout`), or after Ctrl-C, which loses nothing.
+
+    Example:
+        watched = lobench.watch("runs/today", "quick", once=True, checkpoints="all")
+        watched.ending.num_checkpoints
 
     Args:
       location: A run's folder, or a checkpoint.
-      suites: Folders, `.gin` files, or names of shipped ones.
-      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
-      options: Those of `lobench watch`, by the names of the fields of `WatchSettings`: `once=True`,
+      suites: Suite folders, `.gin` files, or names of shipped suites.
+      progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
+      options: Options of `lobench watch`, named as the fields of `WatchSettings`, such as `once=True`,
         `checkpoints="all"`, `sinks=("tensorboard",)`.
     Raises:
-      LobenchError: usage, an unwritable or busy store, a suite that cannot be collected, no checkpoint at all.
+      LobenchError: Wrong usage, a store that is busy or not writable, a suite that cannot be collected, or no
+        checkpoint.
     """
     return run_watch(WatchSettings(location=str(location), suites=texts(suites), **options), progress)
 
 
 def run_watch(settings: WatchSettings, progress: WatchProgress | None = None) -> Watched:
-    """Does what `watch` does."""
+    """Runs a watch with settings; see `watch`."""
     progress = progress or default_progress()
     return run_rounds(settings, progress, before_first=lambda: _wait_for(settings, progress))
 
 
 def expected_costs(settings: WatchSettings, progress: WatchProgress | None = None) -> Costs:
-    """Returns what one checkpoint would cost, from recorded durations; writes nothing.
+    """Returns the expected cost of one checkpoint, from recorded durations. Writes nothing.
 
     Raises:
-      LobenchError: there is nothing at the location, or the suites cannot be collected.
+      LobenchError: There is nothing at the location, or the suites cannot be collected.
     """
     settings = settings.found()
     manager = components_of(settings, progress or SilentProgress()).manager
     max_cores = num_workers(settings.workers)
     _require_location(settings)
     store = settings.store_folder
-    # Machines elsewhere may be wider than this one.
+    # Other machines may have more cores than this one.
     widest = max_cores if settings.executor == "local" or settings.workers != "auto" else math.inf
     return costs_of(worker_config(settings, manager, store), store, max_cores=max_cores, widest=widest)
 
@@ -74,7 +79,7 @@ def _require_location(settings: WatchSettings) -> None:
 
 
 def _wait_for(settings: WatchSettings, progress: WatchProgress) -> None:
-    """Waits until the location exists; says so, once. With `once` it must exist already."""
+    """Waits until the location exists, with one line of progress. With `once`, it must exist already."""
     if settings.once:
         _require_location(settings)
     elif not _is_there(settings):
@@ -84,6 +89,6 @@ def _wait_for(settings: WatchSettings, progress: WatchProgress) -> None:
 
 
 def _is_there(settings: WatchSettings) -> bool:
-    """Whether there is something at a location; a plugin's source alone knows a place with a scheme of its own."""
+    """Returns whether something is at the location. Only a plugin's source knows locations with a scheme of its own."""
     is_own = settings.source in ("directory", "population")
     return bool(path_of(settings.location).exists()) if is_own or "://" not in settings.location else True

@@ -37,7 +37,7 @@ def baseline(
     """Tunes baselines on the cases of suites and keeps them beside each, in SUITE/baselines; what is fresh stays.
 
     Args:
-      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
+      progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
       options: Those of `lobench baseline`, by the names of the fields of `BaselineSettings`: `optimizers=("nadamw",)`,
         `grid="algoperf"`, `cases=("relu32",)`.
     Returns:

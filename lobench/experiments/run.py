@@ -104,12 +104,12 @@ def run(experiment: str | Path, *, progress: WatchProgress | None = None, **opti
 
     Args:
       experiment: Path of its file.
-      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
+      progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
       options: Of `lobench run`: store, methods, gin_params, workers, executor, max_core_hours, retry_errors,
         keep_results, sinks.
     Raises:
       LobenchError: the experiment is wrong; a busy store; a suite that cannot be collected.
-      KeyboardInterrupt: Ctrl-C; the same call goes on from there.
+      KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
     planned = ExperimentRun(RunSettings(experiment=str(experiment), **options))
     ran = planned.run(progress or default_progress(planned.methods))

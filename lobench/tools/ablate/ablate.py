@@ -93,11 +93,11 @@ def ablate(
       store: Where evaluations go (default: .lobench/ablate/SUITE, or .lobench/ablate/EXPERIMENT).
       baselines: Suites, or files of baselines, that say what 1 on the scale is (default: the suites').
       gin_params: Bound over everything else.
-      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
+      progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
       options: Of `WatchSettings`: workers, executor, gin_files.
     Raises:
       LobenchError: usage; A and B call two things; an evaluation that cannot start, or gave no result.
-      KeyboardInterrupt: Ctrl-C; the same call goes on from there.
+      KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
     progress = progress or default_progress()
     folder = Path(store) if store else None

@@ -109,11 +109,11 @@ def alarm(
       sinks: That get alarms.
       is_over: Waits a while, and says whether the run is over; None: one look at what there is.
       name, store, gin_files, gin_params: As of the watch.
-      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
+      progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
       options: Of `WatchSettings`: workers, executor, ray_address.
     Raises:
       LobenchError: usage, no store, another call follows the run.
-      KeyboardInterrupt: Ctrl-C; the same call goes on from there.
+      KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
     wanted = kinds_of(texts(kinds))
     rules = AlarmRules(rate=rate, margin=margin, seeds=seeds, window=window, least_gain=least_gain)

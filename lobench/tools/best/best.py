@@ -64,7 +64,7 @@ def best(
       store: Of the watch; None: where `lobench.watch` puts it.
       workers, gin_files, gin_params: As of the watch.
       keep_results: Whether results of fresh seeds that were made by other code count.
-      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
+      progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
     Returns:
       What `best.json` of the store keeps a record of.
     Raises:

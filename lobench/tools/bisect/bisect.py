@@ -82,10 +82,10 @@ def bisect(
       workers: As of the watch; so many checkpoints are looked at together.
       gin_files, gin_params: As of the watch.
       keep_results: Whether results that were made by other code count.
-      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
+      progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
     Raises:
       LobenchError: fewer than two checkpoints, no such case, nothing could be evaluated, all diverged.
-      KeyboardInterrupt: Ctrl-C; the same call goes on from there.
+      KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
     places = tuple(str(find_suite(suite)) for suite in texts(suites))
     run = find_run(str(location), None if store is None else Path(store))

@@ -68,7 +68,7 @@ def debug(
       output: Of the page; None: below `.lobench/debug`.
       gin_files, gin_params: Bound over the suite's own bindings.
       allow_pickle: Load a checkpoint that is a pickle; it can run code.
-      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
+      progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
     Raises:
       UsageError: a checkpoint and an optimizer, or neither where the case insists on none; a seed below 0.
       SuiteError: no such case.

@@ -113,11 +113,11 @@ def falsify(
       wave: Cells that are looked at together.
       store: Where evaluations go (default: .lobench/falsify/SUITE).
       gin_params: Bound over everything else.
-      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
+      progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
       options: Of `WatchSettings`: workers, executor, gin_files.
     Raises:
       LobenchError: usage; the case does not bind; no evaluation can start.
-      KeyboardInterrupt: Ctrl-C; the same call goes on from there.
+      KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
     if not 4 <= seeds <= _MOST_SEEDS:
         raise UsageError("--seeds", got=str(seeds), expected=f"4 to {_MOST_SEEDS}")
