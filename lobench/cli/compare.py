@@ -18,7 +18,7 @@ from lobench.core.errors import UsageError
 __all__ = ["compare"]
 
 _OF_RACES = {"seeds": 24, "block": 2}  # and what they are where nobody says
-_NOT_OF_RACES = ("metrics", "target", "until_step", "strict", "independent_cases", "seed_means")
+_NOT_OF_RACES = ("metrics", "target", "until_step", "strict", "independent_cases", "seed_means", "details")
 _OF_RULES = ("subjects", "store", "target", "strict", "rule", "kind")
 
 
@@ -136,9 +136,12 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
         "compare.track3": "lobench.report.tables.track3:Track3Record",
     },
 )
+@click.option(
+    "--details", is_flag=True, help="Add costs, values at equal time, gate margins, effect sizes and all notes."
+)
 @options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "gin_files", "gin_params", "keep_results")
 def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | None, kind: str, **options: Any) -> None:
-    """Compare B, C, ... with A: the cases, the size of each difference, its noise. The exit code is the gate's verdict.
+    """Compare B, C, ... with A: the verdict, then the difference on each case. The exit code is the gate's verdict.
 
     With --race, find the best of all methods with few trainings. A round trains one more block of seeds of every
     remaining method. You may look after every round and stop at any time: --alpha holds for the whole race. The same
@@ -154,8 +157,12 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
         return
     _refuse([f"--{name}" for name in _OF_RACES if options.pop(name) is not None], "of --race alone")
     from lobench.api.compare import compare as compared
-    from lobench.report.tables.comparison import comparison_records, comparison_text
+    from lobench.report.tables.comparison import comparison_records
+    from lobench.report.tables.comparison_text import comparison_text
 
+    details = options.pop("details")
+    if details and kind != "table":
+        raise UsageError("--details is of --format table", got=f"--format {kind}")
     found = logged_aside(compared, *subjects, **options)
     if kind == "json":
         emit("compare", comparison_records(found.pairs, scale=found.scale, steps=found.steps, costs=found.costs))
@@ -164,7 +171,7 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
 
         emit_text(comparison_markdown(found.pairs, scale=found.scale, steps=found.steps))
     else:
-        show(comparison_text(found.pairs, scale=found.scale, steps=found.steps, costs=found.costs))
+        show(comparison_text(found.pairs, scale=found.scale, steps=found.steps, costs=found.costs, details=details))
     bad = {"REGRESSED", "INCONCLUSIVE"} if strict else {"REGRESSED"}
     empty = found.compared_nothing()
     if empty:

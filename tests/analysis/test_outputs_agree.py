@@ -101,7 +101,7 @@ def check_pairs(store: Path, names: list[str]) -> None:
     output = lobench("compare", *names, "--store", store, "--format", "json")
     if output.returncode == 2:
         return  # no case in common
-    text = lobench("compare", *names, "--store", store).stdout
+    text = lobench("compare", *names, "--store", store, "--details").stdout
     for pair in json.loads(output.stdout):
         for found in pair["metrics"].values():
             for name, one in found["cases"].items():

@@ -79,7 +79,7 @@ def test_times_of_two_classes_are_never_held_against_each_other(tmp_path: Path, 
     assert by_case["s/a"].at_equal_steps.p_value < 0.05 and by_case["s/b"].shared is not None
     each = class_costs([one.cells["s/a"], two.cells["s/a"]], "train/loss")
     assert [[side is not None for side in found.sides] for found in each] in ([[True, False], [False, True]],)
-    output = lobench("compare", "1", "2", "--store", tmp_path).stdout
+    output = lobench("compare", "1", "2", "--store", tmp_path, "--details").stdout
     assert "no time of one class of machines, and none compared: s/a (m x 1 against " in output
     assert "times are of m x 1\n" in output
 
@@ -115,7 +115,7 @@ def test_text_and_json_say_costs_overheads_and_what_is_unsteady(tmp_path: Path) 
     add(tmp_path, 1, {"a": LOSSES}, cost=cost(FAST, gradient=bare))
     add(tmp_path, 2, {"a": BETTER}, cost=cost((2e-3, 4e-3, 2e-3, 4e-3), gradient=bare, peak_bytes=7))
     words = ("compare", "1", "2", "--store", tmp_path, "--target", "1.2")
-    output = lobench(*words).stdout
+    output = lobench(*words, "--details").stdout
     (line,) = [line.split() for line in output.splitlines() if line.startswith("s/a ") and "x2" in line]
     assert line[1:] == ["0.001", "~0.003", "x3", "x2", "~x6", "24", "24"]
     assert "at equal time" in output and "~: unsteady" in output and "seconds to the target" in output
@@ -130,7 +130,7 @@ def test_text_and_json_say_costs_overheads_and_what_is_unsteady(tmp_path: Path) 
 def test_without_times_nothing_is_said_of_them(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": LOSSES}, cost=dataclasses.replace(cost(()), state_bytes=1))
     add(tmp_path, 2, {"a": BETTER})
-    done = lobench("compare", "1", "2", "--store", tmp_path, "--target", "1.2")
+    done = lobench("compare", "1", "2", "--store", tmp_path, "--target", "1.2", "--details")
     assert "seconds" not in done.stdout and "machine" not in done.stdout
     (record,) = json.loads(lobench("compare", "1", "2", "--store", tmp_path, "--format", "json").stdout)
     assert record["costs"] == {} and np.isfinite(record["metrics"]["train/loss"]["p_value"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -44,12 +45,10 @@ def test_train_and_test_tell_different_stories_in_the_headline(store: Path) -> N
     done = run("1", "2", "--store", store)
     assert done.returncode == 1, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0] == "theta_2.npz (git r2) against theta_1.npz (git r1)"
-    train = next(line for line in lines if line.startswith("train/loss "))
-    test = next(line for line in lines if line.startswith("test/loss "))
-    assert "worse" in train and "REGRESSED" in train and "better" in test and "PASS" in test
-    assert "the metrics tell different stories. Verdict (train/loss): REGRESSED" in lines[-1]
-    assert sum(line.startswith("s/") for line in lines) == 6
+    assert lines[0].startswith("REGRESSED: theta_2.npz (B) is worse than theta_1.npz (A) on train/loss: score -")
+    test = next(line for line in lines if line.startswith("test/loss: better"))
+    assert "gate PASS; the metrics tell different stories" in " ".join(lines[lines.index(test) :][:2])
+    assert sum(line.startswith("s/") for line in lines) == 3
 
 
 def test_the_other_way_round_it_passes(store: Path) -> None:
@@ -77,10 +76,11 @@ def test_several_against_the_first(store: Path) -> None:
 def test_stores_and_runs_with_a_store_below(store: Path, tmp_path: Path) -> None:
     add(tmp_path / "two", 9, {name: both(GOOD[name], GOOD[name]) for name in "abc"})
     done = run(f"{store}@1", tmp_path / "two")
-    assert done.returncode == 0 and "theta_9.npz (git r1) against theta_1.npz" in done.stdout
+    assert done.returncode == 0 and done.stdout.startswith("PASS: no difference of theta_9.npz (B) from")
     assert run(store.parent.parent, tmp_path / "two").returncode == 0
-    same = run(f"{store}@1", f"{store}@1")
-    assert f"{store}@1 (git r1) against {store}@1" in same.stdout
+    same = run(f"{store}@1", f"{store}@1", "--format", "json")
+    (pair,) = json.loads(same.stdout)
+    assert pair["a"]["label"] == pair["b"]["label"] == f"{store}@1"
 
 
 def test_noise_is_inconclusive_and_names_the_seeds_that_would_decide(tmp_path: Path) -> None:
@@ -88,7 +88,8 @@ def test_noise_is_inconclusive_and_names_the_seeds_that_would_decide(tmp_path: P
     for step in (1, 2):
         add(tmp_path, step, {"a": {"train/loss": (0.5 + 0.1 * draw.standard_normal(4)).tolist()}})
     done = run("1", "2", "--store", tmp_path)
-    assert done.returncode == 0 and "INCONCLUSIVE" in done.stdout and "seeds would decide" in done.stdout
+    assert done.returncode == 0 and done.stdout.startswith("INCONCLUSIVE: no difference")
+    assert re.search(r"about [\d,]+ seeds per case would decide", done.stdout)
     assert run("1", "2", "--store", tmp_path, "--strict").returncode == 1
 
 
@@ -137,9 +138,9 @@ def test_where_every_evaluation_is_lost_it_says_so(tmp_path: Path) -> None:
     done = run("1", "2", "--store", tmp_path)
     assert done.returncode == 3, done.stderr
     assert done.stderr.strip() == "nothing was compared: no seed has results of theta_1.npz and of theta_2.npz"
-    assert "without a result: 4 and 4 seeds; without a comparison, and in no mean: 1 case" in done.stdout
+    assert done.stdout.startswith("INCONCLUSIVE: ") and "4 seeds of A, 4 of B" in done.stdout
     row = next(line for line in done.stdout.splitlines() if line.startswith("s/a"))
-    assert "error" in row and "timeout" in row and "INCONCLUSIVE" in row
+    assert "error" in row and "timeout" in row and "undecided" in row
     assert run("1", "2", "--store", tmp_path, "--strict").returncode == 1
 
 
@@ -209,7 +210,7 @@ def test_a_checkpoint_that_is_a_folder_here_is_looked_up_in_the_store(
     for step in ("1", "2"):
         (tmp_path / step).mkdir()
     monkeypatch.chdir(tmp_path)
-    assert "theta_2.npz (git r2) against theta_1.npz" in run("1", "2", "--store", store).stdout
+    assert "theta_2.npz (B) is worse than theta_1.npz (A)" in run("1", "2", "--store", store).stdout
     assert "there is no result store here" in run("1", "2").stderr
 
 
@@ -244,7 +245,7 @@ def test_optimizers_are_trained_once_and_kept_for_the_next_time(tmp_path: Path) 
 def test_a_runs_folder_is_its_last_checkpoint(tmp_path: Path) -> None:
     suite, folder = make_suite(tmp_path), make_run(tmp_path, -4.0, -1.5)
     done = run(folder / "theta_1.npz", folder, "--suite", suite, "--store", tmp_path / "kept", "--workers", "1")
-    assert done.returncode == 0 and f"{folder} against theta_1.npz" in done.stdout, done.stderr
+    assert done.returncode == 0 and f"{folder} (B) compares with theta_1.npz (A)" in done.stdout, done.stderr
     assert {found["checkpoint"]["outer_step"] for found in results(tmp_path / "kept")} == {1, 2}
 
 
@@ -252,7 +253,7 @@ def test_a_pass_says_how_many_seeds_may_diverge_and_max_diverged_asks_for_it(tmp
     for step in (1, 2):
         losses = [0.5, 0.52, 0.49, 0.51] if step == 1 else [0.501, 0.519, 0.491, 0.509]
         add(tmp_path, step, {"a": {"train/loss": losses}})
-    done = run("1", "2", "--store", tmp_path)
+    done = run("1", "2", "--store", tmp_path, "--details")
     assert "PASS (0 of 4 diverged or exploded, at most 53%)" in done.stdout
     asked = run("1", "2", "--store", tmp_path, "--max-diverged", "0.1", "--strict")
     assert asked.returncode == 1 and "INCONCLUSIVE" in asked.stdout
@@ -289,9 +290,25 @@ def test_compare_ratio_is_the_quotient_of_the_printed_means(tmp_path: Path) -> N
     add(tmp_path, 1, {"a": {"train/loss": [0.02, 0.021, 0.019, 0.02]}})
     add(tmp_path, 2, {"a": {"train/loss": [0.002, 0.0021, 0.0019, 0.1]}})
     done = run("1", "2", "--store", tmp_path)
-    header = next(line for line in done.stdout.splitlines() if "train/loss by case" in line)
+    header = next(line for line in done.stdout.splitlines() if line.startswith("case "))
     row = next(line for line in done.stdout.splitlines() if line.startswith("s/a"))
-    assert "geometric means" in header
-    mean_a, mean_b = map(float, row.split()[1:3])
-    (ratio,) = (float(word[1:]) for word in row.split() if word.startswith("x"))
+    assert "ratio [95%]" in header and "verdict (5%)" in header, "one level"
+    mean_a, mean_b, ratio = map(float, row.split()[1:4])
     assert ratio == pytest.approx(mean_b / mean_a, rel=0.01) and ratio < 1
+
+
+def test_compare_of_two_methods_on_six_cases_fits_a_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verdict first, a row per case, at most 20 lines of 100 columns; the rest with --details."""
+    monkeypatch.setenv("COLUMNS", "100")
+    names = ["adam(); adam.learning_rate = 0.001", "adam(); adam.learning_rate = 0.01"]
+    for place, name in enumerate(names):
+        finals = {case: both([0.5 + place * 0.2 + 0.01 * seed for seed in range(4)], [0.6] * 4) for case in "abcdef"}
+        add(tmp_path, 0, finals, optimizer=name, sha256=f"{place:064d}")
+    lines = run(*names, "--store", tmp_path).stdout.splitlines()
+    assert lines[0].startswith(f"REGRESSED: {names[1]} (B) is worse than") and len(lines) <= 20
+    assert max(map(len, lines)) <= 100 and [line[:3] for line in lines if line.startswith("s/")] == [
+        f"s/{case}" for case in "abcdef"
+    ]
+    details = run(*names, "--store", tmp_path, "--details").stdout
+    assert details.startswith("\n".join(lines[:4])) and "P(better)" in details
+    assert run(*names, "--store", tmp_path, "--details", "--format", "json").returncode == 2

@@ -60,6 +60,13 @@ def test_a_runs_folder_is_no_reference_by_the_candidate_in_it(place: Path) -> No
 
 def test_the_reference_is_named_with_its_hash(place: Path) -> None:
     done = lobench(
-        "compare", "run/theta_1.npz", "candidate/run/theta_2.npz", "--suite", place / "tiny", *THREE, cwd=place
+        "compare",
+        "run/theta_1.npz",
+        "candidate/run/theta_2.npz",
+        "--suite",
+        place / "tiny",
+        "--details",
+        *THREE,
+        cwd=place,
     )
     assert re.search(r"^reference: theta_1\.npz \(sha256 [0-9a-f]{12}\)$", done.stdout, re.MULTILINE), done.stdout

@@ -66,5 +66,5 @@ def test_columns_of_one_optimizer_are_told_apart_by_the_end_of_their_names(tmp_p
     names = [f"adam(); adam.learning_rate = {rate}" for rate in (0.001, 0.01)]
     for place, name in enumerate(names):
         add(tmp_path, 0, {"a": {"train/loss": [1.0 + place, 0.5]}}, optimizer=name, sha256=f"{place:064d}")
-    done = lobench("compare", *names, "--store", tmp_path)
+    done = lobench("compare", *names, "--store", tmp_path, "--details")
     assert re.search(r"train/loss by case +adam\(\); ad\S+ate = 0\.001 +adam\(\); ad\S+rate = 0\.01 ", done.stdout)

@@ -155,7 +155,7 @@ def test_one_result_shows_itself() -> None:
 def test_a_comparison_shows_what_the_command_prints(store: Path) -> None:
     found = lobench.compare("10", "20", store=store)
     rows = Rows(found._repr_html_()).rows
-    text = lobench_text(store, "compare", "10", "20")
+    text = lobench_text(store, "compare", "10", "20", "--details")
     for row in rows:
         assert [cell for cell in row if cell not in text] == []
     axes = found.plot()

@@ -1,4 +1,4 @@
-"""Text of `lobench compare`: headline, metrics, cases, a sentence."""
+"""Tables, notes and records of a comparison, and its page in a notebook."""
 
 from __future__ import annotations
 
@@ -22,26 +22,29 @@ from lobench.core.code import describe_codes
 from lobench.core.json_numbers import Finite
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
-from lobench.core.wording import counted, groups_text, one_line
+from lobench.core.wording import counted, groups_text
 from lobench.drawing.axes import draw_intervals, new_axes, plain
 from lobench.drawing.html import paragraph
 from lobench.drawing.html import table as html_table
 from lobench.drawing.html import text as html_text
-from lobench.report.tables.costs import CostRecord, cost_notes, cost_records, cost_tables, cost_text
-from lobench.report.tables.text import interval_cell, p_cell, text_table
+from lobench.report.tables.costs import CostRecord, cost_notes, cost_records, cost_tables
+from lobench.report.tables.text import interval_cell, p_cell, ratio_cell, text_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = [
     "ComparisonRecords",
+    "case_means",
     "case_rows",
     "comparison_head",
     "comparison_html",
+    "comparison_limits",
     "comparison_notes",
     "comparison_records",
     "comparison_sentence",
-    "comparison_text",
+    "headline_rows",
+    "margins_text",
     "plot_comparison",
     "steps_text",
 ]
@@ -139,50 +142,14 @@ _SIGNED = "+z.3f"
 _TOGETHER = 0.01  # p-value of the check whether independent cases move together
 
 
-def comparison_text(
-    found: Sequence[MethodComparison],
-    *,
-    scale: str,
-    steps: Sequence[Sequence[CaseSteps]] = (),
-    costs: Sequence[Sequence[CaseCosts]] = (),
-) -> str:
-    """Returns the headline of every pair, their cases, and what follows from it; `scale` says what 0 and 1 are."""
-    nothing = [()] * len(found)
-    texts = [
-        "\n\n".join(
-            filter(
-                None,
-                [
-                    _pair(pair, scale),
-                    cost_text(cost, _labels(pair), pair.name),
-                    steps_text(pair, own) if own else "",
-                ],
-            )
-        )
-        for pair, own, cost in zip(found, steps or nothing, costs or nothing, strict=True)
-    ]
-    return "\n\n".join(texts)
-
-
-def _labels(found: MethodComparison) -> tuple[str, str]:
-    return _short(found.a.label), _short(found.b.label)
-
-
-def _pair(found: MethodComparison, scale: str) -> str:
-    tables = [text_table(_headlines(found)), *(text_table(case_rows(found, effect)) for effect in found.effects)]
-    return "\n\n".join(
-        ["\n".join(map(one_line, _head(found, scale))), *tables, "\n".join(map(one_line, _ending(found)))]
-    )
-
-
 def comparison_html(found: Sequence[MethodComparison], *, scale: str, costs: Sequence[Sequence[CaseCosts]] = ()) -> str:
-    """Returns what `comparison_text` says, for a notebook: the cases in the primary metric alone."""
+    """Return the comparison for a notebook: the metrics, the cases in the primary metric, and the costs."""
     parts = []
     for pair, cost in zip(found, costs or [()] * len(found), strict=True):
         title, *head = _head(pair, scale)
-        tables = [html_table(rows[0], rows[1:]) for rows in (_headlines(pair), case_rows(pair, pair.primary))]
+        tables = [html_table(rows[0], rows[1:]) for rows in (headline_rows(pair), case_rows(pair, pair.primary))]
         parts += [f"<h4>{html_text(title)}</h4>", *map(paragraph, head), *tables, *map(paragraph, _ending(pair))]
-        parts += [html_table(rows[0], rows[1:]) for rows in cost_tables(cost, _labels(pair), pair.name)]
+        parts += [html_table(rows[0], rows[1:]) for rows in cost_tables(cost, _short_labels(pair), pair.name)]
         parts += map(paragraph, cost_notes(cost, pair.name))
     return "".join(parts)
 
@@ -220,44 +187,58 @@ def comparison_head(found: MethodComparison) -> tuple[str, str]:
     """Returns who is compared with whom, and over how many cases and seeds."""
     return (
         f"{found.b.label}{_origin(found.b)} against {found.a.label}{_origin(found.a)}",
-        f"{counted(len(found.primary.comparison.cases), 'case')}, {_seeds(found.primary)}; {_counts(found)}",
+        f"{counted(len(found.primary.comparison.cases), 'case')}, {_seeds(found.primary)}",
     )
 
 
-def _headlines(found: MethodComparison) -> list[list[str]]:
+def headline_rows(found: MethodComparison) -> list[list[str]]:
     """Returns the table of the metrics, its header first."""
-    level, margins = 100 * (1 - found.primary.comparison.alpha), _margins(found.primary)
+    level, margins = 100 * (1 - found.primary.comparison.alpha), margins_text(found.primary)
     header = ["", f"difference [{level:g}%]", "p", "effect", "P(better) [95%]", f"gate, {margins}"]
     return [header, *map(_headline, found.effects)]
 
 
 def _ending(found: MethodComparison) -> list[str]:
-    return [*comparison_notes(found), comparison_sentence(found)]
+    return [*comparison_limits(found), *comparison_notes(found), comparison_sentence(found)]
 
 
-def comparison_notes(found: MethodComparison) -> list[str]:
-    """Returns the cases that were not compared, the reference with its hash, where curves part, edges of searches."""
-    notes = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
-    if len(found.primary.comparison.cases) > 1:
-        level = f"{100 * (1 - found.primary.comparison.alpha):g}%"
-        notes.append(f"bounds of cases hold for all of them together with {level}, as their effects do (Holm)")
-    return [*notes, f"reference: {with_hash(found.a)}", *_group_notes(found), *_parted(found), *found.edges]
-
-
-def _group_notes(found: MethodComparison) -> list[str]:
-    """Returns which groups of cases were formed, and what suggests others."""
-    comparison, notes = found.primary.comparison, []
-    if groups := groups_text(found.groups):
-        notes.append(groups)
-    if comparison.num_incomplete:
-        notes.append(f"{counted(comparison.num_incomplete, 'seed')} that lack a case of their group are in no mean")
+def comparison_limits(found: MethodComparison) -> list[str]:
+    """Return what limits the verdict, a line each: lost seeds, cases left out, seeds that are no replicates."""
+    comparison = found.primary.comparison
+    lines = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
+    a, b = found.a, found.b
+    if a.num_missing or b.num_missing:
+        lines.append(f"without a result: {a.num_missing} seeds of A, {b.num_missing} of B")
+    if comparison.num_undecidable:
+        lines.append(f"cannot be compared, and in no mean: {counted(comparison.num_undecidable, 'case')}")
+    lost = {"diverged": (a.num_diverged, b.num_diverged), "exploded": found.num_exploded}
+    counts = [f"{word}: {{}} of A, {{}} of B".format(*both) for word, both in lost.items() if any(both)]
+    lines += ["; ".join(counts)] if counts else []
     if found.has_labels:
-        notes.append("the seeds are labels of a table, and the cases are taken for independent (see --seed-means)")
+        lines.append("the seeds are labels of a table, and the cases are taken for independent (see --seed-means)")
     if comparison.p_seeds_ratio < _TOGETHER and found.design != "independent":
-        notes.append(
+        lines.append(
             f"cases move together: the seeds' means vary {comparison.seeds_ratio:.2g} times as much as those of "
             "independent cases; --seed-means treats all cases as one group"
         )
+    lines += filter(None, (describe_programs(a.programs | b.programs), describe_codes(a.codes | b.codes)))
+    return [*lines, *found.edges]
+
+
+def comparison_notes(found: MethodComparison) -> list[str]:
+    """Return the level of the bounds, the reference with its hash, groups of cases, and where curves part."""
+    notes = []
+    if len(found.primary.comparison.cases) > 1:
+        level = f"{100 * (1 - found.primary.comparison.alpha):g}%"
+        notes.append(f"bounds of cases hold for all of them together with {level}, as their effects do (Holm)")
+    return [*notes, f"reference: {with_hash(found.a)}", *_group_notes(found), *_parted(found)]
+
+
+def _group_notes(found: MethodComparison) -> list[str]:
+    """Return which groups of cases were formed, and how many seeds lack a case of theirs."""
+    notes = [groups] if (groups := groups_text(found.groups)) else []
+    if num_incomplete := found.primary.comparison.num_incomplete:
+        notes.append(f"{counted(num_incomplete, 'seed')} that lack a case of their group are in no mean")
     return notes
 
 
@@ -286,7 +267,7 @@ def _seeds(effect: MetricEffect) -> str:
     return f"{counted(effect.num_pairs, 'pair')} of seeds{apart}"
 
 
-def _margins(effect: MetricEffect) -> str:
+def margins_text(effect: MetricEffect) -> str:
     found = sorted(set(effect.margins.values()))
     return f"margin {found[0]:g}" if len(found) == 1 else f"margins {found[0]:g} to {found[-1]:g}"
 
@@ -294,20 +275,6 @@ def _margins(effect: MetricEffect) -> str:
 def _origin(subject: StoredSubject) -> str:
     revisions = ", ".join(sorted(subject.git_revisions))
     return f" (git {revisions})" if revisions else ""
-
-
-def _counts(found: MethodComparison) -> str:
-    parts = [f"diverged: {found.a.num_diverged} of the first, {found.b.num_diverged} of the second"]
-    parts.append("exploded: {} of the first, {} of the second".format(*found.num_exploded))
-    if found.a.num_missing or found.b.num_missing:
-        parts.append(f"without a result: {found.a.num_missing} and {found.b.num_missing} seeds")
-    if num_apart := found.primary.comparison.num_undecidable:
-        parts.append(f"without a comparison, and in no mean: {counted(num_apart, 'case')}")
-    if several := describe_programs(found.a.programs | found.b.programs):
-        parts.append(several)
-    if several := describe_codes(found.a.codes | found.b.codes):
-        parts.append(several)
-    return "; ".join(parts)
 
 
 def _headline(effect: MetricEffect) -> list[str]:
@@ -335,21 +302,13 @@ def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
     header += ["as printed, + is better", "score, + is better"] if has_values else ["difference", "ratio"]
     rows = []
     for one, gate in zip(effect.comparison.cases, effect.gate.cases, strict=True):
-        case, paired = found.cases[one.case], one.paired
-        metric = case.primary_metric if effect.metric == "primary" else effect.metric
+        paired = one.paired
         difference = interval_cell(paired, _SIGNED) if not math.isnan(paired.lower) else paired.note
+        means = case_means(found, effect, one.case, has_values=has_values)
         if has_values:
-            means = [_final(subject.cells.get(one.case), metric, 6) for subject in (found.a, found.b)]
             differences = [interval_cell(effect.improvements.get(one.case), "+z.4g"), difference]
         else:
-            known = effect.geometric_means.get(one.case, (math.nan, math.nan))
-            means = [
-                _final(subject.cells.get(one.case), metric, 4)
-                if math.isnan(mean)
-                else f"{mean:.4g}{_seeds_of(subject.cells.get(one.case))}"
-                for subject, mean in zip((found.a, found.b), known, strict=True)
-            ]
-            differences = [difference, interval_cell(effect.ratios.get(one.case), ".3g", mark="x")]
+            differences = [difference, ratio_cell(effect.ratios.get(one.case))]
         row = [
             found.name(one.case),
             *means,
@@ -362,6 +321,22 @@ def case_rows(found: MethodComparison, effect: MetricEffect) -> list[list[str]]:
         ]
         rows.append(row)
     return [[*header, "p Holm", "effect", "gate", "margin", "note"], *sorted(rows)]
+
+
+def case_means(found: MethodComparison, effect: MetricEffect, identity: str, *, has_values: bool) -> list[str]:
+    """Return the means of A and of B on a case, and of how many seeds if some are missing.
+
+    Args:
+      has_values: Arithmetic means, as tables of imports have them; else geometric means if the case has a ratio.
+    """
+    metric = found.cases[identity].primary_metric if effect.metric == "primary" else effect.metric
+    unknown = (math.nan, math.nan)
+    known = unknown if has_values else effect.geometric_means.get(identity, unknown)
+    cells = [subject.cells.get(identity) for subject in (found.a, found.b)]
+    return [
+        _final(cell, metric, 6 if has_values else 4) if math.isnan(mean) else f"{mean:.4g}{_seeds_of(cell)}"
+        for cell, mean in zip(cells, known, strict=True)
+    ]
 
 
 def _tolerated(effect: MetricEffect, case: str) -> str:
@@ -417,6 +392,10 @@ def comparison_sentence(found: MethodComparison) -> str:
     if {Effect.BETTER, Effect.WORSE} <= stories:
         parts_text += ": the metrics tell different stories"
     return f"{parts_text}. Verdict ({found.primary.metric}): {found.primary.gate.verdict}"
+
+
+def _short_labels(found: MethodComparison) -> tuple[str, str]:
+    return _short(found.a.label), _short(found.b.label)
 
 
 def _short(label: str, most: int = 24) -> str:
@@ -499,9 +478,13 @@ def _subject(subject: StoredSubject, num_exploded: int) -> ComparedSubject:
     }
 
 
-def steps_text(pair: MethodComparison, found: Sequence[CaseSteps]) -> str:
-    """Returns a table of steps, mean where all seeds of a side got there, else median; below, one of seconds."""
-    header = ["steps to the target", pair.a.label, pair.b.label, "B - A", "p"]
+def steps_text(pair: MethodComparison, found: Sequence[CaseSteps], labels: tuple[str, str] | None = None) -> str:
+    """Return a table of steps, mean if all seeds of a side got there, else median; below, one of seconds.
+
+    Args:
+      labels: Headers of A's and of B's columns; None: their labels.
+    """
+    header = ["steps to the target", *(labels or (pair.a.label, pair.b.label)), "B - A", "p"]
     steps, seconds = [[*header, "note"]], [["seconds to the target", *header[1:]]]
     for one in found:
         name = f"{pair.name(one.case)}, {one.target.metric} {one.target.value:g}"
@@ -530,7 +513,9 @@ def _side(found: StepsToTarget) -> str:
 
 
 def _steps(value: float, horizon: float) -> str:
-    return f"> {horizon:,.5g}" if math.isinf(value) else f"{value:,.5g}"
+    number = horizon if math.isinf(value) else value
+    text = f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
+    return f"> {text}" if math.isinf(value) else text
 
 
 def _steps_record(pair: MethodComparison, found: Sequence[CaseSteps]) -> dict[str, StepsRecord]:

@@ -15,6 +15,7 @@ from lobench.drawing.wide import evenly
 from lobench.report.tables.comparison import (
     case_rows,
     comparison_head,
+    comparison_limits,
     comparison_notes,
     comparison_sentence,
     steps_text,
@@ -64,7 +65,7 @@ def _pair(found: MethodComparison, steps: Sequence[CaseSteps], most_cases: int, 
     yield markdown_table([header, *([overall] if rows else []), *rows[:most_cases]])
     if len(rows) > most_cases:
         yield f"{counted(len(rows) - most_cases, 'more case')} in `--format table`."
-    yield "; ".join(markdown_line(line) for line in (counts, *comparison_notes(found)))
+    yield "; ".join(markdown_line(line) for line in (counts, *comparison_limits(found), *comparison_notes(found)))
     folded = [steps_text(found, steps)] if steps else []
     if most_curves:
         folded.append(_curves(found, most_curves))

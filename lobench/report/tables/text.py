@@ -26,11 +26,14 @@ __all__ = [
     "markdown_table",
     "overhead_cell",
     "p_cell",
+    "p_words",
+    "ratio_cell",
     "step_cell",
     "subject_name",
     "subjects_in_words",
     "terminal_width",
     "text_table",
+    "times",
     "without_controls",
     "wrapped",
 ]
@@ -38,6 +41,7 @@ __all__ = [
 _Cells: TypeAlias = Sequence[Sequence[str]]
 _GAP = "  "  # between columns
 _LEAST_WIDTH = 40
+_MOST_TIMES = 10_000  # a factor beyond it is given as "more than"
 _SHORT = 20  # a name is not made shorter
 _WORD = re.compile(r"\W*[^\W\d_]")  # begins with a letter
 _WHOLE = re.compile(r"\S*`[^`]*`\S*|\S+")  # words; of a command in backquotes all its words
@@ -74,6 +78,31 @@ def interval_cell(found: Interval | MeanDifference | None, form: str = "z.3f", *
 def p_cell(value: float) -> str:
     """Returns a p-value with four decimals, `<0.0001` below them, and `-` where there is none."""
     return "-" if math.isnan(value) else f"{value:.4f}" if value >= 0.0001 else "<0.0001"
+
+
+def p_words(value: float) -> str:
+    """Return `p < 0.0001` or `p = 0.0123` for a sentence; "no p" if there is none."""
+    text = p_cell(value)
+    return "no p" if math.isnan(value) else f"p < {text[1:]}" if text.startswith("<") else f"p = {text}"
+
+
+def ratio_cell(found: Interval | None) -> str:
+    """Return `1.11 [1.09, 1.13]`, a ratio with its bounds; `-` if there is none."""
+    if found is None or math.isnan(found.mean):
+        return "-"
+    if math.isnan(found.lower):
+        return times(found.mean)
+    return f"{times(found.mean)} [{times(found.lower)}, {times(found.upper)}]"
+
+
+def times(value: float) -> str:
+    """Return a positive factor with three digits and no exponent: `0.37`, `33`, `> 10,000`, `< 0.0001`."""
+    if value > _MOST_TIMES:
+        return f"> {_MOST_TIMES:,}"
+    if value < 1 / _MOST_TIMES:
+        return f"< {1 / _MOST_TIMES:g}"
+    decimals = max(0, 2 - math.floor(math.log10(value)))
+    return f"{float(f'{value:.3g}'):,.{decimals}f}"
 
 
 def step_cell(found: StepSeconds) -> str:

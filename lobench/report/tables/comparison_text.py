@@ -1,0 +1,236 @@
+"""Text of `lobench compare`: the verdict of each pair, a row per case, and the rest on request."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from lobench.analysis.comparisons.gates import GateResult, Verdict
+from lobench.analysis.comparisons.method_comparison import MethodComparison, MetricEffect
+from lobench.analysis.comparisons.step_costs import CaseCosts
+from lobench.analysis.comparisons.steps_to_target import CaseSteps
+from lobench.analysis.comparisons.summary import seeds_note
+from lobench.analysis.stats.comparison import CaseEffect, Effect, comparison_words
+from lobench.core.wording import counted, first_of, one_line
+from lobench.report.tables.comparison import (
+    case_means,
+    case_rows,
+    comparison_head,
+    comparison_limits,
+    comparison_notes,
+    headline_rows,
+    margins_text,
+    steps_text,
+)
+from lobench.report.tables.costs import cost_text
+from lobench.report.tables.text import interval_cell, p_words, ratio_cell, text_table
+
+__all__ = ["comparison_answer", "comparison_text"]
+
+_SIGNED = "+z.3f"
+_MOST_NOTES = 3
+_SHORT = 16  # a label that heads a column
+_NAMED = 4  # cases of a line
+_HIDDEN = "Costs, equal time, gate margins, effect sizes and notes: --details"
+
+
+def comparison_text(
+    found: Sequence[MethodComparison],
+    *,
+    scale: str,
+    steps: Sequence[Sequence[CaseSteps]] = (),
+    costs: Sequence[Sequence[CaseCosts]] = (),
+    details: bool = False,
+) -> str:
+    """Return the verdict of each pair, then a table of its cases, then what the scores are.
+
+    Args:
+      scale: What 0 and 1 of a score are.
+      steps: Of each pair, the steps to the target; empty without a target.
+      costs: Of each pair, what its steps cost; shown with `details`.
+      details: Add the metrics' tables, the costs and all notes.
+    """
+    answers = [line for pair in found for line in comparison_answer(pair)]
+    parts = ["\n".join(map(one_line, answers))]
+    for place, pair in enumerate(found):
+        title = [one_line(f"B: {pair.b.label}")] if len(found) > 1 else []
+        parts.append("\n".join([*title, text_table(answer_rows(pair))]))
+        parts.append("\n".join(map(one_line, [*_other_metrics(pair), *comparison_limits(pair)])))
+        parts.append("\n".join(map(one_line, _case_notes(pair, None if details else _MOST_NOTES))))
+        if steps:
+            parts.append(steps_text(pair, steps[place], _short_labels(pair)))
+        if details:
+            parts += _details(pair, costs[place] if costs else ())
+    parts.append("\n".join([*map(one_line, scale.splitlines()), *([] if details else [_HIDDEN])]))
+    return "\n\n".join(filter(None, parts))
+
+
+def comparison_answer(found: MethodComparison) -> list[str]:
+    """Return the verdict in a line, and a line on the gate if the verdict does not follow from the first."""
+    effect = found.primary
+    gate = _gate_line(found)
+    where = f" ({_where(found)})" if _is_of_cases_alone(found) else ""
+    return [f"{effect.gate.verdict}{where}: {_sentence(found)}", *([gate] if gate else [])]
+
+
+def _is_of_cases_alone(found: MethodComparison) -> bool:
+    """Return whether cases regressed, and the mean over the cases is not worse."""
+    effect = found.primary
+    return effect.gate.verdict is Verdict.REGRESSED and effect.comparison.verdict is not Effect.WORSE
+
+
+def _where(found: MethodComparison) -> str:
+    """Return what has the gate's verdict: "in the mean and on s/a, s/b"."""
+    gate = found.primary.gate
+    mean = ["in the mean"] if len(gate.cases) > 1 and gate.overall.verdict is gate.verdict else []
+    names = sorted(found.name(one.case) for one in gate.cases if one.verdict is gate.verdict)
+    return " and ".join([*mean, *([f"on {first_of(names, _NAMED)}"] if names else [])])
+
+
+def _sentence(found: MethodComparison) -> str:
+    effect = found.primary
+    comparison, a, b = effect.comparison, f"{found.a.label} (A)", f"{found.b.label} (B)"
+    if math.isnan(comparison.overall.mean) and not comparison.diverged.a + comparison.diverged.b:
+        return f"nothing shows how {b} compares with {a} on {effect.metric}: {_why_nothing(effect)}"
+    words = {
+        Effect.BETTER: f"{b} is better than {a} on {effect.metric}",
+        Effect.WORSE: f"{b} is worse than {a} on {effect.metric}",
+        Effect.MIXED: f"{b} is better than {a} on {effect.metric} in one way and worse in the other",
+        Effect.UNDECIDED: f"no difference of {b} from {a} is shown on {effect.metric}",
+    }
+    parts = [f"{words[comparison.verdict]}: score {_numbers(effect, has_level=True)}", _cases_and_seeds(effect)]
+    parts += filter(None, (seeds_note(comparison, effect.improvement), comparison_words(comparison)))
+    return ", ".join(parts[:2]) + "".join(f"; {part}" for part in parts[2:])
+
+
+def _numbers(effect: MetricEffect, *, has_level: bool = False) -> str:
+    comparison = effect.comparison
+    level = f" ({100 * (1 - comparison.alpha):g}%)" if has_level and not math.isnan(comparison.overall.lower) else ""
+    return f"{interval_cell(comparison.overall, _SIGNED)}{level}, {p_words(comparison.p_value)}"
+
+
+def _why_nothing(effect: MetricEffect) -> str:
+    notes = dict.fromkeys(one.paired.note for one in effect.comparison.cases if one.paired.note)
+    return "; ".join(notes) or "no case can be compared"
+
+
+def _cases_and_seeds(effect: MetricEffect) -> str:
+    """Return "6 cases x 4 seeds"; of sides without common seeds "1 case x 3 and 5 seeds, none in common"."""
+    cases = [one.paired for one in effect.comparison.cases if not math.isnan(one.paired.mean)]
+    text = counted(len(cases), "case")
+    if cases and all(one.method == "paired" for one in cases):
+        seeds = sorted({one.num_seeds for one in cases})
+        return f"{text} x {counted(seeds[0], 'seed') if len(seeds) == 1 else f'{seeds[0]} to {seeds[-1]} seeds'}"
+    sides = [sorted({one.num_a for one in cases}), sorted({one.num_b for one in cases})]
+    a, b = (f"{side[0]}" if len(side) == 1 else f"{side[0]} to {side[-1]}" for side in sides if side)
+    apart = "none in common" if all(one.method != "paired" for one in cases) else "not all in common"
+    return f"{text} x {a} and {b} seeds, {apart}"
+
+
+def _gate_line(found: MethodComparison) -> str:
+    """Return what the gate found; "" if B is better and passes."""
+    effect, gate = found.primary, found.primary.gate
+    if gate.compared_nothing:
+        return ""
+    margin = margins_text(effect)
+    if gate.verdict is Verdict.REGRESSED:
+        return f"gate, {margin} of the score: exceeded {_where(found)}{_lost(gate.overall)}"
+    if gate.verdict is Verdict.INCONCLUSIVE:
+        seeds = _most_seeds([gate.overall, *gate.cases])
+        decide = f"; about {seeds:,} seeds per case would decide" if seeds else ""
+        return f"gate, {margin} of the score: not decided {_where(found)}{decide}"
+    if effect.comparison.verdict is Effect.BETTER:
+        return ""
+    return f"gate, {margin} of the score: not exceeded in the mean or on any case{_lost(gate.overall)}"
+
+
+def _lost(found: GateResult) -> str:
+    return f"; {found.divergence}" if found.diverged_a + found.diverged_b else ""
+
+
+def _most_seeds(found: Sequence[GateResult]) -> int | None:
+    """Return the seeds that decide all open results; None if nothing can be said of one of them."""
+    needed = [one.seeds_to_decide for one in found if one.verdict is Verdict.INCONCLUSIVE]
+    known = [seeds for seeds in needed if seeds is not None]
+    return max(known) if known and len(known) == len(needed) else None
+
+
+def answer_rows(found: MethodComparison) -> list[list[str]]:
+    """Return the table of the cases, its header first: the interval and the verdict of a row have one level.
+
+    The interval is of B's geometric mean loss over A's, or of the difference of scores if a case has no ratio.
+    """
+    effect, several = found.primary, len(found.primary.comparison.cases) > 1
+    holm = "Holm, " if several else ""
+    alpha = effect.comparison.alpha
+    has_values = found.a.who.is_imported or found.b.who.is_imported
+    has_ratio = {one.case: not has_values and _has_ratio(effect, one) for one in effect.comparison.cases}
+    shown = {has_ratio[one.case] for one in effect.comparison.cases if not math.isnan(one.paired.mean)}
+    unit = "ratio" if shown == {True} else "ratio, or score difference" if True in shown else "score, + is better"
+    level = f"{holm}{100 * (1 - alpha):g}%"
+    header = ["case", *_short_labels(found), f"{unit} [{level}]", f"verdict ({holm}{100 * alpha:g}%)"]
+    gates = {one.case: one for one in effect.gate.cases}
+    rows = []
+    for one in effect.comparison.cases:
+        if math.isnan(one.paired.lower):
+            interval = one.paired.note
+        elif has_ratio[one.case]:
+            interval = ratio_cell(effect.ratios[one.case])
+        else:
+            interval = interval_cell(one.paired, _SIGNED)
+        means = case_means(found, effect, one.case, has_values=has_values)
+        rows.append([found.name(one.case), *means, interval, _case_verdict(one, gates[one.case])])
+    return [header, *sorted(rows)]
+
+
+def _short_labels(found: MethodComparison) -> tuple[str, str]:
+    """Return both labels if they are short, else A and B, as the verdict calls them."""
+    a, b = one_line(found.a.label), one_line(found.b.label)
+    return (a, b) if max(len(a), len(b)) <= _SHORT else ("A", "B")
+
+
+def _has_ratio(effect: MetricEffect, one: CaseEffect) -> bool:
+    return one.case in effect.geometric_means and one.case in effect.ratios
+
+
+def _case_verdict(one: CaseEffect, gate: GateResult) -> str:
+    if one.verdict is not Effect.UNDECIDED or gate.verdict is not Verdict.INCONCLUSIVE or not gate.seeds_to_decide:
+        return str(one.verdict)
+    return f"undecided: {gate.seeds_to_decide:,} seeds decide the gate"
+
+
+def _other_metrics(found: MethodComparison) -> list[str]:
+    """Return a line for each metric beside the primary one."""
+    lines = []
+    for effect in found.effects[1:]:
+        comparison = effect.comparison
+        parts = [f"{effect.metric}: {comparison.verdict}, {_numbers(effect)}, gate {effect.gate.verdict}"]
+        parts += filter(None, (seeds_note(comparison, effect.improvement), comparison_words(comparison)))
+        if {found.primary.comparison.verdict, comparison.verdict} == {Effect.BETTER, Effect.WORSE}:
+            parts.append("the metrics tell different stories")
+        lines.append("; ".join(parts))
+    return lines
+
+
+def _case_notes(found: MethodComparison, most: int | None) -> list[str]:
+    """Return what limits the verdicts of cases, each note once with its cases."""
+    cases = dict[str, list[str]]()
+    for key, text in found.primary.notes.items():
+        cases.setdefault(text, []).append(found.name(key))
+    lines = []
+    for note, names in cases.items():
+        where = "all cases" if len(names) == len(found.primary.comparison.cases) > 1 else first_of(sorted(names), 3)
+        lines.append(f"{where}: {note}")
+    hidden = len(lines) - most if most is not None else 0
+    return [*lines[:most], f"{hidden} more: --details"] if hidden > 1 else lines
+
+
+def _details(found: MethodComparison, costs: Sequence[CaseCosts]) -> list[str]:
+    a, b = _short_labels(found)
+    return [
+        "\n".join(map(one_line, comparison_head(found))),
+        text_table(headline_rows(found)),
+        *(text_table([row[:-1] for row in case_rows(found, effect)]) for effect in found.effects),
+        cost_text(costs, (a, b), found.name),
+        "\n".join(map(one_line, comparison_notes(found))),
+    ]
