@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
+from left_behind import traceless
 from stores import add
 
 import lobench as package
@@ -89,7 +90,8 @@ def test_what_a_task_declares_is_stored_with_its_curves(tmp_path: Path, monkeypa
     lines = ("import agent_tasks", "Case.num_inner_steps = 4", "Case.num_seeds = 2", "a/Case.task = @Agent()")
     (tmp_path / "agents.gin").write_text("\n".join(lines))
     monkeypatch.chdir(tmp_path)
-    result = package.evaluate("agents.gin", case="a", optimizer="sgd()")
+    with traceless():
+        result = package.evaluate("agents.gin", case="a", optimizer="sgd()")
     assert result.best("train/return") == pytest.approx(-result.best("train/loss"))
     with pytest.raises(UnknownDirection, match="which way train/regret is better"):
         result.best("train/regret")

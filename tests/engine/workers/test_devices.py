@@ -72,10 +72,11 @@ def test_blas_gets_kernels_that_all_processors_of_an_instruction_set_have(
     level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(devices, "instruction_set", lambda: level)
-    monkeypatch.setattr(os, "environ", {"OPENBLAS_NUM_THREADS": "3"})  # what the user says stays
-    settle_blas(1)
-    assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
-    assert os.environ.get("OPENBLAS_CORETYPE") == ("Haswell" if level in ("x86-64-v3", "x86-64-v4") else None)
+    with monkeypatch.context() as patch:  # pytest writes into the environment between a test and its end
+        patch.setattr(os, "environ", {"OPENBLAS_NUM_THREADS": "3"})  # what the user says stays
+        settle_blas(1)
+        assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
+        assert os.environ.get("OPENBLAS_CORETYPE") == ("Haswell" if level in ("x86-64-v3", "x86-64-v4") else None)
 
 
 def test_without_devices_the_environment_stays_and_a_case_that_wants_one_says_so() -> None:
