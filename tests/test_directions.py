@@ -67,7 +67,7 @@ def test_the_best_checkpoint_is_the_one_that_is_better(store: tuple[Path, bool])
 
 def test_best_values_and_bold_are_of_the_declared_direction(store: tuple[Path, bool]) -> None:
     path, declared = store
-    table = lobench("results", "--store", path).stdout
+    table = lobench("results", "--store", path, "--evaluations").stdout
     record = json.loads(lobench("results", "--store", path, "--format", "json").stdout)[1]
     metric = record["metrics"]["train/return"]
     assert lobench("report", "--store", path, "--format", "latex", "--output", path / "t.tex").returncode == 0

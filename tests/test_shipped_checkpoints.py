@@ -61,7 +61,7 @@ def test_celos_train_and_test_loss_tell_different_stories_and_every_headline_sho
         assert f"{named} is {side} tuned adam on {name}: difference on common seeds" in text
         assert f"{named} is {side} tuned adam on {name}: difference on common seeds" in page
 
-    header, row, *_ = lobench("results", "--store", store).stdout.splitlines()
+    header, row, *_ = lobench("results", "--store", store, "--evaluations").stdout.splitlines()
     assert "train final  test final" in header and row.startswith("reference/digits_ref")
     runs = lobench("results", "--store", store, "--history").stdout.splitlines()
     assert "train/loss" in runs[0] and "test/loss" in runs[0]

@@ -67,7 +67,7 @@ def test_runs_with_configs_need_none_in_the_folder_above_and_are_named_in_tables
     suite, runs = make_suite(tmp_path), make_runs(tmp_path, {"one": CONFIG, "two": CONFIG})
     write_checkpoint(runs / "two" / "theta_1.npz", -1.2)
     assert watch(runs, suite, *POPULATION).returncode == 0
-    table = lobench("results", "--store", runs / "lobench_results" / "tiny").stdout
+    table = lobench("results", "--store", runs / "lobench_results" / "tiny", "--evaluations").stdout
     assert "one 1" in table and "two 1" in table
 
 

@@ -17,10 +17,10 @@ __all__ = ["results"]
     epilog="""\b
 Examples:
   lobench results --store runs/today/lobench_results/quick
-  lobench results --store runs/today/lobench_results/quick --case 'relu*' --sort test
+  lobench results --store runs/today/lobench_results/quick --evaluations --case 'relu*' --sort test
   lobench results --store runs/today/lobench_results/quick --format json --curves > results.json
   lobench results --store runs/today/lobench_results/quick --format parquet --output results.parquet
-  lobench results --store .lobench/experiment --by method
+  lobench results --store .lobench/experiment --cases
   lobench results --store runs --history
   lobench results --store runs/study --history --patch 3 --output dirty.patch"""
 )
@@ -36,20 +36,23 @@ Examples:
 )
 @click.option("--output", type=click.Path(path_type=Path), help="File to write (default: standard output).")
 @click.option("--curves", is_flag=True, help="With json: the whole curves, [seed][evaluation].")
+@click.option("--cases", is_flag=True, help="Print a table of methods and cases, as --by method does.")
+@click.option("--evaluations", is_flag=True, help="Print a row for each evaluation; implied by --case and --sort.")
 @click.option("--case", "pattern", default="*", help="Only cases of this name, or SUITE/NAME; * and ? match.")
 @click.option(
     "--sort",
     type=click.Choice(["case", "step", "train", "test", "best", "diverged", "wall"]),
-    default="case",
-    show_default=True,
-    help="With table: the order of rows.",
+    help="With --evaluations: the order of rows (default: case).",
 )
 @click.option(
     "--by", type=click.Choice(["method"]), help="Print a table of methods and cases, with the settings of each method."
 )
 @click.option("--experiment", help="With --by: show the methods of this experiment (default: the last one that ran).")
 @click.option(
-    "--all", "every", is_flag=True, help="With --by: show everything in the store, not only an experiment's methods."
+    "--all",
+    "every",
+    is_flag=True,
+    help="Show all rows. With --cases or --by: everything in the store, not only an experiment's methods.",
 )
 @click.option(
     "--table", type=click.Path(path_type=Path), help="With --by: gin file of `Table.*`, as of `lobench report`."
@@ -66,8 +69,10 @@ def results(
     kind: str,
     output: Path | None,
     curves: bool,
+    cases: bool,
+    evaluations: bool,
     pattern: str,
-    sort: str,
+    sort: str | None,
     by: str | None,
     experiment: str | None,
     every: bool,
@@ -75,9 +80,17 @@ def results(
     history: bool,
     patch: int | None,
 ) -> None:
-    """Show or export the evaluations of a store; a watch may be writing to it."""
+    """Rank the methods or checkpoints of a store, or export its evaluations; a watch may be writing to it."""
     gc.disable()  # what was read lives until the process ends: looking for garbage in it took a third of the time
-    from lobench.cli.results_output import by_method_text, export, history_text, records_text, table_text, written
+    from lobench.cli.results_output import (
+        by_method_text,
+        export,
+        history_text,
+        ranked_text,
+        records_text,
+        table_text,
+        written,
+    )
     from lobench.core.errors import UsageError
     from lobench.report.tables.text import wrapped
 
@@ -95,10 +108,13 @@ def results(
     if history and (kind in ("csv", "parquet") or pattern != "*"):
         what = f"--format {kind}" if pattern == "*" else "--case"
         raise UsageError(f"--history has no {what}", expected="--history alone, or with --format json")
-    if by is None and (experiment is not None or every or table is not None):
-        raise UsageError(
-            "--experiment, --all and --table are of a table of methods", expected="--by method beside them"
-        )
+    if cases and by is None:
+        by = "method"
+    if by is None and (experiment is not None or table is not None):
+        raise UsageError("--experiment and --table are of a table of methods", expected="--cases beside them")
+    if by is not None and (evaluations or sort is not None):
+        raise UsageError("--cases and --by method have no --evaluations and no --sort")
+    evaluations = evaluations or pattern != "*" or sort is not None
     if by is not None and (history or curves or kind in ("csv", "parquet") or pattern != "*"):
         raise UsageError("--by method has no --history, --curves, --case, csv or parquet", expected="--format json")
     if patch is not None:
@@ -121,6 +137,8 @@ def results(
         text = by_method_text(store, kind, experiment, every=every, table=table)
     elif history:
         text = history_text(store, kind)
+    elif not evaluations:
+        text = ranked_text(store, every=every)
     else:
-        text = table_text(store, pattern, sort=sort)
+        text = table_text(store, pattern, sort=sort or "case")
     write((wrapped(text) if kind == "table" else text) + "\n")

@@ -21,7 +21,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 if TYPE_CHECKING:
     from lobench.report.tables.records import ResultRecord
 
-__all__ = ["by_method_text", "export", "history_text", "records_text", "table_text", "written"]
+__all__ = ["by_method_text", "export", "history_text", "ranked_text", "records_text", "table_text", "written"]
 
 
 _CHUNK = 1 << 16  # characters
@@ -63,6 +63,23 @@ def table_text(store: Path, pattern: str, *, sort: str) -> str:
         lines.append(one_line(several))
     if several := codes_note(rows):
         lines.append(one_line(several))
+    return "\n".join([*lines, *(one_line(f"{record['outcome']}: {record['message']}") for record in unread)])
+
+
+def ranked_text(store: Path, *, every: bool) -> str:
+    """Return the methods or checkpoints, best first, and the checkpoints that could not be read."""
+    from lobench.analysis.comparisons.summary import summary_of
+    from lobench.analysis.store.methods import read_methods
+    from lobench.analysis.store.subjects import codes_note
+    from lobench.core.wording import one_line
+    from lobench.report.tables.ranking import ranking_text
+
+    with Ledger.open(store, read_only=True) as ledger:
+        unread = list(_unread(ledger))
+    summary = kept_to_the_end(summary_of(store, snapshot=read_methods(store)))
+    rows = summary.snapshot.rows
+    lines = [ranking_text(summary, every=every)] if rows or not unread else []
+    lines += filter(None, (describe_programs({row.program for row in rows}), codes_note(rows)))
     return "\n".join([*lines, *(one_line(f"{record['outcome']}: {record['message']}") for record in unread)])
 
 

@@ -220,9 +220,9 @@ def test_the_page_of_a_run_has_the_costs_of_its_last_checkpoint_by_case(tmp_path
 
 def test_a_store_without_the_time_of_a_gradient_has_no_column_of_it(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": LOSSES}, cost=cost(FAST))
-    assert "over gradient" not in lobench("results", "--store", tmp_path).stdout
+    assert "over gradient" not in lobench("results", "--store", tmp_path, "--evaluations").stdout
     add(tmp_path, 2, {"a": LOSSES}, cost=cost(FAST, gradient=cost(tuple(value / 4 for value in FAST))))
-    lines = lobench("results", "--store", tmp_path).stdout.splitlines()
+    lines = lobench("results", "--store", tmp_path, "--evaluations").stdout.splitlines()
     assert [line.split()[-2] for line in lines[1:3]] == ["-", "x4"]
     found = json.loads(lobench("results", "--store", tmp_path, "--format", "json").stdout)
     assert [(one["overhead"], one["gradient_seconds"]) for one in found] == [(None, None), (4.0, 2.5e-4)]

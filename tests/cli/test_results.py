@@ -22,6 +22,7 @@ from lobench.core.program import PROGRAM_VERSION, Program
 from lobench.core.result import Outcome
 from lobench.core.step_cost import StepCost
 from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.report.tables.ranking import MOST_ROWS
 from lobench.report.tables.table import sparkline
 
 
@@ -54,7 +55,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_table_has_train_and_test_side_by_side_and_counts_what_diverged(store: Path) -> None:
-    lines = run("--store", store).stdout.splitlines()
+    lines = run("--store", store, "--evaluations").stdout.splitlines()
     assert lines[0].split("  ")[0] == "case" and "train final  test final" in lines[0]
     assert [line.split()[:2] for line in lines[1:5]] == [["s/a", "1"], ["s/a", "2"], ["s/b", "1"], ["s/b", "2"]]
     assert "0.75" in lines[1] and "1.375" in lines[1]
@@ -197,7 +198,7 @@ def test_two_checkpoints_of_one_outer_step_are_told_apart(tmp_path: Path) -> Non
     for place in ("left", "right"):
         add(tmp_path, 100, {"a": {"train/loss": [1.0]}}, uri=f"{place}/theta.npz", sha256=place[0].encode().hex() * 32)
     add(tmp_path, 200, {"a": {"train/loss": [1.0]}})
-    lines = run("--store", tmp_path).stdout.splitlines()
+    lines = run("--store", tmp_path, "--evaluations").stdout.splitlines()
     tails = sorted(" ".join(line.split()[1:3]) for line in lines[1:4])
     assert tails == ["100 (left/theta.npz)", "100 (right/theta.npz)", "200 0-0"]  # the last has no need of it
 
@@ -206,7 +207,7 @@ def test_the_final_value_of_a_primary_metric_of_its_own_stands_in_every_table(tm
     losses = {"train/loss": [0.5, 0.6], "val/loss": [0.7, 0.75]}
     add(tmp_path / "store", 1, {"a": losses}, primary_metric="val/loss")
     add(tmp_path / "store", 2, {"b": {"train/loss": [0.5, 0.6]}})
-    header, first, second, *_ = run("--store", tmp_path / "store").stdout.splitlines()
+    header, first, second, *_ = run("--store", tmp_path / "store", "--evaluations").stdout.splitlines()
     assert "train final  test final  val/loss final" in header
     assert "0.55           -           0.725" in first and "0.55           -               -" in second
     assert lobench("report", "--store", tmp_path / "store", "--output", tmp_path / "r.html").returncode == 0
@@ -221,7 +222,56 @@ def test_what_a_step_costs_is_in_the_table_and_in_json_and_empty_where_nobody_me
     found = json.loads(run("--store", tmp_path, "--format", "json").stdout)
     timings = [(one["step_seconds"], one["step_unsteady"], one["state_bytes"], one["machine"]) for one in found]
     assert timings == [(None, None, None, None), (5e-4, False, 24, "m x 1"), (1.5e-3, True, 24, "n x 1")]
-    lines = run("--store", tmp_path).stdout.splitlines()
+    lines = run("--store", tmp_path, "--evaluations").stdout.splitlines()
     cells = [line.split() for line in lines[1:4]]
     assert [cell[-3:-1] for cell in cells] == [["-", "-"], ["0.0005", "24"], ["~0.0015", "24"]]
     assert "not to be compared: m x 1, 2 together; n x 1, 2 together" in lines[-1] and "unsteady" in lines[-2]
+
+
+def test_the_default_is_a_ranking_with_the_best_in_the_first_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    for place in range(9):
+        finals = {case: {"train/loss": [0.5 + 0.1 * place + 0.01 * seed for seed in range(4)]} for case in "abcdef"}
+        add(tmp_path, 0, finals, optimizer=f"adam(); adam.learning_rate = {place}", sha256=f"{place:064d}")
+    lines = run("--store", tmp_path).stdout.splitlines()
+    assert lines[0].startswith("adam(); adam.learning_rate = 0 is the best of 9 methods: score ")
+    assert len(lines) <= 20 and max(map(len, lines)) <= 100
+    rows = [line.split()[:5] for line in lines if line.lstrip()[:1].isdigit()]
+    assert rows == [[str(rank), "adam();", "adam.learning_rate", "=", str(rank - 1)] for rank in range(1, 10)]
+    assert "s/a" in run("--store", tmp_path, "--evaluations").stdout
+    assert run("--store", tmp_path, "--cases").stdout == run("--store", tmp_path, "--by", "method").stdout
+    assert run("--store", tmp_path, "--cases", "--sort", "train").returncode == 2
+
+
+def test_a_ranking_of_200_methods_fits_a_screen_and_counts_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    for place in range(200):
+        add(
+            tmp_path,
+            0,
+            {"a": {"train/loss": [0.5 + 0.01 * place, 0.5]}},
+            optimizer=f"m{place}()",
+            sha256=f"{place:064d}",
+        )
+    lines = run("--store", tmp_path).stdout.splitlines()
+    assert len(lines) <= 40 and f"{200 - MOST_ROWS} more: --all" in lines
+    assert sum(" m1" in line for line in run("--store", tmp_path, "--all").stdout.splitlines()) >= 111
+
+
+def test_a_checkpoint_of_two_labels_is_one_row_of_the_ranking(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": {"train/loss": [0.5, 0.51]}}, sha256="a" * 64)
+    add(tmp_path, 2, {"a": {"train/loss": [0.7, 0.71]}}, sha256="b" * 64)
+    add(tmp_path, 3, {"a": {"train/loss": [0.5, 0.51]}}, sha256="a" * 64)
+    lines = run("--store", tmp_path).stdout.splitlines()
+    assert lines[0].startswith("outer step 1, outer step 3 is the best of 2 checkpoints: ")
+    assert sum("outer step" in line for line in lines[1:]) == 2
+
+
+def test_a_ranking_has_no_rank_for_what_lacks_a_case_or_a_seed(store: Path) -> None:
+    lines = run("--store", store).stdout.splitlines()
+    rows = {line.split()[3]: line.split()[0] for line in lines if " outer step " in line and "best" not in line}
+    assert rows == {"1": "1", "2": "-"} and any("1 timeout" in line for line in lines)

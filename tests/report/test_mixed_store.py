@@ -233,7 +233,7 @@ def test_what_is_wrong_with_many_baselines_is_said_once(tmp_path: Path) -> None:
 
 
 def test_a_table_with_optimizers_has_no_column_of_outer_steps(store: Path) -> None:
-    header, *lines = lobench("results", "--store", store).stdout.splitlines()
+    header, *lines = lobench("results", "--store", store, "--evaluations").stdout.splitlines()
     assert header.split()[:2] == ["case", "subject"] and "outer step" not in header
     assert any(ADAM in line for line in lines) and any("outer step 30" in line for line in lines)
 

@@ -104,7 +104,7 @@ def test_it_is_marked_as_imported_everywhere(tmp_path: Path) -> None:
     }
     origin = records[0]["imported"]
     assert (origin["file"], origin["kind"], len(origin["sha256"])) == (str(file), "tidy", 64)
-    assert "of 2 imported methods" in lobench("results", "--store", store).stdout
+    assert "of 2 imported methods" in lobench("results", "--store", store, "--evaluations").stdout
     assert "adam (imported)" in lobench("results", "--store", store, "--by", "method").stdout
     report = lobench("report", "--store", store, "--output", tmp_path / "r.html")
     assert report.returncode == 0, report.stderr

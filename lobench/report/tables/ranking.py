@@ -1,0 +1,188 @@
+"""Table of the methods or checkpoints of a store, best first: the default output of `lobench results`."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from lobench.analysis.comparisons.best_group import bold_means
+from lobench.analysis.comparisons.summary import Summary
+from lobench.analysis.scores.mean_scores import MeanScore
+from lobench.core.result import Outcome
+from lobench.core.wording import counted, duration, first_of, one_line
+from lobench.report.tables.text import interval_cell, text_table
+
+__all__ = ["MOST_ROWS", "ranking_text"]
+
+MOST_ROWS = 27  # without --all
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """A method or checkpoint of the table.
+
+    Attributes:
+      labels: Several if one checkpoint was seen at several steps or places.
+      is_ranked: Whether it has a score on all cases and lacks no planned seed.
+    """
+
+    place: int
+    labels: tuple[str, ...]
+    score: MeanScore
+    is_ranked: bool
+
+
+def ranking_text(summary: Summary, *, every: bool = False) -> str:
+    """Return the best method or checkpoint in a line, and a table of all of them, best first.
+
+    Args:
+      every: Show all rows, not only the first `MOST_ROWS`.
+    """
+    snapshot = summary.snapshot
+    if not snapshot.rows or not snapshot.subjects:
+        return snapshot.nothing
+    rows = _rows(summary)
+    equal = _not_worse(summary, rows)
+    shown = rows if every else rows[:MOST_ROWS]
+    hidden = len(rows) - len(shown)
+    more = [f"{hidden:,} more: --all"] if hidden else []
+    more = [f"{hidden:,} more: --all"] if hidden else []
+    answer = [_answer(summary, rows, equal), *_next_steps(summary, rows)]
+    notes = [*more, *_notes(summary, rows)]
+    table = text_table(_cells(summary, shown), left={1})
+    return "\n\n".join(["\n".join(map(one_line, answer)), table, "\n".join(map(one_line, notes))])
+
+
+def _rows(summary: Summary) -> list[_Row]:
+    """Return the rows, best first; those that cannot be ranked are last."""
+    snapshot, by_content = summary.snapshot, dict[object, list[int]]()
+    left_race = _left_race(summary)
+    for place, subject in enumerate(snapshot.subjects):
+        content = (subject.who.key, *sorted(subject.cells)) if subject.who.has_theta else place
+        by_content.setdefault(content, []).append(place)
+    scores = {places[0]: summary.mean_score(places[0], "primary") for places in by_content.values()}
+    most = max(found.num_cases for found in scores.values())
+    rows = []
+    for places in by_content.values():
+        found = scores[places[0]]
+        is_whole = found.num_cases == most and not snapshot.subjects[places[0]].num_missing
+        rows.append(
+            _Row(
+                place=places[0],
+                labels=tuple(snapshot.labels[place] for place in places),
+                score=found,
+                is_ranked=is_whole and found.has_surviving_seed and places[0] not in left_race,
+            )
+        )
+    return sorted(rows, key=lambda row: (not row.is_ranked, math.isnan(row.score.mean), -row.score.mean))
+
+
+def _left_race(summary: Summary) -> Collection[int]:
+    """Return the places of the methods that left a race: their score is of fewer seeds than the others'."""
+    if summary.race is None:
+        return ()
+    return [place for place, look in enumerate(summary.race.out_at) if look is not None]
+
+
+def _not_worse(summary: Summary, rows: Sequence[_Row]) -> list[_Row]:
+    """Return the best row, and those that no test finds to be worse."""
+    ranked = [row for row in rows if row.is_ranked]
+    if not ranked:
+        return []
+    found = bold_means(summary, [row.place for row in ranked], "primary").places
+    return [row for index, row in enumerate(ranked) if index in found]
+
+
+def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> str:
+    kind = "checkpoint" if all(one.who.has_theta for one in summary.snapshot.subjects) else "method"
+    if not equal:
+        return f"{counted(len(rows), kind)}, and none can be ranked: {_why_unranked(rows)}"
+    best, *others = equal
+    score = interval_cell(best.score.interval)
+    over = f"{counted(best.score.num_cases, 'case')} x {_seeds(best.score)}"
+    text = f"{_label(best)} is the best of {counted(len(rows), kind)}: score {score} (95%), {over}"
+    if len(rows) == 1:
+        return f"{_label(best)}: score {score} (95%), {over}"
+    if others:
+        return f"{text}; not told apart from it: {first_of([_label(row) for row in others], _NAMED)}"
+    return f"{text}; all others are worse (level 5% for all together)"
+
+
+def _why_unranked(rows: Sequence[_Row]) -> str:
+    if all(math.isnan(row.score.mean) for row in rows):
+        return "no score"
+    return "each lacks a case or a planned seed, or diverged on every seed"
+
+
+def _seeds(found: MeanScore) -> str:
+    numbers = sorted({len(seeds) for seeds in found.scores.values()})
+    return counted(numbers[0], "seed") if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]} seeds"
+
+
+def _label(row: _Row) -> str:
+    return ", ".join(row.labels)
+
+
+def _next_steps(summary: Summary, rows: Sequence[_Row]) -> list[str]:
+    """Return what to do about a checkpoint that the seeds of its score chose."""
+    is_checkpoint = summary.snapshot.subjects[rows[0].place].who.has_theta
+    if is_checkpoint and sum(row.is_ranked for row in rows) > 1:
+        return ["its seeds chose it, so the score is optimistic: `lobench best` evaluates the top on fresh seeds"]
+    return []
+
+
+def _cells(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
+    snapshot = summary.snapshot
+    cells_of = {row.place: snapshot.subjects[row.place].cells.values() for row in rows}
+    exploded = {place: summary.scales.num_exploded(*cells) for place, cells in cells_of.items()}
+    has_lost, has_exploded = any(snapshot.subjects[row.place].num_missing for row in rows), any(exploded.values())
+    what = "checkpoint" if all(one.who.has_theta for one in snapshot.subjects) else "method"
+    header = ["rank", what, "score [95%]", "cases", "diverged"]
+    header += [*(["exploded"] if has_exploded else []), *(["no result"] if has_lost else []), "time"]
+    table = [header]
+    for rank, row in enumerate(rows, 1):
+        subject = snapshot.subjects[row.place]
+        num_cases = len(snapshot.cases)
+        over = f"{row.score.num_cases}" if row.score.num_cases == num_cases else f"{row.score.num_cases} of {num_cases}"
+        line = [
+            f"{rank}" if row.is_ranked else "-",
+            _label(row),
+            interval_cell(row.score.interval),
+            over,
+            f"{subject.num_diverged} of {subject.num_seeds}",
+        ]
+        line += [str(exploded[row.place])] if has_exploded else []
+        line += [str(subject.num_missing)] if has_lost else []
+        table.append([*line, _time(summary, row)])
+    return table
+
+
+def _time(summary: Summary, row: _Row) -> str:
+    """Return the seconds of all trainings of a row."""
+    cells = summary.snapshot.subjects[row.place].cells.values()
+    curves = {id(own): own for cell in cells for own, _ in cell.sources.values()}
+    seconds = math.fsum(one.wall_seconds for one in curves.values())
+    return duration(seconds) if seconds > 0 else "-"
+
+
+def _notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
+    """Return what the scores are, and what limits the ranking."""
+    snapshot = summary.snapshot
+    lines = summary.scales.describe("`lobench baseline` tunes one").splitlines()
+    if which := summary.over_which_cases("primary", names=False):
+        lines.append(f"scores are over {which}")
+    if any(not row.is_ranked and not math.isnan(row.score.mean) for row in rows):
+        lines.append("-: lacks a case or a planned seed, left a race, or diverged on every seed")
+    chosen = [row.labels[0] for row in rows if (found := snapshot.search(row.place)) and not found.is_fresh]
+    if chosen:
+        lines.append(f"optimistic, on the seeds that chose the setting: {first_of(chosen, _NAMED)}")
+    outcomes = Counter(str(row.outcome) for row in snapshot.rows if row.outcome is not Outcome.PASSED)
+    if outcomes:
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+        lines.append(f"evaluations that did not pass: {counts}")
+    if snapshot.num_outside:
+        lines.append(f"not of this experiment: {counted(snapshot.num_outside, 'optimizer')} (--by method --all)")
+    return [*lines, "By case: --cases. Every evaluation: --evaluations"]
