@@ -136,8 +136,8 @@ def compare(
     Args:
       subjects: A, B, ... Each is a store or a run's folder (its last checkpoint), or a name in a store: a label, a
         scope of its experiment, gin text, a path or the end of one, an outer step, or the first digits of a sha256.
-        Names are looked up in `store`, or in STORE of `STORE@NAME`. With `suites`, a checkpoint, a run's folder or gin text
-        ("adam(); adam.learning_rate = 0.01") is evaluated first.
+        Names are looked up in `store`, or in STORE of `STORE@NAME`. With `suites`, a checkpoint, a run's folder or gin
+        text ("adam(); adam.learning_rate = 0.01") is evaluated first.
       store: Store in which names are looked up. With `suites`, also the store of new evaluations (default:
         .lobench/compare/SUITE).
       suites: Suites on which subjects are evaluated: folders, `.gin` files or names of shipped suites. Empty: only
