@@ -1,4 +1,4 @@
-"""Case: task x budget x metrics, one pytest item."""
+"""Case: one inner-training job (task, budget, metrics), which is one pytest item."""
 
 from __future__ import annotations
 
@@ -35,69 +35,76 @@ __all__ = [
 ]
 
 AxisValue: TypeAlias = int | float | str | tuple[int | float | str | None, ...] | None
-Cell: TypeAlias = tuple[tuple[str, AxisValue], ...]  # of a case's axes: a value of each by its name
+Cell: TypeAlias = tuple[tuple[str, AxisValue], ...]  # (axis, value) pairs of one case of `Case.axes`
 
-# What tasks are to a checkpoint: it was meta-trained on them, or on nearly the same; it was chosen by them; neither.
+# Role of a task for a checkpoint: it was meta-trained on the task or a similar one; it was chosen by it; neither.
 ROLES = ("meta_train", "meta_valid", "meta_test")
 HEADLINES = ("score", "speedup")
 SESSIONS = ("apart", "shared", "synced", "mean")
-OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")  # of `Case` and of `Phase`
+OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")  # fields of `Case` and `Phase`
 _GIN_NODE = re.compile(r"((?:.*/)?[^/:]+\.gin)::?([^:]+)")  # digits.gin:relu32, suites/quick/digits.gin::relu32
 _TEST_NODE = re.compile(r"(?:(.*)/)?[^/:]+\.py(?:::\w+)+\[([^\]]+)\]")  # quick/test_quick.py::test_digits[relu32]
 
 
 class LeftToDefault(float):
-    """Value of a real-valued parameter that nothing binds: the default of its signature."""
+    """Default of a real-valued parameter that no binding sets."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One inner-training job, as gin binds it (`relu32/Case.task = @DigitsMLP()`).
+    """One inner-training job, as bound by gin.
+
+    Example:
+        relu32/Case.task = @DigitsMLP()
+        relu32/Case.num_inner_steps = 500
 
     Attributes:
-      task: Task or TaskFamily to train.
-      learned_optimizer: LearnedOptimizer; comes from the run unless the case insists.
-      optimizer: An optax transformation used as it is, without theta.
-      num_inner_steps: Updates of the inner parameters, >= 1.
-      num_seeds: Seeds first_seed .. first_seed+num_seeds-1, common to all checkpoints and optimizers.
-      first_seed: Where they begin; no part of the case's identity.
-      seed_block: Seeds that one program evaluates together; None: all of them.
-      block_sizes: Seeds of one block after another, in place of num_seeds, as an experiment's sessions are added: 4,
-        then 6 more: `(4, 6)`. None of them is wider than seed_block. No part of the case's identity.
-      num_tasks: Tasks sampled from a TaskFamily; task i is the same whatever num_tasks. Ignored for a Task.
-      sessions: "apart": each replica trains parameters of its own. Otherwise `num_lanes` replicas train one set of
-        parameters, and an inner step is a round in which each takes a turn. "shared": a turn uses the parameters as the
-        turn before has left them. "synced": a turn's gradient is that of the replica's copy from its own last turn.
-        "mean": one update by the mean of the replicas' gradients.
-      num_lanes: How many replicas that is. A seed counts such a group, and its replicas read the streams of the seeds
-        `seed * num_lanes` and those that follow.
-      eval_every: Inner steps between evaluations; step 0 and the last step are always evaluated.
-      log_every: Inner steps between records of the training batch itself, before its update: its loss (`batch/loss`)
-        and each metric that the task gives beside it (`batch/accuracy`); 0: none.
-      eval_batches: Batches of each split that an evaluation averages. 0: nothing is evaluated, and `train/NAME` is the
-        mean of the training batches' NAME over the last `eval_every` steps (at step 0: NAME of the first batch). No
-        other split has metrics then, and the last update is not looked at.
-      primary_metric: The metric that headlines show, `<split>/<metric>`.
-      scale: `log` or `linear`: what the scores of the primary metric are shares of; None: a loss has a log scale, and
-        everything else a linear one. Like `minimum` it is no part of what is trained: after a change `lobench baseline`
-        takes seconds, and nothing is evaluated again.
-      minimum: The lowest value that the primary metric can have, where that is not 0; scores are of what is above it.
-      num_cpus: Cores of the inner program, over which its replicas are spread; part of what fixes the bits.
-      num_gpus: Devices, over which replicas are spread, or a share of one.
-      timeout_seconds: Deadline of one seed block, compilation included.
-      phases: Parts of the training one after another, each with settings of its own; `num_inner_steps` is then the sum
-        of theirs, whatever else is bound. None: the training is one phase.
-      save_every: Inner steps between saves of a training's state, from which it goes on after a kill or a deadline;
-        None: about every minute of work, 0: never. Like `keep_state` it fixes no bit and is no part of the identity.
-      keep_state: Whether the state at the end stays, so that a case of more phases goes on from it.
-      time_gradient: Whether the time of a bare gradient step is measured beside that of the optimizer's own, once for
-        each case in a process; it fixes no bit either.
-      axes: Values by name, `{"width": [8, 32]}`: each cell is a case of its own, in which `%width` is its value.
-      stop_after: Share of the training after which it ends, 0 < share < 1: its result is what it gave up to the last
-        evaluation before. Another training than the whole one, which goes on from its state. Searches bind it
-        (`Method.median_stopping`).
+      task: `Task` or `TaskFamily` to train.
+      learned_optimizer: `LearnedOptimizer` of the case. Usually bound by the run's `config.gin` instead.
+      optimizer: optax transformation. If set, the case needs no checkpoint.
+      num_inner_steps: Number of parameter updates, at least 1.
+      num_seeds: Number of seeds. The same seed numbers are used for all checkpoints and optimizers.
+      first_seed: Number of the first seed. Not part of the case's identity.
+      seed_block: Number of seeds that one program evaluates together. None: all of them.
+      block_sizes: Sizes of consecutive seed blocks, in place of `num_seeds`: `(4, 6)` if 6 seeds were added to 4. No
+        size is larger than `seed_block`. Not part of the case's identity.
+      num_tasks: Number of tasks sampled from a `TaskFamily`. Task i does not depend on it. Ignored for a `Task`.
+      sessions: How replicas share parameters:
+        "apart": each replica trains its own (default);
+        "shared": replicas update one set of parameters in turn;
+        "synced": as "shared", with gradients computed on the replica's copy from its previous turn;
+        "mean": one update with the mean of the replicas' gradients.
+      num_lanes: Number of replicas per seed, unless `sessions` is "apart". The replicas of a seed use the random
+        streams of seeds `seed * num_lanes` to `seed * num_lanes + num_lanes - 1`.
+      eval_every: Inner steps between evaluations. Step 0 and the last step are always evaluated.
+      log_every: Inner steps between records of the training batch before its update: `batch/loss`, and the task's
+        other metrics (`batch/accuracy`). 0: none.
+      eval_batches: Number of batches averaged per split in an evaluation. 0: no evaluation; `train/NAME` is then the
+        mean over the training batches of the last `eval_every` steps (at step 0: the value of the first batch), and
+        there are no other splits.
+      primary_metric: Metric shown first, `<split>/<metric>`.
+      scale: Scale on which scores of the primary metric are computed, "log" or "linear". None: "log" for losses,
+        "linear" otherwise. Not part of the case's identity: changing it re-evaluates nothing.
+      minimum: Lowest possible value of the primary metric, if it is not 0. Scores measure the distance above it. Not
+        part of the case's identity.
+      num_cpus: Number of cores of the inner program, over which replicas are spread. Part of the identity, because it
+        affects the bits.
+      num_gpus: Number of devices over which replicas are spread, or a fraction of one device.
+      timeout_seconds: Time limit for one seed block, including compilation.
+      phases: Consecutive parts of the training, each with settings of its own. `num_inner_steps` is then the sum of
+        theirs. Empty: a single phase.
+      save_every: Inner steps between saved states, from which a training continues after a kill or a time limit. None:
+        about once a minute. 0: never. Not part of the case's identity.
+      keep_state: Whether the final state is kept, so that a case with more phases can continue from it. Not part of the
+        case's identity.
+      time_gradient: Whether the time of a bare gradient step is measured too, once per case and process. Not part of
+        the case's identity.
+      axes: Values by name, such as `{"width": [8, 32]}`. Each combination is a case of its own, in which `%width` is
+        bound to its value.
+      stop_after: Fraction of the training after which it stops, between 0 and 1. The result ends with the last
+        evaluation before. Set by median stopping (`Method.median_stopping`).
     """
 
     task: Any = None
@@ -129,9 +136,10 @@ class Case:
 
     @property
     def end(self) -> int:
-        """The step at which the training ends; a part of one ends a step behind its last evaluation.
+        """Step at which the training ends.
 
-        Of 100 steps that are evaluated every 20, half ends at 41: an evaluation comes before the step that follows it.
+        With `stop_after`, it is one step after the last evaluation: half of 100 steps, evaluated every 20, ends at 41,
+        because an evaluation precedes the step that follows it.
         """
         if self.stop_after is None:
             return self.num_inner_steps
@@ -141,7 +149,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class SeedBlock:
-    """Seeds `start .. start+size-1`, evaluated together: the unit of work and of storage."""
+    """Consecutive seeds that are evaluated together: the unit of work and of storage."""
 
     start: int
     size: int
@@ -155,11 +163,11 @@ class SeedBlock:
 
     @property
     def span(self) -> str:
-        """The seeds as tables have them: `0-3`."""
+        """The seeds as tables show them, such as `0-3`."""
         return f"{self.start}-{self.start + self.size - 1}"
 
     def halves(self) -> tuple[SeedBlock, SeedBlock]:
-        """Splits a block of two or more seeds; the first half takes the odd one."""
+        """Splits a block of at least two seeds into halves. The first half is larger by one if the size is odd."""
         if self.size < 2:
             raise ValueError(f"a block of {self.size} seed cannot be halved")
         first = (self.size + 1) // 2
@@ -186,31 +194,32 @@ def _blocks(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseInfo:
-    """What the chief knows of a case without building it.
+    """Description of a case that needs no task or optimizer object. Chief, ledger and analysis use it.
 
-    A store leaves out what is a default: the default of a field never changes, and of a new one it is what the cases of
-    older stores were.
+    A store omits fields that have their default. The default of a field therefore never changes, and that of a new
+    field describes the cases of older stores.
 
     Attributes:
-      identity: sha256 (hex) over suite-relative path, scope, test name and every binding reached from the case,
-        the optimizer's excepted.
-      optimizer_hash: sha256 (hex) of the bindings reached from the optimizer.
-      program_hash: sha256 (16 hex digits) of all that the optimizer's program hangs on: of what it reaches without the
-        values of real-valued settings, which are the program's arguments. Empty in stores of an older lobench.
-      suite: Name of the suite's folder (or of the file, for a bare one).
-      name: Scope of the case, with the file's stem where the suite has the name twice.
-      node_id: pytest's node id in the worker's session.
-      primary_metric, scale, minimum, block_sizes: As `Case`; num_seeds is the sum of the sizes, where there are any.
-      role: What the case is to whom it evaluates, one of ROLES; "" where its suite does not say.
-      whole: Identity of the whole training, where this is a part of one (`Case.stop_after`); else "".
-      headline: What reports of its suite begin with, one of HEADLINES.
-      problem: sha256 (hex) of what is trained and for how long: a baseline is comparable where it is equal, whatever
-        the number of seeds, the deadlines and the test's expectations. Empty in stores of an older lobench.
-      file, own_name: As `CaseSpec` says them: `digits` and `relu32`. Empty in stores of an older lobench.
-      places: Places of its suite that the store knows it was read from, the last one first. Not part of a row.
+      identity: sha256 (hex) over the suite-relative path, scope, test name and every binding that the case reaches,
+        except those of the optimizer.
+      optimizer_hash: sha256 (hex) of the bindings that the optimizer reaches.
+      program_hash: sha256 (16 hex digits) of the optimizer's bindings without the values of real-valued settings, which
+        are arguments of the compiled program. "" in stores of older versions.
+      suite: Name of the suite's folder, or of the file if it is in no suite folder.
+      name: Scope of the case, preceded by the file's stem if the suite has the scope twice.
+      node_id: Node id in the worker's pytest session.
+      num_inner_steps, num_seeds, seed_block, primary_metric, scale, minimum, block_sizes, num_cpus, num_gpus,
+        timeout_seconds, first_seed: As of `Case`. If there are `block_sizes`, `num_seeds` is their sum.
+      role: Role of the case for the evaluated checkpoint, one of `ROLES`; "" if the suite has none.
+      whole: Identity of the whole training if this is a part of one (`Case.stop_after`); "" otherwise.
+      headline: Quantity that reports of the suite show first, one of `HEADLINES`.
+      problem: sha256 (hex) of the task, its data and the number of steps. A baseline is comparable if it is equal;
+        number of seeds, time limits and expectations do not count. "" in stores of older versions.
+      file, own_name: File and name as of `CaseSpec`, such as `digits` and `relu32`. "" in stores of older versions.
+      places: Places from which the store knows the suite was read, the latest first. Not part of a row.
       case_code, subject_code: Fingerprints of the user's code (`lobench.core.code`) behind task and test, and behind
-        the optimizer. No part of the key. "" if there is no such code, and in stores of an older lobench.
-      task_code: The same of the task alone, which is what a tuned baseline was trained on.
+        the optimizer. Not part of the key. "" if there is no such code, and in stores of older versions.
+      task_code: Fingerprint of the code behind the task alone, on which a tuned baseline depends.
     """
 
     identity: str
@@ -242,22 +251,22 @@ class CaseInfo:
     task_code: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "block_sizes", tuple(self.block_sizes))  # JSON knows lists alone
+        object.__setattr__(self, "block_sizes", tuple(self.block_sizes))  # JSON has no tuples
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that people may call it; see `names_of`."""
+        """All names of the case; see `names_of`."""
         node = PurePath(self.node_id.partition("::")[0])
         file = self.file or (node.stem if node.suffix == ".gin" else "")
         return names_of(self.suite, file, self.own_name or self.name, self.name)
 
     def is_called(self, name: str) -> bool:
-        """Says whether a name, in any spelling that lobench prints, is one of its own."""
+        """Returns whether a name, in any spelling that lobench prints, names this case."""
         return name in self.names or case_name(name) in self.names
 
     @property
     def key(self) -> str:
-        """Identity of the case together with its optimizer's bindings."""
+        """Identity of the case and of its optimizer's bindings."""
         return f"{self.identity}:{self.optimizer_hash}"
 
     @property
@@ -267,12 +276,12 @@ class CaseInfo:
 
     @property
     def program_key(self) -> str:
-        """What names its compiled program: one that has it is warm for every case with the same."""
+        """Key of the compiled program. Cases with equal keys share one compilation."""
         return f"{self.whole or self.identity}:{self.program_hash or self.optimizer_hash}"
 
     @property
     def whole_key(self) -> str:
-        """The key of the whole training, whose states those of its parts are."""
+        """Key of the whole training, with which its parts share saved states."""
         return f"{self.whole or self.identity}:{self.optimizer_hash}"
 
     def blocks(self) -> list[SeedBlock]:
@@ -281,14 +290,15 @@ class CaseInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectations:
-    """What a bare `.gin` case expects (`relu32/expect.max_final_loss = 0.5`); `margin` counts for any case.
+    """Expectations of a case in a `.gin` file without a test, such as `relu32/expect.max_final_loss = 0.5`.
 
     Attributes:
-      margin: Harm that a gate tolerates on this case; None: the session's.
-      max_final_loss: Upper bound of the seed mean of the final `train/loss`.
-      max_final_test_loss: The same of `test/loss`.
-      min_final_accuracy: Lower bound of the seed mean of the final `test/accuracy`.
-      no_divergence: No seed may meet a non-finite loss.
+      max_final_loss: Upper bound of the final `train/loss`, averaged over seeds.
+      max_final_test_loss: Upper bound of the final `test/loss`, averaged over seeds.
+      min_final_accuracy: Lower bound of the final `test/accuracy`, averaged over seeds.
+      no_divergence: Whether a seed with a non-finite loss fails the case.
+      margin: Loss of score that a gate tolerates on this case. None: the margin of the gate. Also used for cases with
+        a test.
     """
 
     max_final_loss: float | None = None
@@ -300,13 +310,13 @@ class Expectations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """What a gin file says of all its cases (`Suite.role = "meta_test"`), or of one (`relu32/Suite.role = ...`).
+    """Settings of all cases of a gin file (`Suite.role = "meta_test"`), or of one (`relu32/Suite.role = ...`).
 
     Attributes:
-      role: What the tasks are to a checkpoint: one of ROLES, or "".
-      roles: The same of single learned optimizers, by their names in gin, `{"Celo": "meta_train"}`; they win over role.
-      headline: What reports begin with: "score"; or "speedup", VeLO's over the envelope of tuned baselines, and the
-        interquartile mean of the score.
+      role: Role of the tasks for a checkpoint: one of `ROLES`, or "".
+      roles: Roles for single learned optimizers, by name in gin: `{"Celo": "meta_train"}`. They override `role`.
+      headline: Quantity that reports show first: "score", or "speedup" (VeLO's speedup over the envelope of tuned
+        baselines, with the interquartile mean of the score).
     """
 
     role: str = ""
@@ -319,13 +329,13 @@ class Suite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseSpec:
-    """Where a case is written; enough to collect it, without importing what it names.
+    """Place of a case in a file. Enough to collect the case without importing its task.
 
     Attributes:
       path: Absolute path of the `.gin` file.
       scope: gin scope that binds `Case.task`.
-      root: Folder above the suite; what the identity's path is relative to.
-      cell: Of `Case.axes`: which of the scope's cases this is; empty where it has no axes.
+      root: Folder above the suite. The path in a case's identity is relative to it.
+      cell: Combination of the values of `Case.axes`; empty if the scope has no axes.
     """
 
     path: str
@@ -335,21 +345,21 @@ class CaseSpec:
 
     @property
     def name(self) -> str:
-        """The case's name in its file: `relu32`, or of a cell `grid-width8-horizon100`."""
+        """Name of the case in its file, such as `relu32`, or `grid-width8-horizon100` with axes."""
         return "-".join((self.scope, *(f"{axis}{axis_text(value)}" for axis, value in self.cell)))
 
     @property
     def file(self) -> str:
-        """Name of its file, without `.gin`."""
+        """Name of the file without `.gin`."""
         return PurePath(self.path).stem
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that people may call it; see `names_of`."""
+        """All names of the case; see `names_of`."""
         return names_of(self.suite, self.file, self.name)
 
     def is_called(self, name: str) -> bool:
-        """Says whether a name is one of its own, or its scope's, which all cells of the scope go by."""
+        """Returns whether a name names this case, or its scope, which stands for all of the scope's cases."""
         scope_names = names_of(self.suite, self.file, self.scope) if self.cell else ()
         return any(one in self.names or one in scope_names for one in (name, case_name(name)))
 
@@ -359,7 +369,7 @@ class CaseSpec:
 
     @property
     def suite(self) -> str:
-        """Name of the folder that the file is in, or of the file where it lies in the root itself."""
+        """Name of the folder that contains the file, or of the file if that folder is the root."""
         relative = PurePath(self.relative_path)
         return relative.parent.name or relative.stem
 
@@ -392,16 +402,17 @@ def case_name(text: str) -> str:
 
 
 def names_of(suite: str, file: str, *names: str) -> tuple[str, ...]:
-    """Returns all that people may call a case: `relu32`, `digits.relu32`, `quick/relu32` and `quick/digits.relu32`.
+    """Returns all names of a case: `relu32`, `digits.relu32`, `quick/relu32` and `quick/digits.relu32`.
 
     Args:
-      file: Of the case, without `.gin`; "" where nobody knows it.
-      names: Its own in that file; then what a store calls it, where that is another one.
+      suite: Name of the suite.
+      file: Name of the case's file without `.gin`; "" if unknown.
+      names: Name of the case in that file, then its name in a store if that is different.
     """
     short = dict.fromkeys((names[0], *([f"{file}.{names[0]}"] if file else ()), *names[1:]))
     return (*short, *(f"{suite}/{name}" for name in short))
 
 
 def axis_text(value: AxisValue) -> str:
-    """Returns how names of cases say a value: `8`, `0.001`, `relu`, and `32x32` for a tuple."""
+    """Returns the text of a value in names of cases: `8`, `0.001`, `relu`, and `32x32` for a tuple."""
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,4 +1,4 @@
-"""Experiment: methods x cases x sessions, and the evaluations that are its members."""
+"""Experiment: methods x cases x sessions, and the evaluations that it consists of."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
     "session_blocks",
 ]
 
-# A method has one field of these names, but for a script, which is a command that has curves besides.
+# A method sets one field of these names. A script is a command with curves.
 Kind = Literal["optimizer", "checkpoint", "command", "curves", "script"]
 METHOD_KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind != "script")
 CommandState = Literal["waiting", "running", "done", "failed", "infeasible", "stopped"]
@@ -41,7 +41,7 @@ _BLOCKS = re.compile(r"(?:Case\.first_seed = (\d+)\n)?Case\.block_sizes = \(([\d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What proposes trials: `Method.search = @tpe/optuna()`, with `tpe/optuna.sampler = "tpe"` among its keywords."""
+    """Search of a method: `Method.search = @tpe/optuna()`, with the keyword `tpe/optuna.sampler = "tpe"`."""
 
     name: str
     keywords: tuple[tuple[str, Any], ...] = ()
@@ -49,14 +49,14 @@ class Search:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Race:
-    """What a race is decided by: `Experiment.race = @race()`, with `race.margin = 0.02` among its keywords.
+    """Rules of a race: `Experiment.race = @race()`, with the keyword `race.margin = 0.02`.
 
     Attributes:
-      block: Seeds of a round.
-      rounds: At most.
-      margin: The race ends where no method that is left can be better than the leader by more than this on the score.
-      alpha: Chance that any method is thrown out for one that is no better, over the whole race.
-      first_seed: Of all cases; None: each case's own.
+      rounds: Largest number of rounds.
+      block: Number of seeds in a round.
+      margin: The race ends once no remaining method can be better than the leader by more than this score.
+      alpha: Probability, over the whole race, of dropping any method in favour of one that is not better.
+      first_seed: First seed of all cases. None: that of each case.
     """
 
     rounds: int
@@ -68,40 +68,43 @@ class Race:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """What is compared: `adam/Method.optimizer = @adam()` is the method `adam`.
+    """One method of an experiment: `adam/Method.optimizer = @adam()` is the method `adam`.
+
+    A method has one of `optimizer`, `checkpoint`, `command` and `curves`; a script has both `command` and `curves`.
 
     Attributes:
-      name: The gin scope.
-      optimizer: Text of an optimizer without theta, `@adam()`.
+      name: gin scope of the method.
+      optimizer: Text of an optimizer without theta, such as `@adam()`.
       checkpoint: Path of a checkpoint, relative to the experiment's file.
-      command: A meta-training whose checkpoints are evaluated, or a script that writes curves; `{session}`, `{folder}`
-        (or `{out}`) and `{gin}` stand for the seed, the folder that it writes into and a gin file of the method's own
-        bindings, `{NAME}` for the value that is bound to NAME in its scope.
-      checkpoints: Which of a command's are evaluated: the "last" or "all".
-      curves: Pattern of files of curves that were made elsewhere, relative to the experiment's file; behind a `#` which
-        of their methods it is, where they have several. Of a script, what it writes: `{out}/curves.jsonl`.
-      metrics: Of curves: what a file calls metrics, and what they are here, `val_loss=test/loss`.
-      pattern, case_from, method_from, seed_from: Of curves: as the options of `lobench import`.
-      paired_seeds: Of curves: their seeds are the same draws in all files that say so.
-      last_counts: Of curves: of a step that a run has twice the last value counts.
-      until_step: Of curves: the step at which they end; None: at that of their case.
-      python: Of an optimizer that another environment has, the path of that one's Python, relative to the experiment's
-        file; "": lobench's own.
-      label: What tables say; "": the name.
-      knobs: Of an optimizer or a checkpoint: settings whose worth an ablation finds, each a line of gin in the method's
-        scope, or several behind semicolons. The method itself is without them.
-      files: Of a command: further files whose content makes its results, as patterns relative to the experiment's file;
+      command: Command that meta-trains and writes checkpoints, or a script that writes curves. `{session}` is replaced
+        by the seed, `{folder}` or `{out}` by the output folder, `{gin}` by a gin file of the method's bindings, and
+        `{NAME}` by the value bound to NAME in the method's scope.
+      checkpoints: Which checkpoints of a command are evaluated, "last" or "all".
+      curves: Pattern of files with curves, relative to the experiment's file, followed by `#METHOD` if the files have
+        several methods. For a script, the file that it writes, such as `{out}/curves.jsonl`.
+      metrics: Metrics to import from curves, as NAME or NAME=AS: `val_loss=test/loss`.
+      pattern, case_from, method_from, seed_from: For curves, as the options of `lobench import`.
+      paired_seeds: For curves, whether equal seed numbers are equal random draws in all files that set this.
+      last_counts: For curves, whether the last value counts if a run has a step twice.
+      until_step: For curves, the step at which they end. None: that of their case.
+      python: Python of another environment that has the optimizer, relative to the experiment's file. "": the present
+        environment.
+      label: Name in tables. "": the name.
+      knobs: Settings of an optimizer or a checkpoint that an ablation varies, each a line of gin in the method's scope,
+        or several separated by semicolons. The method itself is evaluated without them.
+      files: Further files on which the results of a command depend, as patterns relative to the experiment's file:
         `"lib/*.py"`.
-      code: Fingerprint of a command's script and files; None: the store has results of it from before there were any.
+      code: Fingerprint of the script and files of a command. None: the store has results from before fingerprints.
       bindings: gin lines of the method's scope that are bound over the cases, without the scope.
-      trainer_bindings: All of them; what `{gin}` holds.
-      num_cpus, num_gpus: What a command takes of the machine while it runs.
-      search: What proposes values where spaces stand; None where all values are there.
-      space: The spaces by the gin path of their binding, in the order of the file. Their lines are among the bindings.
-      num_trials: How many trials; None: as many as a grid has.
-      wave: How many are proposed at once; None: as many as the machine has slots when the search begins.
-      median_stopping: Share of the training after which a trial ends that is below the median there; None: none does.
-      report_sessions: Fresh seeds that the best trial is evaluated on; None: as many as each case has; 0: none.
+      trainer_bindings: All gin lines of the method's scope, which are the content of `{gin}`.
+      num_cpus, num_gpus: Cores and devices that a command uses.
+      search: Search that proposes values for `space`. None: the method has no search.
+      space: Parameters to search, by the gin path of their binding, in the order of the file.
+      num_trials: Number of trials. None: all points of a grid.
+      wave: Number of trials that are proposed together. None: the number of the machine's slots when the search begins.
+      median_stopping: Fraction of the training at which trials below the median stop. None: no trial stops.
+      report_sessions: Number of fresh seeds on which the best trial is evaluated. None: the number of each case.
+        0: it is not evaluated again.
     """
 
     name: str = ""
@@ -146,7 +149,7 @@ class Method:
 
     @property
     def named(self) -> str:
-        """The text, path, command or pattern that says what it is."""
+        """The entry as written in the file: optimizer, path, command or pattern."""
         if self.kind == "script":
             return f"{self.command}; {self.curves}"
         named: str = getattr(self, self.kind)
@@ -154,28 +157,31 @@ class Method:
 
     @property
     def values(self) -> dict[str, str]:
-        """What its scope binds, as a command line has it, by its path: `{lr}` of `mine/lr = 0.1`."""
+        """Values bound in the scope, as text for a command line, by gin path: `{lr}` for `mine/lr = 0.1`."""
         pairs = (line.partition(" = ") for line in self.trainer_bindings)
         return {path: _as_word(value) for path, _, value in pairs}
 
     @property
     def subject(self) -> str:
-        """What its evaluations depend on, as far as the file says it."""
+        """The part of the entry that identifies the method's evaluations."""
         return "\n".join((self.kind, self.named, *sorted(self.trainer_bindings)))
 
     @property
     def folder_name(self) -> str:
-        """The folder of a command's sessions: a changed method or script has another one, and the trial `mine/3` that
-        of `mine` with its values. Of absolute paths in the command only the last part counts."""
+        """Name of the folder of a command's sessions.
+
+        It depends on the method's bindings, values and code. Of absolute paths in the command, only the last part
+        counts. A trial `mine/3` has the folder of `mine` with the values of the trial.
+        """
         subject = self.subject if self.code is None else self.subject.replace(self.named, _without_folders(self.named))
         code = f"-{self.code[:_HASHED]}" if self.code else ""
         return f"{self.name.partition('/')[0]}-{hashlib.sha256(subject.encode()).hexdigest()[:_HASHED]}{code}"
 
     def with_values(self, values: Mapping[str, Value]) -> Method:
-        """Returns a trial: the method without a search, its values where the spaces stand, as a file would say them.
+        """Returns the method of a trial: without a search, and with values in place of the parameters to search.
 
         Args:
-          values: By path; a space that has none is not active, and its binding goes.
+          values: Values by gin path. A parameter without a value is inactive, and its binding is removed.
         """
         paths = {parameter.path for parameter in self.space}
 
@@ -205,12 +211,14 @@ class Experiment:
     """Methods x cases x sessions.
 
     Attributes:
-      name: Of the store and of the history.
-      suites: Folders and gin files of cases, absolute.
-      num_sessions: Seeds of every case, the same for every method; None: each case's own.
-      first_session: The first of them.
-      fixed: Patterns of what may not differ between methods; `Case.*` is all that a case reaches but its optimizer.
-      race: Who is trained on which of them; None: every method on all.
+      name: Name of the experiment and of its store.
+      suites: Absolute paths of suite folders and gin files.
+      methods: Methods to compare.
+      num_sessions: Number of seeds of every case, for all methods. None: that of each case.
+      first_session: First seed.
+      fixed: Patterns of bindings that must not differ between methods. `Case.*` stands for all bindings that a case
+        reaches, except those of its optimizer.
+      race: Rules by which methods drop out. None: every method is trained on all seeds.
     """
 
     name: str = ""
@@ -223,7 +231,7 @@ class Experiment:
 
     @property
     def sessions(self) -> range | None:
-        """The seeds that count; None: each case's own."""
+        """Seeds of the experiment. None: those of each case."""
         if self.num_sessions is None:
             return None
         return range(self.first_session, self.first_session + self.num_sessions)
@@ -231,10 +239,11 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionBlocks:
-    """Seed blocks one after another: `Case.first_seed` and `Case.block_sizes`.
+    """Consecutive seed blocks, bound as `Case.first_seed` and `Case.block_sizes`.
 
     Attributes:
-      first_seed: None: each case's own.
+      first_seed: First seed. None: that of each case.
+      widths: Number of seeds of each block.
     """
 
     first_seed: int | None
@@ -247,7 +256,7 @@ class SessionBlocks:
 
     @classmethod
     def split_off(cls, lines: Sequence[str]) -> tuple[SessionBlocks | None, tuple[str, ...]]:
-        """Takes its bindings off the end of lines of gin; returns None for them where they are not there."""
+        """Splits gin lines into the blocks bound at their end, or None, and the lines before them."""
         for count in (2, 1):
             found = _BLOCKS.fullmatch("\n".join(lines[-count:]))
             if found is not None:
@@ -257,10 +266,10 @@ class SessionBlocks:
         return None, tuple(lines)
 
     def cut(self, case: CaseInfo, own: Sequence[str]) -> CaseInfo:
-        """Returns a case as it is with these bindings, whatever blocks it was bound with before.
+        """Returns a case with these blocks in place of those that it has.
 
         Args:
-          own: Lines of gin that beat these: what a subject binds stays.
+          own: gin lines of a subject, which take precedence over the blocks.
         """
         if self.first_seed is not None and not any(line.startswith("Case.first_seed") for line in own):
             case = replace(case, first_seed=self.first_seed)
@@ -270,10 +279,14 @@ class SessionBlocks:
 
 
 def session_blocks(sessions: range, held: Iterable[SeedBlock]) -> SessionBlocks:
-    """Cuts sessions into blocks; what an experiment's evaluations hold already stays as it is, and is never cut.
+    """Returns the blocks of an experiment's seeds. Blocks that are already stored are kept whole.
 
-    Sessions 0..4 are one block. Where 5..9 are added, they are a second one: the first is found in the ledger. Where 3
-    sessions are left, the block of five holds them, and nothing is computed.
+    Seeds 0 to 4 are one block. If 5 to 9 are added, they become a second block, and the first is found in the ledger.
+    If only 3 seeds are asked for afterwards, the stored block of five contains them, and nothing is computed.
+
+    Args:
+      sessions: Seeds of the experiment.
+      held: Seed blocks that are stored.
     """
     kept: list[SeedBlock] = []
     for block in sorted(set(held), key=lambda block: (-block.size, block.start)):
@@ -299,7 +312,7 @@ def _overlap(one: range, other: range) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionMember:
-    """A session of a method on a case, and the evaluation that holds it."""
+    """One session of a method on a case, and the evaluation that contains it."""
 
     method: str
     trial: int
@@ -310,12 +323,14 @@ class SessionMember:
 def members(
     method: str, sha256: str, cases: Iterable[CaseInfo], sessions: range | None, *, trial: int = 0
 ) -> Iterator[SessionMember]:
-    """Yields what a method's subject has to have an outcome of, session by session.
+    """Yields the sessions that a method's subject needs a result for, with their evaluations.
 
     Args:
-      sha256: Of the method's subject.
-      cases: As they are under the method's bindings.
-      sessions: Seeds that count; None: all of a case's.
+      method: Name of the method.
+      sha256: Hash of the method's subject.
+      cases: Cases with the bindings of the method.
+      sessions: Seeds of the experiment. None: all seeds of a case.
+      trial: Number of the trial, for a method with a search.
     """
     for case in cases:
         for block in case.blocks():
@@ -326,7 +341,7 @@ def members(
 
 
 def _without_folders(command: str) -> str:
-    """Returns a command with absolute paths cut to their last parts, so that it is the same on every machine.
+    """Returns a command with absolute paths shortened to their last parts, so that it is the same on every machine.
 
     >>> _without_folders("/opt/env/bin/python train.py --data=/data/mnist --out {out}")
     'python train.py --data=mnist --out {out}'
@@ -335,7 +350,7 @@ def _without_folders(command: str) -> str:
 
 
 def _as_word(value: str) -> str:
-    """Returns gin's text of a value without the quotes of a text."""
+    """Returns the gin text of a value, without the quotes of a string."""
     try:
         found = ast.literal_eval(value)
     except (ValueError, SyntaxError):
@@ -344,10 +359,12 @@ def _as_word(value: str) -> str:
 
 
 def is_fixed(selector: str, parameter: str, reached: Iterable[str], patterns: Iterable[str]) -> bool:
-    """Says whether a method may not bind `selector.parameter`.
+    """Returns whether methods are not allowed to bind `selector.parameter`.
 
     Args:
-      reached: Names that a case reaches, its optimizer's excepted.
+      selector: gin name of the configurable.
+      parameter: Name of its parameter.
+      reached: Names of configurables that a case reaches, except its optimizer's.
       patterns: `Experiment.fixed`.
     """
     name = selector.rsplit(".", 1)[-1]
@@ -362,7 +379,7 @@ def is_fixed(selector: str, parameter: str, reached: Iterable[str], patterns: It
 
 
 def problem_of(name: str, value: Any) -> str:
-    """Returns what a value of `Experiment` or `Method` should have been; "" where it is right."""
+    """Returns a description of the values allowed for a field of `Experiment` or `Method`; "" if `value` is valid."""
     if name in ("paired_seeds", "last_counts"):
         return "" if isinstance(value, bool) else "True or False"
     if name in ("suites", "fixed", "metrics", "knobs", "files") or (name == "seed_from" and not isinstance(value, str)):

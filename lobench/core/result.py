@@ -111,17 +111,17 @@ class EvaluationKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Where a result comes from; not part of its identity.
+    """Origin of a result. Not part of the result's identity.
 
     Attributes:
-      together: "2 of 4": second of four checkpoints that one program computed; "" where it was computed alone,
-        and "alone: ..." with the reason where it should have been computed together.
-      at_once: How many trainings of the program a device computed at once, one slice after another; 0: all of its own.
-      optimizer: Which program ran for an object of google/learned_optimization of whose class lobench has its own:
-        "lobench's MLPLOpt in place of ...", or "... itself: " and the reason; "" for all others.
-      imported: Of curves that were made elsewhere: `file` and its `sha256`, what `kind` of file it is, what it calls
-        the `run`, whose `draws` its seeds are (see `lobench.analysis.store.subjects.Cell`), and the `training` if
-        curves of other cases may be of the same one; empty of all others.
+      together: "2 of 4" for the second of four checkpoints computed by one program; "" if computed alone; "alone: ..."
+        with the reason if it was planned together with others and computed alone.
+      at_once: Number of trainings that a device computed at the same time, in slices. 0: all trainings of the program.
+      optimizer: For an object of google/learned_optimization with a lobench class of its own, the program that ran:
+        "lobench's MLPLOpt in place of ...", or "... itself: " and the reason. "" for other optimizers.
+      imported: For imported curves: `file`, its `sha256`, the `kind` of file, the name of the `run` in it, the group of
+        `draws` that its seeds belong to (see `lobench.analysis.store.subjects.Cell`), and the `training` if curves of
+        other cases may be of the same one. Empty for other results.
     """
 
     host: str = ""
@@ -138,7 +138,7 @@ class Provenance:
 
     @property
     def alone_because(self) -> str:
-        """Why it was computed alone where it should have been together; "" of all others."""
+        """Reason why a result planned together with others was computed alone; "" otherwise."""
         return self.together.removeprefix(_ALONE) if self.together.startswith(_ALONE) else ""
 
     def alone(self, why: str) -> Provenance:
@@ -150,23 +150,24 @@ class Curves:
     """Metrics of one seed block.
 
     Attributes:
-      seeds: The seeds, one a row.
-      metrics: float32[num_seeds, num_evals] by `<split>/<metric>`, as a memoryview (`numpy.asarray` makes it an array
-        without a copy); `batch/<metric>` is [num_seeds, num_logs].
-      eval_steps: Inner steps of the evaluations; those of `batch/<metric>` are `log_steps`.
-      diverged_at: First inner step with a non-finite loss per seed, -1 where there was none.
-      compile_seconds, wall_seconds: Time in XLA's compiler, and in running the program.
-      cpu_seconds: Processor time of running it, all threads together; 0 in payloads of an older lobench.
-      ahead_seconds: How much of `compile_seconds` had passed when it began; 0 but in payloads of an older lobench.
-      num_params: Inner parameters of the task.
-      num_compilations: Programs that XLA compiled for it (0 with a warm program).
-      resumed_at: Inner step of the saved state that it went on from, 0 where it was computed from its start; the
-        seconds are those of the whole training all the same.
-      problems: A line for each plugin's metric that failed, and for each binding that could not be made.
-      directions: Which way metrics are better, as task and plugins declare it.
-      added: The metrics that plugins computed from the others; None in payloads of an older lobench.
-      cost: What its steps cost; None of imports, and in payloads of an older lobench.
-      film: An episode of the first seed after the last step; None where the task films nothing.
+      seeds: Seed of each row.
+      metrics: float32[num_seeds, num_evals] by `<split>/<metric>`, as a memoryview that `numpy.asarray` converts
+        without a copy; `batch/<metric>` is [num_seeds, num_logs].
+      eval_steps: Inner steps of the evaluations.
+      log_steps: Inner steps of `batch/<metric>`.
+      diverged_at: First inner step with a non-finite loss per seed; -1 if there is none.
+      compile_seconds, wall_seconds: Seconds in XLA's compiler, and in running the program.
+      cpu_seconds: Processor seconds of running the program, over all threads; 0 in payloads of older versions.
+      ahead_seconds: Part of `compile_seconds` before the evaluation began; not 0 in payloads of older versions only.
+      num_params: Number of inner parameters of the task.
+      num_compilations: Number of programs that XLA compiled; 0 if the program was warm.
+      resumed_at: Inner step of the saved state from which the training continued; 0 if it ran from the start. The
+        seconds are always those of the whole training.
+      problems: One line for each metric of a plugin that failed, and for each binding that could not be recorded.
+      directions: Directions of metrics as declared by the task and by plugins.
+      added: Metrics that plugins computed from others; None in payloads of older versions.
+      cost: Cost of the inner steps; None for imports and in payloads of older versions.
+      film: An episode of the first seed after the last step; None if the task records none.
     """
 
     seeds: tuple[int, ...]
@@ -191,7 +192,7 @@ class Curves:
 
     @property
     def read_from(self) -> bytes | None:
-        """The payload that it was read from; None of curves that were made here."""
+        """Payload from which the curves were read; None if they were computed in this process."""
         return self._payload
 
     @property
@@ -219,10 +220,10 @@ class Curves:
         return self._column(metric, -1)
 
     def best(self, metric: str) -> list[float]:
-        """Returns the best finite value of each seed; NaN where there is none.
+        """Returns the best finite value of each seed; NaN for a seed without one.
 
         Raises:
-          UnknownDirection: nobody has declared which way the metric is better.
+          UnknownDirection: No task or plugin declares the direction of the metric.
         """
         direction = self.direction(metric)
         if direction is None:
@@ -232,7 +233,7 @@ class Curves:
         return [pick(row, default=math.nan) for row in rows]
 
     def direction(self, metric: str) -> Direction | None:
-        """Returns which way a metric is better; None where nobody has declared it."""
+        """Returns the direction in which a metric improves; None if it is not declared."""
         return direction_of(metric, self.directions)
 
     def mean(self, metric: str) -> list[float]:
@@ -250,7 +251,7 @@ class Curves:
     def to_payload(self) -> bytes:
         """Returns one bytes object: a JSON header with shapes, then the float32 values, little-endian.
 
-        Of curves that were read from a payload it is that one.
+        Curves that were read from a payload return that payload.
         """
         if self._payload is not None:
             return self._payload
@@ -290,7 +291,7 @@ class Curves:
         """Reads what `to_payload` wrote.
 
         Raises:
-          ValueError: not such a payload, or a truncated one.
+          ValueError: The bytes are no payload, or a truncated one.
         """
         header, start = read_header(payload)
         try:
@@ -330,11 +331,12 @@ class Curves:
 
 
 def curves_of(payload: bytes) -> Curves:
-    """Returns `Curves.from_payload`. Of a small payload that was just read it is the same object: chief, sinks and the
-    lines of checkpoints read each result, one after the other.
+    """Returns `Curves.from_payload`, cached for small payloads.
+
+    Chief, sinks and progress lines read each result one after another.
 
     Raises:
-      ValueError: as there.
+      ValueError: As `Curves.from_payload`.
     """
     return _small_curves_of(payload) if len(payload) <= _SMALL_BYTES else Curves.from_payload(payload)
 

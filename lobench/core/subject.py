@@ -26,11 +26,11 @@ Kind: TypeAlias = Literal["checkpoint", "optimizer", "imported"]
 
 _HASHED = 12  # hex digits
 _CALL = re.compile(r"(?P<at>@?)(?P<name>(?:\w+/)*[A-Za-z_][\w.]*)\s*(?P<call>\((?P<arguments>.*)\))?")
-_IMPORTED = "imported:"  # before the name, in the uri of what was trained elsewhere
+_IMPORTED = "imported:"  # prefix of the uri of imported methods
 
 
 class SubjectKey(NamedTuple):
-    """What makes two subjects one: the same theta, or text, with the same bindings. Labels and places may differ."""
+    """Identity of a subject: the hash of its theta or text, and its bindings. Labels and paths are not part of it."""
 
     sha256: str
     variant: str
@@ -38,14 +38,14 @@ class SubjectKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """gin text over a suite's cases, of the subjects that have it; in each variant a suite has cases of its own.
+    """gin text that subjects bind over the cases of a suite.
 
-    It holds contents and no paths, so that it means the same on every machine.
+    It holds the content of files and no paths, so it means the same on every machine.
 
     Attributes:
-      bindings: gin statements, bound after `--gin-param`: what is a subject's own beats what all of them share.
-      trainer_config: Content of the `config.gin` beside the checkpoint, "" where there is none; None: as `Layers` says,
-        which is what a watched run has.
+      bindings: gin statements, bound after those of `--gin-param`.
+      trainer_config: Content of the `config.gin` beside the checkpoint; "" if there is none. None: that of the watched
+        run.
     """
 
     bindings: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Variant:
 
     @property
     def key(self) -> str:
-        """A short name of it; "" of a run's own, without bindings."""
+        """Content hash of the variant, 12 hex digits; "" if it has no bindings of its own."""
         if not self.bindings and self.trainer_config is None:
             return ""
         parts = (*self.bindings, "\0", repr(self.trainer_config))
@@ -62,18 +62,19 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What an evaluation is of. `Subject.of_checkpoint`, `of_optimizer`, `of_own_optimizers` and `of_imported` make
-    them.
+    """What a case is evaluated with: a checkpoint, an optimizer, or a method with imported curves.
+
+    Created by `of_checkpoint`, `of_optimizer`, `of_own_optimizers` and `of_imported`.
 
     Attributes:
-      kind: "optimizer" says that there is no theta; "imported" that lobench trained nothing of it.
-      sha256: Of theta's content (`theta_sha256`); of an optimizer, of its canonical gin text (`optimizer_sha256`); of
-        what was imported, of its name: which file each of its curves comes from, the curve says.
-      label: How people call it.
-      variant: The bindings that its cases are trained with.
-      uri: Where a checkpoint lies, or lay; the gin text of an optimizer, "" of those that cases insist on;
+      kind: "checkpoint", "optimizer" (without theta), or "imported" (not trained by lobench).
+      sha256: Hash of the theta (`theta_sha256`), of the canonical gin text of an optimizer (`optimizer_sha256`), or of
+        the name of an imported method.
+      label: Name shown to people.
+      variant: gin bindings with which cases are trained.
+      uri: Path or URL of a checkpoint, gin text of an optimizer ("" for the optimizers that cases bind), or
         `imported:NAME`.
-      outer_step, generation, run: Where a checkpoint stands; 0 and "" of others.
+      outer_step, generation, run: Position of a checkpoint; 0 and "" for other subjects.
     """
 
     kind: Kind
@@ -87,11 +88,12 @@ class Subject:
 
     @classmethod
     def of_checkpoint(cls, checkpoint: Checkpoint, variant: Variant = Variant(), *, label: str = "") -> Subject:
-        """Returns a checkpoint.
+        """Returns the subject of a checkpoint.
 
         Args:
-          variant: The bindings that its cases are trained with.
-          label: How people call it; "": by the end of its path, and its bindings.
+          checkpoint: Checkpoint that was read.
+          variant: gin bindings with which cases are trained.
+          label: Name shown to people. "": the end of its path and its bindings.
         """
         name = checkpoint.uri.rstrip("/").rsplit("/", 1)[-1] or checkpoint.sha256[:_HASHED]
         return cls(
@@ -107,11 +109,11 @@ class Subject:
 
     @classmethod
     def of_optimizer(cls, text: str, *, label: str = "") -> Subject:
-        """Returns an optimizer without theta.
+        """Returns the subject of an optimizer without theta.
 
         Args:
-          text: As `--optimizer` takes it: a call, bindings, or the path of a gin file (`adam(); adam.b1 = 0.8`).
-          label: How people call it; "": by its text.
+          text: Optimizer as of `--optimizer`: a call and bindings (`adam(); adam.b1 = 0.8`), or the path of a gin file.
+          label: Name shown to people. "": the text.
         """
         text = canonical_optimizer(text)
         return cls(
@@ -124,7 +126,7 @@ class Subject:
 
     @classmethod
     def of_own_optimizers(cls) -> Subject:
-        """Returns what a session evaluates to which nobody gave an optimizer: what each case insists on."""
+        """Returns the subject used when no optimizer was given: every case uses its own."""
         return cls(
             kind="optimizer",
             sha256=optimizer_sha256(""),
@@ -135,7 +137,7 @@ class Subject:
 
     @classmethod
     def of_imported(cls, name: str) -> Subject:
-        """Returns a method whose curves were made elsewhere; `name` is what its file calls it, `adam`."""
+        """Returns the subject of a method with imported curves, by its name in the file, such as `adam`."""
         uri = _IMPORTED + name
         return cls(
             kind="imported",
@@ -163,12 +165,12 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """What the file of an import calls it; of others their label."""
+        """Name of an imported method in its file; the label of other subjects."""
         return self.uri.removeprefix(_IMPORTED) if self.is_imported else self.label
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Where it stands, as sinks place it; what has no theta stands at outer step 0, its text as the uri."""
+        """Position for sinks. Subjects without theta are at outer step 0, with their text as the uri."""
         return Checkpoint(
             uri=self.uri,
             sha256=self.sha256,
@@ -180,13 +182,13 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenCheckpoint:
-    """A checkpoint that somebody names, before it is read.
+    """A checkpoint given by path or URL that was not read yet.
 
     Attributes:
-      uri: Its path or URL.
-      variant: The bindings that its cases are trained with.
-      label: How people call it; "": by the end of its path, and its bindings.
-      sha256: Digest of the theta that is meant. If another one lies there when it is read, it is not evaluated.
+      uri: Path or URL.
+      variant: gin bindings with which cases are trained.
+      label: Name shown to people. "": the end of its path and its bindings.
+      sha256: Expected hash of the theta. If the file has another theta when it is read, it is not evaluated. "": any.
     """
 
     uri: str
@@ -195,7 +197,7 @@ class GivenCheckpoint:
     sha256: str = ""
 
     def read_as(self, checkpoint: Checkpoint) -> Subject:
-        """Returns the subject that it is, once it is read."""
+        """Returns the subject for the checkpoint that was read."""
         return Subject.of_checkpoint(checkpoint, self.variant, label=self.label)
 
 
@@ -203,7 +205,7 @@ Given: TypeAlias = GivenCheckpoint | Subject  # an optimizer without theta needs
 
 
 def canonical_optimizer(text: str) -> str:
-    """Returns an optimizer's text as a call with bindings after it; a text that is one already stays as it is.
+    """Returns an optimizer's text as a call followed by bindings. A text that has this form is returned unchanged.
 
     >>> canonical_optimizer("adam(learning_rate=0.01, b1=0.8); adam.eps = 1e-6")
     'adam(); adam.learning_rate = 0.01; adam.b1 = 0.8; adam.eps = 1e-6'
@@ -218,7 +220,7 @@ def canonical_optimizer(text: str) -> str:
     try:
         call = ast.parse(source, mode="eval").body
     except (SyntaxError, ValueError):
-        return text  # gin's parser says what is wrong
+        return text  # gin's parser reports what is wrong
     if not isinstance(call, ast.Call) or call.args or any(one.arg is None for one in call.keywords):
         return text
     bindings = [f"{match['name']}.{one.arg} = {ast.get_source_segment(source, one.value)}" for one in call.keywords]
@@ -226,13 +228,13 @@ def canonical_optimizer(text: str) -> str:
 
 
 def optimizer_sha256(text: str) -> str:
-    """Returns the sha256 (hex) of an optimizer's gin text, in which `;` and the end of a line are the same."""
+    """Returns the sha256 (hex) of an optimizer's gin text, with `;` and the end of a line treated alike."""
     text = canonical_optimizer(text)
     return hashlib.sha256("\n".join(part.strip() for part in text.split(";")).encode()).hexdigest()
 
 
 def optimizer_bindings(text: str) -> tuple[str, ...]:
-    """Returns an optimizer's gin text as statements: `@adam()` and `adam()` stand for a binding of `Case.optimizer`."""
+    """Returns an optimizer's gin text as statements. `@adam()` and `adam()` become a binding of `Case.optimizer`."""
     if text.endswith(".gin"):
         return (f"include {text!r}",)
     text = canonical_optimizer(text)

@@ -1,7 +1,7 @@
-"""Trials of a search, wave after wave, as a pure state machine.
+"""Trials of a search, as a state machine without side effects.
 
-waves          what a strategy proposed, in order; a wave is asked for when the last one has ended
-recorded       what a store remembers of them: a restart goes on there, and asks for nothing again
+A strategy proposes trials in waves. The next wave is requested when all trials of the last one have ended. A restart
+continues from the trials that the store recorded, without new proposals for them.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from lobench.core.search.space import Space, Value
 
 __all__ = ["FIRST_REPORT_SEED", "TrialHistory", "below_median", "is_over", "report_bindings", "stopped_between"]
 
-# Where the seeds begin that have chosen nothing: no session of an experiment is one of them, however many are added.
+# First of the fresh seeds, on which no choice is made. Sessions of experiments never reach it.
 FIRST_REPORT_SEED = 1_000_000
 
-_STOPPED = re.compile(r"fitness (\S+) after [^,]*, below (\S+), the median of ")  # as `below_median` writes it
-_CLOSE = 1e-9  # another machine may round the last digits of a fitness otherwise
+_STOPPED = re.compile(r"fitness (\S+) after [^,]*, below (\S+), the median of ")  # written by `below_median`
+_CLOSE = 1e-9  # machines may differ in the last digits of a fitness
 
 
 class TrialHistory:
-    """One search from its first trial to its last.
+    """State of one search, from its first trial to its last.
 
     Args:
-      seed, width, num_trials: As `SearchStrategy.next_wave` takes them.
-      recorded: Trials that a store holds, by number, whole waves of them. Their states and fitnesses are those of the
-        time when they were recorded: a wave counts as long as all that it was proposed from is found to be so today.
+      strategy: Strategy that proposes trials.
+      space: Space of the parameters.
+      seed, width, num_trials: Arguments of `SearchStrategy.next_wave`.
+      recorded: Trials of whole waves in a store, ordered by number, with the states and fitnesses of the time when they
+        were recorded. A wave is used as long as the results that it was proposed from are still the same.
     """
 
     def __init__(
@@ -55,21 +57,24 @@ class TrialHistory:
 
     @property
     def trials(self) -> tuple[Trial, ...]:
-        """All that were proposed, by number."""
+        """All proposed trials, ordered by number."""
         return tuple(self._trials)
 
     @property
     def is_over(self) -> bool:
-        """Whether all trials have ended, and no more come."""
+        """Whether all trials have ended and no more will be proposed."""
         return self._is_over
 
     @property
     def best(self) -> Trial | None:
-        """The best of the trials that have ended; None before one has."""
+        """Best of the trials that have ended. None if none has."""
         return best_trial([trial for trial in self._trials if is_over(trial.state)])
 
     def set(self, number: int, state: TrialState, fitness: float | None = None, note: str = "") -> Trial:
-        """Says what became of a trial; a recorded fitness stays where today's differs in the last digits alone."""
+        """Sets the state and fitness of a trial, and returns it.
+
+        A recorded fitness is kept if the new one differs in the last digits only.
+        """
         before = self._recorded.get(number)
         known = before.fitness if before is not None else None
         if fitness is not None and known is not None and math.isclose(known, fitness, rel_tol=_CLOSE, abs_tol=_CLOSE):
@@ -78,12 +83,12 @@ class TrialHistory:
         return self._trials[number]
 
     def advance(self) -> Sequence[Trial]:
-        """Returns the next wave where the last one has ended; () where it has not, and where the search is over.
+        """Returns the next wave, or () if the last wave has not ended or the search is over.
 
-        Recorded waves that were proposed from what is not so any more are dropped before: `trials` is shorter then.
+        Drops recorded waves whose proposals depend on results that have since changed.
 
         Raises:
-          PluginError: the strategy proposes what is not in the space.
+          PluginError: The strategy proposes values outside the space.
         """
         self._drop_outdated()
         if self._is_over or not all(is_over(trial.state) for trial in self._trials):
@@ -128,19 +133,20 @@ class TrialHistory:
 
 
 def is_over(state: TrialState) -> bool:
-    """Says whether a trial has ended."""
+    """Returns whether a trial in this state has ended."""
     return state in ("done", "failed", "infeasible", "stopped")
 
 
 def below_median(trials: Iterable[Trial], so_far: Mapping[int, float | None], *, after: str) -> dict[int, str]:
-    """Returns the trials that go no further, and why: those below the median of all that came to this point.
+    """Returns the trials of a wave that are stopped at a point of the training, with the reason, by number.
 
-    Who came there first has no part in it: what is compared is a whole wave, with all that came before it.
+    A trial is stopped if its fitness is below the median of all trials that reached the point. The order of arrival
+    within a wave does not matter; whole waves are compared.
 
     Args:
-      trials: Of one wave.
-      so_far: By number, the fitness that trials had there; None: none. Those of later waves do not count.
-      after: How the reason names the point, "25%".
+      trials: Trials of one wave.
+      so_far: Fitness of trials at that point, by number. None: no fitness. Trials of later waves are ignored.
+      after: Name of the point in the reason, such as "25%".
     """
     wave = sorted(trials, key=lambda trial: trial.number)
     last = wave[-1].number
@@ -156,9 +162,10 @@ def below_median(trials: Iterable[Trial], so_far: Mapping[int, float | None], *,
 
 
 def stopped_between(note: str) -> tuple[float, float] | None:
-    """Returns the fitness of a stopped trial at its stop and the median it fell behind, as `below_median` wrote them.
+    """Returns the fitness of a stopped trial and the median that it was below, from the note of `below_median`.
 
-    None if the note says neither, as of a trial that was not stopped.
+    Returns:
+      None if the note is of a trial that was not stopped.
     """
     found = _STOPPED.match(note)
     return None if found is None else (float(found[1]), float(found[2]))
@@ -167,11 +174,12 @@ def stopped_between(note: str) -> tuple[float, float] | None:
 def report_bindings(
     experiment: Experiment, report_sessions: int | None, held: Iterable[SeedBlock] = ()
 ) -> tuple[str, ...]:
-    """Returns what is bound over the cases for the seeds that say how good the best trial is.
+    """Returns the bindings of the fresh seeds on which the best trial is evaluated.
 
     Args:
-      report_sessions: How many; None: as many as the experiment has, or each case by itself.
-      held: Seed blocks that are there already; see `session_blocks`.
+      experiment: Experiment with the search.
+      report_sessions: Number of fresh seeds. None: the number of the experiment, or of each case.
+      held: Seed blocks that are stored; see `session_blocks`.
     """
     width = report_sessions or experiment.num_sessions
     if width is None:
