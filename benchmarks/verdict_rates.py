@@ -2,22 +2,28 @@
 seeds say little; through the functions that the commands call.
 
 Usage:
-  python benchmarks/verdict_rates.py [--only means,unequal,better,shares,race,alarm,bisect,history] [--worlds 50]
+  python benchmarks/verdict_rates.py [--only means,explosions,unequal,better,shares,race,alarm,bisect,history]
+      [--cells '*8 | *'] [--worlds 50]
 
 `means`: pairs of common seeds on several cases. What a seed adds to all cases is the share `correlation` of the
 variance. Cases with a correlation are one group by design, others are groups of their own (or one, if it says so). The
 columns: a difference of the mean and of any case (Holm) of equal methods, level .05; REGRESSED and PASS of the mean if
 the harm is just the margin, levels .025 (.05 of one case) and .05; coverage of the mean's 95% interval; the power at a
-shift of 2.8 standard errors over that of a t test of the seeds' means. `unequal`: two sides without common seeds, by
+shift of 2.8 standard errors over that of a t test of the seeds' means. `explosions`: the same of losses, where some
+seeds of either side end at ten times their start. `unequal`: two sides without common seeds, by
 their sizes and the ratio of the first side's standard deviation to the other's; the power is over Welch's.
 `better`: coverage of the interval of P(better). `shares`: coverage of a mean win rate. `race`: races that throw out an
 equal method, level .05. `alarm`: runs of 50 checkpoints with a false alarm, rate .05. `bisect` and `history`: falls of
 four deviations that are found within one place, over those that a binary search on medians finds.
+
+In 2,000 worlds a cell of one case takes 2 to 4 s of a processor, one of 6 cases 10 to 40 s, one of 16 cases 30 to 60 s,
+a row of `alarm` 600 s. `--cells` chooses rows of `means`, `explosions`, `unequal` and `alarm` by their first columns.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +35,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.analysis.comparisons.gates import GateRules, Verdict, gate_cases
+from lobench.analysis.comparisons.paired_values import paired_values
+from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.aggregates import probability_of_improvement_interval
 from lobench.analysis.stats.change_point import Probe, believe, next_probes, scan
 from lobench.analysis.stats.comparison import Effect, compare_cases
@@ -36,6 +44,11 @@ from lobench.analysis.stats.intervals import metric_mean
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.analysis.stats.racing import PairSums, log_threshold, losers
 from lobench.analysis.stats.t_distribution import t_sf
+from lobench.analysis.store.subjects import Cell as StoredCell
+from lobench.analysis.store.subjects import StoredSubject
+from lobench.core.case import CaseInfo
+from lobench.core.result import Curves, Provenance
+from lobench.core.subject import Subject
 from lobench.tools.alarm.rule import AlarmRules, Confirmation, Kind, TwoStages, detector_of
 
 Floats = NDArray[np.float64]
@@ -54,6 +67,7 @@ class Cell:
       correlation: Share of the variance that a seed adds to all cases.
       law: Of the values.
       diverging: Share of seeds that diverge on all cases at once, on either side.
+      exploding: Share of seeds that explode, on all cases at once if they are one group, otherwise on each by itself.
       is_one_group: Whether the cases are one group by design.
     """
 
@@ -62,19 +76,37 @@ class Cell:
     correlation: float = 0.0
     law: str = "normal"
     diverging: float = 0.0
+    exploding: float = 0.0
     is_one_group: bool = True
+
+    def label(self) -> str:
+        """Returns the first columns of its row."""
+        lost = ((self.diverging, "diverge on all cases"), (self.exploding, "explode"))
+        law = ", ".join([self.law, *(f"{share:.0%} {what}" for share, what in lost if share)])
+        groups = "one" if self.is_one_group else "each case"
+        return f"| {self.num_cases} x {self.num_seeds} | {self.correlation:g} | {groups} | {law} |"
 
 
 MEANS = (
     *(
         Cell(num_cases=cases, num_seeds=seeds, correlation=correlation, is_one_group=correlation > 0)
-        for cases, seeds in ((6, 2), (6, 4), (12, 8), (16, 4))
+        for cases, seeds in ((6, 2), (6, 4), (6, 8), (6, 20), (12, 8), (16, 4), (16, 20))
         for correlation in (0.0, 0.2, 0.5, 0.8)
     ),
-    *(Cell(num_cases=1, num_seeds=seeds) for seeds in (2, 4, 8)),
+    *(Cell(num_cases=1, num_seeds=seeds) for seeds in (2, 4, 8, 20)),
     *(Cell(num_cases=6, num_seeds=4, is_one_group=True, law=law, correlation=0.5) for law in DISTRIBUTIONS[1:]),
     *(Cell(num_cases=6, num_seeds=4, is_one_group=False, law=law) for law in DISTRIBUTIONS[1:]),
-    *(Cell(num_cases=6, num_seeds=seeds, correlation=0.5, diverging=0.1) for seeds in (4, 8)),
+    *(Cell(num_cases=6, num_seeds=20, law=law, correlation=0.5) for law in DISTRIBUTIONS[1:]),
+    *(Cell(num_cases=6, num_seeds=seeds, correlation=0.5, diverging=0.1) for seeds in (4, 8, 20)),
+    *(Cell(num_cases=1, num_seeds=seeds, diverging=0.1) for seeds in (4, 8, 20)),
+)
+EXPLOSIONS = (
+    *(Cell(num_cases=1, num_seeds=seeds, exploding=share) for share in (0.02, 0.1) for seeds in (4, 8, 20)),
+    *(
+        Cell(num_cases=6, num_seeds=seeds, correlation=correlation, exploding=0.1, is_one_group=correlation > 0)
+        for correlation in (0.0, 0.5)
+        for seeds in (2, 4, 8, 20)
+    ),
 )
 UNEQUAL = tuple(
     (sizes, ratio, law)
@@ -133,44 +165,143 @@ def p_of_welch(a: Floats, b: Floats) -> float:
     return 2 * t_sf(abs(b.mean() - a.mean()) / math.sqrt(total), degrees)
 
 
-def means(worlds: int, draw: np.random.Generator) -> Iterator[str]:
+def means(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[str]:
     """Yields the rows of `means`."""
+    yield from _rates_of(MEANS, worlds, draw, wanted)
+
+
+def explosions(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[str]:
+    """Yields the rows of `explosions`, whose samples are those that `paired_values` makes of stored losses."""
+    yield from _rates_of(EXPLOSIONS, worlds, draw, wanted)
+
+
+def _rates_of(cells: Sequence[Cell], worlds: int, draw: np.random.Generator, wanted: str) -> Iterator[str]:
     yield "| cases x seeds | correlation | groups | law | mean | any case | REGRESSED | PASS | coverage | power ratio |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-    for cell in MEANS:
+    for cell in (one for one in cells if is_wanted(one.label(), wanted)):
         counts = np.zeros(7)
         spread = math.sqrt(2 * ((1 - cell.correlation) / cell.num_cases + cell.correlation) / cell.num_seeds)
+        losses = Losses(cell) if cell.exploding else None
         for _ in range(worlds):
             a, b = sides(draw, cell)
-            cases = samples_of(a, b, is_one_group=cell.is_one_group)
+            shifted = b + SHIFT * spread
+            if losses is not None:
+                exploded = losses.draw_exploded(draw)
+                cases, others = (losses.samples(a, side, exploded) for side in (b, shifted))
+                a, shifted = (np.where(lost, DIVERGED, side) for side, lost in zip((a, shifted), exploded, strict=True))
+            else:
+                cases, others = (samples_of(a, side, is_one_group=cell.is_one_group) for side in (b, shifted))
             found = compare_cases(cases)
             gate = gate_cases(cases, RULES)
-            shifted = b + SHIFT * spread
-            power = compare_cases(samples_of(a, shifted, is_one_group=cell.is_one_group))
             counts += (
                 found.verdict is not Effect.UNDECIDED,
                 any(case.verdict is not Effect.UNDECIDED for case in found.cases),
                 gate.overall.verdict is Verdict.REGRESSED,
                 gate.overall.p_pass <= 0.05,
                 not (found.overall.lower > 0 or found.overall.upper < 0),
-                power.verdict is Effect.BETTER,
+                compare_cases(others).verdict is Effect.BETTER,
                 p_of_seed_means(a, shifted) <= 0.05,
             )
         rates = counts / worlds
-        law = cell.law + (f", {cell.diverging:.0%} diverge on all cases" if cell.diverging else "")
-        groups = "one" if cell.is_one_group else "each case"
         shown = " | ".join(f"{rate:.3f}" for rate in rates[:5])
-        yield (
-            f"| {cell.num_cases} x {cell.num_seeds} | {cell.correlation:g} | {groups} | {law} | {shown} "
-            f"| {rates[5] / max(rates[6], 1e-9):.2f} |"
+        yield f"{cell.label()} {shown} | {rates[5] / rates[6] if rates[6] else math.nan:.2f} |"
+
+
+class Losses:
+    """Stored losses of two methods, whose scores are about 1 and some of whose seeds explode.
+
+    Every seed starts at 2, and a deviation of the values is .02 of the score.
+    """
+
+    def __init__(self, cell: Cell) -> None:
+        self._cell = cell
+        self._cases = [_case(place, cell.num_seeds) for place in range(cell.num_cases)]
+        good = np.full((cell.num_cases, cell.num_seeds), 0.02)
+        self._scales = Scales.of([_subject_of(self._stored(good))])
+
+    def draw_exploded(self, draw: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Returns the seeds of either side that explode: bool[num_cases, num_seeds]."""
+        cell = self._cell
+        num_draws = 1 if cell.is_one_group else cell.num_cases
+        shape = (cell.num_cases, cell.num_seeds)
+        first, second = (
+            np.broadcast_to(draw.random((num_draws, cell.num_seeds)) < cell.exploding, shape) for _ in range(2)
         )
+        return first, second
+
+    def samples(
+        self, a: Floats, b: Floats, exploded: tuple[NDArray[np.bool_], NDArray[np.bool_]]
+    ) -> dict[str, Samples]:
+        """Returns the samples that a comparison of the stored losses has."""
+        ours, theirs = (
+            self._stored(np.where(lost, 20.0, 2.0 * np.exp(-math.log(100.0) * (1 + 0.02 * side))))
+            for side, lost in zip((a, b), exploded, strict=True)
+        )
+        shared = RUN if self._cell.is_one_group else frozenset[str]()
+        pairs = (paired_values(one, other, None, self._scales) for one, other in zip(ours, theirs, strict=True))
+        return {
+            case.identity: dataclasses.replace(pair.samples, shared=shared)
+            for case, pair in zip(self._cases, pairs, strict=True)
+        }
+
+    def _stored(self, finals: Floats) -> list[StoredCell]:
+        cells = []
+        for case, own in zip(self._cases, np.asarray(finals, np.float32), strict=True):
+            seeds = range(len(own))
+            rows = np.stack([np.full(len(own), 2.0, np.float32), own], axis=1).tolist()
+            curves = Curves(
+                seeds=tuple(seeds),
+                metrics={"train/loss": memoryview(np.asarray(rows, np.float32).data)},
+                eval_steps=(0, 1),
+                diverged_at=(-1,) * len(own),
+                provenance=Provenance(),
+            )
+            cells.append(
+                StoredCell(
+                    case=case,
+                    final={"train/loss": dict(zip(seeds, own.tolist(), strict=True))},
+                    untrained={"train/loss": dict.fromkeys(seeds, 2.0)},
+                    sources={seed: (curves, seed) for seed in seeds},
+                )
+            )
+        return cells
 
 
-def unequal(worlds: int, draw: np.random.Generator) -> Iterator[str]:
+def _subject_of(cells: Sequence[StoredCell]) -> StoredSubject:
+    by_case = {cell.case.identity: cell for cell in cells}
+    return StoredSubject(who=Subject.of_optimizer("adam()"), optimizer_hashes=frozenset(), cells=by_case)
+
+
+def _case(place: int, num_seeds: int) -> CaseInfo:
+    return CaseInfo(
+        identity=f"case {place}",
+        optimizer_hash="",
+        suite="simulated",
+        name=f"case{place}",
+        node_id=f"test_simulated.py::test[case{place}]",
+        num_inner_steps=1,
+        num_seeds=num_seeds,
+        seed_block=None,
+        primary_metric="train/loss",
+    )
+
+
+def is_wanted(label: str, wanted: str) -> bool:
+    """Returns whether the first columns of a row fit a pattern.
+
+    >>> is_wanted("| 6 x 20 | 0.5 | one | normal |", "6 x 20 | *"), is_wanted("| 6 x 2 | 0 |", "6 x 20*")
+    (True, False)
+    """
+    return fnmatch.fnmatch(label.strip("| "), wanted)
+
+
+def unequal(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[str]:
     """Yields the rows of `unequal`."""
     yield "| seeds | ratio | law | difference | REGRESSED | PASS | coverage | power ratio |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for (size_a, size_b), ratio, law in UNEQUAL:
+        if not is_wanted(f"{size_a}, {size_b} | {ratio:g} | {law}", wanted):
+            continue
         counts, spread = np.zeros(6), math.sqrt(ratio**2 / size_a + 1 / size_b)
         for _ in range(worlds):
             a, b = ratio * values(draw, law, (1, size_a)), values(draw, law, (1, size_b))
@@ -192,7 +323,7 @@ def unequal(worlds: int, draw: np.random.Generator) -> Iterator[str]:
         yield f"| {size_a}, {size_b} | {ratio:g} | {law} | {shown} | {rates[4] / max(rates[5], 1e-9):.2f} |"
 
 
-def better(worlds: int, draw: np.random.Generator) -> Iterator[str]:
+def better(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[str]:
     """Yields the rows of `better`."""
     chances = (0.5, 0.76, 0.9)
     yield f"| cases, seeds | groups | {' | '.join(f'P = {chance:g}' for chance in chances)} |"
@@ -220,7 +351,7 @@ def better(worlds: int, draw: np.random.Generator) -> Iterator[str]:
         yield f"| {num_cases}, {size_a} against {size_b} | {groups_text} | {' | '.join(held)} |"
 
 
-def shares(worlds: int, draw: np.random.Generator) -> Iterator[str]:
+def shares(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[str]:
     """Yields the rows of `shares`."""
     chances = (0.5, 0.9, 0.99)
     yield f"| games, seeds | {' | '.join(f'share {chance:g}' for chance in chances)} |"
@@ -235,7 +366,7 @@ def shares(worlds: int, draw: np.random.Generator) -> Iterator[str]:
             yield f"| {games}, {seeds} | {' | '.join(held)} |"
 
 
-def race(worlds: int, draw: np.random.Generator) -> Iterator[str]:
+def race(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[str]:
     """Yields the rows of `race`: looks after every second of 24 seeds; two or six equal methods."""
     yield "| methods | correlation | diverge on all cases | the first of equals is out |"
     yield "| --- | --- | --- | --- |"
@@ -285,11 +416,13 @@ class Run:
         return samples_of(self._of(asked.reference, 8), self._of(asked.place, 8), is_one_group=True)
 
 
-def alarm(worlds: int, draw: np.random.Generator) -> Iterator[str]:
+def alarm(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[str]:
     """Yields the rows of `alarm`."""
     yield "| correlation | diverge on all cases | harm from 25 on | runs with an alarm |"
     yield "| --- | --- | --- | --- |"
     for correlation, diverging, harm in ((0.0, 0.0, 0.0), (0.5, 0.0, 0.05), (0.8, 0.0, 0.05), (0.5, 0.1, 0.0)):
+        if not is_wanted(f"{correlation:g} | {diverging:g} | {harm:g}", wanted):
+            continue
         alarms = 0
         for _ in range(worlds):
             detector = detector_of("regress", AlarmRules())
@@ -321,7 +454,7 @@ class _Checkpoints:
         return found
 
 
-def bisect(worlds: int, draw: np.random.Generator) -> Iterator[str]:
+def bisect(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[str]:
     """Yields the rows of `bisect`: four seeds a probe, 40 probes at most, a fall of four deviations."""
     yield "| diverge | found | binary search on medians | ratio |"
     yield "| --- | --- | --- | --- |"
@@ -362,7 +495,7 @@ def _by_medians(look: Callable[[int, int], list[float]]) -> int:
     return high
 
 
-def history(worlds: int, draw: np.random.Generator) -> Iterator[str]:
+def history(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[str]:
     """Yields the rows of `history`: 20 runs of eight seeds, a fall of four deviations; false ones without a fall."""
     yield "| diverge | found within one run | a difference of medians | false |"
     yield "| --- | --- | --- | --- |"
@@ -388,8 +521,9 @@ def history(worlds: int, draw: np.random.Generator) -> Iterator[str]:
         yield f"| {diverging:g} | {rates[0]:.3f} | {rates[1]:.3f} | {rates[2]:.3f} |"
 
 
-PARTS: dict[str, Callable[[int, np.random.Generator], Iterator[str]]] = {
+PARTS: dict[str, Callable[[int, np.random.Generator, str], Iterator[str]]] = {
     "means": means,
+    "explosions": explosions,
     "unequal": unequal,
     "better": better,
     "shares": shares,
@@ -407,12 +541,13 @@ def parts_of(text: str) -> Sequence[str]:
 
 @click.command()
 @click.option("--only", default="", help=f"Parts, with commas between: {', '.join(PARTS)} (default: all).")
+@click.option("--cells", default="*", help="Pattern of the first columns of the rows to simulate, as '6 x 20 | *'.")
 @click.option("--worlds", default=50, type=click.IntRange(min=1), help="Simulated worlds of each cell.")
-def main(only: str, worlds: int) -> None:
+def main(only: str, cells: str, worlds: int) -> None:
     """Print the tables of the module's text."""
     for name in parts_of(only):
         print(f"\n{name}, {worlds:,} worlds a row\n")
-        for row in PARTS[name](worlds, np.random.default_rng(0)):
+        for row in PARTS[name](worlds, np.random.default_rng(0), cells):
             print(row, flush=True)
 
 

@@ -18,7 +18,8 @@ from lobench.analysis.scores.score_scale import SIGNED, ScoreScale, are_undecide
 from lobench.analysis.stats.alpha_spending import Looks
 from lobench.analysis.stats.comparison import mean_difference
 from lobench.analysis.stats.paired_samples import FLOAT_STEP, Samples
-from lobench.analysis.store.case_groups import EVERY_CASE, training_of
+from lobench.analysis.store.case_groups import EVERY_CASE
+from lobench.analysis.store.trainings import training_of
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.metric import Direction, UnknownDirection

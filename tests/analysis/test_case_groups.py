@@ -14,8 +14,9 @@ from scipy import stats
 from lobench import import_curves
 from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.store.case_groups import case_groups, training_of
+from lobench.analysis.store.case_groups import case_groups
 from lobench.analysis.store.snapshot import read_store
+from lobench.analysis.store.trainings import training_of
 from lobench.api.compare import compare
 from lobench.core.errors import UsageError
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import numpy as np
 import pytest
 from commands import lobench
+from imported import write_csv
 from stores import add, case_info, curves
 
+from lobench import import_curves
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Curves, EvaluationKey, Outcome
@@ -126,3 +128,57 @@ def test_a_method_without_any_seed_has_no_result_in_the_table(tmp_path: Path) ->
     add(tmp_path, 1, {"a": {"train/loss": FINALS}})
     add(tmp_path, 2, {"a": Outcome.ERROR})
     assert "no result (0 of 4 seeds)" in lobench("results", "--store", tmp_path, "--by", "method").stdout
+
+
+def imported(folder: Path, holes: Collection[tuple[str, str, int]], *, paired_seeds: bool) -> Path:
+    """Imports two methods on two cases with eight seeds each, without those of the holes; returns the store."""
+    rows = [
+        (method, case, seed, 10, "val/loss", final)
+        for method, finals in (("a", FINALS), ("b", BETTER))
+        for case in "xy"
+        for seed, final in enumerate(finals)
+        if (method, case, seed) not in holes
+    ]
+    import_curves(write_csv(folder / "tidy.csv", rows), store=folder / "imported", paired_seeds=paired_seeds)
+    return folder / "imported"
+
+
+@pytest.mark.parametrize("methods", ["a", "b", "ab"])
+@pytest.mark.parametrize("cases", ["x", "xy"])
+def test_a_hole_in_paired_imports_allows_no_pass_and_no_better(tmp_path: Path, methods: str, cases: str) -> None:
+    """A seed that one side lacks, or that one case of the group lacks on one side or on both."""
+    holes = {(method, case, 7) for method in methods for case in cases}
+    store = imported(tmp_path, holes, paired_seeds=True)
+    done = lobench("compare", "a", "b", "--store", store, "--format", "json")
+    (found,) = json.loads(done.stdout)
+    effect = found["metrics"]["val/loss"]
+    if (methods, cases) == ("ab", "xy"):  # nobody has the seed: nothing is missing
+        assert (found["verdict"], effect["effect"]) == ("PASS", "better")
+        return
+    assert (done.returncode, found["verdict"], effect["effect"]) == (0, "INCONCLUSIVE", "undecided")
+    assert effect["cases"]["imported/x"]["effect"] == "undecided"
+    records = json.loads(lobench("results", "--store", store, "--by", "method", "--format", "json").stdout)
+    bold = {one["method"] for one in records if one["bold"] and (one["case"] != "y" or "y" in cases)}
+    assert not bold & {f"{method} (imported)" for method in methods}, records
+
+
+def test_seeds_that_are_labels_of_a_table_have_no_holes(tmp_path: Path) -> None:
+    store = imported(tmp_path, {("a", "x", 7), ("b", "y", 6)}, paired_seeds=False)
+    (found,) = json.loads(lobench("compare", "a", "b", "--store", store, "--format", "json").stdout)
+    assert (found["verdict"], found["metrics"]["val/loss"]["effect"]) == ("PASS", "better")
+
+
+def test_a_run_that_lacks_a_case_of_its_group_allows_no_pass(tmp_path: Path) -> None:
+    for case, num_seeds in (("x", 8), ("y", 7)):
+        columns = [
+            (f"{name}_seed{seed}", finals[seed])
+            for name, finals in (("a", FINALS), ("b", BETTER))
+            for seed in range(8 if name == "b" else num_seeds)
+        ]
+        header = ",".join(['"Step"', *(f'"{name} - val_{case}"' for name, _ in columns)])
+        (tmp_path / f"{case}.csv").write_text(f"{header}\n10,{','.join(str(final) for _, final in columns)}\n")
+        import_curves(tmp_path / f"{case}.csv", store=tmp_path / "s", case=case, metrics=[f"val_{case}=val/loss"])
+    done = lobench("compare", "a", "b", "--store", tmp_path / "s", "--format", "json")
+    assert (done.returncode, json.loads(done.stdout)[0]["verdict"]) == (0, "INCONCLUSIVE")
+    text = lobench("compare", "a", "b", "--store", tmp_path / "s").stdout
+    assert "a has 7 of 8 seeds (1 not imported)" in text or "(7 of 8 seeds)" in text, text

@@ -50,7 +50,8 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
     if direction is None:  # nobody knows what is better
         return Bold()
     sign = -1.0 if direction is Direction.MAX else 1.0
-    is_whole = [cell is not None and not cell.missing for cell in cells]
+    known = [cell for cell in cells if cell is not None]
+    is_whole = [cell is not None and not cell.missing and not cell.lacking(known) for cell in cells]
     means = [
         sign * mean_of(list(values.values())) if values and whole else math.nan
         for values, whole in zip(finals, is_whole, strict=True)
@@ -99,11 +100,12 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
     """
     found_means = [summary.mean_score(subject, metric, suite) for subject in subjects]
     most = max((one.num_cases for one in found_means), default=0)  # one over fewer is no better for the easy ones
+    stored = [summary.snapshot.subjects[subject] for subject in subjects]
     means = [
         one.interval.mean
-        if one.num_cases == most and one.has_surviving_seed and not summary.snapshot.subjects[subject].num_missing
+        if one.num_cases == most and one.has_surviving_seed and not subject.lacks_seeds(stored)
         else math.nan
-        for one, subject in zip(found_means, subjects, strict=True)
+        for one, subject in zip(found_means, stored, strict=True)
     ]
     if all(map(math.isnan, means)):
         return Bold()

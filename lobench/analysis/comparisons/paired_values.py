@@ -90,9 +90,10 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
 
 
 def _missing(a: Cell | None, b: Cell | None, metric: str) -> tuple[int, int]:
-    """Returns how many planned seeds of either side have no value: without curves, or without the metric.
+    """Returns how many seeds of either side have no value: planned and without curves, or without the metric.
 
-    A seed that lobench trained, and that stopped before the last step of the others, has no final value either.
+    A seed that lobench trained, and that stopped before the last step of the others, has no final value either. Imports
+    have no plan: of seeds that are the same draws on both sides, those that one of them lacks are missing.
     """
     cells = [cell for cell in (a, b) if cell is not None and cell.draws == LOBENCH_SEEDS]
     end = max((step for cell in cells for step in cell.last_steps().values()), default=0)
@@ -104,7 +105,8 @@ def _missing(a: Cell | None, b: Cell | None, metric: str) -> tuple[int, int]:
             without_metric = (
                 cell.sources.keys() - cell.final.get(metric, {}).keys() if cell.final.get(metric) else set()
             )
-            found[side] = len({*cell.missing, *early, *without_metric})
+            lacking = cell.lacking(other for other in (a, b) if other is not None)
+            found[side] = len({*cell.missing, *early, *without_metric, *lacking})
     return found[0], found[1]
 
 

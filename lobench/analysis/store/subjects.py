@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,6 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from lobench.analysis.stats.seed_groups import group_places
+from lobench.analysis.store.trainings import LOBENCH_SEEDS, trainings_of
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.code import describe_codes
@@ -25,6 +28,7 @@ from lobench.engine.store.ledger import EvaluationRow
 __all__ = [
     "ENDED_EARLY",
     "LOBENCH_SEEDS",
+    "NOT_IMPORTED",
     "NOT_RUN",
     "Cell",
     "StoredSubject",
@@ -37,8 +41,8 @@ __all__ = [
     "subjects_of",
 ]
 
-LOBENCH_SEEDS = "lobench"  # the draws of seeds that lobench trained
 NOT_RUN = "not run"  # a planned seed without an evaluation
+NOT_IMPORTED = "not imported"  # an imported seed that other curves of its training, or the other side, have
 ENDED_EARLY = "ended early"  # a seed whose training stopped before the last step of the others
 _LABELS = ""  # of seeds that are labels, and nobody else's
 
@@ -86,6 +90,21 @@ class Cell:
     def num_planned(self) -> int:
         """Number of the seeds that gave curves, and of the planned ones that did not."""
         return len(self.sources.keys() | self.missing.keys())
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether its curves were made elsewhere, so that nothing says which seeds were planned."""
+        return any(curves.provenance.imported for curves, _ in itertools.islice(self.sources.values(), 1))
+
+    def lacking(self, others: Iterable[Cell]) -> frozenset[int]:
+        """Returns the seeds of the same draws that others have and this cell lacks, of imported curves.
+
+        Lobench's own trainings have a plan, and lack what is in `missing`. Seeds that are labels are nobody else's.
+        """
+        if not self.is_imported:
+            return frozenset()
+        shared = (cell.sources.keys() for cell in others if are_common(self.draws, cell.draws))
+        return frozenset[int]().union(*shared) - self.sources.keys()
 
     def why_missing(self) -> str:
         """Returns the outcomes of the missing seeds with their numbers: `2 error, 1 not run`; "" if none is missing."""
@@ -235,6 +254,13 @@ class StoredSubject:
         """Seeds that gave curves, summed over the cases."""
         return sum(len(cell.sources) for cell in self.cells.values())
 
+    def lacks_seeds(self, others: Iterable[StoredSubject]) -> bool:
+        """Whether a seed is missing: one that was planned, or of imports one that others have; see `Cell.lacking`."""
+        rivals = list(others)
+        return self.num_missing > 0 or any(
+            cell.lacking(other.cells[key] for other in rivals if key in other.cells) for key, cell in self.cells.items()
+        )
+
     def metrics(self) -> set[str]:
         return set().union(*[cell.final for cell in self.cells.values()])
 
@@ -362,7 +388,7 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]
         by_case.setdefault(row.case.identity, []).append(row)
     cells = {identity: _cell(members) for identity, members in by_case.items()}
     repeated = _repeated([cell for identity, cell in cells.items() if identity in current])
-    cells = {identity: cell for identity, cell in cells.items() if identity not in repeated}
+    cells = _with_holes({identity: cell for identity, cell in cells.items() if identity not in repeated})
     origins = [curves.provenance for cell in cells.values() for curves, _ in cell.sources.values()]
     return StoredSubject(
         who=who,
@@ -373,6 +399,29 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]
         programs=_programs([row for row in rows if row.case.identity in current]),
         codes=frozenset(_code_of(row) for row in rows if row.code and row.case.identity in current),
     )
+
+
+def _with_holes(cells: Mapping[str, Cell]) -> dict[str, Cell]:
+    """Returns cells in which an imported case lacks the seeds that other cases of its training have.
+
+    Imports have no plan, so that such a seed is missing as a planned one without a value is.
+
+    Args:
+      cells: Of one subject.
+    """
+    imported = {key: cell for key, cell in cells.items() if cell.is_imported}
+    if len(imported) < 2:
+        return dict(cells)
+    keys = list(imported)
+    trainings = [trainings_of(curves for curves, _ in cell.sources.values()) for cell in imported.values()]
+    found = dict(cells)
+    for places in group_places(trainings):
+        seeds = frozenset().union(*(imported[keys[place]].sources for place in places))
+        for cell in (imported[keys[place]] for place in places):
+            if holes := seeds - cell.sources.keys():
+                missing = {**dict.fromkeys(sorted(holes), NOT_IMPORTED), **cell.missing}
+                found[cell.case.identity] = dataclasses.replace(cell, missing=missing)
+    return found
 
 
 def _code_of(row: EvaluationRow) -> tuple[str, str, str, str]:
