@@ -1,7 +1,7 @@
-"""The planner: missing evaluations of subjects, in the chief's terms.
+"""Planner: decides which evaluations are missing, and hands them to the scheduler of work.
 
-It owns a scheduler of work (`lobench.core.schedule`), whose events and actions about workers are passed through; here
-they are at hand beside the planner's own.
+The scheduler (`lobench.core.schedule`) decides which worker runs what. Its events and actions about workers pass
+through the planner unchanged; this package exports them beside its own.
 """
 
 from __future__ import annotations

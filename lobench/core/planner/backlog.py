@@ -41,7 +41,7 @@ class Backlog:
         self._subjects: dict[int, SubjectKey] = {}
         self._variants: set[str] = set()
         self._waiting: list[int] = []
-        self._fresh: set[int] = set()  # of those that wait: the policy was never asked
+        self._fresh: set[int] = set()  # waiting positions about which the policy was never asked
         self._replans: list[Replan] = []
         self._newest = -1
         self.has_ended = False
@@ -52,27 +52,27 @@ class Backlog:
 
     @property
     def has_fresh(self) -> bool:
-        """Whether a checkpoint waits that no earlier start decided on."""
+        """Whether a checkpoint is waiting that no earlier start decided on."""
         return bool(self._fresh)
 
     @property
     def num_fresh(self) -> int:
-        """How many wait that no earlier start decided on."""
+        """Number of waiting checkpoints that no earlier start decided on."""
         return len(self._fresh)
 
     def waiting(self) -> set[SubjectKey]:
-        """Returns what waits for the policy's word."""
+        """Returns the subjects that wait for a decision of the policy."""
         return {self._subjects[position] for position in self._waiting}
 
     def variants(self) -> Set[str]:
-        """Returns the variants of all that was seen."""
+        """Returns the variants of all subjects seen."""
         return self._variants
 
     def subject(self, position: int) -> SubjectKey:
         return self._subjects[position]
 
     def see(self, position: int, subject: SubjectKey) -> bool:
-        """Takes note of a checkpoint; says whether it goes on at once, having been admitted before a restart."""
+        """Adds a checkpoint. Returns whether it continues at once because it was admitted before a restart."""
         if position in self._subjects:
             return False
         self._subjects[position] = subject
@@ -87,7 +87,10 @@ class Backlog:
         return False
 
     def decide(self, *, idle: bool) -> list[Admit | Skip]:
-        """Asks the policy. Whatever it says, the newest is not skipped, and is run where it is the last of all."""
+        """Returns the policy's decisions.
+
+        The newest checkpoint is never skipped, and is admitted once the run has ended.
+        """
         if not self._waiting:
             return []
         run, skip = self._policy.admit(tuple(self._waiting), idle=idle, last=self.has_ended)
@@ -108,10 +111,10 @@ class Backlog:
         return [*map(Skip, skipped), *map(Admit, admitted)]
 
     def take_replans(self, variants: Container[str]) -> list[Replan]:
-        """Returns what is to be planned anew, or looked through, each once.
+        """Returns checkpoints of earlier starts that are to be planned again, each once.
 
         Args:
-          variants: Those whose cases are known; the rest waits for its cases.
+          variants: Variants with known cases. Checkpoints of other variants stay waiting.
         """
         found = [replan for replan in self._replans if self._subjects[replan.position].variant in variants]
         self._replans = [replan for replan in self._replans if replan not in found] if found else self._replans

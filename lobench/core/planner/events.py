@@ -1,6 +1,6 @@
 """Planner events and actions, evaluations and history.
 
-What concerns workers alone is the scheduler's own (`lobench.core.schedule`) and passes through.
+Events and actions that concern only workers belong to the scheduler (`lobench.core.schedule`) and pass through.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CommandId:
-    """A session of a method that is a command. Among evaluations it is the first."""
+    """A session of a method that is a command. It is ordered before all evaluations."""
 
     method: str
     session: int
@@ -78,13 +78,13 @@ class CommandId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """What is to be done yet, for people.
+    """Summary of the remaining work, for progress displays.
 
     Attributes:
-      evaluations: Of what was admitted, how many have no outcome, by the program that computes them.
-      num_admitted: Checkpoints that these are of.
-      num_waiting: Checkpoints on which the policy has not had its word.
-      num_cores: What workers may take together.
+      evaluations: Number of missing evaluations of admitted checkpoints, by program.
+      num_admitted: Number of admitted checkpoints with missing evaluations.
+      num_waiting: Number of checkpoints that the policy has not decided on.
+      num_cores: Number of cores that all workers may use together.
     """
 
     evaluations: Mapping[str, int] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class CasesKnown:
-    """The cases of a variant, by its key; what is said of one that is known already changes nothing."""
+    """The cases of a variant are known. Ignored if they were known before."""
 
     cases: tuple[CaseInfo, ...]
     variant: str = ""
@@ -112,7 +112,7 @@ class SubjectSeen:
 
 @dataclass(frozen=True, slots=True)
 class RunCommands:
-    """Commands to be run beside the evaluations, by what each takes of a machine; they take long, and go first."""
+    """Commands to run, each with its cores and devices. They start before evaluations, because they take longest."""
 
     commands: tuple[tuple[CommandId, Size], ...]
 
@@ -124,9 +124,11 @@ class RunEnded:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """`seconds` is what the evaluation itself took, its share where others were computed with it; None: not known.
+    """A worker has finished a lease.
 
-    `is_void` says that it tells nothing of the evaluation, which waits again: its theta could not be read, say.
+    Attributes:
+      seconds: Duration of the evaluation, or its share if others were computed with it. None: unknown.
+      is_void: Whether the evaluation did not take place (its theta could not be read) and is to be leased again.
     """
 
     worker: int
@@ -149,8 +151,12 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """`companions` differ from the evaluation in theta alone: the worker computes them with it and keeps what it gets,
-    since it will be leased them next."""
+    """Hand an evaluation to a worker.
+
+    Attributes:
+      companions: Evaluations that differ in theta only. The worker computes them together with this one and keeps their
+        results, since they are leased to it next.
+    """
 
     worker: int
     lease: int
@@ -163,7 +169,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class LeaseCommand:
-    """A worker's slot is the command's."""
+    """Run a command in a worker's slot."""
 
     worker: int
     lease: int
@@ -172,7 +178,11 @@ class LeaseCommand:
 
 @dataclass(frozen=True, slots=True)
 class CommandEnded:
-    """`message` is "" where it ended as it should."""
+    """A command has ended.
+
+    Attributes:
+      message: Reason of a failure; "" if it succeeded.
+    """
 
     command: CommandId
     message: str
@@ -180,7 +190,11 @@ class CommandEnded:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """`lease` says which worker's payload belongs to it; None where there is none."""
+    """Record an outcome in the ledger.
+
+    Attributes:
+      lease: Lease that returned the payload; None if there is no payload.
+    """
 
     evaluation: EvaluationId
     case: CaseInfo
@@ -214,14 +228,14 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Reopen:
-    """A checkpoint that an earlier start finished or skipped lacks evaluations of today's plan: it goes on."""
+    """Continue a checkpoint that an earlier start finished or skipped, since evaluations of it are missing."""
 
     position: int
 
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """These outcomes are to be replaced; they count no more."""
+    """Discard outcomes that are to be replaced."""
 
     evaluations: tuple[EvaluationId, ...]
 

@@ -1,8 +1,8 @@
 """Planner log: each event and decision as a JSON line after a start record.
 
-What the policy answered is kept beside the events, so that a replay needs no plugin. A `Tick` on which nothing was
-decided is left out, unless the next event has no time of its own. Of what was decided a digest is kept: the replay
-decides it again, and the digests tell whether it decided the same.
+Answers of the admission policy are logged with the events, so that a replay needs no plugin. A `Tick` without decisions
+is omitted, unless the next event has no time of its own. Only a digest of the decisions is logged: a replay repeats the
+decisions and compares digests.
 """
 
 from __future__ import annotations
@@ -41,12 +41,16 @@ _NOTHING: Answer = ((), ())
 _encode = json.JSONEncoder(
     default=dataclasses.asdict, separators=(",", ":")
 ).encode  # once: `json.dumps` makes one a call
-_LONGEST_MESSAGE = 200  # letters of what a worker says; its log has the rest
+_LONGEST_MESSAGE = 200  # characters of a worker's message; its log has all of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What a planner is made of, its policy excepted; `at` is in seconds since the epoch."""
+    """Arguments of a planner, without its policy.
+
+    Attributes:
+      at: Time of the start, in seconds since the epoch.
+    """
 
     max_cores: int
     max_gpus: float = math.inf
@@ -64,7 +68,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedStep:
-    """One event: what the policy answered on it, and a digest of what was decided."""
+    """One event, with the answer of the policy and a digest of the decisions."""
 
     event: Event
     answer: Answer
@@ -82,11 +86,11 @@ def _short(value: Any) -> Any:
 
 
 class RecordedPlanner(Planner):
-    """A planner that keeps what it is told and what it decides, until `take` fetches it.
+    """Planner that records its events and decisions until `take` fetches them.
 
     Args:
-      start: What it is made of.
-      policy: As of a planner.
+      start: Arguments of the planner.
+      policy: Admission policy.
     """
 
     def __init__(self, start: Start, policy: AdmissionPolicy) -> None:
@@ -108,14 +112,14 @@ class RecordedPlanner(Planner):
         return actions
 
     def take(self) -> Iterator[LoggedStep]:
-        """Yields what was not fetched yet."""
+        """Yields the steps since the last call."""
         pending, self._pending = self._pending, []
         for event, answer, actions in pending:
             yield LoggedStep(event=event, answer=answer, digest=digest_of(actions))
 
 
 class _Asked:
-    """A policy whose last answer is kept."""
+    """Admission policy that remembers its last answer."""
 
     def __init__(self, policy: AdmissionPolicy) -> None:
         self._policy = policy
@@ -128,7 +132,7 @@ class _Asked:
 
 
 def digest_of(actions: Iterable[Action]) -> int:
-    """Returns a digest of what was decided; what is only said to people is no part of it."""
+    """Returns a digest of decisions. Messages for people are not part of it."""
     return zlib.crc32("\n".join(map(_brief, actions)).encode())
 
 
@@ -162,10 +166,10 @@ def _name(evaluation: EvaluationId) -> str:
 
 
 def read_start(line: str) -> Start:
-    """Reads what `Start.to_line` wrote.
+    """Reads a line written by `Start.to_line`.
 
     Raises:
-      ValueError: it is something else.
+      ValueError: The line is something else.
     """
     try:
         values = json.loads(line)
@@ -175,10 +179,10 @@ def read_start(line: str) -> Start:
 
 
 def read_step(line: str) -> LoggedStep:
-    """Reads what `LoggedStep.to_line` wrote.
+    """Reads a line written by `LoggedStep.to_line`.
 
     Raises:
-      ValueError: it is something else.
+      ValueError: The line is something else.
     """
     try:
         name, values, digest, *answers = json.loads(line)
@@ -205,7 +209,7 @@ def _event(name: str, values: list[Any]) -> Event:
 
 
 def _history_record(history: History) -> dict[str, Any]:
-    """Returns a history as JSON has it: thetas of which the same is recorded share one list of it."""
+    """Returns a history as JSON. Thetas with the same recorded evaluations share one list."""
     numbers = {key: number for number, key in enumerate(sorted({one.case_key for one in _evaluations(history)}))}
 
     def part(one: EvaluationId) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""Evaluation plan: subjects x cases x seed blocks, minus recorded evaluations that were made by today's code."""
+"""Evaluation plan: subjects x cases x seed blocks, without recorded evaluations made by the present code."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Plan"]
 
 
 class Plan:
-    """The evaluations of today's cases, and which of them have an outcome that stays.
+    """Evaluations of the present cases, and which of them have an outcome that counts.
 
     Args:
-      history: What the ledger knows.
+      history: Recorded evaluations of the ledger.
     """
 
     def __init__(self, history: History) -> None:
@@ -27,34 +27,34 @@ class Plan:
         self._same_codes, self._keeps_code = history.same_codes, history.keeps_code
 
     def missing(self, sha256: str, cases: Sequence[CaseInfo]) -> Iterator[tuple[EvaluationId, CaseInfo]]:
-        """Yields what a theta has no outcome of."""
+        """Yields the evaluations of a theta without an outcome that counts."""
         for case in cases:
             for block in case.blocks():
                 yield from self.missing_of(EvaluationId(sha256, case.key, block), case)
 
     def missing_of(self, evaluation: EvaluationId, case: CaseInfo) -> Iterator[tuple[EvaluationId, CaseInfo]]:
-        """Yields an evaluation, or its halves where it ran out of memory, as far as they have no outcome."""
+        """Yields an evaluation, or its halves if it ran out of memory, as far as they have no outcome that counts."""
         for part in self.parts(evaluation):
             if not self.is_current(part, case):
                 yield part, case
 
     def retried(self, sha256: str, cases: Sequence[CaseInfo]) -> list[EvaluationId]:
-        """Returns what of today's cases is to be tried again although it has an outcome."""
+        """Returns the evaluations of the present cases to retry although they have an outcome."""
         if not self._retried:
             return []
         return [part for part, case in self._planned(sha256, cases) if self.is_retried(part, case)]
 
     def is_retried(self, evaluation: EvaluationId, case: CaseInfo) -> bool:
-        """Returns whether an evaluation with an outcome by today's code is to be tried again."""
+        """Returns whether to retry an evaluation although it has an outcome by the present code."""
         if evaluation not in self._retried:
             return False
         codes = self._retried_codes.get(evaluation)
         return codes is None or any(self._counts(code, case) for code in codes)
 
     def outdated(self, sha256: str, cases: Sequence[CaseInfo]) -> list[tuple[EvaluationId, str, str]]:
-        """Returns the evaluations of today's cases whose results were all made by other code.
+        """Returns the evaluations of the present cases whose results were all made by other code.
 
-        Each comes with the code of its last result, and today's. They do not hang on `History.keeps_code`.
+        Each is followed by the code of its last result and the present code. `History.keeps_code` is not considered.
         """
         if not self._codes:
             return []
@@ -78,7 +78,7 @@ class Plan:
         self._recorded.add(evaluation)
 
     def is_current(self, evaluation: EvaluationId, case: CaseInfo) -> bool:
-        """Returns whether an evaluation has an outcome that counts: by today's code, or by code that is not known."""
+        """Returns whether an evaluation has an outcome that counts: one by the present code, or by unknown code."""
         if evaluation not in self._recorded:
             return False
         codes = self._codes.get(evaluation)
@@ -88,7 +88,7 @@ class Plan:
         return self._keeps_code or is_same_code(code, case.code, self._same_codes)
 
     def forget(self, evaluations: Collection[EvaluationId]) -> None:
-        """Takes outcomes for none: what had them is missing again."""
+        """Discards outcomes: their evaluations are missing again."""
         self._recorded.difference_update(evaluations)
         self._retried.difference_update(evaluations)
         for evaluation in evaluations:
@@ -98,7 +98,7 @@ class Plan:
         self._splits.add(evaluation)
 
     def parts(self, evaluation: EvaluationId) -> Iterator[EvaluationId]:
-        """Yields an evaluation, or its halves where it ran out of memory."""
+        """Yields an evaluation, or its halves if it ran out of memory."""
         if evaluation not in self._splits:
             yield evaluation
             return

@@ -1,8 +1,7 @@
 """Planner state machine: admission of subjects, missing evaluations, outcomes.
 
-The planner makes work of evaluations and hands it to the machine of `lobench.core.schedule`, which says who runs what.
-It is as deterministic as that one: the same events give the same actions. Only a `Record` action makes an outcome
-official.
+The planner turns missing evaluations into work for the machine of `lobench.core.schedule`, which decides which worker
+runs what. Both are deterministic: equal events give equal actions. An outcome counts once a `Record` action names it.
 """
 
 from __future__ import annotations
@@ -32,11 +31,12 @@ _TYPICAL = (Outcome.PASSED, Outcome.FAILED)  # the rest may end sooner than the 
 
 @dataclass(slots=True, kw_only=True)
 class _Wanted:
-    """An evaluation that the machine has as work.
+    """An evaluation queued or running.
 
     Attributes:
-      position: Of the first subject that wants it.
-      subjects: Whoever is not finished without it.
+      case: Case of the evaluation.
+      position: Smallest position among the subjects that need it; work is ordered by it.
+      subjects: Subjects that need it.
     """
 
     case: CaseInfo
@@ -45,14 +45,17 @@ class _Wanted:
 
 
 class Planner:
-    """What the chief talks to.
+    """State machine that decides which evaluations are missing.
+
+    It admits subjects according to the admission policy, turns each missing evaluation into work for
+    `schedule.Machine`, and records outcomes. It is deterministic: equal events give equal actions.
 
     Args:
-      max_cores: Cores that workers may take together.
-      max_gpus: Devices that they may take together; infinite where the executor knows better.
-      policy: Which waiting checkpoints are admitted.
-      history: What the ledger knows.
-      together: Checkpoints that a worker may compute together.
+      max_cores: Number of cores that all workers may use together.
+      policy: Policy that decides which waiting checkpoints are admitted.
+      history: Recorded evaluations and decisions of earlier starts.
+      max_gpus: Number of devices that all workers may use together; infinite if the executor decides.
+      together: Largest number of checkpoints that a worker computes together.
     """
 
     def __init__(
@@ -72,21 +75,21 @@ class Planner:
             together=together,
             deaths=history.deaths,
         )
-        self._seconds = dict(history.durations)  # by case, and by program of the cases that are known
+        self._seconds = dict(history.durations)  # by case key, and by program key of known cases
         self._cases: dict[str, tuple[CaseInfo, ...]] = {}  # by variant
-        self._open: dict[SubjectKey, set[int]] = {}  # admitted, unfinished positions
-        self._outstanding: dict[SubjectKey, int] = {}  # evaluations without an outcome, of those that are open
+        self._open: dict[SubjectKey, set[int]] = {}  # unfinished positions of admitted subjects
+        self._outstanding: dict[SubjectKey, int] = {}  # number of missing evaluations of open subjects
         self._wanted: dict[EvaluationId, _Wanted] = {}
-        self._num_wanted = Counter[str]()  # of these, by program
-        self._retried: set[SubjectKey] = set()  # of which something is tried again
-        self._commands: set[CommandId] = set()  # that have not ended
+        self._num_wanted = Counter[str]()  # number of wanted evaluations by program
+        self._retried: set[SubjectKey] = set()  # subjects with an evaluation that is retried
+        self._commands: set[CommandId] = set()  # commands that have not ended
         self._outdated: list[tuple[EvaluationId, str, str]] = []  # see `take_outdated`
         self._keeps_code = history.keeps_code
         self._done = False
         self._actions: list[Action] = []
 
     def handle(self, event: events.Event) -> tuple[Action, ...]:
-        """Takes one event and returns what is to be done, in order."""
+        """Applies an event and returns the actions to take, in order."""
         self._actions = []
         match event:
             case events.CasesKnown(cases, variant):
@@ -112,7 +115,7 @@ class Planner:
 
     @property
     def num_left(self) -> int:
-        """Evaluations without an outcome, of what was admitted and what waits; at least one for each theta of these."""
+        """Number of missing evaluations of admitted and waiting subjects; one for each subject with unknown cases."""
         missing: set[EvaluationId] = set()
         num_unknown = 0
         for subject in {*self._open, *self._backlog.waiting()}:
@@ -124,7 +127,7 @@ class Planner:
 
     @property
     def left(self) -> Left:
-        """What is to be done yet."""
+        """Summary of the work that remains."""
         return Left(
             evaluations=dict(+self._num_wanted),
             num_admitted=sum(map(len, self._open.values())),
@@ -133,7 +136,11 @@ class Planner:
         )
 
     def check(self) -> None:
-        """Raises AssertionError where the planner contradicts itself or its machine. For tests, after each event."""
+        """Checks that the state is consistent with the machine's. Used by tests after each event.
+
+        Raises:
+          AssertionError: It is not.
+        """
         self._machine.check()
         assert self._machine.keys() == self._wanted.keys() | self._commands, (
             "wanted, and not the machine's work, or the reverse"
@@ -151,9 +158,9 @@ class Planner:
         assert not done, f"done, and wanted: {done}"
 
     def take_outdated(self) -> list[tuple[EvaluationId, str, str]]:
-        """Returns the evaluations that were planned again since the last call because their code was edited.
+        """Returns evaluations that were planned again since the last call because their code was edited.
 
-        Each comes with the code of its last result, and today's.
+        Each is followed by the code of its last result and the present code.
         """
         outdated, self._outdated = self._outdated, []
         return outdated
@@ -178,7 +185,7 @@ class Planner:
             self._expand(subject, cases)
 
     def _expand(self, subject: SubjectKey, cases: tuple[CaseInfo, ...]) -> None:
-        """Has the machine do what a subject still needs; one that needs nothing is finished at once."""
+        """Requests the missing evaluations of a subject. A subject without missing ones is finished at once."""
         if retried := self._plan.retried(subject.sha256, cases):
             self._plan.forget(retried)
             self._machine.take(schedule.Forgive(tuple(retried)))
@@ -228,7 +235,7 @@ class Planner:
             self._replan(position, is_chosen=is_chosen)
 
     def _replan(self, position: int, *, is_chosen: bool) -> None:
-        """Takes up again what an earlier start was through with, where something of today's plan is missing."""
+        """Reopens a subject that an earlier start finished or skipped, if evaluations of it are missing now."""
         subject = self._backlog.subject(position)
         cases = self._cases[subject.variant]
         is_retried = subject in self._retried or self._plan.retried(subject.sha256, cases)
@@ -264,7 +271,7 @@ class Planner:
         self._follow(self._machine.take(returned), event)
 
     def _follow(self, actions: Iterable[schedule.Action], event: events.Finished | None = None) -> None:
-        """Says in the chief's words what the machine decided; `event` is the result that it decided on."""
+        """Translates actions of the machine into actions of the planner; `event` is the result that caused them."""
         for action in actions:
             match action:
                 case schedule.WorkLease():
@@ -280,7 +287,7 @@ class Planner:
                     else:
                         self._record(work.key, _OUTCOMES[end], None, message)
                 case schedule.Death(work, count):
-                    if not isinstance(work.key, CommandId):  # it begins again where its own checkpoints end
+                    if not isinstance(work.key, CommandId):  # a command continues from its own checkpoints
                         self._actions.append(events.RecordDeath(work.key, count))
                 case schedule.StartWorker() | schedule.KillWorker() | schedule.Fail():
                     self._actions.append(action)
@@ -301,7 +308,7 @@ class Planner:
             self._record(evaluation, event.outcome, lease, event.message)
 
     def _may_split(self, evaluation: EvaluationId) -> bool:
-        """A whole block is halved once; a half is not halved again."""
+        """Returns whether an evaluation that ran out of memory is halved: whole blocks are, halves are not."""
         return evaluation.block.size > 1 and evaluation.block in self._wanted[evaluation].case.blocks()
 
     def _split(self, evaluation: EvaluationId, wanted: _Wanted) -> None:

@@ -1,4 +1,4 @@
-"""Planner replay: decisions of a log made again, with the reason of each in a line."""
+"""Planner replay: repeats the decisions in a log, with a line for each."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Replay"]
 
 
 class Replay:
-    """Decides again what a log says was decided.
+    """Planner that repeats the decisions of a log.
 
     Args:
-      start: What the planner was made of.
+      start: Arguments of the recorded planner.
 
     Attributes:
-      num_steps: Events replayed so far.
-      differs_at: The first of them on which the replay decides otherwise; None: none.
+      num_steps: Number of events replayed so far.
+      differs_at: Number of the first event with a different decision. None: all were equal.
     """
 
     def __init__(self, start: Start) -> None:
@@ -31,12 +31,12 @@ class Replay:
         self._cases: dict[str, str] = {}
         self._zero: float | None = None
         self._now = 0.0
-        self._leased: dict[int, float] = {}  # since when, by lease
+        self._leased: dict[int, float] = {}  # time of each lease
         self.num_steps = 0
         self.differs_at: int | None = None
 
     def lines(self, steps: Iterable[LoggedStep]) -> Iterator[str]:
-        """Yields what was decided, a line for each decision, until one differs from what was recorded."""
+        """Yields a line for each decision, until one differs from the log."""
         for step in steps:
             self._add_time(step.event)
             self._played.answer = step.answer
@@ -117,7 +117,7 @@ class Replay:
 
 
 class _Played:
-    """A policy that answers what it answered."""
+    """Admission policy that repeats recorded answers."""
 
     def __init__(self) -> None:
         self.answer: Answer = ((), ())

@@ -1,6 +1,6 @@
-"""The scheduler of work: a state machine with typed events and actions.
+"""Scheduler of work: a state machine with typed events and actions.
 
-It knows work by opaque keys alone. What makes work of checkpoints and cases is `lobench.core.planner`.
+It knows work by opaque keys only. `lobench.core.planner` turns checkpoints and cases into work.
 """
 
 from __future__ import annotations

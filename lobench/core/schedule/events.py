@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Size(NamedTuple):
-    """What a worker takes of a machine, fixed when it starts."""
+    """Cores and devices of a worker, fixed when it starts."""
 
     num_cpus: int
     num_gpus: float = 0.0
@@ -42,16 +42,16 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One thing that one worker does at a time. The scheduler does not look into what its user put there.
+    """One unit of work. A worker does one at a time.
 
     Attributes:
-      key: What it is; hashable, and ordered among the keys of one machine, so that equal ranks have an order.
-      warm_key: Names the program that it needs: a worker that has run one work of a warm key runs the next sooner.
-      size: Of the worker that it needs, as far as a worker may be that wide.
-      timeout_seconds: After which its worker is ended.
-      rank: Lower goes first.
-      guess_seconds: How long it takes, where nothing of its warm key has ended yet.
-      alike: Works that are equal in it may be computed together; None: only alone.
+      key: Identity of the work: hashable, and ordered among the keys of a machine, so that equal ranks have an order.
+      warm_key: Key of the program that it needs. A worker that has run work with this key runs more of it sooner.
+      size: Size of the worker that it needs, limited to the widest worker possible.
+      timeout_seconds: Time limit, after which the worker is ended.
+      rank: Order of the work; lower ranks first.
+      guess_seconds: Expected duration, used until work with the same warm key has ended.
+      alike: Work with equal values may be computed together. None: only alone.
     """
 
     key: Any
@@ -68,21 +68,21 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Work to be done. One whose key is there already, and has not ended, is there once."""
+    """New work. Work with the key of unfinished work is ignored."""
 
     works: tuple[Work, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """These are wanted no more. What runs may end, but is not tried again where it is lost."""
+    """Cancel work. Work that is running may finish, but is not retried if it is lost."""
 
     keys: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Forgive:
-    """Workers that died with these count no more."""
+    """Reset the number of deaths of work."""
 
     keys: tuple[Any, ...]
 
@@ -95,7 +95,11 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDied:
-    """`lost` says that its machine went away, which is no evidence against the work that it held."""
+    """A worker has died.
+
+    Attributes:
+      lost: Whether its machine went away, which does not count as a death of the work.
+    """
 
     worker: int
     now: float
@@ -105,12 +109,12 @@ class WorkerDied:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Machines came or went: these are what there is from now on.
+    """The machines of the cluster have changed.
 
     Attributes:
-      machines: A worker is on one of them.
-      limit: Cores that workers may take together, and one worker may, however many its work asks for. As many are asked
-        for, also where there are fewer.
+      machines: Sizes of all machines. Each worker runs on one of them.
+      limit: Number of cores that all workers, and a single worker, may use. Workers are requested up to the limit, even
+        if the machines have fewer cores.
     """
 
     machines: tuple[Size, ...]
@@ -119,13 +123,13 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A worker is through with a lease.
+    """A worker has finished a lease.
 
     Attributes:
-      replace_worker: Whether the worker is to be ended, having broken.
-      seconds: What the work itself took, its share where others were computed with it; None: not known.
-      is_typical: Whether the time that it took says how long the next of its warm key will take.
-      is_void: Whether the lease did not touch the work, which waits again: its input could not be read, say.
+      replace_worker: Whether the worker is broken and must be replaced.
+      seconds: Duration of the work, or its share if others were computed with it. None: unknown.
+      is_typical: Whether the duration predicts that of further work with the same warm key.
+      is_void: Whether the work did not take place (its input could not be read) and is to be leased again.
     """
 
     worker: int
@@ -144,7 +148,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Lease nothing more; what runs may end."""
+    """Lease no more work; running work may finish."""
 
 
 Event: TypeAlias = Add | Drop | Forgive | WorkerReady | WorkerDied | Returned | Tick | Drain | Capacity
@@ -154,7 +158,7 @@ Event: TypeAlias = Add | Drop | Forgive | WorkerReady | WorkerDied | Returned | 
 
 
 class Why(enum.StrEnum):
-    """Why a work was leased, and not another, or to another worker."""
+    """Reason for which work was leased to a worker."""
 
     FIRST = "first in the order"
     WARM = "its program is warm there, and it is nearly as long as the first"
@@ -163,7 +167,7 @@ class Why(enum.StrEnum):
 
 
 class End(enum.StrEnum):
-    """How a work ended, as far as the scheduler knows."""
+    """End of work, as the scheduler knows it."""
 
     RETURNED = "returned"
     TIMEOUT = "timeout"
@@ -184,8 +188,12 @@ class KillWorker:
 
 @dataclass(frozen=True, slots=True)
 class WorkLease:
-    """`companions` are alike: the worker computes them with the work and keeps what it gets, since it is leased them
-    next."""
+    """Hand work to a worker.
+
+    Attributes:
+      companions: Alike work that the worker computes together with this one. It keeps the results, since this work is
+        leased to it next.
+    """
 
     worker: int
     lease: int
@@ -197,11 +205,11 @@ class WorkLease:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The scheduler knows the work no more.
+    """Work has ended, and the scheduler has removed it.
 
     Attributes:
-      lease: That it returned from; None where it did not.
-      message: What is to be said of one that did not.
+      lease: Lease that returned it; None if it did not return.
+      message: Reason if it did not return.
     """
 
     work: Work
@@ -212,7 +220,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A worker died with a work, for the `count`-th time."""
+    """A worker has died while doing the work, for the `count`-th time."""
 
     work: Work
     count: int
@@ -220,7 +228,7 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Workers do not start; nothing more is leased."""
+    """Workers do not start. No more work is leased."""
 
     message: str
 
