@@ -9,7 +9,7 @@ __all__ = ["Durations"]
 
 
 class Durations:
-    """The last one of each warm key."""
+    """Last duration of work per warm key, in seconds."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
@@ -18,7 +18,10 @@ class Durations:
         return self._seconds.get(work.warm_key, work.guess_seconds)
 
     def learn(self, leased: Leased, event: Returned) -> None:
-        """Learns from a result; what a lease took says nothing where others were computed in it, or this in another."""
+        """Records the duration of a result.
+
+        The time of the lease is used only if nothing else was computed with the work.
+        """
         is_alone = leased.together == 1 and not leased.is_kept
         seconds = event.now - leased.since if is_alone else event.seconds
         if event.is_typical and seconds is not None:

@@ -13,11 +13,13 @@ __all__ = ["Groups"]
 
 
 class Groups:
-    """Forms full groups only: the number is compiled in, so any other would be a program more.
+    """Groups of alike work that a worker computes together.
+
+    Only full groups are formed, since each other size would be a further program to compile.
 
     Args:
-      size: Works of a group; 1: each alone.
-      troubled: Keys of works that lost a worker, kept by the machine.
+      size: Amount of work in a group. 1: no groups.
+      troubled: Keys of work that lost a worker.
     """
 
     def __init__(self, size: int, troubled: Container[Any]) -> None:
@@ -25,13 +27,13 @@ class Groups:
         self._apart: set[Any] = set()
 
     def companions(self, queue: WorkQueue, size: Size, entry: QueueEntry) -> list[QueueEntry]:
-        """Takes from the queue what is to be computed with an entry that was taken from it; maybe nothing."""
+        """Removes from the queue, and returns, the work to compute together with an entry; may be empty."""
         if self._size == 1 or not self._may_share(entry):
             return []
         return queue.take_alike(size, entry, self._choose)
 
     def dissolve(self, worker: Worker) -> list[QueueEntry]:
-        """Returns what a lost worker was promised; where it was computing the group, each runs alone then."""
+        """Returns the work promised to a lost worker. If it was computing a group, its members run alone from now on."""
         if worker.lease is not None and worker.lease.together > 1:
             self._apart.update(entry.key for entry in worker.promised)
         return worker.promised
@@ -41,6 +43,6 @@ class Groups:
         return sharing if len(sharing) == self._size - 1 else ()
 
     def _may_share(self, entry: QueueEntry) -> bool:
-        """What has gone wrong once runs alone: no other work may be to blame for its outcome."""
+        """Returns whether work may be in a group. Work that failed once runs alone, unaffected by other work."""
         troubled = not entry.rank.fresh or entry.key in self._apart or entry.key in self._troubled
         return not troubled and entry.work.alike is not None

@@ -11,14 +11,14 @@ __all__ = ["Losses", "Rules"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How often something may go wrong.
+    """Limits on deaths and failed starts of workers.
 
     Attributes:
-      max_deaths: Of the workers of one work: then it is poison.
-      max_losses: The same where its machine went away, which says little about the work.
-      max_failed_starts: In a row: then no worker will ever be ready.
-      is_deadline_death: Whether a work that ran too long counts as one whose worker died, and is tried again; otherwise
-        it ends there: as a rule, it would run too long again.
+      max_deaths: Number of deaths of workers after which work is poisoned.
+      max_losses: The same for workers whose machine went away, which says little about the work.
+      max_failed_starts: Number of consecutive failed starts after which no more workers are started.
+      is_deadline_death: Whether work that ran too long counts as a death and is retried. Otherwise it ends, because it
+        would usually run too long again.
     """
 
     max_deaths: int = 2
@@ -28,10 +28,11 @@ class Rules:
 
 
 class Losses:
-    """Counts them.
+    """Counts of deaths and failed starts.
 
     Args:
-      deaths: By key of work, of earlier starts.
+      deaths: Number of deaths in earlier starts, by key of work.
+      rules: Limits.
     """
 
     def __init__(self, deaths: Mapping[Any, int], rules: Rules) -> None:
@@ -41,34 +42,42 @@ class Losses:
         self._failed_starts = 0
 
     def __contains__(self, key: object) -> bool:
-        """Says whether a worker died with it."""
+        """Returns whether a worker died while doing the work."""
         return key in self._deaths
 
     def forget(self, keys: Iterable[Any]) -> None:
-        """They are tried again, as if no worker had died with them."""
+        """Resets the number of deaths of work."""
         for key in keys:
             self._deaths.pop(key, None)
 
     def count(self, key: Any) -> int:
-        """Returns how many workers have died with it."""
+        """Returns the number of deaths of work."""
         return self._deaths.get(key, 0)
 
     def started(self) -> None:
-        """A worker got ready: workers do start."""
+        """Records that a worker became ready."""
         self._failed_starts = 0
 
     def failed_start(self, message: str) -> str | None:
-        """A worker died before it was ready; returns why no other should be started, if so."""
+        """Records that a worker died before it was ready.
+
+        Returns:
+          The reason if no more workers should be started; None otherwise.
+        """
         self._failed_starts += 1
         if self._failed_starts < self._rules.max_failed_starts:
             return None
         return f"{self._failed_starts} workers in a row died before they were ready: {message}"
 
     def died(self, key: Any, message: str, *, lost: bool) -> str | None:
-        """A worker died with a work; returns what to say of the work where that was once too often.
+        """Records a death of the worker of some work.
 
         Args:
-          lost: Its machine went away.
+          key: Key of the work.
+          message: Reason of the death.
+          lost: Whether its machine went away.
+        Returns:
+          The reason if the limit is reached; None otherwise.
         """
         counts = self._machines if lost else self._deaths
         counts[key] = counts.get(key, 0) + 1

@@ -1,12 +1,11 @@
 """Scheduler state machine, deterministic: no I/O, no clock, no random numbers.
 
-`Machine.handle(event)` returns actions; the same events give the same actions. It changes itself in place instead of
-returning a new state, because a copy for each of ten thousand results would make it slower the longer its queue is;
-that equal histories decide equally is tested by replay.
+`Machine.handle(event)` returns actions; equal events give equal actions, which tests check by replay. The state is
+changed in place, because copying it for each event would cost more the longer the queue is.
 
-A work is in one of four states. It is queued when it is added, and again when its worker is lost. It is leased to one
-worker, or promised to one that computes it together with its lease. It has ended when an `Ended` action says so: the
-machine knows it no more.
+Work is in one of four states. It is queued when it is added, and again when its worker is lost. It is leased to one
+worker, or promised to a worker that computes it together with its lease. It has ended after an `Ended` action, and is
+then removed.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ __all__ = ["Machine"]
 
 
 class Machine:
-    """The machine.
+    """Scheduler that leases work to workers, and starts and ends workers.
 
     Args:
-      max_cores: Cores that workers may take together.
-      max_gpus: Devices that they may take together; infinite where the executor knows better.
-      together: Works that are alike and that a worker may compute together.
-      deaths: Workers that died with a work in earlier starts, by its key.
-      rules: How often something may go wrong.
+      max_cores: Number of cores that all workers may use together.
+      max_gpus: Number of devices that all workers may use together; infinite if the executor decides.
+      together: Largest amount of alike work that a worker computes together.
+      deaths: Number of workers that died while doing work in earlier starts, by key.
+      rules: Limits on deaths and failed starts.
     """
 
     def __init__(
@@ -53,8 +52,8 @@ class Machine:
         self._losses = Losses(deaths or {}, self._rules)
         self._groups = Groups(together, self._losses)
         self._durations = Durations()
-        self._works: dict[Any, Work] = {}  # that have not ended
-        self._dropped: set[Any] = set()  # of those that are leased or promised
+        self._works: dict[Any, Work] = {}  # work that has not ended
+        self._dropped: set[Any] = set()  # cancelled work that is leased or promised
         self._next_lease = 0
         self._now = 0.0
         self._last_tick = -math.inf
@@ -63,30 +62,30 @@ class Machine:
 
     @property
     def is_draining(self) -> bool:
-        """Whether nothing more will be leased."""
+        """Whether no more work will be leased."""
         return self._draining
 
     @property
     def num_running(self) -> int:
-        """Leases that have not ended."""
+        """Number of leases that have not ended."""
         return self._workers.num_busy()
 
     @property
     def num_workers(self) -> int:
-        """Workers that were started and are not gone."""
+        """Number of workers that were started and have not ended."""
         return len(self._workers)
 
     def keys(self) -> Set[Any]:
-        """Returns the keys of what was added and has not ended."""
+        """Returns the keys of work that has not ended."""
         return self._works.keys()
 
     @property
     def max_cores(self) -> int:
-        """Cores that workers may take together."""
+        """Number of cores that all workers may use together."""
         return self._workers.max_cores
 
     def is_idle(self, sizes: Iterable[Size]) -> bool:
-        """Says whether nothing waits and a worker is free, or one of these sizes could be started."""
+        """Returns whether no work waits, and a worker is free or one of these sizes could be started."""
         if self._queue or self._workers.promised():
             return False
         if self._workers.is_any_idle():
@@ -94,11 +93,11 @@ class Machine:
         return any(self._workers.has_room(self._fitting(size)) for size in sizes)
 
     def handle(self, event: events.Event) -> tuple[Action, ...]:
-        """Takes one event and places work; returns what is to be done, in order."""
+        """Applies an event, places work, and returns the actions to take, in order."""
         return (*self.take(event), *self.place())
 
     def take(self, event: events.Event) -> tuple[Action, ...]:
-        """Takes one event, for those who have more to say before work is placed."""
+        """Applies an event without placing work, for callers with further events."""
         self._actions = []
         match event:
             case events.Add(works):
@@ -109,15 +108,15 @@ class Machine:
                 self._losses.forget(keys)
             case events.WorkerReady(worker, now):
                 self._now = now
-                self._losses.started()  # also by one that was ended meanwhile
+                self._losses.started()  # also if the worker was ended meanwhile
                 self._workers.set_ready(worker)
             case events.WorkerDied():
                 self._died(event)
             case events.Capacity():
                 self._workers.resize(event)
-                self._widest = event.limit  # no machine's: of those that come, one may be wide enough
+                self._widest = event.limit  # not the widest machine: a wider one may come
                 for worker in self._workers.surplus():
-                    self._kill(worker, "the machines are others, and may have no room for it")
+                    self._kill(worker, "the machines have changed, and may have no room for it")
             case events.Returned():
                 self._return(event)
             case events.Tick(now):
@@ -127,7 +126,7 @@ class Machine:
         return tuple(self._actions)
 
     def place(self) -> tuple[Action, ...]:
-        """Leases what fits, and starts the workers that are needed."""
+        """Leases work that fits, and starts the workers that are needed."""
         self._actions = []
         if not self._draining:
             self._place()
@@ -137,7 +136,8 @@ class Machine:
         """Starts workers of a size before there is work for them, as many as there is room for.
 
         Args:
-          at_most: Workers of that size, those that are there included.
+          size: Size of the workers.
+          at_most: Largest number of workers of that size, including existing ones. None: no limit.
         """
         self._actions = []
         while not self._draining and self._workers.has_room(size):
@@ -147,7 +147,11 @@ class Machine:
         return tuple(self._actions)
 
     def check(self) -> None:
-        """Raises AssertionError where the machine contradicts itself. For tests, after each event."""
+        """Checks that the state is consistent. Used by tests after each event.
+
+        Raises:
+          AssertionError: It is not.
+        """
         self._workers.check()
         queued = [entry.key for entry in self._queue]
         held = [entry.key for entry in self._workers.held()]
@@ -190,7 +194,7 @@ class Machine:
             self._queue.push(self._fitting(entry.work.size), entry)
 
     def _retry(self, leased: Leased) -> None:
-        """Queues it first: the rest must not wait for a retry at the very end."""
+        """Queues work before all other, so that a retry does not run alone at the end."""
         self._requeue(leased.entry._replace(rank=leased.entry.rank._replace(fresh=0)))
 
     def _end(self, work: Work, end: End, lease: int | None = None, message: str = "") -> None:
@@ -218,7 +222,7 @@ class Machine:
             self._blame(dead.lease, event.message, lost=event.lost)
 
     def _blame(self, leased: Leased, message: str, *, lost: bool) -> None:
-        """Counts a death of a work's worker; the work is tried again, or it is poison."""
+        """Counts a death of the worker of this work, and retries the work or ends it as poisoned."""
         reason = self._losses.died(leased.work.key, message, lost=lost)
         if not lost:
             self._actions.append(events.Death(leased.work, self._losses.count(leased.work.key)))
@@ -232,7 +236,7 @@ class Machine:
         worker = self._workers.get(event.worker)
         leased = worker.lease if worker is not None else None
         if worker is None or leased is None or leased.lease != event.lease:
-            return  # a lease that was taken back: its result is not wanted any more
+            return  # the lease was taken back, so its result is not wanted any more
         self._workers.release(event.worker)
         worker.compiled.add(leased.work.warm_key)
         if event.replace_worker:
@@ -252,7 +256,7 @@ class Machine:
     def _overdue(self, leased: Leased) -> None:
         text = f"ran longer than {leased.work.timeout_seconds:g} s"
         if leased.together > 1:
-            self._retry(leased)  # alone: which of them hangs is not known
+            self._retry(leased)  # each alone, because it is not known which of them hangs
         elif self._rules.is_deadline_death:
             self._blame(leased, text, lost=False)
         else:
@@ -264,7 +268,7 @@ class Machine:
         self._actions.append(events.KillWorker(worker, reason))
 
     def _remove(self, number: int) -> Worker | None:
-        """Forgets a worker; what it was promised waits again."""
+        """Removes a worker. Work promised to it is queued again."""
         worker = self._workers.remove(number)
         for entry in self._groups.dissolve(worker) if worker is not None else ():
             self._requeue(entry)
@@ -273,7 +277,7 @@ class Machine:
     # Placing work.
 
     def _place(self) -> None:
-        """Leases what fits. What waits for room is overtaken only where a worker of its size will come to it."""
+        """Leases work that fits. Work is passed over only if a worker of its size exists or is starting."""
         for number in self._workers.promised():
             worker = self._workers.get(number)
             assert worker is not None
@@ -314,10 +318,10 @@ class Machine:
         self._actions.append(events.WorkLease(number, lease, entry.work, deadline, companions, why))
 
     def _make_room(self, size: Size, *, may_kill: bool) -> bool:
-        """Starts workers of a size, ending idle ones of other sizes where that makes the room.
+        """Starts workers of a size, and ends idle workers of other sizes if that makes room.
 
         Returns:
-          Whether there is a worker of that size, so that what waits for one will be served.
+          Whether there is a worker of that size, which will run the waiting work.
         """
         for _ in range(self._queue.count(size) - self._workers.count_starting(size)):
             for number in self._workers.in_the_way(size) if may_kill else ():

@@ -14,14 +14,14 @@ _TINY = 1e-9
 
 
 def has_place(machines: Counter[Size], workers: Counter[Size], size: Size) -> bool:
-    """Says whether the last one of a size finds a machine, however all the others were given theirs.
+    """Returns whether a worker of a size finds a machine, wherever all other workers are placed.
 
-    Two bounds, of which one is enough. May say no where there is one: what is where is not known.
+    True if either of two sufficient bounds holds, so it may be False although there is room.
 
     Args:
-      machines: How many there are of each kind; none: a single one of which nothing is known.
-      workers: All that there are to be, the one in question included.
-      size: Of the one in question.
+      machines: Number of machines per size. Empty: a single machine of unknown size.
+      workers: Number of workers per size, including the one in question.
+      size: Size of the worker in question.
     """
     others = workers.copy()
     others[size] -= 1
@@ -51,7 +51,7 @@ def has_place(machines: Counter[Size], workers: Counter[Size], size: Size) -> bo
 
 
 def _num_places(machine: Size, size: Size) -> int:
-    """Returns how many of a size an empty machine holds; shares of a device do not reach over two."""
+    """Returns the number of workers of a size on an empty machine. A share of a device is never split over two."""
     by_cores = machine.num_cpus // size.num_cpus
     if not size.num_gpus:
         return by_cores
@@ -61,7 +61,7 @@ def _num_places(machine: Size, size: Size) -> int:
 
 
 def _places_of(other: Size, size: Size) -> int:
-    """Returns how many places for workers of a size another one takes at most."""
+    """Returns an upper bound on the places for workers of `size` that another worker occupies."""
     by_cores = math.ceil(other.num_cpus / size.num_cpus)
     if not size.num_gpus:
         return by_cores
@@ -69,10 +69,11 @@ def _places_of(other: Size, size: Size) -> int:
 
 
 def _num_full(costs: Iterable[tuple[float, int]], budget: float) -> int:
-    """Returns how many machines can be filled up at most, the cheapest first.
+    """Returns the largest number of machines that can be filled with a budget.
 
     Args:
-      costs: What it takes to leave no room on a machine, and how many such machines there are.
+      costs: Cost of filling a machine, and the number of machines with this cost.
+      budget: Sum of all costs that can be paid.
     """
     num_full = 0
     for cost, count in sorted(costs):

@@ -12,17 +12,17 @@ from lobench.core.schedule.events import Size, Work
 
 __all__ = ["QueueEntry", "Rank", "WorkQueue"]
 
-_WINDOW = 16  # entries looked at for each lease: what keeps a lease O(log n)
+_WINDOW = 16  # number of entries examined for a lease, so that a lease takes O(log n)
 
 
 class Rank(NamedTuple):
-    """Lower goes first: a retry, a lower rank, a wider work (so that workers change size seldom), a longer one.
+    """Order of waiting work: retries, lower ranks, more cores (so that workers rarely change size), longer work.
 
     Attributes:
       fresh: 0 for a retry, 1 otherwise.
       rank: `Work.rank`.
-      narrowness: Minus the cores.
-      shortness: Minus the expected seconds.
+      narrowness: Negative number of cores.
+      shortness: Negative expected duration in seconds.
     """
 
     fresh: int
@@ -32,7 +32,7 @@ class Rank(NamedTuple):
 
 
 class QueueEntry(NamedTuple):
-    """One waiting work. Equal ranks fall back on the key, so that the order is total."""
+    """Waiting work. Equal ranks are ordered by key."""
 
     rank: Rank
     key: Any
@@ -40,11 +40,11 @@ class QueueEntry(NamedTuple):
 
 
 class _Line:
-    """Entries of one size: the first few in order, and a heap of those behind them."""
+    """Entries of one size: a sorted window of the first ones, and a heap of the others."""
 
     def __init__(self, entries: Iterable[QueueEntry] = ()) -> None:
         ordered = sorted(entries)
-        self.window, self._rest = ordered[:_WINDOW], ordered[_WINDOW:]  # what is in order is a heap
+        self.window, self._rest = ordered[:_WINDOW], ordered[_WINDOW:]  # a sorted list is a heap
 
     def __len__(self) -> int:
         return len(self.window) + len(self._rest)
@@ -63,7 +63,7 @@ class _Line:
             heapq.heappush(self._rest, entry)
 
     def pop(self, index: int) -> QueueEntry:
-        """Removes an entry of the window."""
+        """Removes and returns an entry of the window."""
         entry = self.window.pop(index)
         if self._rest:
             self.window.append(heapq.heappop(self._rest))
@@ -71,10 +71,10 @@ class _Line:
 
 
 class WorkQueue:
-    """A line for each size of worker."""
+    """Queues of waiting work, one for each size of worker."""
 
     def __init__(self) -> None:
-        self._lines: dict[Size, _Line] = {}  # none of them is empty
+        self._lines: dict[Size, _Line] = {}  # never empty lines
 
     def __bool__(self) -> bool:
         return bool(self._lines)
@@ -88,14 +88,14 @@ class WorkQueue:
         line.push(entry)
 
     def sizes(self) -> list[Size]:
-        """Returns the sizes that are waited for, the first in the order first."""
+        """Returns the sizes with waiting work, in the order of their first entries."""
         return sorted(self._lines, key=lambda size: self._lines[size].window[0])
 
     def count(self, size: Size) -> int:
         return len(self._lines.get(size, ()))
 
     def take(self, size: Size, choose: Callable[[Sequence[QueueEntry]], int]) -> QueueEntry:
-        """Removes one entry: `choose` gets the first few of that size, in order, and returns an index."""
+        """Removes and returns the entry that `choose` picks, as an index into the first entries of a size."""
         line = self._lines[size]
         taken = line.pop(choose(line.window))
         if not line.window:
@@ -105,7 +105,7 @@ class WorkQueue:
     def take_alike(
         self, size: Size, entry: QueueEntry, choose: Callable[[Sequence[QueueEntry]], Sequence[QueueEntry]]
     ) -> list[QueueEntry]:
-        """Removes entries that are alike: `choose` gets them all, in order. Takes O(n)."""
+        """Removes and returns the entries that `choose` picks among those alike to an entry. Takes O(n)."""
         alike = sorted(other for other in self._lines.get(size, ()) if other.work.alike == entry.work.alike)
         taken = list(choose(alike))
         if taken:
@@ -113,7 +113,7 @@ class WorkQueue:
         return taken
 
     def drop(self, keys: Container[Any]) -> None:
-        """Removes the works of these keys. Takes O(n)."""
+        """Removes work by key. Takes O(n)."""
         for size in list(self._lines):
             self._remove(size, keys)
 

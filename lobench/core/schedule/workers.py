@@ -14,17 +14,20 @@ from lobench.core.schedule.queue import QueueEntry
 
 __all__ = ["Leased", "Worker", "Workers"]
 
-_NEARLY = 0.5  # of the longest: as long as that, a work that the worker has compiled goes first
+_NEARLY = 0.5  # work that is warm on a worker goes first if it takes this fraction of the longest work, or more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leased:
-    """A queue's entry in a worker's hands since a time.
+    """A lease of queued work to a worker.
 
     Attributes:
-      deadline: After which its worker is ended.
-      together: Works that the worker computes for this lease, the promised ones included.
-      is_kept: Whether the worker should have computed it already, for a lease before.
+      lease: Number of the lease.
+      entry: Entry of the queue.
+      since: Time of the lease.
+      deadline: Time after which the worker is ended.
+      together: Amount of work that the worker computes for this lease, including promised work.
+      is_kept: Whether the worker computed the work together with an earlier lease.
     """
 
     lease: int
@@ -41,11 +44,11 @@ class Leased:
 
 @dataclass(slots=True, kw_only=True)
 class Worker:
-    """One worker; its size is fixed when it starts, since its cores and device are part of what fixes the bits.
+    """State of one worker. Its size is fixed when it starts, since cores and devices affect the bits of results.
 
     Attributes:
-      compiled: Warm keys of what it has run.
-      promised: What it computes together with its lease, and is leased next.
+      compiled: Warm keys of the work that it has run.
+      promised: Work that it computes together with its lease, and that is leased to it next.
     """
 
     size: Size
@@ -56,27 +59,27 @@ class Worker:
 
 
 class Workers:
-    """The living ones, by number; a number is never used again.
+    """Workers by number. A number is never used again.
 
-    What is asked at each event (who is idle, is there room) costs what the answer is long, however many there are.
+    Queries made at each event (idle workers, room for another) do not take longer with more workers.
     """
 
     def __init__(self, max_cores: int, max_gpus: float = math.inf) -> None:
         self.max_cores, self.max_gpus = max_cores, max_gpus
         self.was_resized = False
-        self._machines: Counter[Size] = Counter()  # empty: one that has all of these
+        self._machines: Counter[Size] = Counter()  # empty: a single machine with all cores and devices
         self._workers: dict[int, Worker] = {}
         self._next = 0
         self._sizes: Counter[Size] = Counter()
         self._starting: Counter[Size] = Counter()
         self._idle: dict[Size, list[int]] = {}  # by number
-        self._promised: set[int] = set()  # of the idle ones, those that were promised something
+        self._promised: set[int] = set()  # idle workers with promised work
         self._busy: dict[int, Leased] = {}  # by lease
-        self._earliest = math.inf  # no lease's deadline is before it
-        self._room: dict[Size, bool] = {}  # what `has_room` said since workers or machines were others
+        self._earliest = math.inf  # lower bound of all deadlines
+        self._room: dict[Size, bool] = {}  # answers of `has_room` since workers or machines changed
 
     def resize(self, capacity: Capacity) -> None:
-        """Machines came or went. Up to a limit more is asked for than there is: machines may be brought for it."""
+        """Sets the machines. With a limit, more may be requested than they have, so that the cluster can add some."""
         self._room.clear()
         self._machines, self.was_resized = Counter(capacity.machines), True
         if capacity.limit < math.inf:
@@ -89,7 +92,11 @@ class Workers:
         return len(self._workers)
 
     def check(self) -> None:
-        """Raises AssertionError where the counts contradict the workers, or the workers what there is room for."""
+        """Checks that all counts are consistent. Used by tests.
+
+        Raises:
+          AssertionError: They are not.
+        """
         ready = {number: worker for number, worker in self._workers.items() if worker.ready}
         busy = {number: worker.lease for number, worker in ready.items() if worker.lease is not None}
         assert self._busy == busy, "busy are those that hold a lease; only one that is ready does"
@@ -107,7 +114,7 @@ class Workers:
         starting = Counter(worker.size for worker in self._workers.values() if not worker.ready)
         assert +self._starting == starting, "starting workers are miscounted"
         assert not any(worker.promised for worker in self._workers.values() if not worker.ready), "promised too early"
-        if not self.was_resized:  # where machines went, their workers are there until their deaths are heard of
+        if not self.was_resized:  # workers of removed machines stay until their deaths are reported
             real = [worker.size for worker in self._workers.values() if self._is_possible(worker.size)]
             cores, devices = sum(size.num_cpus for size in real), math.fsum(size.num_gpus for size in real)
             assert cores <= self.max_cores, f"{cores} cores of {self.max_cores}"
@@ -125,7 +132,7 @@ class Workers:
         return self._workers.get(number)
 
     def set_ready(self, number: int) -> None:
-        """Takes note that a worker can take work; one that is gone by now changes nothing."""
+        """Marks a worker ready. Ignored if the worker has ended."""
         worker = self._workers.get(number)
         if worker is not None and not worker.ready:
             self._room.clear()
@@ -146,13 +153,13 @@ class Workers:
         self._rest(number, worker)
 
     def _rest(self, number: int, worker: Worker) -> None:
-        """It has nothing to do from now on."""
+        """Marks the worker idle."""
         bisect.insort(self._idle.setdefault(worker.size, []), number)
         if worker.promised:
             self._promised.add(number)
 
     def _stir(self, number: int, worker: Worker) -> None:
-        """It is idle no more."""
+        """Marks the worker no longer idle."""
         numbers = self._idle[worker.size]
         del numbers[bisect.bisect_left(numbers, number)]
         self._promised.discard(number)
@@ -176,23 +183,23 @@ class Workers:
         return [(number, self._workers[number], leased) for number, leased in self._busy.items()]
 
     def overdue(self, now: float) -> list[tuple[int, Leased]]:
-        """Returns those that are past their deadline, the first leased first. Looks at all where there may be one."""
+        """Returns the leases past their deadline, oldest first."""
         if now <= self._earliest:
             return []
         self._earliest = min((leased.deadline for leased in self._busy.values()), default=math.inf)
         return [(number, leased) for number, leased in self._busy.items() if now > leased.deadline]
 
     def held(self) -> Iterator[QueueEntry]:
-        """Yields what workers were leased and what they were promised."""
+        """Yields all work that is leased or promised."""
         for worker in self._workers.values():
             if worker.lease is not None:
                 yield worker.lease.entry
             yield from worker.promised
 
     def has_room(self, size: Size) -> bool:
-        """Says whether one more of that size may be started.
+        """Returns whether one more worker of a size may be started.
 
-        What no machine has (yet) is waited for by one worker, so that the executor knows what is wanted.
+        If no machine is large enough yet, one worker may be requested, so that the executor knows what is needed.
         """
         if (found := self._room.get(size)) is None:
             found = self._room[size] = self._finds_room(size)
@@ -204,7 +211,7 @@ class Workers:
         return self._fit(self._sizes, self._starting, size)
 
     def surplus(self) -> list[int]:
-        """Returns workers that never became ready and may not have a place, the last started first."""
+        """Returns starting workers for which there may be no room any more, the latest first."""
         staying, starting, chosen = self._sizes.copy(), self._starting.copy(), []
         for number, worker in reversed(self._workers.items()):
             if self._fit(staying, starting):
@@ -220,7 +227,7 @@ class Workers:
         return any(size.num_cpus <= one.num_cpus and size.num_gpus <= one.num_gpus for one in machines)
 
     def _fit(self, sizes: Counter[Size], starting: Counter[Size], more: Size | None = None) -> bool:
-        """Says whether those that can be there at all can be there together, each on one machine."""
+        """Returns whether all workers of possible sizes, and `more`, fit on the machines together."""
         real = Counter({size: count for size, count in sizes.items() if count and self._is_possible(size)})
         if more is not None:
             real[more] += 1
@@ -229,21 +236,21 @@ class Workers:
             or math.fsum(count * size.num_gpus for size, count in real.items()) > self.max_gpus
         ):
             return False
-        # Which worker is where is the executor's to know, and those of one size are not in each other's way.
+        # The executor places workers. Workers of a single size are never in each other's way.
         return len(real) < 2 or all(
             has_place(self._machines, real, size) for size in real if starting[size] or size == more
         )
 
     def is_any_idle(self) -> bool:
-        """Says whether one is ready and holds nothing."""
+        """Returns whether any worker is ready and has no lease."""
         return any(self._idle.values())
 
     def idle(self, size: Size) -> Sequence[int]:
-        """Returns those of a size that are ready and hold nothing now, the first started first."""
+        """Returns the ready workers of a size without a lease, oldest first."""
         return self._idle.get(size, ())
 
     def promised(self) -> list[int]:
-        """Returns those that hold nothing and have been promised something, the first started first."""
+        """Returns the workers without a lease that have promised work, oldest first."""
         return sorted(self._promised)
 
     def count(self, size: Size) -> int:
@@ -253,9 +260,9 @@ class Workers:
         return self._starting[size]
 
     def in_the_way(self, size: Size) -> list[int]:
-        """Returns workers of other sizes that hold nothing and whose end makes room for one of `size`.
+        """Returns workers of other sizes without a lease that must end to make room for one of `size`.
 
-        Empty where there is room already, or where ending them all would not make enough.
+        Empty if there is room already, or if ending all of them would not make enough.
         """
         if self.has_room(size) or not any(count for other, count in self._sizes.items() if other != size):
             return []
@@ -271,15 +278,16 @@ class Workers:
         return []
 
     def best_pair(self, numbers: Sequence[int], entries: Sequence[QueueEntry]) -> tuple[int, int, Why]:
-        """Picks a worker, and an entry of a queue's first few.
+        """Returns the best worker for one of the first entries of a queue.
 
-        Longest first, unless a worker has compiled one that is nearly as long: compiling again costs more.
+        The longest work goes first, unless a worker has compiled the program of work that is nearly as long, because
+        compiling again costs more.
 
         Args:
-          numbers: Workers that could take any of the entries; one at least.
-          entries: In the queue's order; one at least.
+          numbers: Workers that can run any of the entries; at least one.
+          entries: First entries of the queue, in order; at least one.
         Returns:
-          A worker's number, an index into `entries`, and why.
+          The number of the worker, an index into `entries`, and the reason.
         """
         head = entries[0].rank
         first = Why.FIRST if head.fresh else Why.AGAIN

@@ -1,7 +1,7 @@
 """Iterated constrained grid search: coordinate descent over parameters' grids.
 
-Both are replays: sweeps take their trials out of the history one after another, and the first sweep that misses some
-is the next wave.
+Both strategies replay the history: each sweep looks up its trials there, and the first sweep with missing trials is the
+next wave.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from lobench.core.search.space import Kind, Parameter, Scale, Space, Value
 
 __all__ = ["AutoIteratedGrid", "IteratedGrid"]
 
-_CLOSE = 1e-9  # of a value and of its range: two values that only a rounding sets apart are one
+_CLOSE = 1e-9  # relative to a value and to its range: values this close are equal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IteratedGrid:
-    """Every parameter begins in the middle of its values; in the order of the space, each varies and stays at its best.
+    """Coordinate descent: each parameter starts in the middle of its values, is varied in turn, and set to its best.
 
-    No setting runs twice: k parameters take sum(n_i) - (k - 1) trials. Where no trial of a sweep is feasible, the
-    parameter stays where it was.
+    No setting runs twice: k parameters take sum(n_i) - (k - 1) trials. If no trial of a sweep is feasible, the
+    parameter keeps its value.
     """
 
     def size(self, space: Space) -> int | None:
@@ -39,11 +39,11 @@ class IteratedGrid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoIteratedGrid:
-    """One round of the iterated grid; then whichever parameter mattered most varies again, over half its last interval.
+    """One round of the iterated grid, then further sweeps of important parameters over half their last interval.
 
-    The parameter is drawn with a probability in proportion to the standard deviation of the fitness over its last
-    sweep. Its interval is centred on the best value so far and clipped to the range, and to the values next to it that
-    were tried: who has many values a parameter pays for the new ones among them alone.
+    The parameter of a sweep is drawn with a probability proportional to the standard deviation of the fitness over its
+    last sweep. Its interval is centred on the best value so far, and clipped to the range and to the nearest tried
+    values. Only new settings are trained.
     """
 
     def size(self, space: Space) -> int | None:
@@ -62,7 +62,7 @@ class AutoIteratedGrid:
             candidates = [(p, values) for p in space.parents_first if len(values := _next_values(replay, p)) > 1]
             if not candidates:
                 break
-            # One that another's new value has made active comes first: nobody knows how much it matters.
+            # A parameter that has become active comes first, because its importance is unknown.
             candidates = [found for found in candidates if found[0].path not in replay.num_sweeps] or candidates
             spreads = [replay.spread(parameter) for parameter, _ in candidates]
             missing = replay.sweep(*candidates[_drawn(spreads, Draws(seed, "auto_ic_grid", count))])
@@ -71,12 +71,12 @@ class AutoIteratedGrid:
 
 
 class _Replay:
-    """What a search has found after some of its sweeps.
+    """State of a search after some of its sweeps.
 
     Attributes:
-      values: Where each parameter stands, an inactive one too.
-      tried: By path, all values that it had in a sweep.
-      num_sweeps: By path.
+      values: Present value of each parameter, including inactive ones.
+      tried: Values that a parameter had in any sweep, by path.
+      num_sweeps: Number of sweeps of a parameter, by path.
     """
 
     def __init__(self, space: Space, history: Sequence[Trial]) -> None:
@@ -92,12 +92,12 @@ class _Replay:
         return parameter.path in self.space.active(self.values)
 
     def unseen(self, parameter: Parameter, values: Sequence[Value]) -> list[dict[str, Value]]:
-        """Returns the settings of a sweep which no sweep had before."""
+        """Returns the settings of a sweep that are in no earlier sweep."""
         settings = (self.space.active({**self.values, parameter.path: value}) for value in values)
         return [setting for setting in settings if _key(setting) not in self._known]
 
     def sweep(self, parameter: Parameter, values: Sequence[Value]) -> list[dict[str, Value]]:
-        """Varies a parameter and keeps its best value; returns the settings that the history does not hold yet."""
+        """Varies a parameter and keeps its best value, or returns the settings that the history lacks."""
         unseen = self.unseen(parameter, values)
         missing = [setting for setting in unseen if _key(setting) not in self._later]
         if missing:
@@ -115,14 +115,14 @@ class _Replay:
         return []
 
     def spread(self, parameter: Parameter) -> float:
-        """Returns the standard deviation of the fitness over the parameter's last sweep, 0 where there is none."""
+        """Returns the standard deviation of the fitness over the parameter's last sweep; 0 without one."""
         fitness = [trial.fitness for trial in self._last.get(parameter.path, ()) if trial.fitness is not None]
         finite = [value for value in fitness if math.isfinite(value)]
         return statistics.pstdev(finite) if finite else 0.0
 
 
 def _first_round(replay: _Replay) -> list[dict[str, Value]]:
-    """Varies each active parameter once; returns what is missing."""
+    """Varies each active parameter once, and returns the missing settings."""
     for parameter in replay.space.parents_first:
         if replay.is_active(parameter):
             missing = replay.sweep(parameter, grid_values(parameter))
@@ -132,7 +132,7 @@ def _first_round(replay: _Replay) -> list[dict[str, Value]]:
 
 
 def _next_values(replay: _Replay, parameter: Parameter) -> tuple[Value, ...]:
-    """Returns what the parameter would vary over next; () where it is not active or nothing new is left of it."""
+    """Returns the values of a parameter's next sweep; () if it is inactive or has no new values."""
     path = parameter.path
     if not replay.is_active(parameter):
         return ()
@@ -150,10 +150,10 @@ def _next_values(replay: _Replay, parameter: Parameter) -> tuple[Value, ...]:
 
 
 def _interval(parameter: Parameter, centre: float, num_halvings: int, tried: Sequence[Value]) -> tuple[Value, ...]:
-    """Returns values around the centre, of an interval that is the range's, halved so often.
+    """Returns values around a centre, in an interval of the length of the range, halved `num_halvings` times and once.
 
-    It ends at the values next to the centre that were tried: what lies beyond them was tried too, and was worse. A
-    parameter of 9 values from 0 to 1 that is best at 0.5 has 0.375, 0.4375, ..., 0.625 next, and not 0.25 to 0.75.
+    The interval ends at the nearest tried values, since values beyond them were worse. A parameter with 9 values from 0
+    to 1 that is best at 0.5 has 0.375, 0.4375, ..., 0.625 next, and not 0.25 to 0.75.
     """
     low, high, share = parameter.low, parameter.high, 0.5 ** (num_halvings + 1)
     if parameter.scale is Scale.LOG:
@@ -170,7 +170,7 @@ def _interval(parameter: Parameter, centre: float, num_halvings: int, tried: Seq
 
 
 def _known_value(value: Value, tried: Sequence[Value], tolerance: float) -> Value:
-    """Returns the value that was tried already where one is as good as equal."""
+    """Returns a tried value that is equal up to rounding, or else the value itself."""
     for other in tried:
         if math.isclose(float(value), float(other), rel_tol=_CLOSE, abs_tol=tolerance):
             return other
@@ -178,7 +178,7 @@ def _known_value(value: Value, tried: Sequence[Value], tolerance: float) -> Valu
 
 
 def _drawn(weights: Sequence[float], draws: Draws) -> int:
-    """Returns a place with a probability in proportion to its weight; all zero: each the same."""
+    """Returns an index drawn with probability proportional to its weight; uniformly if all weights are 0."""
     total = sum(weights)
     if not total > 0:
         return draws.below(len(weights))

@@ -1,7 +1,7 @@
 """Search strategies: pure functions from space, finished trials and seed to the next trials.
 
-What has run is all that a search knows. It keeps nothing between two calls, so that a search that was killed goes on
-from the ledger as if it had not been: `next_wave(space, history[:n], ...)` is the same whoever asks, and whenever.
+A strategy keeps no state between calls, so that a search that was killed continues from the ledger:
+`next_wave(space, history[:n], ...)` always returns the same.
 The iterated grids are in `lobench.core.search.iterated_grid`; plugins add others by `lobench_search_strategies`.
 """
 
@@ -33,7 +33,7 @@ __all__ = [
 
 TrialState = Literal["waiting", "running", "done", "failed", "infeasible", "stopped"]
 
-_AT_ONCE = 10_000  # settings of a grid; one of a billion does not fill the memory
+_AT_ONCE = 10_000  # settings per wave of a grid, so that a large grid does not fill the memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +41,12 @@ class Trial:
     """One setting of a method.
 
     Attributes:
-      number: Its place in the search, 0, 1, 2, ...
-      state: "stopped": `Method.median_stopping` ended it after a part of its training, and it has no fitness.
+      number: Position in the search, from 0.
+      state: State of the trial. "stopped": `Method.median_stopping` ended its training early, and it has no fitness.
       parameters: Values of the active parameters, by path, in the order of the space.
-      fitness: Higher is better; None: it has none (yet, or it failed, or it is infeasible).
-      wave: The wave in which it was proposed, 0, 1, 2, ...
-      note: Why it was stopped; else "".
+      fitness: Fitness; higher is better. None if the trial has not ended, failed, or is infeasible.
+      wave: Number of the wave in which it was proposed, from 0.
+      note: Reason if it was stopped; "" otherwise.
     """
 
     number: int
@@ -113,7 +113,7 @@ def trials_left(history: Sequence[Trial], num_trials: int | None) -> int:
     """Returns how many trials may still be proposed.
 
     Raises:
-      ConfigError: Nobody said how many there are in all.
+      ConfigError: The number of trials is not bound.
     """
     if num_trials is None:
         raise ConfigError("this search needs a number of trials", next_step="bind Method.num_trials")
@@ -121,16 +121,16 @@ def trials_left(history: Sequence[Trial], num_trials: int | None) -> int:
 
 
 def best_trial(trials: Sequence[Trial]) -> Trial | None:
-    """Returns the feasible trial of the highest fitness; of equals, the first."""
+    """Returns the feasible trial with the highest fitness; the first of equals. None if there is none."""
     feasible = [trial for trial in trials if trial.is_feasible]
     return min(feasible, key=lambda trial: (-(trial.fitness or 0.0), trial.number), default=None)
 
 
 def grid_values(parameter: Parameter) -> tuple[Value, ...]:
-    """Returns the values that a grid takes of a parameter.
+    """Returns the values of a parameter in a grid.
 
     Raises:
-      ConfigError: It is a range, and nothing says how many.
+      ConfigError: The parameter is a range without a number of values.
     """
     if parameter.is_range and parameter.num_values is None:
         raise ConfigError(
@@ -143,7 +143,7 @@ def grid_values(parameter: Parameter) -> tuple[Value, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Random:
-    """Each trial is drawn from the prior by its number alone: whatever runs first, and however often it is resumed."""
+    """Random search. A trial's values depend on its number and the seed only, not on the order in which trials run."""
 
     def size(self, space: Space) -> int | None:
         return None
@@ -158,9 +158,9 @@ class Random:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """Every combination of the parameters' values; the last parameter varies fastest.
+    """Grid search over all combinations of values. The last parameter varies fastest.
 
-    A parameter counts only where it is active: {sgd, sgdm} with three momenta of sgdm is four trials.
+    Inactive parameters are not varied: {sgd, sgdm} with three momenta of sgdm is four trials.
     """
 
     def size(self, space: Space) -> int | None:
@@ -177,7 +177,7 @@ class Grid:
 
 
 def _combinations(space: Space, place: int, chosen: dict[str, Value]) -> Iterator[dict[str, Value]]:
-    """Yields the settings that begin with what is chosen of the parameters before `place`, parents first."""
+    """Yields the settings that extend the values chosen for the parameters before `place`, parents first."""
     if place == len(space.parents_first):
         yield space.active(chosen)
         return
@@ -189,7 +189,7 @@ def _combinations(space: Space, place: int, chosen: dict[str, Value]) -> Iterato
 
 
 def active_sets(space: Space) -> Iterator[tuple[Parameter, ...]]:
-    """Yields the active parameters, once for each combination of values that others depend on.
+    """Yields the active parameters for each combination of values on which other parameters depend.
 
     {sgd, sgdm} and a momentum of sgdm: (kind,) for sgd, and (kind, momentum) for sgdm.
     """

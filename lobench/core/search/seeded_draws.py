@@ -1,6 +1,6 @@
 """Seeded draws: random numbers as a pure function of their key.
 
-`random.Random` promises no sequence across Python versions for most of its methods; a hash does, on every machine.
+`random.Random` does not guarantee equal sequences across Python versions for most of its methods; a hash does.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _T = TypeVar("_T")
 
 
 def fold(seed: int, *parts: int | str) -> int:
-    """Returns a seed in [0, 2**63) that depends on `seed` and every part, their order and kind included."""
+    """Returns a seed in [0, 2**63) that depends on `seed` and on the values, types and order of the parts."""
     text = "\0".join([str(seed), *(f"{type(part).__name__}:{part}" for part in parts)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 class Draws:
-    """Independent draws from (seed, parts): the n-th is the same whatever the kinds of those before it."""
+    """Independent random draws from a seed and parts. The n-th draw does not depend on the methods of earlier draws."""
 
     def __init__(self, seed: int, *parts: int | str) -> None:
         self._seed, self._count = fold(seed, *parts), 0
