@@ -33,7 +33,7 @@ class Groups:
         return queue.take_alike(size, entry, self._choose)
 
     def dissolve(self, worker: Worker) -> list[QueueEntry]:
-        """Returns the work promised to a lost worker. If it was computing a group, its members run alone from now on."""
+        """Returns the work promised to a lost worker. If it computed a group, its members run alone from now on."""
         if worker.lease is not None and worker.lease.together > 1:
             self._apart.update(entry.key for entry in worker.promised)
         return worker.promised
