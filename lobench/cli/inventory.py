@@ -7,7 +7,7 @@ import inspect
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
@@ -69,6 +69,8 @@ _HOOKS = {
 _KINDS = {
     "tasks": "inner problems, for `Case.task`",
     "optimizers": "optimizers, for `--optimizer` and `Case.learned_optimizer`",
+    "weighters": "weighters of several losses, around another optimizer",
+    "continual": "methods of continual learning, around another optimizer",
     "schedules": "schedules of rates",
     "suites": "suites with their cases",
     "sources": "where checkpoints come from, for `lobench watch`",
@@ -92,15 +94,13 @@ _KINDS = {
     type=click.Path(path_type=Path),
     help="For suites: folder of suites (default: ./suites, and lobench's own).",
 )
-@click.option(
-    "-v", "--verbose", is_flag=True, help="For tasks, optimizers and schedules: show settings and sources too."
-)
+@click.option("-v", "--verbose", is_flag=True, help="For what gin files bind: show settings and sources too.")
 @format_option("text", "json", name="form", prints={"list": f"{__name__}:ListRecord"})
 def list_things(kind: str, folder: Path | None, verbose: bool, form: str) -> None:
     """List the names that gin files, suites and options accept.
 
-    KIND: tasks, optimizers, schedules, suites, sources, readers, sinks, executors, policies, strategies, searches,
-    metrics, commands. Without KIND, list the kinds.
+    KIND: tasks, optimizers, weighters, continual, schedules, suites, sources, readers, sinks, executors, policies,
+    strategies, searches, metrics, commands. Without KIND, list the kinds.
     """
     broken = list[LobenchError]()
     if kind == "kinds":
@@ -118,23 +118,23 @@ def list_things(kind: str, folder: Path | None, verbose: bool, form: str) -> Non
 
 
 def _list_kinds() -> list[Item]:
-    from lobench.report.tables.text import text_table
+    from lobench.report.tables.text import described_list
 
-    show(text_table([(f"lobench list {name}", summary) for name, summary in _KINDS.items()]))
+    show(described_list((f"lobench list {name}", summary) for name, summary in _KINDS.items()))
     return [{"name": name, "summary": summary} for name, summary in _KINDS.items()]
 
 
 def _list_declared(hook: str) -> list[Item]:
     from lobench.cli.group import plugin_commands
     from lobench.plugins import load_plugins
-    from lobench.report.tables.text import text_table
+    from lobench.report.tables.text import described_list
 
     manager = load_plugins()
     found = plugin_commands() if hook == "lobench_cli_commands" else manager.declarations(hook)
     if failed := [one for one in manager.broken if one.distribution == hook]:  # a declaring hook that raised
         raise PluginFailure(failed[0].cause)
     if found:
-        show(text_table([(name, each.declaration.summary, f"[{each.plugin}]") for name, each in found.items()]))
+        show(described_list((name, f"{each.declaration.summary} [{each.plugin}]") for name, each in found.items()))
     return [{"name": name, "summary": each.declaration.summary, "plugin": each.plugin} for name, each in found.items()]
 
 
@@ -165,23 +165,29 @@ def _list_suites(folder: Path | None, broken: list[LobenchError]) -> list[Item]:
 
 
 def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
-    """Imports the gin modules, then sorts what they registered by its shape."""
+    """Lists the configurables of a kind in the gin modules of lobench and of plugins.
+
+    A module holds what its name ends with. Its `lobench_kinds` names those of its configurables that have other kinds.
+    """
     from lobench.plugins import load_plugins
-    from lobench.report.tables.text import text_table
+    from lobench.report.tables.text import described_list
 
     items = list[Item]()
     for found in load_plugins().declarations("lobench_gin_modules").values():
         module = importlib.import_module(found.declaration.name)
-        if not found.declaration.name.endswith(kind):
+        other_kinds: dict[str, Collection[str]] = getattr(module, "lobench_kinds", {})
+        is_own = found.declaration.name.endswith(kind)
+        names = set(getattr(module, "__all__", ())).difference(*other_kinds.values()) if is_own else set()
+        made = {name: getattr(module, name) for name in sorted({*names, *other_kinds.get(kind, ())})}
+        if not made:
             continue
-        made = {name: getattr(module, name) for name in sorted(getattr(module, "__all__", ()))}
-        on_use = getattr(module, "lobench_on_use", None)
+        on_use = getattr(module, "lobench_on_use", None) if is_own else None
         if verbose:
             more: dict[str, Callable[..., Any]] = getattr(on_use, "optimizers", dict)()
             made |= more
             show("\n".join(line for name, one in made.items() for line in _described(name, one)))
         else:
-            show(text_table([(name, _description(name, one)["summary"]) for name, one in made.items()]))
+            show(described_list((name, _description(name, one)["summary"]) for name, one in made.items()))
             if on_use:
                 show(on_use.summary)
         items += [_description(name, one) for name, one in made.items()]

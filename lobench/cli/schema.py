@@ -56,9 +56,9 @@ def schema(name: str, kind: str) -> None:
     if kind == "json":
         emit("schema", SchemaRecord(schemas=[_entry(each, place) for each, place in found.items()]))
         return
-    from lobench.report.tables.text import text_table
+    from lobench.report.tables.text import described_list
 
-    click.echo(text_table([(each, document_schema(each)["title"]) for each in found], left={0, 1}))
+    click.echo(described_list((each, document_schema(each)["title"]) for each in found))
 
 
 def document_schema(name: str) -> Schema:

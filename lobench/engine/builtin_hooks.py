@@ -18,22 +18,22 @@ _STRATEGIES = {
     "pareto": "the same; the opponent wins only if no worse in every objective and better in one",
     "truncation": "truncation[:COUNT|SHARE]: the parent is drawn among the best (default: 0.2 of all)",
     "exploit_explore": "exploit_explore[:SHARE]: the worst share copies the best and explores, others go on (0.2)",
-    "winner_takes_all": "the best is everybody's parent",
-    "single_worker": "each line of descent keeps the better of its last two",
-    "fixed_schedule": "everybody goes on; parameters follow a given schedule",
-    "random_search": "everybody goes on with its first parameters",
+    "winner_takes_all": "the best member is the parent of all",
+    "single_worker": "each member keeps the better of its last two parameter sets",
+    "fixed_schedule": "no selection; parameters follow a given schedule",
+    "random_search": "no selection; members keep their first parameters",
 }
 
 _SEARCHES = {
-    "random": ("search:Random", "each trial is drawn by its number alone, from the prior of each parameter"),
-    "grid": ("search:Grid", "every combination of the parameters' values"),
+    "random": ("search:Random", "random settings, drawn from the prior of each parameter"),
+    "grid": ("search:Grid", "all combinations of the parameters' values"),
     "ic_grid": (
         "iterated_grid:IteratedGrid",
-        "one parameter after another varies over its values and stays at its best",
+        "coordinate descent: varies one parameter after another, and sets each to its best value",
     ),
     "auto_ic_grid": (
         "iterated_grid:AutoIteratedGrid",
-        "the same once; then the parameter that mattered most varies again, closer around the best",
+        "ic_grid once, then further sweeps of the most important parameters around their best values",
     ),
 }
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lobench.report.tables.text import terminal_width, text_table, wrapped
+from lobench.report.tables.text import described_list, terminal_width, text_table, wrapped
 
 LABELS = [f"adam(); adam.learning_rate = {rate}; adam.b1 = 0.9; adam.b2 = 0.999" for rate in (0.001, 0.003)]
 
@@ -34,6 +34,24 @@ def test_what_does_not_fit_is_in_panels_that_begin_with_the_name_of_the_row() ->
     assert len(panels) > 1 and all(panel.startswith("method") for panel in panels)
     assert all(f"case {case}" in table for case in range(12)), "no column is lost"
     assert max(map(len, table.splitlines())) <= 100
+
+
+def test_description_that_is_too_long_is_wrapped_beside_its_name() -> None:
+    text = described_list(
+        [("agem", "projects gradients onto those of a memory"), ("a-name-of-30-letters-or-a-bit-more", "x")], 30
+    )
+    assert text.splitlines() == [
+        "agem             projects",
+        "                 gradients",
+        "                 onto those",
+        "                 of a memory",
+        "a-name-of-30-letters-or-a-bit-more",
+        "                 x",
+    ]
+
+
+def test_table_of_one_row_without_header_keeps_its_columns() -> None:
+    assert "word" in text_table([("agem", " ".join(["word"] * 20))], width=40)
 
 
 def test_numbers_are_never_shortened() -> None:

@@ -124,7 +124,7 @@ class AdafacFeatured(LearnedOptimizer):
 
 @configurable
 class AdafacMLPLOpt(AdafacFeatured):
-    """The small per-parameter MLP optimizer.
+    """Per-parameter MLP optimizer with Adafactor features.
 
     Args:
       step_mult, exp_mult: Scale of the step, and of the log magnitude.

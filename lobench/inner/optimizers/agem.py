@@ -20,7 +20,7 @@ __all__ = ["agem"]
 
 @configurable
 def agem(inner: Any = None) -> optax.GradientTransformationExtraArgs:
-    """A-GEM: where the gradient g and that of the memory r disagree, the part of g along r is taken out.
+    """A-GEM: projects gradients that conflict with the gradient of an episodic memory.
 
     g - (g'r / r'r) r if g'r < 0, else g, over all parameters as one vector; the inner optimizer gets the result. Before
     the memory holds anything r is 0, and g goes on as it is. The task defines `memory_loss`.

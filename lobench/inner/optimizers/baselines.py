@@ -118,7 +118,7 @@ def adafactor(learning_rate: Rate = 1e-2, momentum: float | None = None) -> opta
 def schedule_free_adamw(
     learning_rate: Rate = 2.5e-3, warmup_steps: int = 0, b1: float = 0.9, weight_decay: float = 0.0
 ) -> TransformationWithEvalParams:
-    """Schedule-free AdamW, evaluated at its average and not at the point where it takes gradients.
+    """Schedule-free AdamW, evaluated at its average.
 
     Source: Defazio et al. 2024 (arXiv 2405.15682).
     """

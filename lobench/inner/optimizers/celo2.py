@@ -30,7 +30,7 @@ _EPSILON = 1e-9
 
 @configurable
 class Celo2(LearnedOptimizer):
-    """Celo2, without a schedule of its own.
+    """Celo2, without its own schedule.
 
     Args:
       learning_rate: Of all tensors.
@@ -133,7 +133,7 @@ class Celo2(LearnedOptimizer):
 
 @configurable
 class EloCelo2(Celo2):
-    """Celo2 meta-trained beside an expert; after meta-training it steps as Celo2 does, with other settings.
+    """Celo2 meta-trained together with an expert, with its own settings.
 
     Args:
       learning_rate, weight_decay, orthogonalize, exp_mult, max_norm, adamw_paths: As of Celo2.

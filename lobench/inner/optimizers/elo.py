@@ -20,7 +20,7 @@ _SHIFTS = {"momentum_decays": 3, "rms_decays": 1, "adafactor_decays": 3}  # of d
 
 @configurable
 class ELO(AdafacFeatured):
-    """ELO after meta-training, without a schedule of its own.
+    """ELO after meta-training, without its own schedule.
 
     Args:
       learning_rate, weight_decay: The decay is decoupled, times the learning rate.

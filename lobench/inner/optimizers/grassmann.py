@@ -28,7 +28,7 @@ class AdamGState(NamedTuple):
 def sgd_g(
     learning_rate: Rate = 0.2, momentum: Rate = 0.9, clip: Rate = 0.1, rest: Any = None
 ) -> optax.GradientTransformationExtraArgs:
-    """SGD-G: SGD with momentum on the sphere, for the incoming weights of neurons that batch norm follows.
+    """SGD-G: SGD with momentum on the sphere, for incoming weights of neurons followed by batch norm.
 
     With y = w / |w|: h <- g - y (y'g), shortened to `clip`; d <- momentum d - learning_rate h;
     w <- y cos|d| + d/|d| sin|d|, and d goes along. Training starts at weights of norm 1 and keeps them there. The task
@@ -63,7 +63,7 @@ def adam_g(
     clip: Rate = 0.1,
     rest: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Adam-G: Adam on the sphere, with one second moment a neuron; otherwise as `sgd_g`.
+    """Adam-G: Adam on the sphere, with one second moment per neuron; otherwise as `sgd_g`.
 
     m <- b1 m + (1 - b1) h; v <- b2 v + (1 - b2) h'h; d = -learning_rate sqrt(1 - b2^t) / (1 - b1^t) m / sqrt(v + eps);
     w is moved along d, and m is transported along it.

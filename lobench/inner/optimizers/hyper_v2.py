@@ -38,7 +38,7 @@ _BUGGED_HORIZON = 10  # of the loss features with the original's slip: all of it
 
 @configurable
 class HyperV2(LearnedOptimizer):
-    """The architecture of VeLO.
+    """Hypernetwork optimizer: the architecture of VeLO.
 
     Args:
       lstm_hidden_size: Width of the LSTM that each tensor has a state of.
@@ -144,7 +144,7 @@ class HyperV2(LearnedOptimizer):
 
 @configurable
 class VeLO(HyperV2):
-    """VeLO: HyperV2 in the size that was meta-trained and published, without the slips.
+    """VeLO: HyperV2 in the size that was meta-trained and published.
 
     Args:
       lstm_hidden_size, param_inits, ff_hidden_size, ff_hidden_layers, exp_mult, step_mult: As of HyperV2.

@@ -31,7 +31,7 @@ _LAYOUTS = {"rows": (initial_state, two_layers), "columns": (initial_columns, tw
 
 @configurable
 class L2ODM(LearnedOptimizer):
-    """The optimizer of "Learning to learn by gradient descent by gradient descent".
+    """LSTM optimizer of "Learning to learn by gradient descent by gradient descent".
 
     Args:
       step_mult: What multiplies the network's output.

@@ -16,7 +16,10 @@ __all__ = ["LearnableAdam", "LearnableSGD", "LearnableSGDM"]
 
 @configurable
 class LearnableSGD(LearnedOptimizer):
-    """SGD; theta: `log_lr`, float32[], the natural logarithm of the learning rate."""
+    """SGD with a learned learning rate.
+
+    Theta: `log_lr`, float32[], the natural logarithm of the learning rate.
+    """
 
     def __init__(self, initial_lr: float = 0.01) -> None:
         self._initial_lr = initial_lr
@@ -30,7 +33,10 @@ class LearnableSGD(LearnedOptimizer):
 
 @configurable
 class LearnableSGDM(LearnedOptimizer):
-    """SGD with momentum; theta: `log_lr` and `one_minus_momentum` (log of 1 - decay), float32[]."""
+    """SGD with momentum, with learned learning rate and decay.
+
+    Theta: `log_lr` and `one_minus_momentum`, float32[], the natural logarithms of the learning rate and of 1 - decay.
+    """
 
     def __init__(self, initial_lr: float = 0.01, initial_momentum: float = 0.9) -> None:
         self._initial_lr, self._initial_momentum = initial_lr, initial_momentum
@@ -48,8 +54,9 @@ class LearnableSGDM(LearnedOptimizer):
 
 @configurable
 class LearnableAdam(LearnedOptimizer):
-    """Adam; theta: `log_lr`, `one_minus_beta1`, `one_minus_beta2`, `log_epsilon`, logarithms, float32[].
+    """Adam with learned hyperparameters.
 
+    Theta: `log_lr`, `one_minus_beta1`, `one_minus_beta2` and `log_epsilon`, float32[], natural logarithms.
     Under the root of the second moment stands 1e-8 more, as in google/learned_optimization's class of the same name.
     """
 

@@ -21,7 +21,7 @@ _NUM_FEATURES = 19
 
 @configurable
 class MLPLOpt(LearnedOptimizer):
-    """The per-parameter MLP optimizer.
+    """Per-parameter MLP optimizer.
 
     Args:
       step_mult, exp_mult: Scale of the step, and of the log magnitude.

@@ -20,7 +20,7 @@ Estimator = Literal["SGD", "SGDM", "AggMo", "Adam", "AdamAggMo"]
 
 @configurable
 class MLPNomLOpt(AdafacFeatured):
-    """A black box beside a nominal optimizer: parameters step by the sum of both.
+    """Learned optimizer added to a nominal one: parameters step by the sum of both.
 
     Args:
       exp_mult: Scales of the log magnitudes of the black box, of the nominal step and of the weight decay.

@@ -19,7 +19,7 @@ __all__ = ["MuLO"]
 
 @configurable
 class MuLO(AdafacMLPLOpt):
-    """AdafacMLPLOpt whose steps of a matrix between hidden layers shrink as the network grows wider.
+    """AdafacMLPLOpt in muP: steps of hidden matrices shrink with the width of the network.
 
     A step of a matrix [..., inputs, outputs] between hidden layers is multiplied by `base_width / inputs`; steps of
     input and output layers, biases and norms stay. Initial parameters, and a factor on the output layer, are the

@@ -21,7 +21,7 @@ _NUM_INPUTS = 19
 
 @configurable
 class NNAdam(LearnedOptimizer):
-    """Adam without bias correction; its hyper-parameters live in a logarithmic space, one of each for a tensor.
+    """Adam without bias correction, with hyperparameters per tensor on a logarithmic scale.
 
     Args:
       output_scale: What multiplies the network's moves.

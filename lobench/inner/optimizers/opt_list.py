@@ -46,7 +46,7 @@ class OptListState(NamedTuple):
 
 @configurable
 def opt_list(index: int = 0, file: str = "") -> optax.GradientTransformationExtraArgs:
-    """OptList: an entry of the learned list of NAdamW's settings, with a schedule over the training.
+    """OptList: one of the learned list of NAdamW settings, with a schedule.
 
     The first entries gain the most: try `index` 0 to 9, one after the other. The list itself does not come with
     lobench.

@@ -39,7 +39,7 @@ def psgd_kron(
     update_interval: int = 1,
     max_preconditioned_dim: int = 8192,
 ) -> optax.GradientTransformationExtraArgs:
-    """PSGD-Kron: the averaged gradient, whitened by triangular factors, one for each axis.
+    """PSGD-Kron: gradients whitened by a triangular factor per axis.
 
     Vectors have a diagonal factor. The noise of a fit is drawn from the `key` of the update.
 

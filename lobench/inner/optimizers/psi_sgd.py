@@ -53,7 +53,7 @@ def _exponent(norm_square: jax.Array) -> jax.Array:
 def psi_sgd(
     learning_rate: Rate = 0.1, momentum: Rate = 0.0, rest: Any = None, protect: bool = True
 ) -> optax.GradientTransformationExtraArgs:
-    """PSI-SGD: SGD whose step does not hang on the scale of a neuron's weights, where the loss does not either.
+    """PSI-SGD: SGD whose steps do not depend on the scale of a neuron's weights if the loss does not.
 
     u <- momentum u - learning_rate |w|^2 grad, w <- w + u, for the weights w of each neuron. Weights times 8 at the
     start give the same losses to the last bit, if the network's own arithmetic does: batch norm without an eps. The

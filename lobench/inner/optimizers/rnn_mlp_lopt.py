@@ -24,7 +24,7 @@ _NUM_SHAPE = 4  # axes whose lengths the LSTM sees
 
 @configurable
 class RNNMLPLOpt(LearnedOptimizer):
-    """The optimizer of "Tasks, stability, architecture, and compute".
+    """Hierarchical optimizer of "Tasks, stability, architecture, and compute".
 
     Args:
       step_multiplier, magnitude_rate: Scale of the step, and of the log magnitude.

@@ -21,7 +21,7 @@ _BETA = 0.95
 
 @configurable
 class RNNProp(LearnedOptimizer):
-    """RNNProp.
+    """RNNProp: an LSTM optimizer on inputs normalized as in Adam and RMSProp.
 
     Args:
       step_mult: What multiplies the tanh of the network's output.

@@ -37,7 +37,7 @@ def shampoo(
     update_interval: int = 10,
     max_preconditioned_dim: int = 1200,
 ) -> optax.GradientTransformationExtraArgs:
-    """Shampoo: a full-matrix AdaGrad for each axis of a tensor.
+    """Shampoo: full-matrix AdaGrad for each axis of a tensor.
 
     Args:
       momentum: Of the average of gradients that is preconditioned; 0 is the paper's algorithm as it is written.

@@ -18,7 +18,7 @@ __all__ = ["cyclic", "one_cycle"]
 
 @configurable
 def cyclic(low: Rate = 1e-4, high: Rate = 1e-2, period: float = 100) -> Schedule:
-    """Triangles: from `low` up to `high` and down again in `period` updates, over and over.
+    """Triangles between `low` and `high`, with a period of `period` updates.
 
     `period = 10` has `high` at the updates 5, 15, 25 and `low` at 0, 10, 20.
     Source: Smith 2017, "Cyclical learning rates for training neural networks"; his stepsize is half a period.

@@ -17,14 +17,14 @@ __all__ = ["constant", "cosine", "exponential", "linear", "step"]
 
 @configurable
 def constant(value: Rate = 1e-3) -> Schedule:
-    """The same rate at every update."""
+    """Constant rate."""
     check_numbers("constant", value=value)
     return Schedule(lambda num_steps: lambda count: jnp.asarray(value, jnp.float32), "constant")
 
 
 @configurable
 def linear(peak: Rate = 1e-3, final: Rate = 0.0) -> Schedule:
-    """A straight line from `peak` at the first update to `final` at the last one."""
+    """Straight line from `peak` at the first update to `final` at the last one."""
     check_numbers("linear", peak=peak, final=final)
     return Schedule(lambda num_steps: _between(peak, final, num_steps, lambda left: left), "linear")
 
@@ -42,7 +42,7 @@ def cosine(peak: Rate = 1e-3, final: Rate = 0.0) -> Schedule:
 
 @configurable
 def exponential(peak: Rate = 1e-3, factor: Rate = 0.01, every: int | None = None) -> Schedule:
-    """Multiplies the rate by `factor` over `every` updates, a little at each; None: from the first to the last one."""
+    """Exponential decay by `factor` over `every` updates. None: from the first update to the last."""
     _check_decay("exponential", peak, factor, every)
 
     def of(num_steps: int) -> Callable[[jax.Array], jax.Array]:
@@ -53,7 +53,7 @@ def exponential(peak: Rate = 1e-3, factor: Rate = 0.01, every: int | None = None
 
 @configurable
 def step(peak: Rate = 1e-3, factor: Rate = 0.1, every: int | None = None) -> Schedule:
-    """Multiplies the rate by `factor` after each `every` updates; None: after each third of the training."""
+    """Multiplies the rate by `factor` after each `every` updates. None: after each third of the training."""
     _check_decay("step", peak, factor, every)
 
     def of(num_steps: int) -> Callable[[jax.Array], jax.Array]:

@@ -60,7 +60,7 @@ class _Plateau(LossSchedule):
 def plateau(
     rate: Rate = 1e-3, factor: Rate = 0.1, patience: int = 10, cooldown: int = 0, rtol: Rate = 1e-4, window: int = 10
 ) -> LossSchedule:
-    """Multiplies the rate by `factor` once `patience` windows in a row have not lowered the loss.
+    """Multiplies the rate by `factor` after `patience` windows in a row without a lower loss.
 
     It is `optax.contrib.reduce_on_plateau` behind the optimizer. A window is the mean of `window` batches' losses
     (optax's accumulation_size); it lowers the loss where it is below (1 - rtol) times the best so far. `cooldown`

@@ -26,7 +26,7 @@ class _Warmup(Schedule):
 
 @configurable
 def warmup(steps: int = 100, then: Rate = 1e-3, initial: Rate = 0.0) -> Schedule:
-    """A straight line from `initial` at the first update to where `then` begins, `steps` updates later.
+    """Straight line from `initial` at the first update, over `steps` updates, to the start of `then`.
 
     `then` is a rate or a schedule, optax's or lobench's. It counts from its own start, and its number of steps is
     what the warm-up leaves: `cosine` after 100 of 1,000 updates runs over 900.

@@ -42,7 +42,7 @@ class _Reconstruction(Task):
 
 @configurable
 class ImageAutoencoder(_Reconstruction):
-    """Reconstructs images through a narrow layer; mean loss over pixels and examples.
+    """Image autoencoder with a narrow layer; mean loss over pixels and examples.
 
     No loss is below `floor`: 0 for "mse", the entropy of the grey values for "bernoulli".
 
@@ -94,7 +94,7 @@ class ImageAutoencoder(_Reconstruction):
 
 @configurable
 class ImageVAE(_Reconstruction, MeasuredTask):
-    """A variational autoencoder: the negative evidence bound in nats per pixel, one sample of the code an example.
+    """Variational autoencoder of images; negative evidence bound in nats per pixel, one latent sample per example.
 
     The metrics are its two terms, `reconstruction` (cross entropy of the grey values) and `kl` (of the code's
     distribution from a standard normal), which add up to the loss. No loss is below `floor`, the grey values' entropy.

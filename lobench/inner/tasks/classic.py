@@ -63,7 +63,7 @@ class AnalyticFunction(Task, abc.ABC):
 
 @configurable
 class Rosenbrock(AnalyticFunction):
-    """The banana valley, chained over neighbours; minimum at (1, ..., 1).
+    """Rosenbrock function: a curved valley, chained over neighbours; minimum at (1, ..., 1).
 
     Source: Rosenbrock 1960.
     """
@@ -77,7 +77,7 @@ class Rosenbrock(AnalyticFunction):
 
 @configurable
 class Beale(AnalyticFunction):
-    """A flat valley between steep corners, in two dimensions; minimum at (3, 0.5).
+    """Beale function: a flat valley between steep corners in two dimensions; minimum at (3, 0.5).
 
     Source: Beale 1958.
     """
@@ -94,7 +94,7 @@ class Beale(AnalyticFunction):
 
 @configurable
 class Ackley(AnalyticFunction):
-    """A funnel with many local minima; the global one at 0.
+    """Ackley function: a funnel with many local minima and the global one at 0.
 
     Source: Ackley 1987.
     """
@@ -110,7 +110,7 @@ class Ackley(AnalyticFunction):
 
 @configurable
 class StyblinskiTang(AnalyticFunction):
-    """A double well in each component, lifted so that the deeper wells, all x = -2.903534, are at 0.
+    """Styblinski-Tang function, lifted so that the minimum, at x = -2.903534, is 0: a double well per component.
 
     Source: Styblinski and Tang 1990.
     """

@@ -19,7 +19,9 @@ __all__ = ["ConvClassifier", "ResNetClassifier"]
 
 @configurable
 class ConvClassifier(Classifier):
-    """A convolutional net on images: 3x3 layers, from the second on of stride 2, then logits.
+    """Image classification with a convolutional network of 3x3 layers.
+
+    Layers have stride 2, except for the first; logits follow the last one.
 
     With a norm, which sits before each layer's activation and has parameters by channel, a layer has no bias: batch
     norm is over examples and places, layer norm over the channels of a place.
@@ -83,7 +85,9 @@ class ConvClassifier(Classifier):
 
 @configurable
 class ResNetClassifier(Classifier):
-    """A residual net on images: a 3x3 layer, blocks of two with a way around them, the mean over places, logits.
+    """Image classification with a residual network.
+
+    A 3x3 layer, residual blocks of two layers, the mean over all positions, and logits.
 
     Each block but the first has stride 2; where its way around changes shape it is a linear map.
 

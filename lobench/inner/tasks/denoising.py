@@ -41,7 +41,7 @@ def _patches(side: int, left: int, right: int) -> np.ndarray:
 
 @configurable
 class PatchDenoiser(Task):
-    """An MLP that says the noise of patches of natural images; mean squared error of the cleaned patch.
+    """Denoising of patches of natural images with an MLP; mean squared error of the cleaned patch.
 
     Noise is new in every step. Cleaned is the noisy patch minus what the net says. Patches have a variance of about 1:
     `noise_std` squared is the loss of doing nothing, and `linear_floor` what the best linear map reaches.

@@ -25,7 +25,7 @@ _NUM_COMMUNITIES, _NUM_FEATURES = 4, 16
 
 @configurable
 class BlockModelGCN(MeasuredTask):
-    """A two-layer graph convolutional network says in which of four communities each node is.
+    """Node classification with a two-layer graph convolutional network, in a graph of four communities.
 
     Two nodes of one community are linked with one probability, others with another. A node's 16 features are normal
     about a centre of its community. Half of the nodes train, each other split has a sixth; a training step sees the

@@ -13,7 +13,7 @@ __all__ = ["DigitsAutoencoder", "DigitsConv", "DigitsMLP", "PermutedDigits"]
 
 @configurable
 class DigitsMLP(MLPClassifier):
-    """A multilayer perceptron on the digits: `MLPClassifier`, whose arguments it takes, with data "digits"."""
+    """`MLPClassifier` of the digits, with its arguments."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class DigitsMLP(MLPClassifier):
 
 @configurable
 class DigitsConv(ConvClassifier):
-    """A convolutional net on the digits: `ConvClassifier`, whose arguments it takes, with data "digits"."""
+    """`ConvClassifier` of the digits, with its arguments."""
 
     def __init__(self, *, channels: tuple[int, ...] = (8, 16), activation: str = "relu", batch_size: int = 32) -> None:
         super().__init__(data="digits", channels=channels, activation=activation, batch_size=batch_size)
@@ -38,7 +38,7 @@ class DigitsConv(ConvClassifier):
 
 @configurable
 class DigitsAutoencoder(ImageAutoencoder):
-    """Reconstructs the digits: `ImageAutoencoder`, whose arguments it takes, with data "digits"."""
+    """`ImageAutoencoder` of the digits, with its arguments."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class DigitsAutoencoder(ImageAutoencoder):
 
 @configurable
 class PermutedDigits(Permuted):
-    """DigitsMLP with the pixels and the labels of each task permuted: a family to meta-train on.
+    """Family of `DigitsMLP` tasks with permuted pixels and labels, for meta-training.
 
     Args:
       hidden_sizes, activation, batch_size: As of DigitsMLP.

@@ -20,7 +20,7 @@ _HELD_OUT = 33_000  # bytes of each of three splits, the text's end
 
 @configurable
 class PythonText(SymbolTask):
-    """Predicts each next byte of 52 modules of Python 3.11's library; nats per byte, and `accuracy`.
+    """Prediction of the next byte of 52 modules of Python 3.11's library; nats per byte, and `accuracy`.
 
     The text is 1,000,000 bytes, all ASCII, of 96 kinds, which are the vocabulary. Its last modules are the held-out
     splits, 33,000 bytes each. Batches are windows uint8[batch, sequence_length + 1] that do not overlap. The floor is

@@ -74,7 +74,7 @@ def _draw(rng: np.random.Generator, probabilities: np.ndarray) -> np.ndarray:
 
 @configurable
 class HiddenMarkov(SymbolTask):
-    """Predicts the symbols of a hidden Markov source; mean cross entropy in nats per symbol, `accuracy` and `regret`.
+    """Prediction of symbols of a hidden Markov model; mean cross entropy in nats, `accuracy` and `regret`.
 
     The source is drawn by `problem_seed`: logits of emissions and of transitions are normal, and a state stays with a
     high probability. `regret` is the loss less that of Bayes' rule on the same windows, whose floor is zero. Batches

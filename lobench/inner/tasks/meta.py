@@ -31,7 +31,7 @@ __all__ = ["DatasetDistillation", "Distillation", "ESSmoothed", "MetaTraining"]
 
 @configurable
 class MetaTraining(Task):
-    """Trains a learned optimizer: parameters are its theta, the loss is how well it trains tasks of a family.
+    """Meta-training of a learned optimizer: the parameters are its theta, the loss is that of its inner trainings.
 
     Each of `num_tasks` tasks, drawn anew, is trained for `num_unroll` steps; its losses before each step and at the
     end, as shares of the first one, are averaged, and so are the tasks. 1 is an optimizer that does nothing. The
@@ -93,7 +93,7 @@ class MetaTraining(Task):
 
 @configurable
 def ESSmoothed(*, task: Any = None, std: float = 0.05, num_pairs: int = 8) -> Task | TaskFamily:
-    """Any task's loss smoothed by normal noise on the parameters, its gradient estimated without derivatives.
+    """Wrapper that smooths a task's loss with normal noise on the parameters; gradients by evolution strategies.
 
     The training loss is the mean over `num_pairs` pairs of the losses at `params + std noise` and `params - std noise`,
     its gradient evolution strategies' estimate: the mean of `noise (plus - minus) / (2 std)`. Evaluations are of the
@@ -147,7 +147,7 @@ class _Smoothed(Wrapping):
 
 @configurable
 class Distillation(MeasuredTask):
-    """A small network learns what a larger one says of the digits: the divergence from its probabilities, in nats.
+    """Distillation of a large classifier of the digits into a small one; Kullback-Leibler divergence in nats.
 
     The teacher is 512 random ReLU features and a ridge regression on the training split's labels, computed when the
     task is made. The loss is the mean of KL(teacher, student); its floor is 0. `accuracy` is that on the true labels.
@@ -206,7 +206,7 @@ def _with_teacher() -> dict[str, dict[str, np.ndarray]]:
 
 @configurable
 class DatasetDistillation(MeasuredTask):
-    """Learns a few images such that who is trained on them alone knows the digits.
+    """Distillation of the digits into a few images, on which a classifier is trained.
 
     Parameters are `image` [10 images_per_class, 64] and the logarithm of a learning rate. A softmax regression starts
     at zero and takes `num_unroll` steps of gradient descent on the images, whose labels are fixed; the loss is its

@@ -41,7 +41,7 @@ def module_task(
     batch_size: int = 64,
     framework: str = "",
 ) -> Any:
-    """A task that trains a module of flax.nnx, flax.linen, equinox or haiku.
+    """Task that trains a module of flax.nnx, flax.linen, equinox or haiku.
 
     Args:
       module: What makes it, `@my_nets.Net` in gin: of nnx it takes `rngs`, of equinox `key`, of the others neither.

@@ -28,7 +28,7 @@ __all__ = ["DiabetesMLP", "MLPClassifier"]
 
 @configurable
 class MLPClassifier(Classifier):
-    """A multilayer perceptron on images, signals or features.
+    """Classification of images, signals or features with a multilayer perceptron.
 
     Parameters are `w0` [num_inputs, hidden], `b0`, `w1`, `b1`, ...; with a norm, which sits before the activation of
     each hidden layer, also `scale0`, `shift0`, ... Biases start at zero, weights normal with variance 2 / fan_in
@@ -84,7 +84,7 @@ class MLPClassifier(Classifier):
 
 @configurable
 class DiabetesMLP(Task):
-    """Regression of how far diabetes has gone after a year on ten features; mean squared error over its variance.
+    """Regression of diabetes progression on ten features; mean squared error divided by the variance.
 
     1 is who always says the mean. Without hidden layers the least squares solution is known: `floor`.
 

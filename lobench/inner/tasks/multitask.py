@@ -179,7 +179,7 @@ def _matrices(num_losses: int, num_inputs: int, num_outputs: int, seed: int) -> 
 
 @configurable
 class MultiTaskDigits(MultiTask):
-    """Four questions about a digit of scikit-learn: which one, whether it is odd, whether it is 5 or more, its pixels.
+    """Four losses on a digit: which one it is, whether it is odd, whether it is 5 or more, its pixels.
 
     In this order the losses are the cross entropies of the ten digits, of odd and of 5 or more, and the mean square of
     the reconstruction. A perceptron's hidden layers are common; each loss has a linear layer of its own on the last.

@@ -19,7 +19,7 @@ __all__ = ["Permuted"]
 
 @configurable
 class Permuted(TaskFamily):
-    """A classifier with the inputs and the labels of each task permuted: a family to meta-train on.
+    """Family of classifiers with permuted inputs and labels, for meta-training.
 
     Args:
       task: Any classifier, wrapped or not (`Permuted.task = @ConvClassifier()`); None: an MLP 64-16-10 on MNIST at 8x8.

@@ -26,7 +26,7 @@ _STARTS = {"train": 1024, "inner_valid": 128, "outer_valid": 128, "test": 128}
 
 @configurable
 class HeatPINN(MeasuredTask):
-    """A network u(x, t) is trained to solve the heat equation `u_t = diffusivity u_xx` on [0, 1] x [0, 1].
+    """Physics-informed network u(x, t) for the heat equation `u_t = diffusivity u_xx` on [0, 1] x [0, 1].
 
     It starts as sin(pi x) and is zero at both ends. The loss is the mean square of the residual at points in the
     inside, plus ten times those of the initial and of the boundary values; its floor is 0. `error` is the root mean
@@ -108,7 +108,7 @@ class HeatPINN(MeasuredTask):
 
 @configurable
 class StiffODE(Task):
-    """A network learns the nonlinear part of a stiff equation from its solutions (Davis and Skodje's system).
+    """Network for the nonlinear part of a stiff equation (Davis and Skodje's system), learned from solutions.
 
     `y1' = -y1`, `y2' = -stiffness y2 + ((stiffness - 1) y1 + stiffness y1^2) / (1 + y1)^2`: y2 falls quickly to the
     slow curve `y1 / (1 + y1)`. The linear part is given; the network, tanh, of (y1, y2), times (1, stiffness), stands

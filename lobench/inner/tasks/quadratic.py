@@ -21,7 +21,7 @@ __all__ = ["Quadratic", "QuadraticFamily"]
 
 @configurable
 class Quadratic(Task):
-    """Minimizes `0.5 (x - c)' H (x - c)`, whose minimum is 0 at c.
+    """Quadratic bowl `0.5 (x - c)' H (x - c)` with minimum 0 at c.
 
     H has eigenvalues spaced evenly in their logarithm from `1 / condition` to 1, in the axes of x or in a rotated
     basis. c is normal and, like the basis, fixed by `problem_seed`; the initial x is standard normal by the key.
@@ -77,7 +77,7 @@ class Quadratic(Task):
 
 @configurable
 class QuadraticFamily(TaskFamily):
-    """Quadratic bowls with random eigenvalues, basis, minimum and, where asked for, gradient noise.
+    """Family of quadratic bowls with random eigenvalues, basis and minimum, and optional gradient noise.
 
     Eigenvalues are log-uniform in `[1 / max_condition, 1]`. The basis is a random one out of those that sign flips
     and the orthonormal cosine transform, applied twice, can reach: dense, exactly orthogonal, and no factorization

@@ -18,7 +18,7 @@ _SIZES = {"train": 16384, "inner_valid": 1024, "outer_valid": 1024, "test": 1024
 
 @configurable
 class AssociativeRecall(SymbolTask):
-    """Pairs of a key and its value follow each other; where a key comes again, its value is to be predicted.
+    """Recall of values by their keys in a sequence of key-value pairs.
 
     Which key has which value is drawn anew for each window, so only its earlier part tells. Loss, in nats, and
     `accuracy` are over the keys that came before: the floor is 0, a uniform guess of a value has log(num_values). Adam
@@ -68,7 +68,7 @@ def _pairs(num_pairs: int, num_keys: int, num_values: int) -> dict[str, np.ndarr
 
 @configurable
 class ModularAddition(SymbolTask):
-    """Predicts c of `a b = c` with c = a + b modulo `modulus`; loss in nats and `accuracy` are those of c.
+    """Modular addition: predicts c of `a b = c` with c = a + b modulo `modulus`; loss in nats, and `accuracy`.
 
     Every pair (a, b) is in one split: six tenths train, the others share the rest. The floor is 0; a uniform guess has
     log(modulus). What is memorised is not yet understood: held-out splits follow late (Power et al. 2022, arXiv

@@ -19,7 +19,7 @@ _TEXTS = {"train": (1, 2048), "inner_valid": (2, 256), "outer_valid": (3, 256), 
 
 @configurable
 class ByteRNN(SymbolTask):
-    """A recurrent net that predicts each next byte; mean cross entropy in nats per byte, and `accuracy`.
+    """Prediction of the next byte with a recurrent network; mean cross entropy in nats per byte, and `accuracy`.
 
     Batches are windows of `sequence_length + 1` symbols, int32. The vocabulary is the grammar's alphabet.
 

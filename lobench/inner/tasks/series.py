@@ -29,7 +29,7 @@ _TAPS = 5  # of the convolution
 
 @configurable
 class SeriesClassifier(MeasuredTask):
-    """Says of which class a time series is; mean softmax cross entropy and `accuracy`.
+    """Time series classification; mean softmax cross entropy and `accuracy`.
 
     The published training and test series are taken together and shuffled; seven tenths train, each other split has a
     tenth. The loss's floor is not known to be above 0. Batches have `series` float16[batch, length, channels] and
@@ -107,7 +107,7 @@ def _examples(data: str) -> dict[str, np.ndarray]:
 
 @configurable
 class SinusoidFamily(TaskFamily):
-    """Each task forecasts the next value of one noisy sinusoid, whose phase differs from window to window.
+    """Family of forecasting tasks, each of one noisy sinusoid with random phases.
 
     Amplitude is uniform in 0.5 to 2, the period log-uniform in 6 to 48 steps; a GRU of `width` sees all values before.
     The loss is the mean square of the error. No forecast gets below `noise_std ** 2` in expectation. Batches have

@@ -21,7 +21,9 @@ _WIDTHS = (5, 3, 3)  # of the kernels
 
 @configurable
 class SignalConv(Classifier):
-    """A convolutional net on signals: three layers of stride 2 with kernels of 5, 3 and 3, then logits.
+    """Signal classification with a convolutional network of three layers.
+
+    Layers have stride 2 and kernels of 5, 3 and 3; logits follow.
 
     Args:
       data: mnist1d.
@@ -62,7 +64,7 @@ class SignalConv(Classifier):
 
 @configurable
 class SignalGRU(Classifier):
-    """Two gated recurrent units, one from each end of a signal, and logits of their outputs at all times.
+    """Signal classification with two gated recurrent units, one in each direction.
 
     Args:
       data: mnist1d.

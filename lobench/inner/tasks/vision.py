@@ -73,7 +73,7 @@ class _PatchClassifier(Classifier):
 
 @configurable
 class MixerClassifier(_PatchClassifier):
-    """An MLP-Mixer: perceptrons of one hidden layer, in turn over the patches and over their features.
+    """Image classification with an MLP-Mixer, alternating between patches and features.
 
     Args:
       data: digits, mnist8, mnist14 or mnist28.
@@ -108,7 +108,7 @@ class MixerClassifier(_PatchClassifier):
 
 @configurable
 class ViTClassifier(_PatchClassifier):
-    """A vision transformer: learned positions, blocks of attention over the patches, the mean over them, logits.
+    """Image classification with a vision transformer.
 
     Args:
       data: digits, mnist8, mnist14 or mnist28.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lobench.core.subject import Subject
 
 __all__ = [
+    "described_list",
     "fenced",
     "interval_cell",
     "markdown_line",
@@ -165,7 +166,8 @@ def text_table(
     widths = [max(map(_columns, column)) for column in zip(*cells, strict=True)]
     most = terminal_width() if width is None else width
     if most and _sum(widths) > most:
-        kept = [column for column in range(len(widths)) if column < keys or any(row[column] for row in cells[1:])]
+        rows_below = cells[1:] or cells
+        kept = [column for column in range(len(widths)) if column < keys or any(row[column] for row in rows_below)]
         cells, widths = [[row[column] for column in kept] for row in cells], [widths[column] for column in kept]
         left = None if left is None else [place for place, column in enumerate(kept) if column in left]
         shorter = _shortened(cells, widths, most)
@@ -185,6 +187,26 @@ def text_table(
         )
         for panel in panels
     )
+
+
+def described_list(rows: Iterable[tuple[str, str]], width: int | None = None) -> str:
+    """Returns names with their descriptions, which are wrapped beside the names.
+
+    Args:
+      rows: Pairs of a name and its description.
+      width: Columns of a line. None: those of the terminal.
+    """
+    pairs = [(one_line(name), one_line(text)) for name, text in rows]
+    most = terminal_width() if width is None else width
+    names = [_columns(name) for name, _ in pairs]
+    indent = min(max(names, default=0), most // 2) + len(_GAP)
+    lines = list[str]()
+    for name, text in pairs:
+        first, *rest = wrapped(text, most - indent).split("\n")
+        is_wide = _columns(name) + len(_GAP) > indent
+        lines += [name, " " * indent + first] if is_wide else [name + " " * (indent - _columns(name)) + first]
+        lines += [" " * indent + line.lstrip() for line in rest]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _columns(text: str) -> int:

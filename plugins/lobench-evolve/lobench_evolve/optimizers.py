@@ -27,7 +27,7 @@ class _FromTheta:
 
 @configurable
 class LearnedInit(LearnedOptimizer):
-    """Initial parameters as meta-parameters (MAML's aim); the inner training is `optimizer`, from theta on.
+    """Learned initial parameters (as MAML): `optimizer` trains from theta.
 
     Args:
       task: The task, or the family, whose parameters theta is; its own initial parameters are the initial theta.

@@ -30,7 +30,7 @@ class _Rates(NamedTuple):
 def gradnorm(
     inner: Any = None, alpha: Rate = 1.5, weight_rate: Rate = 0.025, shared: str = ""
 ) -> optax.GradientTransformationExtraArgs:
-    """GradNorm: Adam moves the weights until the weighted gradients are as long as how slowly each loss falls asks for.
+    """GradNorm: weights that balance the norms of the losses' gradients by how slowly each loss falls.
 
     Adam descends the sum of abs(w_i G_i - mean(w G) r_i^alpha): G_i is the length of loss i's gradient, and r_i what is
     left of the loss, as a share of the first one, over the mean of that. The target is a constant to the derivative.
@@ -68,7 +68,7 @@ def gradnorm(
 
 @configurable
 def slw(inner: Any = None, shared: str = "") -> optax.GradientTransformationExtraArgs:
-    """Scaled loss weighting: one over the length of each loss's gradient, so that all pull equally.
+    """Scaled loss weighting: weights inversely proportional to the norm of each loss's gradient.
 
     Args:
       inner: The optimizer that steps; None: `adam()`.
@@ -84,7 +84,7 @@ def slw(inner: Any = None, shared: str = "") -> optax.GradientTransformationExtr
 
 @configurable
 def pcgrad(inner: Any = None) -> optax.GradientTransformationExtraArgs:
-    """Gradient surgery: what contradicts another loss's gradient is taken out of each, in random order.
+    """PCGrad (gradient surgery): removes from each loss's gradient what conflicts with the others.
 
     From g_i each g_j that it points against, one after the other, takes the part along g_j away. The step goes by the
     mean of what is left: where nothing contradicts, it is the inner optimizer's own. What is left of g_i is a sum of

@@ -38,7 +38,7 @@ class _Windows(NamedTuple):
 
 @configurable
 def dwa(inner: Any = None, temperature: Rate = 2.0, window: int = 25) -> optax.GradientTransformationExtraArgs:
-    """Dynamic weight average: softmax of how much each loss kept from window to window; slow ones weigh more.
+    """Dynamic weight average: softmax of how slowly each loss falls from window to window.
 
     A loss is averaged over a window; the weights are 1 in the first two windows, and then change at the end of each.
 
@@ -78,7 +78,7 @@ def _since_nothing(count: int) -> tuple[_Since, jax.Array]:
 
 @configurable
 def lbtw(inner: Any = None, alpha: Rate = 0.5, window: int = 100) -> optax.GradientTransformationExtraArgs:
-    """Loss-balanced task weighting: a power of what is left of each loss since the window began.
+    """Loss-balanced task weighting: a power of each loss relative to its value at the start of the window.
 
     Args:
       inner: The optimizer that steps; None: `adam()`.
@@ -99,7 +99,7 @@ def lbtw(inner: Any = None, alpha: Rate = 0.5, window: int = 100) -> optax.Gradi
 
 @configurable
 def mldw(inner: Any = None, decay: Rate = 0.9, gamma: Rate = 2.0) -> optax.GradientTransformationExtraArgs:
-    """Multi-loss dynamic weights: -(1 - p)^gamma log p, with p what a step left of each loss's moving average.
+    """Multi-loss dynamic weights: -(1 - p)^gamma log p, where p is the relative decrease of a loss's moving average.
 
     A loss that falls fast weighs more; one that rose weighs nothing, and where all rose the weights are 1.
 
@@ -130,7 +130,7 @@ class _Spread(NamedTuple):
 
 @configurable
 def slaw(inner: Any = None, decay: Rate = 0.99) -> optax.GradientTransformationExtraArgs:
-    """Scaled loss approximate weighting: one over each loss's deviation, which stands for its gradient's length.
+    """Scaled loss approximate weighting: weights inversely proportional to each loss's standard deviation.
 
     The deviation is the root of E[L^2] - E[L]^2, moving averages that begin with the first loss; it counts as a
     millionth of the mean at least, so that the first step is weighed by one over the losses themselves.

@@ -21,7 +21,7 @@ __all__ = ["uncertainty"]
 
 @configurable
 def uncertainty(inner: Any = None) -> optax.GradientTransformationExtraArgs:
-    """Uncertainty weighting: w_i = exp(-s_i) / 2, where s_i, a log variance from 0, is a parameter as any other one.
+    """Uncertainty weighting: w_i = exp(-s_i) / 2, with trained log variances s_i.
 
     It descends exp(-s_i) L_i / 2 + s_i / 2, whose minimum at a loss that stands still is s_i = log L_i, by the inner
     optimizer, in one step with the parameters. Those see the weights scaled so that they sum to K.

@@ -25,7 +25,7 @@ _ROUNDED = 1e-3  # of the sum: (.33, .33, 2.34) are as good as they were meant
 def constant_weights(
     inner: Any = None, weights: Sequence[float] | None = None
 ) -> optax.GradientTransformationExtraArgs:
-    """The same weights in every step.
+    """Constant weights of the losses.
 
     Args:
       inner: The optimizer that steps; None: `adam()`.
@@ -60,7 +60,7 @@ def _check(weights: object) -> None:
 
 @configurable
 def noisy(inner: Any = None, std: Rate = 1.0) -> optax.GradientTransformationExtraArgs:
-    """Softmax of 1 plus noise, drawn anew in each step, times K.
+    """Random weights: softmax of 1 plus noise, drawn in each step.
 
     Args:
       inner: The optimizer that steps; None: `adam()`.
@@ -77,7 +77,7 @@ def noisy(inner: Any = None, std: Rate = 1.0) -> optax.GradientTransformationExt
 
 @configurable
 def random_walk(inner: Any = None, std: Rate = 1.0) -> optax.GradientTransformationExtraArgs:
-    """Softmax of the weights of the step before plus noise, times K.
+    """Random walk of weights: softmax of the previous weights plus noise.
 
     Args:
       inner: The optimizer that steps; None: `adam()`.

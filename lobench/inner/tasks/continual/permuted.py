@@ -20,7 +20,7 @@ _SEED = 0x9E37
 @configurable
 @dataclass(kw_only=True, eq=False, repr=False)
 class PermutedStream(Stream):
-    """Task 0 is the data as they are; each further task has their inputs in a random order, the same for all seeds.
+    """Stream of tasks with permuted inputs; task 0 has them unpermuted. All seeds have the same permutations.
 
     Args:
       task, num_tasks, protocol, groups, memory_size, replay, interleaved: As of `Stream`.
@@ -46,4 +46,4 @@ class PermutedStream(Stream):
 
 @configurable
 class PermutedDigitsStream(PermutedStream):
-    """`PermutedStream` of the digits, ten tasks."""
+    """`PermutedStream` of the digits, with ten tasks."""

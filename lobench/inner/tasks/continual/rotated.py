@@ -21,7 +21,7 @@ __all__ = ["RotatedDigits", "RotatedStream"]
 @configurable
 @dataclass(kw_only=True, eq=False, repr=False)
 class RotatedStream(Stream):
-    """Task i is the data turned by `angles[i]`.
+    """Stream of tasks with rotated inputs; task i is rotated by `angles[i]`.
 
     An image turns around its middle, counter-clockwise; what comes from outside is 0. A signal moves along a ring: by
     36 degrees a signal of forty points moves by four.
@@ -58,7 +58,7 @@ class RotatedStream(Stream):
 
 @configurable
 class RotatedDigits(RotatedStream):
-    """`RotatedStream` of the digits, five angles from 0 to 144 degrees."""
+    """`RotatedStream` of the digits, with five angles from 0 to 144 degrees."""
 
 
 def _turned(side: int, angle: float) -> np.ndarray:

@@ -24,7 +24,7 @@ _IMPOSSIBLE = -1e9  # a logit whose exponential is 0
 @configurable
 @dataclass(kw_only=True, eq=False, repr=False)
 class SplitStream(Stream):
-    """Task i is to tell the classes from `i * classes_per_task` on from each other.
+    """Stream of tasks with different classes; task i has `classes_per_task` classes from `i * classes_per_task` on.
 
     Args:
       task, num_tasks, protocol, groups, memory_size, replay, interleaved: As of `Stream`.
@@ -69,7 +69,7 @@ class SplitStream(Stream):
 
 @configurable
 class SplitDigits(SplitStream):
-    """`SplitStream` of the digits, five tasks of two: 0 or 1, 2 or 3, ..., 8 or 9."""
+    """`SplitStream` of the digits, with five tasks of two classes."""
 
 
 @functools.cache

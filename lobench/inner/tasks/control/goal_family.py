@@ -40,7 +40,7 @@ class _OneTask(Environment):
 
 @configurable
 class GoalFamily(TaskFamily):
-    """Many tasks of one kind, each with a goal of its own: what a learned optimizer is meta-trained on.
+    """Family of control tasks, each with its own goal.
 
     Where a PPO with an environment of several tasks trains one policy on all of them, here each task has a policy of
     its own. Its goals come from the environment's stream: meta-training says `ReachGoals.goals = "meta_train"`, and

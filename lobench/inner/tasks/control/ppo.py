@@ -57,7 +57,7 @@ class _State(NamedTuple):
 @configurable
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PPO(ControlTask):
-    """Proximal policy optimization: the loss is the clipped surrogate, the clipped value loss and an entropy bonus.
+    """Proximal policy optimization, with clipped surrogate, clipped value loss and entropy bonus.
 
     Every `epochs x minibatches` inner steps, `num_envs` processes play `num_steps` steps each with the policy as it is;
     an inner step is one minibatch of them. An evaluation plays fresh episodes: its loss is what their mean return lacks

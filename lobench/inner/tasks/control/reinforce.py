@@ -28,7 +28,7 @@ class _State(NamedTuple):
 @configurable
 @dataclass(frozen=True, kw_only=True, eq=False)
 class REINFORCE(ControlTask):
-    """The plain policy gradient: log probabilities of actions, weighted by the returns that followed them.
+    """Policy gradient: log probabilities of actions, weighted by the returns that follow.
 
     In each inner step every process plays one episode from its start, of at most `num_steps` steps. From the return of
     an action the mean return of the other processes from the same step on is taken away: the gradient stays that of

@@ -26,7 +26,7 @@ _STREAM = 0x6E02
 def Augmented(
     *, task: Any, field: str = "image", noise_std: float = 0.0, shift: int = 0, erase: int = 0, flip: bool = False
 ) -> Task | TaskFamily:
-    """Any task whose training inputs are changed at random, each example by itself; evaluations see them as they are.
+    """Wrapper that augments the training inputs of a task, each example at random.
 
     What is bound is done in this order: flip, shift, erase, noise. The shape of a batch stays.
 

@@ -21,7 +21,7 @@ _NAME = "BatchSize"
 
 @configurable
 def BatchSize(*, task: Any, batch_size: int = 1) -> Task | TaskFamily:
-    """Any task on batches of 1 to thousands of examples, whatever its own size is.
+    """Wrapper that sets the batch size of a task, from 1 to thousands of examples.
 
     An evaluation averages `Case.eval_batches` batches of this size: bind more of them where it is small. Batches of a
     generator are drawn side by side or cut; those of an iterator are regrouped in their order.

@@ -23,7 +23,7 @@ _STEPS = ("adam", "sgd")
 
 @configurable
 def MaximalUpdate(*, task: Any, base: Any, steps: str = "adam") -> Task | TaskFamily:
-    """Any task in muP, by comparing its parameters' shapes with those of a narrow task, `base`.
+    """Wrapper that applies muP to a task, by comparison with the parameter shapes of a narrow task, `base`.
 
     At the width of the base it is the task as it is. A leaf has its outputs along the last axis and its inputs along
     the one before; a vector has outputs alone. Where a leaf has f_in times the base's inputs and f_out times its

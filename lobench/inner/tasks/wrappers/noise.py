@@ -27,7 +27,7 @@ _STREAM = 0x6E01  # under the key of a loss: what the task itself draws stays as
 def LabelNoise(
     *, task: Any, rate: float = 0.2, field: str = "label", num_classes: int | None = None, problem_seed: int = 0
 ) -> Task | TaskFamily:
-    """Any classification task of whose training examples a share has a wrong label; the other splits stay clean.
+    """Wrapper that gives a fraction of the training examples wrong labels; other splits stay clean.
 
     A wrong label is one of the other classes, all equally likely. Of arrays on the device the same examples are wrong
     in all epochs and for all seeds, so that a net can learn them by heart; of generated batches each draw is.
@@ -83,7 +83,7 @@ class _WrongLabels(Wrapping):
 
 @configurable
 def GradientNoise(*, task: Any, std: float = 0.01) -> Task | TaskFamily:
-    """Any task whose training gradient has normal noise added to each component; its losses stay exact.
+    """Wrapper that adds normal noise to each component of a task's training gradient; losses stay exact.
 
     Args:
       task: Task or family.

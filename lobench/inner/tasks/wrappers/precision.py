@@ -21,7 +21,7 @@ _STORED = ("float32", "bfloat16")
 
 @configurable
 def Bfloat16(*, task: Any, params: str = "float32") -> Task | TaskFamily:
-    """Any task whose losses and gradients are computed in bfloat16; the loss itself is handed on as float32.
+    """Wrapper that computes losses and gradients of a task in bfloat16. The loss is returned as float32.
 
     Parameters, model state and the floats of a batch are rounded before the loss. Evaluations are computed likewise.
 

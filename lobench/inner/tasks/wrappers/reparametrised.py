@@ -31,7 +31,7 @@ def Reparametrised(
     high: float = 1e3,
     problem_seed: int = 0,
 ) -> Task | TaskFamily:
-    """Any task whose loss is taken at `scale * params`, started at the same function: `params = initial / scale`.
+    """Wrapper that takes a task's loss at `scale * params`, started at the same function.
 
     With scale 1000 a step of a given length in the parameters changes the function a thousand times as much. The scales
     of `by = "tensor"` and `"parameter"` are drawn once, log-uniformly, and are the same for all seeds.
