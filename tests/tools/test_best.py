@@ -45,11 +45,8 @@ def test_the_top_is_evaluated_again_and_the_best_of_it_once_more_on_seeds_that_c
     assert {tuple(found["seeds"]) for found in results(store)} == {(0, 1)}
     assert json.loads((store / "best.json").read_text()) == [{k: v for k, v in record.items() if k != "schema"}]
     text = lobench("best", run, "--suite", suite, "--top", "1", "--workers", "1").stdout
-    assert text.splitlines()[0].startswith("checkpoint") and "best in primary: " in text
-    assert (
-        "its score to report: " in text
-        and "on seeds from 5 on, which chose nothing; diverged 0, exploded 0, lost 0" in text
-    )
+    assert text.startswith("best checkpoint by the primary metric: ") and "on seeds from 5 on" in text.splitlines()[0]
+    assert text.splitlines()[1].startswith("report this score") and "\n\ncheckpoint" in text
     assert "1 the best mean that is stored, on each case" in text
     assert len(json.loads((store / "best.json").read_text())) == 2
 

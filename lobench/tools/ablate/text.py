@@ -66,7 +66,7 @@ class AblateRecord(TypedDict):
 
 
 def ablate_text(made: Ablated) -> str:
-    """Returns the table of the knobs, the smallest set, what the two ways differ in, and the cost."""
+    """Return which settings are needed, what is open, the table of the settings, and the cost."""
     found, knobs = made.found, made.knobs.knobs
     rows = [("setting", "A", "B", "alone on A", "B without it", "steps", "needed")]
     order = sorted(range(len(knobs)), key=lambda knob: (knob not in found.smallest, -_size(found.alone[knob])))
@@ -76,22 +76,7 @@ def ablate_text(made: Ablated) -> str:
         needed = _NEEDED[found.needs[knob]]
         worth = (_worth(found.alone[knob]), _worth(found.without[knob]))
         rows.append((one.path, one.a_text, one.b_text, *worth, steps, needed))
-    lines = text_table(rows, left=range(3)).splitlines()
-    margin = f"{made.rules.margin:g}"
-    lines.append(f"B is {_worth(found.whole)} against A, {counted(found.whole.seeds, 'seed')} of each case")
-    if not found.smallest:
-        lines.append(f"A is equivalent to B within {margin}: none of these settings is needed")
-    else:
-        of = {need: _names(made, Subset(k for k in found.smallest if found.needs[k] is need)) for need in Need}
-        with_these = f"A with these is equivalent to B within {margin}"
-        if of[Need.NEEDED]:
-            lines.append(f"needed: {of[Need.NEEDED]}" + ("" if of[Need.OPEN] else f"; {with_these}"))
-        if of[Need.OPEN]:
-            both = " and the needed ones" if of[Need.NEEDED] else ""
-            lines.append(f"open: {of[Need.OPEN]}; {with_these.replace('these', f'these{both}')}")
-            lines.append("without one of the open ones it is shown neither to differ from B nor to be equivalent")
-    lines += _harm(made)
-    lines += _ways(made)
+    lines = [*_answer(made), *_harm(made), *_ways(made)]
     for two in found.interactions:
         if two.p_holm <= _LEVEL:
             pair = _names(made, Subset(two.pair))
@@ -101,14 +86,30 @@ def ablate_text(made: Ablated) -> str:
         lines.append(
             f"undecided after {made.rules.looks[-1]} seeds: {counted(len(open_), 'configuration')}; --seeds allows more"
         )
-    lines += [
+    notes = [
         "alone, without: difference of scores with 95% intervals; steps: to where A ends, of the case's (median)",
         f"cost: {counted(found.configurations, 'configuration')}, {found.seeds} seeds of each case; "
         f"all {2 ** len(knobs)} take {_factorial(made)}",
         *made.scale.splitlines()[:1],
         f"again: {made.command}",
     ]
-    return "\n".join(map(one_line, lines))
+    return "\n".join([*map(one_line, lines), "", text_table(rows, left=range(3)), "", *map(one_line, notes)])
+
+
+def _answer(made: Ablated) -> list[str]:
+    """Return the needed and the open settings, and by how much B is better than A."""
+    found, margin = made.found, f"{made.rules.margin:g}"
+    gain = f"B is {_worth(found.whole)} (95%) against A, {counted(found.whole.seeds, 'seed')} of each case"
+    if not found.smallest:
+        return [f"none of these settings is needed: A is equivalent to B within {margin}; {gain}"]
+    of = {need: _names(made, Subset(k for k in found.smallest if found.needs[k] is need)) for need in Need}
+    with_these = f"A with these is equivalent to B within {margin}"
+    if not of[Need.OPEN]:
+        return [f"needed: {of[Need.NEEDED]}; {with_these}; {gain}"]
+    both = " and the needed ones" if of[Need.NEEDED] else ""
+    lines = [f"needed: {of[Need.NEEDED]}; {gain}"] if of[Need.NEEDED] else []
+    lines.append(f"open: {of[Need.OPEN]}; {with_these.replace('these', f'these{both}')}{'' if lines else f'; {gain}'}")
+    return [*lines, "without one of the open ones it is shown neither to differ from B nor to be equivalent"]
 
 
 def _harm(made: Ablated) -> list[str]:

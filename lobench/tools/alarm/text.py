@@ -73,14 +73,17 @@ def alarm_line(event: AlarmRaised, alarm: Alarm, rules: AlarmRules, location: st
 
 def alarms_text(found: Alarmed) -> str:
     """Returns a line for each alarm, what was looked at, and the command that repeats it."""
-    none = "nothing was compared: no checkpoint has a score on all of its cases" if found.is_empty else "no alarm"
+    checkpoints = counted(found.num_checkpoints, "checkpoint")
+    none = f"no alarm in {checkpoints}"
+    if found.is_empty:
+        none = "nothing was compared: no checkpoint has a score on all of its cases"
     lines = [event.message for event in found.events] or [none]
     looked = ", ".join(
         f"{kind}: {counted(number, 'window' if kind == 'stall' else 'confirmation')}"
         for kind, number in found.num_confirmations.items()
     )
     lacking = f", {found.num_without_score} of them without a score" if found.num_without_score else ""
-    lines.append(f"{counted(found.num_checkpoints, 'checkpoint')}{lacking}; {looked or 'nothing was looked at'}")
+    lines.append(f"{checkpoints}{lacking}; {looked or 'nothing was looked at'}")
     lines.append(f"chance of a false alarm of a kind in the whole run: at most {found.rules.rate:g}")
     return "\n".join([*lines, f"again: {found.command}"])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lobench.core.wording import one_line
+from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import interval_cell, text_table
 from lobench.tools.best.choice import Best
 
@@ -10,26 +10,34 @@ __all__ = ["best_text"]
 
 
 def best_text(found: Best) -> str:
-    """Returns the candidates, the best first, and what their numbers mean."""
+    """Return the best checkpoint with the score to report, then the candidates, the best first."""
     rows = [["checkpoint", "outer step", "score on fresh seeds", "score that chose it", "diverged", "exploded", "lost"]]
     for candidate in found.candidates:
         checkpoint, fresh = candidate.chosen.subject.checkpoint, candidate.fresh
         scores = (interval_cell(fresh.score), interval_cell(candidate.chosen.score))
         counts = map(str, (fresh.num_diverged, fresh.num_exploded, fresh.num_lost))
         rows.append([checkpoint.uri, str(checkpoint.outer_step), *scores, *counts])
-    number = "none, it could not be evaluated on further seeds: see the lines above"
-    if (report := found.report) is not None:
-        number = f"{interval_cell(report.score)} on seeds from {found.first_further_seed} on, which chose nothing"
-        number += f"; diverged {report.num_diverged}, exploded {report.num_exploded}, lost {report.num_lost}"
     return "\n".join(
         [
+            *map(one_line, _answer(found)),
+            *(one_line(f"gone from its place, or overwritten: {uri}") for uri in found.gone),
+            "",
             text_table(rows),
             "",
-            *(one_line(f"gone from its place, or overwritten: {uri}") for uri in found.gone),
-            one_line(f"best in {found.metric or 'primary'}: {found.uri}"),
-            f"its score to report: {number}",
-            f"The table's are flattered: the last one's seeds chose the top, the fresh ones (from "
-            f"{found.first_fresh_seed} on) the best of it",
             found.scale,
         ]
     )
+
+
+def _answer(found: Best) -> list[str]:
+    best = f"best checkpoint by {found.metric or 'the primary metric'}: {found.uri}"
+    optimistic = "the scores in the table are optimistic, their seeds were used to choose"
+    report = found.report
+    if report is None:
+        return [f"{best}; no score to report: it could not be evaluated on further seeds", optimistic]
+    counts = {"diverged": report.num_diverged, "exploded": report.num_exploded, "lost": report.num_lost}
+    lost = "".join(f"; {word}: {counted(count, 'seed')}" for word, count in counts.items() if count)
+    return [
+        f"{best}; score {interval_cell(report.score)} (95%) on seeds from {found.first_further_seed} on{lost}",
+        f"report this score: {optimistic}",
+    ]

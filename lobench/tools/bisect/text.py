@@ -15,18 +15,22 @@ def bisection_text(found: Bisection) -> str:
     place = f"{found.name} ({found.metric})"
     if found.status == "no_fall":
         never = _share(1 - belief.fall)
-        lines = [f"no fall found: {place} is as good at the last checkpoint as before, probability {never}"]
+        lines = [f"no fall found, {never} sure: {place} is as good at the last checkpoint as before"]
     else:
         good, broken = found.named
         if found.status == "found":
             this, near = _share(belief.by_place[belief.place]), _share(belief.within(1))
-            lines = [f"{place} broke at outer step {found.broken.outer_step}: {this}, within one checkpoint {near}"]
+            step = found.broken.outer_step
+            lines = [f"{place} broke at outer step {step}: {this} sure, {near} within one checkpoint of it"]
         else:
-            steps = f"{first.outer_step} to {last.outer_step}"
+            if first is last:
+                steps = f"at outer step {first.outer_step}"
+            else:
+                steps = f"between outer steps {first.outer_step} and {last.outer_step}"
             lines = [
-                f"{place} may have broken at outer steps {steps}, if it broke ({_share(belief.fall)})",
-                f"not certain: {_share(found.level)} was asked for, and {_share(found.confidence)} of one outer step; "
-                "--most N allows more evaluations",
+                f"undecided: {_share(belief.fall)} sure that {place} got worse; if it did, {steps}",
+                f"asked for: {_share(found.level)} within one checkpoint, and {_share(found.confidence)} of one outer "
+                "step; --most N allows more evaluations",
             ]
         before, num_before, after, num_after = belief.lost
         size = f"{belief.size:.3g} +- {belief.size_error:.2g} in score"
@@ -34,7 +38,7 @@ def bisection_text(found: Bisection) -> str:
             size = "more seeds diverge, and none is shown in the score of the others"
         lines += [
             f"{_share(found.level)} interval: outer steps {first.outer_step} to {last.outer_step}",
-            f"the fall: {size}; that there is one: {_share(belief.fall)}",
+            f"size of the fall: {size}; {_share(belief.fall)} sure that there is one",
             f"last good: {_named(found, good)}",
             f"first broken: {_named(found, broken)}",
         ]

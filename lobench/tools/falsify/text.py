@@ -8,7 +8,7 @@ from typing import Annotated, TypedDict
 
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.wording import counted, one_line
-from lobench.report.tables.text import text_table
+from lobench.report.tables.text import text_table, times
 from lobench.tools.falsify.falsify import Falsified
 from lobench.tools.falsify.search import Cell, Ending
 
@@ -106,43 +106,50 @@ def _axes(found: Falsified) -> list[AxisRecord]:
 
 
 def falsify_text(found: Falsified, files: Sequence[Path]) -> str:
-    """Returns a row for each axis, and what follows."""
+    """Return the answer, what to do next, a row for each axis, and by how many tests."""
     rows = [["axis", "the case", "found", "smallest", "steps away", "ratio"]]
     for one in _axes(found):
         ratio = f"{one['ratio']:.3g}" if one["ratio"] is not None else ""
         steps = str(one["steps"]) if one["steps"] is not None else ""
         rows.append([one["name"], one["case"], one["found"] or "", one["smallest"] or "", steps, ratio])
-    return "\n".join([text_table(rows, left={0, 1, 2, 3}), "", *map(one_line, _lines(found, files))])
+    lines = [*map(one_line, _answer(found, files)), "", text_table(rows, left={0, 1, 2, 3}), ""]
+    return "\n".join([*lines, *map(one_line, _notes(found))])
 
 
-def _lines(found: Falsified, files: Sequence[Path]) -> list[str]:
-    looked = f"{counted(len(found.found.gaps), 'cell')} looked at, {counted(len(found.found.tests), 'test')}"
-    level = f"each at {found.rules.level:.2g}: that any case is confirmed which does not lose by more than "
-    level += f"{found.rules.margin:g} has a chance of {found.rules.alpha:g} at most"
+def _answer(found: Falsified, files: Sequence[Path]) -> list[str]:
     test = found.found.smallest
     if test is None:
         line = f"no case was confirmed on which {found.theta} loses to tuned {found.against}"
-        line += "; that there is none is not shown"
-        return [line, f"{looked}, {level}"]
+        return [f"{line}; that there is none is not shown"]
+    seeds = counted(test.factor * found.seeds, "fresh seed")
+    sure = f"p = {test.p_value:.2g}, threshold {found.rules.level:.2g}"
     lines = [
-        f"{found.theta} loses to {found.against}: {test.gap:.3f} behind on the score, "
-        f"{counted(test.factor * found.seeds, 'fresh seed')}, p = {test.p_value:.2g}",
+        f"{found.theta} loses to tuned {found.against}: its score is lower by {test.gap:.3f} on {seeds} ({sure})",
+        f"written: {', '.join(map(str, files))}",
     ]
-    assert found.size is not None
-    costs = [params * steps for params, steps in (found.home_size, found.size)]
-    lines.append(
-        f"smallest: {found.size[0]:,} parameters x {found.size[1]:,} steps; the case {found.home_size[0]:,} x "
-        f"{found.home_size[1]:,}, {costs[0] / costs[1]:.3g} times as much"
-    )
-    if found.is_at_edge:
-        lines.append("its setting is at the edge of the grid: with a wider --grid it may be ahead by more")
     if found.found.ending == "smallest":
         lines.append("one step simpler on any axis is not confirmed")
     else:
         lines.append("perhaps not the smallest: --most-cells or --most-tests allows more")
-    trained = "on which it was meta-trained"
-    if not found.is_trained_on:
-        trained = "where the search set out; nothing says that it was meta-trained on that"
-    lines.append(f"steps and ratios are from {found.case}, {trained}")
-    lines.append(f"{looked}, {level}")
-    return [*lines, f"written: {', '.join(map(str, files))}"]
+    if found.is_at_edge:
+        lines.append(f"{found.against}'s setting is at the edge of the grid: --grid may put it ahead by more")
+    return lines
+
+
+def _notes(found: Falsified) -> list[str]:
+    lines = []
+    if found.size is not None:
+        costs = [params * steps for params, steps in (found.home_size, found.size)]
+        lines.append(
+            f"smallest: {found.size[0]:,} parameters x {found.size[1]:,} steps; the case {found.home_size[0]:,} x "
+            f"{found.home_size[1]:,}, {times(costs[0] / costs[1])} times as much"
+        )
+    if found.found.smallest is not None:
+        which = "on which it was meta-trained"
+        if not found.is_trained_on:
+            which = "the start of the search, which need not be in the training distribution"
+        lines.append(f"steps and ratios are measured from {found.case}, {which}")
+    looked = f"{counted(len(found.found.gaps), 'cell')} looked at"
+    tests = f"{counted(len(found.found.tests), 'test')} at {found.rules.level:.2g} each"
+    chance = f"a false finding (a loss of at most {found.rules.margin:g}) has a chance below {found.rules.alpha:g}"
+    return [*lines, f"{looked}; {tests}: {chance}"]
