@@ -46,6 +46,17 @@ def script_name(method: Method) -> str:
     return f"{method.folder_name}-{hashlib.sha256(read_as.encode()).hexdigest()[:_HASHED]}"
 
 
+def _script_subject(method: Method, part: str = "") -> Subject:
+    """Returns the subject of a script's curves, with the label that tables of methods have.
+
+    Args:
+      part: As of `ScriptCurves.record`.
+    """
+    name, _, trial = method.name.partition("/")
+    label = f"{method.label or name} {trial}".strip()
+    return replace(Subject.of_imported(f"{script_name(method)}{part}"), label=f"{label}{part}")
+
+
 def script_members(
     method: str, trial: int, rows: Sequence[EvaluationRow], sessions: Collection[int] | None
 ) -> Iterator[SessionMember]:
@@ -128,26 +139,28 @@ class ScriptCurves:
         """
         from lobench.tools.curve_import.imports import Session, import_into
 
-        name = f"{script_name(run.method)}{part}"
+        name, subject = f"{script_name(run.method)}{part}", _script_subject(run.method, part)
         cut = None if until is None else max(until.values())
         try:
             with self._read(run, name, until=cut) as found:
                 ends = self._ends(run, found) if until is None else until
                 session = Session(seed=run.session, num_steps=run.method.until_step if cut is None else cut, ends=ends)
-                done = import_into(
-                    self._ledger,
-                    found,
-                    found.settings,
-                    own_cases=self._own_cases,
-                    until_option=_UNTIL,
-                    session=session,
-                )
+                with self._ledger.transaction():
+                    done = import_into(
+                        self._ledger,
+                        found,
+                        found.settings,
+                        own_cases=self._own_cases,
+                        until_option=_UNTIL,
+                        session=session,
+                    )
+                    self._ledger.record_sighting(subject)  # with its label
                 for note in found.notes:
                     self._say(note)
         except LobenchError as error:
             return str(error)
         if not part:
-            subject, wanted = Subject.of_imported(name), {(key.seed_block, case.key) for key, case in done.keys}
+            wanted = {(key.seed_block, case.key) for key, case in done.keys}
             self.num_recorded += done.num_new + done.num_replaced
             for row in self.rows(name):
                 if (row.key.seed_block, row.case.key) in wanted:

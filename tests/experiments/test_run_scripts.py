@@ -275,6 +275,9 @@ def test_scripts_stand_beside_what_lobench_trains_and_are_read_as_they_grow(tmp_
     script(tmp_path, BOTH_CASES, gin)
     done = run(tmp_path, "--executor", "inline")
     assert "(imported)" not in done and "mine" in done and "sgd" in done
+    for options in ([], ["--format", "json"], ["--format", "csv"]):
+        listed = lobench("results", "--store", tmp_path / "store", *options).stdout
+        assert "mine" in listed and "(imported)" not in listed
     assert "4 of 2" not in done
     found = {(one.method, one.session, one.evaluation.case_key.split(":")[0]) for one in members(tmp_path / "store")}
     assert len([one for one in found if one[0] == "mine"]) == 4

@@ -93,6 +93,24 @@ def test_what_a_store_holds_is_enough_and_is_not_repeated(tmp_path: Path) -> Non
     assert part.returncode in (0, 4) and "broke at" not in part.stdout
 
 
+def test_equal_checkpoints_in_a_row_are_one(tmp_path: Path) -> None:
+    """A trainer that stands still writes the same theta again and again: that is no further evidence."""
+    found = []
+    for num_equal in (1, 5):
+        suite, store = tmp_path / f"{num_equal}" / "s", tmp_path / f"{num_equal}" / "store"
+        suite.mkdir(parents=True)
+        (suite / "s.gin").write_text("a/Case.task = @Gone()\n")
+        draws = np.random.default_rng(0)
+        for place, level in enumerate((0.1, 0.1, 0.1, 0.1, 0.8)):
+            finals = list(map(float, level * np.exp(draws.normal(0, 0.2, 4))))
+            for again in range(num_equal):
+                step = 10 * place + again
+                add(store, step, {"a": {"train/loss": finals}}, sha256=f"{place + 1:064x}")
+        seen = lobench_bisect(tmp_path / f"{num_equal}", suite, case="a", store=store)
+        found.append((len(seen.checkpoints), seen.belief))
+    assert found[0] == found[1]
+
+
 def test_a_case_that_never_broke_and_one_that_may_have(tmp_path: Path) -> None:
     draws = np.random.default_rng(3)
     level = [list(map(float, 0.1 * np.exp(draws.normal(0, 0.05, 4)))) for _ in range(40)]

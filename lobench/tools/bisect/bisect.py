@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -126,11 +127,16 @@ def bisect(
         for one in checkpoints
         if (from_step is None or one.outer_step >= from_step) and (to_step is None or one.outer_step <= to_step)
     ]
+    num_all, checkpoints = len(checkpoints), _distinct(checkpoints)
+    if num_all > len(checkpoints):
+        progress.log(f"{num_all - len(checkpoints)} of {num_all} checkpoints equal the one before, and count with it")
     if len(checkpoints) < 2:
         raise UsageError(
             "bisecting takes two checkpoints or more",
             where=str(location),
-            got=f"{len(checkpoints)}" + (" between these steps" if (from_step, to_step) != (None, None) else ""),
+            got=f"{len(checkpoints)}"
+            + (f" in {num_all} equal files" if num_all > 1 else "")
+            + (" between these steps" if (from_step, to_step) != (None, None) else ""),
             next_step="see `lobench list readers`" if (from_step, to_step) == (None, None) and not checkpoints else "",
         )
 
@@ -343,6 +349,16 @@ def _checkpoints(
     if len(runs) > 1:
         raise UsageError("several runs", where=run.location, got=", ".join(runs), expected="the folder of one of them")
     return sorted(found.values(), key=lambda one: (one.generation, one.outer_step))
+
+
+def _distinct(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Returns the checkpoints without those whose content is that of the one before.
+
+    The curves of equal thetas are the same bits: taken for two checkpoints they would count twice as evidence. A run
+    that returns to an earlier theta has it twice.
+    """
+    groups = itertools.groupby(checkpoints, key=lambda one: one.sha256)
+    return [next(group) for _, group in groups]
 
 
 def _resolved(uri: str) -> str:
