@@ -47,11 +47,13 @@ _has_common_target = False
 
 
 def claim_backend(num_cpus: int) -> bool:
-    """Says whether this process computes with `num_cpus` threads, making jax's backend so where none exists yet.
+    """Creates jax's backend with `num_cpus` threads if there is none yet.
 
-    A backend that somebody else made counts where it was made with NPROC=1 and one thread is wanted: the bits are the
-    same. Several threads are devices of jax's, too, which somebody else does not ask for. What computes on another
-    device than a CPU does not hang on threads.
+    Returns whether this process computes with them.
+
+    A backend created by other code counts if it was created with NPROC=1 and one thread is wanted, since the bits are
+    the same. Several threads are several devices of jax, which other code does not create. Devices other than CPUs do
+    not depend on threads.
     """
     global _claimed_threads, _has_common_target
     if xla_bridge.backends_are_initialized():
@@ -87,7 +89,7 @@ def _environment(**values: str) -> Iterator[None]:
 
 
 def foreign_maker() -> str:
-    """Returns who made this process's backend, in words, where that was not `claim_backend`; otherwise ""."""
+    """Returns a description of the code that created this process's backend; "" for `claim_backend`."""
     if _claimed_threads is not None or not xla_bridge.backends_are_initialized():
         return ""
     maker = backend_maker()
@@ -120,9 +122,9 @@ def compiler_options() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def programs_kept_in(folder: Path) -> Iterator[None]:
-    """Has jax keep in a folder, and take from there, what is compiled meanwhile.
+    """Has jax keep compiled programs in a folder, and load them from there, while the body runs.
 
-    Where the user says where jax keeps programs, or the folder cannot be made, nothing changes.
+    Nothing changes if the user has set jax's cache folder, or if the folder cannot be created.
     """
     names = ("compilation_cache_dir", "persistent_cache_min_compile_time_secs", "persistent_cache_min_entry_size_bytes")
     before = {f"jax_{name}": getattr(jax.config, f"jax_{name}") for name in names}
@@ -150,7 +152,7 @@ def _keep_programs(settings: Mapping[str, Any]) -> None:
 
 
 def settings_of_jax() -> list[str]:
-    """Returns what jax is set to, in this thread and but for where it keeps programs, and its devices."""
+    """Returns the settings of jax in this thread, except those of its cache, and the devices."""
     values: Mapping[str, Any] = jax.config.values
     elsewhere = ("jax_compilation_cache", "jax_persistent_cache", "jax_enable_compilation_cache", "jax_logging_level")
     held = [f"{name}={value!r}" for name, value in sorted(values.items()) if not name.startswith(elsewhere)]
@@ -167,7 +169,7 @@ def device_description() -> str:
 
 
 def machine_class(num_devices: int) -> str:
-    """Returns what times here are of: the model of the processor with its threads, or the kind of the devices."""
+    """Returns the class of machines whose times are comparable: processor model with threads, or kind of device."""
     device = jax.devices()[0]
     if device.platform == "cpu":
         return f"{_processor()} x {_claimed_threads or os.cpu_count() or 1}"
@@ -188,7 +190,7 @@ def _processor() -> str:
 
 
 def device_peak_bytes() -> int | None:
-    """Returns the most that a device of this process has held so far; None where its backend does not tell."""
+    """Returns the peak memory of this process's devices in bytes; None if the backend does not report it."""
     found = [(device.memory_stats() or {}).get("peak_bytes_in_use") for device in jax.local_devices()]
     return max((peak for peak in found if peak is not None), default=None)
 

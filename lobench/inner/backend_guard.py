@@ -20,11 +20,11 @@ _OWN_PACKAGES = ("jax", "jaxlib", "logging", "importlib", "contextlib", "functoo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendMaker:
-    """Who made the backend.
+    """Code that created the backend.
 
     Attributes:
       where: Module, file and line.
-      nproc: What NPROC was in the environment then.
+      nproc: Value of NPROC in the environment at that time.
     """
 
     where: str
@@ -32,7 +32,7 @@ class BackendMaker:
 
 
 class _BackendGuard(logging.Filter):
-    """Lets through what would have been logged without it."""
+    """Logging filter that passes on the records that would be logged without it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ _guard = _BackendGuard()
 
 
 def watch_for_backend() -> None:
-    """Begins to watch; what was made before stays unknown."""
+    """Begins to watch for the creation of a backend. An earlier creation stays unknown."""
     logger = logging.getLogger(_LOGGER)
     if _guard not in logger.filters:
         logger.addFilter(_guard)
@@ -60,7 +60,7 @@ def watch_for_backend() -> None:
 
 
 def backend_maker() -> BackendMaker | None:
-    """Returns who made the backend first; None where nobody did since `watch_for_backend`."""
+    """Returns the code that created the backend since `watch_for_backend`; None if there is none."""
     return _guard.maker
 
 

@@ -42,9 +42,9 @@ def register(target: T) -> T:
 
 
 def configurables_in(package: str, path: Iterable[str]) -> dict[str, object]:
-    """Imports the modules of a package and returns what they made names in gin, by name.
+    """Imports the modules of a package, and returns the configurables that they register, by gin name.
 
-    So a task, or an optimizer, is one file, and no list has to name it.
+    A task or an optimizer is therefore one file, and no list has to name it.
     """
     for module in pkgutil.iter_modules(path):
         importlib.import_module(f"{package}.{module.name}")

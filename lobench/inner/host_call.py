@@ -25,12 +25,13 @@ def host_call(function: Callable[..., PyTree], shapes: PyTree, *args: PyTree) ->
     """Calls a function of numpy arrays from traced code.
 
     Args:
-      function: Gets trees of arrays that it must not write into or keep, and returns a tree of arrays of `shapes`. The
-        same arguments give the same bits: it may be called again, or not at all where nobody reads what it returns.
-        Under vmap it is called for one after another.
-      shapes: A tree of `jax.ShapeDtypeStruct`.
+      function: Function of trees of arrays, which it must not modify or keep. It returns a tree of arrays of `shapes`.
+        Equal arguments must give equal bits, because it may be called again, or not at all if its result is unused.
+        Under vmap it is called once per element.
+      shapes: Tree of `jax.ShapeDtypeStruct`.
+      args: Arguments of the function.
     Raises:
-      What the function raises, where lobench trains; elsewhere jax's error with the same text.
+      Exception: Any error of the function, if lobench trains; otherwise jax's error with the same text.
     """
     leaves, tree = jax.tree.flatten(args)
     kinds, shape_tree = jax.tree.flatten(shapes)
@@ -47,7 +48,7 @@ def host_call(function: Callable[..., PyTree], shapes: PyTree, *args: PyTree) ->
 
 
 def host_error(error: Exception) -> BaseException:
-    """Returns what a called function raised, where the program failed for that; else the program's own error."""
+    """Returns the error of a called function if the program failed because of it; otherwise the program's own error."""
     raised = _RAISED.pop() if _RAISED else error
     return raised if type(raised).__name__ in str(error) else error
 

@@ -32,7 +32,10 @@ def refuse_lookahead_inside(opt_state: PyTree) -> None:
 
 
 class _Lookahead(NamedTuple):
-    """State of a lookahead: its own, and its slow parameters; the fast ones are what is trained."""
+    """State of a lookahead: the inner state, and the slow parameters.
+
+    The fast parameters are those that are trained.
+    """
 
     inner: PyTree
     slow: PyTree

@@ -17,26 +17,25 @@ Theta: TypeAlias = Any  # a pytree of arrays: the meta-parameters
 
 @runtime_checkable
 class InnerOptimizer(Protocol):
-    """`optax.GradientTransformationExtraArgs`, by shape.
+    """Protocol of optimizers: `optax.GradientTransformationExtraArgs`, with optional attributes.
 
-    `update(grads, state, params, *, value, key, **extra)` gets the batch's loss as `value` (float32[]) and a PRNG key,
-    and further `grad` (the gradient), `value_fn` and `obj_fn` (params -> the batch's loss): what it takes of these. It
-    returns (updates, state), and parameters become `params + updates`. An optional attribute
-    `eval_params(state, params) -> params` says where the optimizer wants to be evaluated, and
-    `initial_params(params) -> params` where it starts from instead of the task's own initial parameters. What
-    `metrics(state)` gives, float32[] by name, is written down with the evaluations, as `train/NAME`.
+    `update(grads, state, params, *, value, key, **extra)` receives the batch's loss as `value` (float32[]), a PRNG key,
+    the gradient as `grad`, and functions from params to the batch's loss as `value_fn` and `obj_fn`, as far as it
+    accepts these. It returns (updates, state), and the parameters become `params + updates`. Optional attributes:
+    `eval_params(state, params) -> params` returns the parameters to evaluate, and `initial_params(params) -> params`
+    the initial parameters in place of the task's own. `metrics(state)` returns float32[] by name, recorded with each
+    evaluation as `train/NAME`.
 
-    An optional attribute `extra_inputs`, a tuple of names, says what more `update` gets, by keyword, and what is
-    computed for it alone:
+    An optional attribute `extra_inputs`, a tuple of names, requests further keyword arguments of `update`:
 
-    - "memory": the gradient of the task's `memory_loss`, a tree like params; zeros while the memory is empty.
-    - "task_losses": float32[K], the values of its `losses`; with it comes `weighted_gradient`, a function: weights
-      float32[K] -> the gradient of the losses so weighted, a tree like params, for one backward pass.
-    - "task_gradients": their gradients, a tree like params with a leading axis [K].
-    - "scale_invariant": its `scale_invariant(params)`, axes from 0 up.
+    - "memory": gradient of the task's `memory_loss`, a tree like params; zeros while the memory is empty.
+    - "task_losses": float32[K], values of the task's `losses`. With it comes `weighted_gradient`, a function from
+      weights float32[K] to the gradient of the weighted losses, a tree like params, at the price of one backward pass.
+    - "task_gradients": gradients of the losses, a tree like params with a leading axis [K].
+    - "scale_invariant": the task's `scale_invariant(params)`, axes from 0 up.
 
-    `init`, and `initial_params`, get what they take of `num_losses` (K) and `scale_invariant`. An optimizer that
-    `lobench.with_extra_inputs` makes has its inputs inside of whatever wraps it too (`optax.chain`).
+    `init` and `initial_params` receive `num_losses` (K) and `scale_invariant` if they accept them. An optimizer made by
+    `lobench.with_extra_inputs` receives its inputs inside a wrapper too (`optax.chain`).
     """
 
     init: Callable[..., PyTree]

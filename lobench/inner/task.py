@@ -83,13 +83,13 @@ class SampledDataset:
 
 @dataclass(frozen=True, eq=False)
 class IteratorDataset:
-    """Batches from any Python iterator, fed to the program chunk by chunk.
+    """Batches from any Python iterator, passed to the program in chunks.
 
-    Those of training are opened and read in one thread beside the program's: the next chunk while this one computes.
+    Training iterators are read in a separate thread: the next chunk is read while the program uses the present one.
 
     Attributes:
-      batches: seed (int) -> an iterator of batches (pytrees of numpy arrays of one shape). Called anew for each
-        evaluation, so the same seed must give the same batches.
+      batches: Function of a seed (int) that returns an iterator of batches (pytrees of numpy arrays of one shape). It
+        is called for each evaluation, so equal seeds must give equal batches.
     """
 
     batches: Callable[[int], Iterator[Batch]]
@@ -109,26 +109,29 @@ class Datasets:
 
 
 class Task:
-    """An inner problem. Override `init` and `loss`, or, where there is state or metrics, the `_with_state` forms.
+    """An inner problem. Override `init` and `loss`, or the `_with_state` forms if there is model state or metrics.
 
-    Optimizers with extra inputs (`lobench.with_extra_inputs`) train a task that gives them. A task, or the tasks of
-    a family, may define for them, beside `scale_invariant`:
+    Optimizers with extra inputs (`lobench.with_extra_inputs`) need a task that provides these. A task, or the tasks of
+    a family, may define, besides `scale_invariant`:
 
-    - `memory_loss(params, state, key) -> float32[]`, the loss on a batch of an episodic memory, which the model state
-      holds; 0 while the memory is empty. The optimizer gets its gradient.
-    - `losses(params, state, key, data) -> float32[K]`, of several losses whose plain mean is the task's loss, with
-      `num_losses = K`. The optimizer gets their values, or their gradients.
+    - `memory_loss(params, state, key) -> float32[]`: the loss on a batch of an episodic memory in the model state; 0
+      while the memory is empty. The optimizer receives its gradient.
+    - `losses(params, state, key, data) -> float32[K]`: several losses whose plain mean is the task's loss, with
+      `num_losses = K`. The optimizer receives their values or gradients.
 
-    Both get the model state as the step's loss gets it, `losses` its key and its batch too.
+    Both receive the model state of the step; `losses` receives its key and batch too.
 
     Attributes:
-      datasets: None for a task without data (then `batch` is None and only the `train` split exists).
-      metric_directions: "min" or "max" by the name of each metric beside the loss (`{"return": "max"}`; `test/return`
-        names one split's); `loss` and `accuracy` are known. A metric without it has no best value and no score.
-      num_phases: Of a task that changes with the phases of a training: how many it is made for. None: it does not.
-      gives_if: What to bind so that it gives an extra input, for the error where it does not.
-      scene: What its film shows, which a report has of the first seed; None: there is no film. A task that has one
-        defines `film(params, state, key) -> frames float32[num_frames, num_shapes, 4], how many of them count int32[]`.
+      datasets: Data sets by split. None for a task without data: `batch` is then None, and only the `train` split
+        exists.
+      metric_directions: "min" or "max" by the name of each metric besides the loss, such as `{"return": "max"}`, or
+        `test/return` for one split. `loss` and `accuracy` are known. A metric without direction has no best value and
+        no score.
+      num_phases: Number of training phases that a task supports if it changes with the phases. None: it does not
+        change.
+      gives_if: Binding with which the task provides an extra input, for the error message if it does not.
+      scene: Description of the film that reports show of the first seed. None: no film. A task with a film defines
+        `film(params, state, key) -> frames float32[num_frames, num_shapes, 4], number of valid frames int32[]`.
     """
 
     datasets: Datasets | None = None
@@ -140,13 +143,13 @@ class Task:
     def init(self, key: jax.Array) -> PyTree:
         """Returns initial parameters.
 
-        Leaves of integers or booleans, and leaves that are no arrays (an activation function), are constants: they are
+        Leaves of integers or booleans, and leaves that are not arrays (an activation function), are constants: they are
         not trained, and optimizers see `None` in their place.
         """
         raise NotImplementedError(f"{type(self).__name__} defines neither init nor init_with_state")
 
     def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
-        """Returns initial parameters and model state (None where there is none)."""
+        """Returns initial parameters and model state; the model state is None if there is none."""
         return self.init(key), None
 
     def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
@@ -179,12 +182,14 @@ class Task:
         return loss
 
     def enter_phase(self, params: PyTree, state: PyTree, index: Index) -> tuple[PyTree, PyTree]:
-        """Returns parameters and model state as a phase after the first one begins with them.
+        """Returns parameters and model state at the start of a phase after the first one.
 
-        Called before the phase's optimizer makes its state. A stream of tasks turns to its next task here.
+        Called before the phase's optimizer initializes its state. A stream of tasks switches to its next task here.
 
         Args:
-          index: Of the phase, >= 1; an int, or int32[] where phases share a program.
+          params: Parameters at the end of the previous phase.
+          state: Model state at the end of the previous phase.
+          index: Index of the phase, from 1; an int, or int32[] if phases share a program.
         """
         return params, state
 

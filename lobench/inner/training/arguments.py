@@ -1,9 +1,9 @@
-"""Program arguments: the real-valued settings that a compiled program takes, and those that are constants.
+"""Program arguments: the real-valued settings that a compiled program takes as arguments, and those that are constants.
 
-A setting is an argument wherever the program can be traced with it. Where the optimizer asks for its value in Python
-(`if decay:`, `float(rate)`), or does not read it at all, that setting alone is a constant. This hangs on what the
-program is and not on any value, so that the same settings give the same bits whatever was computed before. A default is
-an argument only if that changes no bit (`lobench.inner.training.default_arguments`).
+A setting is an argument if the program can be traced with it. A setting that the optimizer reads in Python (`if
+decay:`, `float(rate)`), or does not read at all, is a constant. This depends on the program and not on any value, so
+that equal settings give equal bits whatever was computed before. A default is an argument only if that changes no bit
+(`lobench.inner.training.default_arguments`).
 """
 
 from __future__ import annotations
@@ -76,16 +76,16 @@ class Arguments:
         return _defaults(values) in self._chosen
 
     def choose(self, values: Sequence[float], places: frozenset[int]) -> None:
-        """Takes what was chosen of the same program before."""
+        """Restores the choice made for the same program earlier."""
         self._chosen[_defaults(values)] = places
 
     def settle(self, values: Sequence[float], theta: Theta, trace: Trace) -> SettingValues:
-        """Returns the settings as the program takes them.
+        """Returns the settings in the form in which the program takes them.
 
         Args:
-          values: One for each of the usual ones; a `LeftToDefault` if nothing binds it.
-          theta: Of the program.
-          trace: Traces the program.
+          values: Values of the settings; `LeftToDefault` if nothing binds one.
+          theta: Theta of the program.
+          trace: Function that traces the program.
         """
         defaults = _defaults(values)
         if defaults not in self._chosen:
@@ -107,7 +107,7 @@ class Arguments:
         return found or frozenset()
 
     def _read(self, places: frozenset[int], theta: Theta, trace: Trace) -> frozenset[int] | None:
-        """Returns at which places the program reads an argument; None where it cannot be traced with all of them."""
+        """Returns the positions of settings that the program reads as arguments; None if it cannot be traced so."""
         if not places:
             return frozenset()
         settings = SettingValues.of(self._usual, places)
@@ -118,7 +118,7 @@ class Arguments:
         return frozenset(place for place, is_read in zip(settings.places, are_read, strict=True) if is_read)
 
     def _exact(self, bound: frozenset[int], defaults: frozenset[int], theta: Theta, trace: Trace) -> frozenset[int]:
-        """Returns the defaults that can be arguments beside those that are bound, without a change of bits."""
+        """Returns the defaults that can be arguments, together with the bound settings, without a change of bits."""
         before = self._traced(bound, trace) if defaults else None
         if before is None:
             return frozenset()
@@ -162,7 +162,7 @@ def _defaults(values: Sequence[float]) -> frozenset[int]:
 
 
 def read_settings(traced: jax.stages.Traced, given: Given) -> list[bool]:
-    """Says which settings' arguments a traced program reads; `given` is the first of its arguments."""
+    """Returns for each setting whether a traced program reads it; `given` is the first argument of the program."""
     theta, settings = given
     first = len(jax.tree.leaves(theta))
     program = traced.jaxpr.jaxpr

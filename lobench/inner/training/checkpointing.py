@@ -25,11 +25,11 @@ _ROWS = ("metrics", "log", "window")
 
 
 class SavedState(NamedTuple):
-    """What is written of a training.
+    """Saved state of a training.
 
     Attributes:
       leaves: Plain arrays by name.
-      header: What JSON can hold: `step`, `phase`, where evaluations stand, seconds so far, where iterators are.
+      header: JSON values: `step`, `phase`, positions of evaluations and iterators, and seconds so far.
     """
 
     leaves: Mapping[str, np.ndarray]
@@ -37,7 +37,7 @@ class SavedState(NamedTuple):
 
 
 class Saves(Protocol):
-    """Where one seed block's states are kept."""
+    """Storage for the states of one seed block."""
 
     def load(self) -> tuple[Mapping[str, np.ndarray], Mapping[str, Any]] | None:
         """Returns the leaves and the header of the furthest state that is there and whole."""
@@ -50,12 +50,12 @@ class Saves(Protocol):
 
 
 class StateMismatch(Exception):
-    """A state is of another program; the text says in what."""
+    """A saved state belongs to another program. The text gives the difference."""
 
 
 @dataclass(slots=True)
 class SavePoints:
-    """When a state is saved: at multiples of `Case.save_every`, or about every minute of work where it is None."""
+    """Schedule of saved states: multiples of `Case.save_every`, or about once a minute if that is None."""
 
     case: Case
     saves: Saves | None
@@ -80,7 +80,7 @@ class SavePoints:
 
 
 def state_of(carry: Carry, header: Mapping[str, Any]) -> SavedState:
-    """Returns what is to be written of a block between steps."""
+    """Returns the state of a block to save between steps."""
     leaves = {name: _plain(leaf) for name, leaf in _by_path(carry).items()}
     for rows in _ROWS:
         leaves |= {f"{rows}:{name}": np.asarray(value) for name, value in getattr(carry, rows).items()}
@@ -89,17 +89,18 @@ def state_of(carry: Carry, header: Mapping[str, Any]) -> SavedState:
 
 
 def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_steps: Sequence[int]) -> Carry:
-    """Returns a block as it was saved, with room for the evaluations and the log of this training.
+    """Returns a block from its saved state, with room for the evaluations and the log of this training.
 
-    The training that saved it may have been a shorter one. Its last evaluation counts where this one evaluates there
-    too, and is left out where it does not: a training of 30 steps that evaluates every 20 has seen step 30, and a
-    longer one goes on without.
+    The training that saved it may have been shorter. Its last evaluation is kept if this training evaluates at the same
+    step, and dropped otherwise: a training of 30 steps that evaluates every 20 has an evaluation at step 30, which a
+    longer one does not have.
 
     Args:
-      shape: Of this training's carry, in the phase of the state.
-      eval_steps, log_steps: Of this training.
+      state: Saved state.
+      shape: Carry of this training, in the phase of the state.
+      eval_steps, log_steps: Steps of this training's evaluations and log.
     Raises:
-      StateMismatch: it has other leaves, or was evaluated at other steps.
+      StateMismatch: The state has other leaves, or was evaluated at other steps.
     """
     header, step = state.header, int(state.header["step"])
     parts = {path: _restored(state.leaves, path, leaf) for path, leaf in _by_path(shape).items()}

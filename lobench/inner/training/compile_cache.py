@@ -22,10 +22,10 @@ _MOST_KEPT = 8  # of different constants
 
 
 class ProgramLayout(NamedTuple):
-    """What a program starts from; over how many devices, and by which axes of its first arguments, it is spread.
+    """Initial carry of a program, number of devices, and axes along which arguments are sharded.
 
     Attributes:
-      at_once: How many trainings each device computes at once; 0: all of its own.
+      at_once: Number of trainings that each device computes at the same time. 0: all of its trainings.
     """
 
     carry_shape: PyTree
@@ -35,14 +35,14 @@ class ProgramLayout(NamedTuple):
 
 
 class ProgramText:
-    """A program as XLA gets it. What is traced anew from the same code and shapes has the same text.
+    """A program as XLA receives it. Programs traced from the same code and shapes have equal texts.
 
     Args:
-      lowered: jax's.
-      known_sha256: Of one that was not lowered here.
+      lowered: Lowered program of jax.
+      known_sha256: Hash of a program that was not lowered in this process.
 
     Attributes:
-      call_seconds: Of calls of no step, which trainings by it have timed.
+      call_seconds: Seconds of calls without a step, as measured by trainings.
     """
 
     def __init__(self, lowered: Any, known_sha256: str = "") -> None:
@@ -55,7 +55,7 @@ class ProgramText:
 
 
 class Found(NamedTuple):
-    """A compiled program with its first argument; the seconds that compiling took are 0 where it was there."""
+    """A compiled program with its first argument, and the seconds of compilation (0 if it was compiled before)."""
 
     given: Given
     program: Any
@@ -68,11 +68,11 @@ _Program: TypeAlias = tuple[Any, ProgramLayout, ProgramText]
 
 
 class Compiled:
-    """Compiles each program once.
+    """Cache of compiled programs.
 
     Args:
-      usual: See `Arguments`.
-      kept: Those of other processes; None: there are none.
+      usual: Typical values of the settings; see `Arguments`.
+      kept: Executables kept by other processes. None: there are none.
     """
 
     def __init__(self, usual: Sequence[float], kept: KeptExecutables | None = None) -> None:
@@ -88,15 +88,16 @@ class Compiled:
         trace: Callable[[Given], tuple[jax.stages.Traced, ProgramLayout]],
         takes: Any = None,
     ) -> Found:
-        """Returns the program for these values; compiles it where there is none.
+        """Returns the program for these values, after compiling it if necessary.
 
         Args:
-          values: Of the optimizer's settings.
-          num_thetas: 0: one, without an axis.
-          trace: Traces the program for its first argument.
-          takes: Its other arguments, or their shapes.
+          theta: Theta of the program.
+          values: Values of the optimizer's settings.
+          num_thetas: Number of thetas with a leading axis. 0: a single theta without that axis.
+          trace: Function that traces the program for its first argument.
+          takes: Other arguments of the program, or their shapes.
         Raises:
-          What `trace` raises where all settings are constants.
+          Exception: Any error of `trace` with all settings as constants.
         """
         started = time.perf_counter()
         traced: dict[Constants, tuple[jax.stages.Traced, ProgramLayout]] = {}

@@ -1,7 +1,7 @@
-"""Constants among parameters: integers, booleans and leaves that are no arrays are not trained.
+"""Constants among parameters: integers, booleans and leaves that are not arrays are not trained.
 
-They travel in the model state, beside the task's own, so that optimizers see floating-point leaves alone. A leaf that
-is a constant is `None` in the parameters, as `equinox.partition` has it.
+They are part of the model state, so that optimizers see only floating-point leaves. A constant leaf is `None` in the
+parameters, as with `equinox.partition`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ __all__ = ["merged", "split_constants", "with_state"]
 )
 @dataclass(frozen=True)
 class _StateWithConstants:
-    """The model state of a task whose parameters have constants.
+    """Model state of a task whose parameters have constants.
 
     Attributes:
-      state: The task's own.
-      arrays: By position among the leaves.
-      structure: Of the whole parameters.
-      other: Leaves that are no arrays, such as an activation function, with their positions.
+      state: Model state of the task itself.
+      arrays: Constant arrays by their position among all leaves.
+      structure: Structure of all parameters.
+      other: Leaves that are not arrays, such as an activation function, with their positions.
     """
 
     state: PyTree
@@ -84,10 +84,10 @@ def with_state(before: PyTree, state: PyTree) -> PyTree:
 
 
 def _is_number(leaf: Any) -> bool:
-    """Whether a leaf is an array, or a number of Python's.
+    """Returns whether a leaf is an array or a Python number.
 
     Raises:
-      ConfigError: its elements are no numbers.
+      ConfigError: The elements of an array are not numbers.
     """
     if isinstance(leaf, bool | int | float | complex):
         return True

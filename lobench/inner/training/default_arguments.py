@@ -159,7 +159,7 @@ def exact_arguments(
 
 
 def _is_by_one(equation: Any) -> bool:
-    """Says whether a product is one with 1 or -1, which is exact: `optax.scale(-1 * learning_rate)`."""
+    """Returns whether an equation multiplies by 1 or -1, which is exact: `optax.scale(-1 * learning_rate)`."""
     factors = [atom.val for atom in equation.invars if isinstance(atom, Literal)]
     return len(factors) == 1 and np.ndim(factors[0]) == 0 and abs(float(factors[0])) == 1.0
 

@@ -27,12 +27,13 @@ def num_parts(case: Case, width: int) -> int:
 
 
 def shard(function: Callable[..., Any], parts: int, arguments: Axes, results: Axes) -> Callable[..., Any]:
-    """Returns `function` computed in parts; what has no axis each part has whole.
+    """Returns `function` computed in parts, one per device. Values without an axis are passed to each part whole.
 
     Args:
-      function: Its parts must not need each other.
-      arguments: Of the tuple of its arguments.
-      results: Of what it returns; without an axis all parts must return the same.
+      function: Function whose parts do not depend on each other.
+      parts: Number of parts.
+      arguments: Axes of its arguments.
+      results: Axes of its results. All parts must return equal values for results without an axis.
     """
     if parts == 1:
         return function
@@ -43,12 +44,15 @@ def shard(function: Callable[..., Any], parts: int, arguments: Axes, results: Ax
 
 
 def jitted(function: Callable[..., Any], parts: int, axes: tuple[Axes, ...], *, placed: int, donated: int) -> Any:
-    """Returns `jax.jit` of what `shard` gave.
+    """Returns `jax.jit` of a function returned by `shard`.
 
     Args:
-      axes: Of all arguments.
-      placed: How many of them `place` places. It is said where they are, since XLA chooses for what nothing reads.
-      donated: The argument whose buffers it may use.
+      function: Function to compile.
+      parts: Number of parts.
+      axes: Axes of all arguments.
+      placed: Number of leading arguments that `place` places on devices. Their sharding is given explicitly, because
+        XLA would choose one for arguments that nothing reads.
+      donated: Index of the argument whose buffers may be reused.
     """
     if parts == 1:
         return jax.jit(function, donate_argnums=donated)

@@ -1,4 +1,4 @@
-"""Gradient steps: what an inner step costs whose optimizer does nothing but add the gradient to the parameters."""
+"""Gradient steps: the time of an inner step whose optimizer only adds the gradient to the parameters."""
 
 from __future__ import annotations
 
@@ -87,9 +87,12 @@ class GradientSteps(TrainingProgram):
         return as_stepper(optax.sgd(theta["learning_rate"]), self._bare.num_inner_steps)
 
     def cost(self, block: SeedBlock, num_thetas: int = 0) -> StepCost | None:
-        """Times steps of a block, of as many thetas at once; None where the case has too few steps.
+        """Measures the time of gradient steps of a block, for several thetas at once.
 
-        The learning rate is 0 and an argument of the program: the parameters stay, and the compiler does not know it.
+        None if the case has too few steps.
+
+        The learning rate is 0 and an argument of the program: parameters do not change, and the compiler cannot use
+        that.
         """
         rate = jnp.zeros(num_thetas or (), jnp.float32)
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._bare)

@@ -23,26 +23,29 @@ __all__ = ["TrainingLoop"]
 
 
 class TrainingLoop:
-    """Where a training stands, and the way on.
+    """State of a training, and the loop that runs it to its end.
 
     Args:
-      case: Says when it is saved.
-      spans: The inner steps of each phase.
-      arguments: Replicas, arrays and the evaluations' batches.
-      find: Phase -> its program.
-      enter: (Phase after the first one, what is given to its program, carry of the phase before) -> its own carry.
-      shape: Phase -> the shapes of its carry, without compiling it.
-      saves: Where its state is saved; None: nowhere.
-      end: The step at which it ends: the last one, or that of a part (`Case.end`).
+      case: Case with the rules for saving states.
+      spans: Ranges of the inner steps of each phase.
+      arguments: Replicas, arrays, and the batches of evaluations.
+      find: Function that returns the program of a phase.
+      enter: Function of (phase after the first, given values of its program, carry of the previous phase) that returns
+        the initial carry of the phase.
+      shape: Function that returns the shapes of the carry of a phase, without compilation.
+      saves: Storage for saved states. None: states are not saved.
+      end: Step at which the training ends (`Case.end`).
 
     Attributes:
-      carry: None at the start.
-      resumed_at: The step that it went on from.
-      compile_seconds: In this run. wall_seconds, cpu_seconds: In all runs of this training.
-      clock: Of the steps of this run.
-      layout: Of the program that ran last; None where none did.
-      at_once: How many trainings a device computed at once, the fewest of all phases; 0: all of its own.
-      peak_bytes: Of the device, where its backend tells and this run needed the most of all in the process; else None.
+      carry: Present carry; None before the start.
+      resumed_at: Step of the saved state from which this run continued.
+      compile_seconds: Seconds of compilation in this run.
+      wall_seconds, cpu_seconds: Seconds of all runs of this training.
+      clock: Clock of the steps of this run.
+      layout: Layout of the program that ran last; None if none ran.
+      at_once: Smallest number of trainings that a device computed at the same time, over all phases. 0: all of its own.
+      peak_bytes: Peak memory of the device, if its backend reports it and this run needed the most in this process;
+        else None.
     """
 
     def __init__(
@@ -106,7 +109,7 @@ class TrainingLoop:
         return found
 
     def run(self, on_progress: Callable[[int], None] | None, should_stop: Callable[[], bool] | None) -> bool:
-        """Runs to the end; returns False where it was stopped before."""
+        """Runs the training to its end. Returns False if it was stopped."""
         if on_progress is not None and self.resumed_at:
             on_progress(self.resumed_at)
         if self._step < self.end:
@@ -189,7 +192,7 @@ class TrainingLoop:
         return carry
 
     def _stop_after(self, start: int, chunk: int = FIRST_CHUNK) -> int:
-        """Returns where a chunk that begins at a step ends."""
+        """Returns the step at which a chunk that starts at `start` ends."""
         span = next(span for span in self._spans if start < span.stop)
         wanted = next_read(start - self.resumed_at) if self._feed.feeds_training else chunk
         return min(start + wanted, span.stop, self.end, self._points.next_stop(start))

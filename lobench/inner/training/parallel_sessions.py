@@ -50,7 +50,7 @@ def members(replica: Replica, count: int) -> Replica:
 
 
 def with_copies(stepper: Stepper, case: Case) -> Stepper:
-    """Returns the stepper that keeps the replicas' own copies of the parameters, where they have such."""
+    """Returns the stepper, extended by the replicas' own copies of the parameters if `Case.sessions` is "synced"."""
     count = num_replicas(case)
     if case.sessions != "synced" or count == 1:
         return stepper
@@ -70,15 +70,18 @@ def with_copies(stepper: Stepper, case: Case) -> Stepper:
 def inner_step(
     case: Case, stepper: Stepper, losses_of: LossesOf, replica: Replica, drawn: PyTree, index: jax.Array, state: State
 ) -> tuple[PyTree, PyTree, PyTree, Values]:
-    """Makes one inner step.
+    """Computes one inner step.
 
     Args:
-      stepper: As `with_copies` gives it.
-      replica: The one that trains, or the first of those that do.
-      drawn: What its batch is made of; for a round with a leading axis [num_replicas].
-      index: Of the step.
+      case: Case of the training.
+      stepper: Stepper returned by `with_copies`.
+      losses_of: Function that computes losses of a batch.
+      replica: Replica that trains, or the first one of a round.
+      drawn: Random draws for the batch; with a leading axis [num_replicas] for a round.
+      index: Number of the step.
+      state: Optimizer state, parameters and model state.
     Returns:
-      The new state, and the batches' values, in a round their means.
+      The new state, and the values of the batch, averaged over the replicas of a round.
     """
     count = num_replicas(case)
     if count == 1:
@@ -165,5 +168,5 @@ def _mean(
 
 
 def _common(leaf: jax.Array) -> jax.Array:
-    """Averages a leaf of the replicas' model states; what has no mean (a count) is the first replica's."""
+    """Averages a leaf over the replicas' model states. Integers (a count) are taken from the first replica."""
     return leaf.mean(axis=0) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf[0]

@@ -25,10 +25,10 @@ __all__ = ["PerturbedProgram"]
 
 
 class _Perturbed(TrainingLoop):
-    """Moves the parameters before each call, and calls 1, 2, 4, ... steps before each evaluation.
+    """Training that perturbs the parameters before each call, with calls of 1, 2, 4, ... steps before each evaluation.
 
-    A training that converges forgets what was moved long ago, so that it counts most shortly before it is looked at.
-    Where training batches are fed, calls are as long as what was read ahead.
+    A training that converges forgets early perturbations, so those shortly before an evaluation matter most. If
+    training batches come from an iterator, calls are as long as the chunks that were read ahead.
     """
 
     number = 0
@@ -54,7 +54,7 @@ class _Perturbed(TrainingLoop):
 
 @jax.jit
 def _moved(params: PyTree, key: jax.Array) -> PyTree:
-    """Moves each number up or down by the last place, as a coin says."""
+    """Moves each number up or down by one unit in the last place, at random."""
     leaves, structure = jax.tree.flatten(params)
     keys = jax.random.split(key, max(len(leaves), 1))
     return jax.tree.unflatten(structure, [_leaf_moved(leaf, key) for leaf, key in zip(leaves, keys, strict=False)])
@@ -81,11 +81,11 @@ class PerturbedProgram(TrainingProgram):
         end: int | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> Curves | None:
-        """Trains the block.
+        """Trains the block with perturbed parameters.
 
         Args:
           theta, block, settings, end, should_stop: As for `run`.
-          number: Of the perturbation; each has other coins.
+          number: Number of the perturbation; each has different random signs.
         """
         kind = type("_Numbered", (_Perturbed,), {"number": number})
         trained = self._train(theta, settings, 0, block, end, None, should_stop, None, kind)

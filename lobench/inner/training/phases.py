@@ -1,4 +1,4 @@
-"""Phase transitions of a training: parameters go on, optimizer state is kept or made anew."""
+"""Transitions between the phases of a training: parameters continue, and the optimizer state is kept or initialized."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _RATES: tuple[Any, ...] = (optax.ScaleByScheduleState, optax.EmptyState)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
-    """What a phase takes over from the one before.
+    """State that a phase takes over from the previous one.
 
     Attributes:
-      keeps_state: Whether the optimizer's state goes on; if not, it is made anew for the parameters as they are.
-      num_updates: That a kept state has seen.
-      where: How errors name the phase.
+      keeps_state: Whether the optimizer's state is kept. Otherwise it is initialized for the present parameters.
+      num_updates: Number of updates that a kept state has seen.
+      where: Name of the phase in error messages.
     """
 
     keeps_state: bool
@@ -42,12 +42,12 @@ class Handover:
 
 
 class PhasePlace(NamedTuple):
-    """Where a phase lies in a training; int32[] each, where one program is that of all phases.
+    """Position of a phase in a training. Fields are int32[] if one program is shared by all phases.
 
     Attributes:
-      number: Its index; 0 for the first one.
-      start, stop: Its inner steps, in the training's count.
-      num_evals: Evaluations up to its end.
+      number: Index of the phase, from 0.
+      start, stop: First inner step, and end, of the phase.
+      num_evals: Number of evaluations up to the end of the phase.
     """
 
     number: Index
@@ -113,16 +113,17 @@ def later_phases(
 
 
 def handed_over(before: PyTree, fresh: PyTree, handover: Handover) -> PyTree:
-    """Returns the state that a phase's optimizer starts from.
+    """Returns the initial optimizer state of a phase.
 
-    A kept state is that of the phase before to the last bit, its counts among it. Where a rate was a constant and is a
-    schedule now, or the reverse, what the schedule counts is made or dropped.
+    A kept state has the bits of the previous phase, including its counts. If a rate changes from a constant to a
+    schedule, or the reverse, the state of the schedule is created or dropped.
 
     Args:
-      before: State of the optimizer of the phase before.
-      fresh: State that the phase's own optimizer makes for the same parameters.
+      before: Optimizer state of the previous phase.
+      fresh: State initialized by the phase's own optimizer for the same parameters.
+      handover: Rules of the transition.
     Raises:
-      ConfigError: the state is to be kept, and does not fit the optimizer.
+      ConfigError: The state should be kept, and does not fit the optimizer.
     """
     if not handover.keeps_state:
         return fresh
@@ -138,7 +139,7 @@ def handed_over(before: PyTree, fresh: PyTree, handover: Handover) -> PyTree:
 
 
 class _OtherStructure(Exception):
-    """Two states do not fit; its text says where."""
+    """Two states have different structures. The text gives the difference."""
 
 
 def _kept(before: PyTree, fresh: PyTree, num_updates: int) -> PyTree:
@@ -160,7 +161,7 @@ def _kept(before: PyTree, fresh: PyTree, num_updates: int) -> PyTree:
 
 
 def _kept_watched(before: Any, fresh: Any, num_updates: int) -> PyTree:
-    """What schedules have seen of the losses stays where they look at the same, and is new where they do not."""
+    """Keeps the history of losses of schedules that watch the same losses; others start with an empty history."""
     if not isinstance(fresh, ScheduledState):
         return _kept(before.opt_state, fresh, num_updates)
     is_watched = isinstance(before, ScheduledState)
@@ -171,7 +172,7 @@ def _kept_watched(before: Any, fresh: Any, num_updates: int) -> PyTree:
 
 
 def _form(state: PyTree) -> str:
-    """Returns what two states must have in common."""
+    """Returns a description of the structure and shapes that two states must share."""
     leaves, structure = jax.tree.flatten(state)
     shapes = ", ".join(f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}" for leaf in leaves)
     return f"{structure} with {shapes or 'nothing'}"

@@ -40,18 +40,18 @@ class _Chunk(NamedTuple):
 
 
 class Feed:
-    """Batches of Python iterators: those of the evaluations at once, those of training chunk by chunk.
+    """Batches from Python iterators: all batches of evaluations at the start, training batches in chunks.
 
-    Iterators of training are read in a thread of their own, so that a chunk can be read while the one before computes.
+    Training iterators are read in a separate thread, so that a chunk is read while the previous one is used.
 
     Args:
-      keeps_positions: Whether `positions` will be asked for.
+      keeps_positions: Whether `positions` will be called.
 
     Attributes:
-      eval_batches: By split, leaves [(num_replicas,) eval_batches, ...]; only splits that an iterator feeds, none
-        without evaluations.
-      example_chunk: Shapes of a training chunk, leaves [chunk, (num_replicas,) ...]; None where none is fed. A round's
-        replicas are one more axis behind that.
+      eval_batches: Batches by split, leaves [(num_replicas,) eval_batches, ...], for splits that an iterator feeds.
+        Empty without evaluations.
+      example_chunk: Shapes of a training chunk, leaves [chunk, (num_replicas,) ...], with a further axis for the
+        replicas of a round. None if no iterator feeds training.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Feed:
         )
 
     def close(self) -> None:
-        """Ends the reading; what was read ahead is dropped."""
+        """Ends the reading, and drops chunks that were read ahead."""
         if self.feeds_training:
             self._reader.close()
 
@@ -117,18 +117,14 @@ class Feed:
         return batches
 
     def positions(self) -> list[Any] | None:
-        """Returns where the iterators of training are behind the last chunk; None where one does not say it.
+        """Returns the positions of the training iterators after the last chunk; None if one is unknown.
 
-        An iterator says it with `get_state()` and takes it with `set_state(state)`, as those of grain do.
+        An iterator, such as those of grain, reports it with `get_state()` and restores it with `set_state(state)`.
         """
         return self._positions if self.feeds_training else None
 
     def go_on_from(self, step: int, positions: Sequence[Any] | None) -> None:
-        """Opens the iterators of training anew, and has them go on with the batch of a step.
-
-        Args:
-          positions: As `positions` returned them; None: the batches before are read once more.
-        """
+        """Reopens the training iterators, and continues with the batch of a step."""
         if self.feeds_training:
             self._reader.read(lambda: self._go_on_from(step, positions)).result()
 
@@ -249,7 +245,7 @@ def _unlike(got: object, expected: object) -> ConfigError:
 
 
 def _room_for_chunk(like: np.ndarray) -> np.ndarray:
-    """Returns an array [ITERATOR_CHUNK, *like.shape], aligned so that XLA takes it as it is."""
+    """Returns an array [ITERATOR_CHUNK, *like.shape], aligned so that XLA uses it without a copy."""
     shape = (ITERATOR_CHUNK, *like.shape)
     if like.dtype.hasobject:
         return np.empty(shape, like.dtype)
@@ -268,9 +264,9 @@ def _put(row: np.ndarray, place: tuple[int, int], leaf: Any) -> None:
 
 
 class _Reader:
-    """Reads what it is asked to, one after another, in one thread: no iterator meets two threads.
+    """Thread that reads iterators in the order of requests, so that each iterator is used by a single thread.
 
-    The thread is a daemon: an iterator that never yields again keeps no process alive.
+    The thread is a daemon, so that an iterator that blocks forever does not keep the process alive.
     """
 
     def __init__(self) -> None:

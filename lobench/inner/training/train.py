@@ -49,18 +49,19 @@ _PLACED = 4  # arguments of `Traced.advance` that are the same in all calls
 
 
 class TrainingProgram:
-    """Trains one seed block of a case, again and again, for any theta and any values of the optimizer's settings.
+    """Program that trains a seed block of a case, for any theta and any values of the optimizer's settings.
 
     Args:
-      case: With task (or family) built.
-      task: `case.task` as a Task or TaskFamily.
-      make_stepper: (theta, *settings) -> Stepper, of the first phase; theta may be traced, and each setting.
-      num_seeds: Seeds of the block; the width is part of what fixes the bits.
-      usual: A value of each setting that says nothing of those that it will have.
-      later: The phases after the first one; the case's inner steps are those of all.
-      are_alike: Whether the phases differ in nothing but their places and the values of the settings: equally long,
-        each with a new state of the same optimizer. They are one program then.
-      kept: Executables of other processes, for a case of one phase; None: nothing is taken from them or kept for them.
+      case: Case with its task (or family).
+      task: `case.task` as a `Task` or `TaskFamily`.
+      make_stepper: Function of (theta, *settings) that returns the `Stepper` of the first phase. Theta and settings may
+        be traced.
+      num_seeds: Number of seeds of the block. The width affects the bits.
+      usual: Placeholder values of the settings.
+      later: Phases after the first one. The case's inner steps include theirs.
+      are_alike: Whether phases differ only in their positions and in values of settings: equal lengths, each with a new
+        state of the same optimizer. They then share one program.
+      kept: Executables kept by other processes, for a case of one phase. None: executables are neither loaded nor kept.
     """
 
     def __init__(
@@ -122,15 +123,15 @@ class TrainingProgram:
         """Trains the block.
 
         Args:
-          theta: In the optimizer's own structure and dtypes.
-          block: As many seeds as the program is wide.
-          settings: As many as the program has, those of each phase after those of the one before.
-          end: The step at which it ends (`Case.end`); None: the last one.
-          on_progress: Told the inner steps done, after each chunk.
-          should_stop: Asked after each chunk; True ends the run.
-          saves: Where its state is saved as it goes, and from where it goes on; None: neither.
+          theta: Theta in the optimizer's structure and dtypes.
+          block: Seed block with the number of seeds of the program.
+          settings: Values of all settings, phase by phase.
+          end: Step at which the training ends (`Case.end`). None: the last step.
+          on_progress: Called with the number of finished inner steps after each chunk.
+          should_stop: Called after each chunk; True stops the run.
+          saves: Storage from which the training continues, and into which it saves its state. None: neither.
         Returns:
-          Curves, metrics float32[num_seeds, num_evals]; None where it was stopped.
+          Curves with metrics float32[num_seeds, num_evals]; None if the run was stopped.
         """
         trained = self._train(theta, settings, 0, block, end, on_progress, should_stop, saves)
         return self._curves(trained.carry, trained, block, theta, settings) if trained is not None else None
@@ -145,16 +146,16 @@ class TrainingProgram:
         on_progress: Callable[[int], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> list[Curves] | None:
-        """Trains the block once for each theta, all in one program.
+        """Trains the block once for each theta, in one program.
 
-        Seeds, batches and initial parameters are common to all thetas and are computed once; what one theta does
-        changes nothing of another. The number of thetas changes bits in the last place, as the width of a block does.
+        Seeds, batches and initial parameters are shared by all thetas and computed once. Thetas do not affect each
+        other. The number of thetas changes the last bits, as the width of a block does.
 
         Args:
-          thetas: All of one structure, their leaves of equal shapes.
-          block, settings, end, on_progress, should_stop: As for `run`; the settings are those of all.
+          thetas: Thetas with equal structure and shapes.
+          block, settings, end, on_progress, should_stop: As for `run`; the settings are those of all thetas.
         Returns:
-          Curves of each theta, in order, its seconds a share of the program's; None where it was stopped.
+          Curves of each theta, in order, each with its share of the seconds; None if the run was stopped.
         """
         stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *thetas)
         trained = self._train(stacked, settings, len(thetas), block, end, on_progress, should_stop, None)
@@ -215,7 +216,7 @@ class TrainingProgram:
         )
 
     def _cost(self, loop: TrainingLoop, num_together: int) -> StepCost | None:
-        """Returns what the steps cost, of which the program did so many trainings' at once."""
+        """Returns the cost of the steps of a program that computed `num_together` trainings at once."""
         if loop.layout is None:
             return None
         state = jax.tree.leaves(loop.layout.carry_shape.opt_state)
@@ -276,7 +277,7 @@ class TrainingProgram:
         return [(theta, SettingValues.of(each, frozenset())) for each in values]
 
     def _place(self, phase: int) -> tuple[PhasePlace, ...]:
-        """Returns what the program of all phases is told of one; nothing where each phase has its own."""
+        """Returns the position of a phase as arguments of the shared program; () if each phase has its own program."""
         return (self._places[phase],) if self._are_alike else ()
 
     def _placed(self, phase: int, found: Found) -> Found:
@@ -312,11 +313,15 @@ class TrainingProgram:
     def _trace(
         self, phase: int, given: Given, constants: Sequence[Given], arguments: tuple[Any, ...], num_thetas: int
     ) -> tuple[jax.stages.Traced, ProgramLayout]:
-        """Returns a phase's program before XLA takes it.
+        """Returns the traced program of a phase.
 
         Args:
-          constants: What could be given to each phase: shapes do not hang on which settings are arguments.
-          arguments: Replicas, arrays, the evaluations' batches and those of a chunk.
+          phase: Index of the phase.
+          given: First argument of the program.
+          constants: First arguments of all phases, with all settings as constants; shapes do not depend on which are
+            arguments.
+          arguments: Replicas, arrays, batches of evaluations, and those of a chunk.
+          num_thetas: Number of thetas. 0: one, without an axis.
         """
         place = self._place(phase)
         shape = self._shape(phase, [*constants[:phase], given], arguments, num_thetas)
@@ -334,11 +339,14 @@ class TrainingProgram:
         return traced, ProgramLayout(shape, parts, _axes(num_thetas)[:_PLACED], at_once if at_once < together else 0)
 
     def _advance(self, phase: int, num_thetas: int, num_seeds: int, parts: int, most: int) -> tuple[Any, int]:
-        """Returns a phase for all thetas and seeds, jitted, and how many trainings each device computes at once.
+        """Returns the compiled function of a phase, and the number of trainings per device at a time.
 
         Args:
-          parts: The devices.
-          most: Of these trainings.
+          phase: Index of the phase.
+          num_thetas: Number of thetas. 0: one, without an axis.
+          num_seeds: Number of seeds.
+          parts: Number of devices.
+          most: Largest number of trainings that a device computes at the same time.
         """
         advance, of_place = self._phases[phase].advance, [None] * len(self._place(phase))
         axes = (*_axes(0), *of_place)
@@ -355,7 +363,7 @@ class TrainingProgram:
         return jitted(shard(advance, parts, axes, axes[5]), parts, axes, placed=_PLACED, donated=5), at_once
 
     def _enter(self, phase: int, num_thetas: int, replicas: Replica) -> Any:
-        """Returns what makes the carry of a phase from that of the phase before."""
+        """Returns the function that makes the carry of a phase from that of the previous one."""
         key = (num_thetas, 0 if self._are_alike else phase)
         if key not in self._enters:
             axes = _axes(num_thetas)
@@ -366,7 +374,7 @@ class TrainingProgram:
         return self._enters[key]
 
     def _shape(self, phase: int, given: Sequence[Given], arguments: tuple[Any, ...], num_thetas: int) -> Carry:
-        """Returns the shapes of what a phase computes on."""
+        """Returns the shapes of the carry of a phase."""
         axes = _axes(num_thetas)
         carry: Carry = jax.eval_shape(_mapped(self._phases[0].initial, num_thetas, axes[:5]), given[0], *arguments)
         for index in range(1, 1 if self._are_alike else phase + 1):
@@ -383,5 +391,5 @@ def _axes(num_thetas: int) -> tuple[Any, ...]:
 
 
 def _mapped(function: Callable[..., Carry], num_thetas: int, axes: tuple[Any, ...]) -> Callable[..., Carry]:
-    """Maps over thetas, where there are several."""
+    """Maps a function over thetas, if there are several."""
     return jax.vmap(function, in_axes=axes, out_axes=OF_THETAS) if num_thetas else function
