@@ -37,13 +37,13 @@ class ReplayState(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What one inner step shows.
+    """One inner step of a replayed training.
 
     Attributes:
-      step: Its number, from 0.
-      before, after: The states around it, the evaluation's own.
-      observed: `batch`, `loss`, `gradient` and `inputs`, computed anew from `before`, in a program of their own; empty
-        where several replicas train one set of parameters.
+      step: Number of the step, from 0.
+      before, after: States before and after the step, as in the evaluation.
+      observed: `batch`, `loss`, `gradient` and `inputs`, recomputed from `before` by a separate program. Empty if
+        several replicas train one set of parameters.
     """
 
     step: int
@@ -95,15 +95,15 @@ class ReplayedProgram(TrainingProgram):
         task_index: int = 0,
         end: int | None = None,
     ) -> Curves:
-        """Trains the block and shows each step of one seed's training.
+        """Trains the block, and passes each step of one seed's training to a function.
 
         Args:
           theta, block, settings, end: As for `run`.
-          seed: One of the block's.
-          look: Told each step; returns whether it wants to see more.
-          task_index: Of a family, which of the seed's tasks.
+          seed: Seed of the block to replay.
+          look: Called with each step; returns whether to continue.
+          task_index: Index of the seed's task, for a task family.
         Raises:
-          UsageError: there is no such task.
+          UsageError: There is no such task.
         """
         if not 0 <= task_index < self._tasks_per_seed:
             expected = f"less than {self._tasks_per_seed}, counted from 0"

@@ -39,7 +39,7 @@ class Camera:
         return self._scene is not None
 
     def film(self, stepper: Stepper, seed: int, carry: Carry) -> Film | None:
-        """Returns the film; None where the first replica has diverged, or its film shows what is no number."""
+        """Returns the film; None if the first replica has diverged, or if the film has values that are not finite."""
         if self._scene is None:
             return None
         state = tuple(carry)[:4]

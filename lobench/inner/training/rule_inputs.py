@@ -1,7 +1,7 @@
 """Inputs of a learned rule's networks, found in the traced program.
 
-An input is what is multiplied with a leaf of theta, or with a part of one, and hangs on no such product before: what
-the first layer's weights read, and the state of a recurrent one. Deeper layers read what the rule itself has made.
+An input is an array that is multiplied with a leaf of theta, or a part of one, and that depends on no such product: the
+inputs of the first layer, and the state of a recurrent one. Inputs of deeper layers are computed by the rule itself.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ _LOOPS = ("scan", "while", "cond")
 
 
 def rule_inputs(rule: Callable[[Theta], PyTree], theta: Theta) -> Ranges:
-    """Computes a rule once more and returns the range of each input of its networks; traced.
+    """Computes a rule again, and returns the range of each input of its networks. Traced.
 
     Args:
-      rule: What it computes, as a function of theta alone.
+      rule: Update rule, as a function of theta only.
+      theta: Theta of the rule.
     """
     leaves, structure = jax.tree.flatten(theta)
     program = jax.make_jaxpr(lambda *leaves: rule(jax.tree.unflatten(structure, leaves)))(*leaves)
@@ -91,7 +92,7 @@ class _Reader:
         return any(one is True for one in marks) or (name in _LOOPS and bool(named))
 
     def _take(self, leaf: str, values: jax.Array, axes: Any) -> None:
-        """Takes what is multiplied with a leaf; each place along a contracted axis is an input."""
+        """Records an array that is multiplied with a leaf. Each position along a contracted axis is one input."""
         rows = jnp.moveaxis(values, axes[0], 0) if len(axes) == 1 else values[None]
         rows = rows.reshape(rows.shape[0], -1).astype(jnp.float32)
         name = f"{leaf}[{rows.shape[0]}]"
@@ -102,7 +103,7 @@ class _Reader:
 
 
 def _inner(equation: Any) -> Any:
-    """Returns the program that an equation calls; None where it calls none."""
+    """Returns the program that an equation calls; None if it calls none."""
     for name in _CALLS:
         found = equation.params.get(name)
         if found is not None:

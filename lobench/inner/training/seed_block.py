@@ -17,7 +17,7 @@ __all__ = ["OF_REPLICAS", "OF_THETAS", "Carry", "Trained", "curves_of", "of_thet
 
 
 class Carry(NamedTuple):
-    """State of a block between steps; several replicas are a leading axis of the first five, a single one is none."""
+    """State of a block between steps. With several replicas, the first five fields have a leading axis."""
 
     opt_state: PyTree
     params: PyTree
@@ -38,13 +38,13 @@ OF_THETAS = Carry(0, 0, 0, 0, None, None, 0, 0, 0)  # type: ignore[arg-type]
 
 
 class Trained(NamedTuple):
-    """A block at its end; the seconds are each theta's share.
+    """A finished block. Seconds are the share of each theta.
 
     Attributes:
-      resumed_at: The step of the saved state that it went on from; 0 where there was none.
-      end: The step that it counts up to; the state may be a later one.
-      cost: Of its steps; None where no step was left.
-      at_once: How many trainings a device computed at once; 0: all of its own.
+      resumed_at: Step of the saved state from which it continued; 0 if it ran from the start.
+      end: Last step that counts. The state may be that of a later step.
+      cost: Cost of the steps; None if no step was left.
+      at_once: Number of trainings that a device computed at the same time. 0: all of its own.
     """
 
     carry: Carry
@@ -73,7 +73,7 @@ def curves_of(
     eval_steps: Sequence[int],
     log_steps: Sequence[int],
 ) -> Curves:
-    """Returns what one theta's block gave; a seed of a family is the mean over its tasks."""
+    """Returns the curves of one theta's block. For a task family, those of a seed are means over its tasks."""
     shape = (block.size, tasks_per_seed)
     diverged = np.asarray(carry.diverged_at).reshape(shape)
     diverged = np.where(diverged > eval_steps[-1], -1, diverged)  # of a part: what a later state has seen since

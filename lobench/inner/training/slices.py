@@ -1,7 +1,8 @@
 """Slices: trainings computed a few at a time, one slice after another, in one program.
 
-Seeds or checkpoints that are mapped together share what each operation costs, and small ones gain by it. Where what one
-of them computes on in a step nearly fills the nearest cache, several leave it, and each takes longer than alone.
+Seeds or checkpoints that are mapped together share the overhead of each operation, which helps small trainings. If the
+arrays of a step of a single training nearly fill the nearest cache, several do not fit, and each takes longer than
+alone.
 """
 
 from __future__ import annotations
@@ -74,13 +75,14 @@ def _inside(equation: Any) -> Iterator[Any]:
 def in_slices(
     function: Callable[..., Any], size: int, width: int, arguments: Axes, results: Axes
 ) -> Callable[..., Any]:
-    """Returns what computes `function` for `width` of `size` replicas or thetas after another.
+    """Returns a function that computes `function` for `width` of `size` replicas or thetas at a time.
 
     Args:
-      function: It takes slices, whose leaves have the axis too, but for those of one, which have none.
-      width: A divisor of the size.
-      arguments: Of the tuple of its arguments.
-      results: Of what it returns; what has no axis all slices must return alike.
+      function: Function of slices. Leaves of slices of one have no leading axis.
+      size: Number of replicas or thetas.
+      width: Number per slice, a divisor of `size`.
+      arguments: Axes of its arguments.
+      results: Axes of its results. All slices must return equal values for results without an axis.
     """
     if width == size:
         return function
@@ -112,7 +114,7 @@ def _spread(axes: Axes, values: Any) -> list[int | None]:
 
 
 def _cut(leaf: Any, axis: int, width: int) -> jax.Array:
-    """Returns [num_slices, ...], of slices that keep the axis where they have several."""
+    """Returns an array [num_slices, ...] of slices; slices of more than one keep the axis."""
     leaf = jnp.asarray(leaf)
     if width == 1:
         return jnp.moveaxis(leaf, axis, 0)

@@ -17,18 +17,18 @@ _MOST_CALLS = 9  # of no step, of a program: the fastest counts, and the first o
 
 
 class StepClock:
-    """Times of inner steps without compilation and evaluations.
+    """Times of inner steps, without compilation and evaluations.
 
-    A program runs steps and the evaluations between them. So some chunks are cut to lie between two evaluations, where
-    chunks are free to end anywhere: lengths of chunks change no bit. A call of no step says what a call costs, and a
-    program has nine timed. A training of milliseconds has one sample, since a call is a fiftieth of it.
+    A program runs steps and the evaluations between them. Some chunks are therefore cut so that they lie between two
+    evaluations; lengths of chunks change no bits. The overhead of a call is measured by nine calls without a step per
+    program. A training of milliseconds has a single sample, since a call takes a fiftieth of it.
 
     Args:
-      eval_steps: Inner steps before which something is evaluated, in order.
+      eval_steps: Inner steps before which an evaluation takes place, in order.
 
     Attributes:
-      num_cuts: Chunks that ended earlier for the clock.
-      calls: Seconds of calls of no step of the program at hand, those of earlier trainings too.
+      num_cuts: Number of chunks that were cut for the clock.
+      calls: Seconds of calls without a step of the present program, including those of earlier trainings.
     """
 
     def __init__(self, eval_steps: Sequence[int]) -> None:
@@ -53,7 +53,7 @@ class StepClock:
         self._num_calls += 1
 
     def _has_time_for(self, num_more: int) -> bool:
-        """Whether the whole training is long beside one call more than so many; as long as nothing is known it is."""
+        """Returns whether the training is long enough for further calls. True as long as no times are known."""
         whole = min(self.samples, default=math.inf) * self._eval_steps[-1]
         return num_more == 0 or (num_more + 1) * self._call <= _MOST_OF_ALL * whole
 
@@ -62,7 +62,7 @@ class StepClock:
         return statistics.median(self.calls) if self.calls else 0.0
 
     def stop(self, start: int, stop: int) -> int:
-        """Returns where a chunk from `start` ends that may go on to `stop`."""
+        """Returns the end of a chunk that starts at `start` and may continue to `stop`."""
         first = self._next_evaluation(start)
         is_cheap = 3 * self._call * (self.num_cuts + 1) <= _MOST_SHARE * self._elapsed
         is_needed = len(self._samples) < _LEAST_SAMPLES and self._has_time_for(self.num_cuts)

@@ -45,7 +45,7 @@ _MOST_AHEAD = 64  # steps
 
 
 def _threefry(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Returns what `jax.random.fold_in` gives for each count, and `jax.random.split` for those from 0.
+    """Returns the keys that `jax.random.fold_in` gives for each count, and `jax.random.split` for counts from 0.
 
     Args:
       keys: uint32[..., 2].
@@ -79,11 +79,11 @@ def _keys_of(seeds: tuple[int, ...], num_splits: int, num_batches: int) -> tuple
 
 
 class Replica(NamedTuple):
-    """What identifies a training, a seed and the task's index in its family; several have a leading axis.
+    """Identity of a training: its seed, and the index of the task in its family. Several trainings have a leading axis.
 
-    The keys hang on the seed alone. Those that are known before the program runs are its arguments: derived inside,
-    each would be a loop of its own to compile. They are arguments of their own, so that what is drawn for each split
-    is one kernel, compiled once. Where they are (), `stream` derives them.
+    Keys depend on the seed only. Keys known before the program runs are its arguments, because each key derived inside
+    would be a further loop to compile. Each split has keys of its own, so that its draws are one kernel, compiled once.
+    If keys are (), `stream` derives them.
     """
 
     seed: jax.Array | np.ndarray | np.uint32  # uint32[]
@@ -208,7 +208,11 @@ def train_batch(dataset: Any, arrays: PyTree, replica: Replica, step: jax.Array,
     """Returns the batch of a step.
 
     Args:
-      drawn: What was drawn ahead, or fed from an iterator, for this step and replica; else None.
+      dataset: Data set of the training split.
+      arrays: Its arrays.
+      replica: Replica that trains.
+      step: Number of the step.
+      drawn: Values drawn ahead, or read from an iterator, for this step and replica; else None.
     """
     if isinstance(dataset, ArrayDataset):
         return dataclasses.replace(dataset, arrays=arrays).take(drawn)
@@ -222,10 +226,10 @@ def _step_key(replica: Replica, step: jax.Array) -> jax.Array:
 
 
 class Evaluation(NamedTuple):
-    """What every evaluation of a training computes on: splits of one shape together, larger products, fewer kernels.
+    """Inputs of each evaluation of a training. Splits of one shape are evaluated together, in larger products.
 
     Attributes:
-      keys: Of the losses, [num_splits, num_batches].
+      keys: Keys of the losses, [num_splits, num_batches].
       batches: Leaves [num_splits, num_batches, ...].
     """
 

@@ -41,17 +41,17 @@ __all__ = ["Traced"]
 
 
 class Traced:
-    """One phase of a training, for `Program` to compile.
+    """One phase of a training, to be compiled by `Program`.
 
     Args:
-      case: With task (or family) built.
-      task: `case.task` as a Task or TaskFamily.
-      datasets: By split, those that are read.
-      recorder: Of the whole training.
-      make_stepper: (theta, *settings) -> Stepper; theta may be traced, and each setting.
-      place: Of the phase.
-      handover: What of the phase before goes on; None for the first one.
-      is_any: Whether this is all phases, which differ in their places alone: each is then told its own.
+      case: Case with its task (or family).
+      task: `case.task` as a `Task` or `TaskFamily`.
+      datasets: Data sets by split, as far as they are read.
+      recorder: Recorder of the whole training.
+      make_stepper: Function of (theta, *settings) that returns a `Stepper`. Theta and settings may be traced.
+      place: Position of the phase.
+      handover: State taken over from the previous phase; None for the first phase.
+      is_any: Whether this program is shared by all phases, which differ only in positions passed as arguments.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Traced:
         )
 
     def enter(self, given: Given, replicas: Replica, before: Carry, place: PhasePlace | None = None) -> Carry:
-        """Returns what a later phase starts from: what the phase before left, but for the optimizer's state."""
+        """Returns the initial carry of a later phase: that of the previous phase, with a new optimizer state."""
         stepper, handover, at = self._stepper(given), self._handover, place or self._place
         assert handover is not None
 
@@ -255,14 +255,18 @@ class Traced:
         index: jax.Array,
         state: tuple[Any, Any, Any],
     ) -> dict[str, Any]:
-        """Computes an inner step of one replica once more, for what the program throws away on its way.
+        """Recomputes an inner step of one replica, and returns values that the program does not keep.
 
         Args:
-          chunk: The replica's first batch of those fed from an iterator, or None.
+          given: First argument of the program.
+          replica: Replica to observe.
+          arrays: Arrays of the data sets.
+          chunk: The replica's first batch from an iterator, or None.
+          index: Number of the step.
           state: Optimizer state, parameters and model state before the step.
         Returns:
-          The batch, its loss, the gradient, and of a learned rule the ranges of its inputs; nothing where several
-          replicas train one set of parameters.
+          The batch, its loss, the gradient, and the input ranges of a learned rule. Empty if several replicas train one
+          set of parameters.
         """
         if num_replicas(self._case) > 1:
             return {}
@@ -309,7 +313,7 @@ class Traced:
     def _batch_losses(
         self, replica: Replica, arrays: PyTree, drawn: PyTree, index: jax.Array, model_state: PyTree
     ) -> BatchLosses:
-        """Returns what a step computes on its batch; no values beside the loss where none are kept."""
+        """Returns the loss on the batch of a step, and its metrics if they are recorded."""
         task = self._task_of(replica)
         data = train_batch(self._datasets["train"], arrays.get("train"), replica, index, drawn)
 
@@ -333,7 +337,7 @@ class Traced:
         )
 
     def _first_drawn(self, replicas: Replica, chunk: PyTree) -> PyTree:
-        """Returns what the batches of step 0 are made from."""
+        """Returns the draws for the batches of step 0."""
         dataset = self._datasets["train"]
         if isinstance(dataset, ArrayDataset):
             return draw_ahead(dataset, replicas, jnp.int32(0), 1)[0]
@@ -344,5 +348,5 @@ class Traced:
 
 
 def _metrics_of(stepper: Stepper, opt_state: PyTree) -> dict[str, jax.Array]:
-    """Returns what an optimizer says of itself, float32[] by name."""
+    """Returns the metrics that an optimizer reports, float32[] by name."""
     return {name: jnp.asarray(value, jnp.float32) for name, value in stepper.metrics(opt_state).items()}
