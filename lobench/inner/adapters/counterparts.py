@@ -1,9 +1,9 @@
-"""Counterparts of google/learned_optimization's learned optimizers: their objects run as lobench's.
+"""Counterparts of google/learned_optimization's learned optimizers: their objects run as lobench's classes.
 
-Both follow the same trajectories (tests/inner/optimizers says how closely), and ours is several times as fast. An
-object is taken for ours only where nothing about it can differ: its class is theirs and no subclass, its module and
-those that it computes with hold the text that was compared, no function of them has been replaced since, the object
-is as its constructor makes it, and ours has each setting that is not at its default. Everything else runs itself.
+Both follow the same trajectories (tests/inner/optimizers states how closely), and lobench's are several times as fast.
+An object is replaced only if it cannot differ: it is of exactly their class, its module and those that it uses have the
+texts that were compared, none of their functions was replaced since, the object is as its constructor makes it, and
+lobench's class has every setting that is not at its default. All other objects run themselves.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _MODULES = f"{_PACKAGE}.learned_optimizers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counterparts:
-    """A class of theirs that ours of the same name follows.
+    """A class of google/learned_optimization that lobench's class of the same name follows.
 
     Attributes:
-      texts: sha256 of the text of each module that it computes with, its own first.
-      held_as: Attributes that hold an argument under another name than its own, with or without a leading underscore.
-      ignored: Arguments that change nothing of what it computes.
-      sizes: Arguments that no attribute holds: the leaf of theta, and the axis of it, that has this size.
+      texts: sha256 of the text of each module that it uses, its own first.
+      held_as: Attributes that hold an argument under another name, with or without a leading underscore.
+      ignored: Arguments that do not affect its results.
+      sizes: Arguments that no attribute holds: the leaf of theta, and its axis, whose size is the argument.
     """
 
     texts: Mapping[str, str]
@@ -105,11 +105,11 @@ KNOWN: Mapping[str, Counterparts] = dict(
 
 @dataclass(frozen=True, slots=True)
 class Counterpart:
-    """What an object of theirs runs as.
+    """Decision on how an object of google/learned_optimization runs.
 
     Attributes:
-      ours: lobench's optimizer with the object's settings; None where the object runs itself.
-      description: For people; "" for what lobench has no class of.
+      ours: lobench's optimizer with the object's settings; None if the object runs itself.
+      description: Text for people; "" for classes without a counterpart in lobench.
     """
 
     ours: LearnedOptimizer | None = None
@@ -128,7 +128,7 @@ class _Differs(Exception):
 
 
 def counterpart_of(candidate: Any) -> Counterpart:
-    """Says what an object runs as."""
+    """Returns how an object of google/learned_optimization runs."""
     kind = type(candidate)
     name = f"{kind.__module__}.{kind.__qualname__}"
     known = KNOWN.get(name)

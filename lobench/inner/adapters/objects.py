@@ -105,15 +105,15 @@ class _ForeignFamily(TaskFamily):
 
 
 def as_task(candidate: Any) -> Task | TaskFamily:
-    """Returns the object itself if it is ours, else a wrapper around a foreign task or family.
+    """Returns the object if it is lobench's, or else a wrapper around a foreign task or family.
 
-    A foreign dataset that is an iterator is shared by all seeds and cannot be rewound: evaluations then see different
-    batches each time. A callable that makes an iterator is called anew for each seed, and repeats; in the task's own
-    `datasets` its place is taken by an object that is callable as before and an iterator too, since tasks say
+    A foreign data set that is an iterator is shared by all seeds and cannot be rewound, so evaluations see different
+    batches each time. A callable that makes an iterator is called for each seed, and repeats. In the task's own
+    `datasets` it is replaced by an object that is callable and an iterator too, because tasks call
     `next(self.datasets.train)` for an example.
 
     Raises:
-      ConfigError: it is neither.
+      ConfigError: The object is neither a task nor a family.
     """
     if isinstance(candidate, Task | TaskFamily):
         return candidate

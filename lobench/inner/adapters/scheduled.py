@@ -20,12 +20,12 @@ _Step = Callable[..., tuple[PyTree, PyTree, PyTree]]
 
 
 class ScheduledState(NamedTuple):
-    """An optimizer's state and what its schedules have seen, where they look at more than a count of the optimizer's.
+    """State of an optimizer and of its schedules, if these look at more than the optimizer's own count.
 
     Attributes:
-      opt_state: The optimizer's own.
-      num_updates: int32[], since it was made.
-      states: Of the schedules that look at losses, in the order in which the optimizer asks them.
+      opt_state: State of the optimizer itself.
+      num_updates: Number of updates since the state was made, int32[].
+      states: States of the schedules that look at losses, in the order in which the optimizer calls them.
     """
 
     opt_state: PyTree
@@ -34,15 +34,15 @@ class ScheduledState(NamedTuple):
 
 
 class Watches:
-    """Steps an optimizer within its horizon.
+    """Stepper whose schedules know the length of the training.
 
-    Whether its schedules look at losses shows only when it is asked for an update: one is traced, of nothing, where a
-    process has schedules at all.
+    Whether schedules look at losses is known only when the optimizer is asked for an update, so one is traced for it,
+    if the process has any schedules.
 
     Args:
       init, step, eval_params, extra_inputs: As of a `Stepper`.
-      num_steps: Of the schedules' horizon.
-      first_step: Updates that the optimizer's state has seen before the first one of it.
+      num_steps: Number of updates over which schedules run.
+      first_step: Number of updates that the optimizer's state has seen before.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Watches:
     def _asked(
         self, opt_state: PyTree, params: PyTree, model_state: PyTree, key: jax.Array, extra_values: ExtraValues
     ) -> Watch:
-        """Returns what the schedules look at in an update."""
+        """Returns which losses and counts the schedules read in an update."""
         watch = Watch()
         if not any_schedules():
             return watch
@@ -139,7 +139,7 @@ class Watches:
     def _observed(
         self, schedule: LossSchedule, origin: int, opt_state: ScheduledState, index: int, loss: jax.Array
     ) -> PyTree:
-        """Returns a schedule's state after a loss; it begins anew where its horizon does."""
+        """Returns the state of a schedule after a loss. It is initialized at the start of its horizon."""
         initial = schedule.init()
         is_new = opt_state.num_updates <= origin
         state = jax.tree.map(lambda new, old: jnp.where(is_new, new, old), initial, opt_state.states[index])

@@ -33,17 +33,17 @@ ValueFn: TypeAlias = Callable[[PyTree], jax.Array]  # params -> float32[]
 
 @dataclass(frozen=True)
 class Stepper:
-    """What the inner program calls.
+    """Optimizer in the form that the inner program calls.
 
     Attributes:
-      init: (params, model_state, key, facts={}) -> opt_state; `facts` are those that the task says of itself.
-      step: (opt_state, params, model_state, grads, loss, key, value_fn=None, extra_values={}) -> (opt_state, params,
-        model_state); `model_state` is the one after the loss, `value_fn` the loss of the same batch as a function of
-        parameters, `extra_values` its extra inputs.
-      eval_params: (opt_state, params) -> the parameters to evaluate.
-      initial_params: The task's initial parameters, and facts -> those that training starts from.
-      extra_inputs: params -> their names.
-      metrics: opt_state -> what the optimizer says of itself, float32[] by name.
+      init: Function of (params, model_state, key, facts={}) that returns opt_state; `facts` are properties of the task.
+      step: Function of (opt_state, params, model_state, grads, loss, key, value_fn=None, extra_values={}) that returns
+        (opt_state, params, model_state). `model_state` is the one after the loss, `value_fn` the loss of the same batch
+        as a function of parameters, and `extra_values` the extra inputs.
+      eval_params: Function of (opt_state, params) that returns the parameters to evaluate.
+      initial_params: Function of the task's initial parameters and facts that returns those of the training.
+      extra_inputs: Function of params that returns the names of extra inputs.
+      metrics: Function of opt_state that returns the optimizer's metrics, float32[] by name.
     """
 
     init: Callable[..., PyTree]
@@ -139,7 +139,7 @@ def _optax_stepper(optimizer: Any) -> Stepper:
 
 
 def _of_the_loss(value_fn: ValueFn, grads: PyTree) -> dict[str, Any]:
-    """Returns what optax's line searches and second-order methods ask for, under their names for it."""
+    """Returns the arguments of optax's line searches and second-order methods, by the names that these use."""
 
     # A line search refuses arguments that it does not know, unless this one takes them.
     def value_at(params: PyTree, key: Any = None, obj_fn: Any = None) -> jax.Array:

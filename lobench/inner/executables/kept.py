@@ -50,13 +50,13 @@ _HARMLESS_CALLS = frozenset({"Sharding", "annotate_device_placement"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptProgram:
-    """A program of another process.
+    """Program kept by another process.
 
     Attributes:
-      program: As jax compiled it.
-      layout: Of `compile_cache`.
-      places: Of the settings that are its arguments.
-      text_sha256: Of what XLA got.
+      program: Compiled program of jax.
+      layout: Layout, as of `compile_cache`.
+      places: Positions of the settings that are its arguments.
+      text_sha256: Hash of the text that XLA compiled.
     """
 
     program: Any
@@ -66,11 +66,12 @@ class KeptProgram:
 
 
 class Asked:
-    """One question for a program, with what the answer is filed under.
+    """Request for one kept program.
 
     Args:
-      path: Of its file, whether or not there is one.
-      again: Computes the hash that names it once more: what tracing has changed would not be there next time.
+      path: Path of its file, which may not exist.
+      named: Hash that names the program.
+      again: Function that computes that hash again. A hash changed by tracing would not be found next time.
     """
 
     def __init__(self, path: Path, key: str, again: Callable[[], str]) -> None:
@@ -78,7 +79,7 @@ class Asked:
         self.trace = WatchedTrace()
 
     def find(self) -> KeptProgram | None:
-        """Returns the program; None where there is none that may be used."""
+        """Returns the program; None if there is none that may be used."""
         try:
             found = _load(self._path)
             _log.info("an executable is there: %s", self._path.name if found is not None else "of other packages")
@@ -90,7 +91,7 @@ class Asked:
             return None
 
     def is_checked(self) -> bool:
-        """Says whether the program that was found is to be traced all the same, and compared."""
+        """Returns whether a program that was found is traced again and compared."""
         asked = os.environ.get(EXECUTABLES)
         return asked == "checked" or (asked != "unchecked" and secrets.randbelow(_CHECKED) == 0)
 
@@ -99,7 +100,7 @@ class Asked:
             self._path.unlink()
 
     def differs(self) -> None:
-        """Warns of a program that was found, and is another one than its code says; it is not used."""
+        """Warns that a kept program differs from its code, and deletes it."""
         self.drop()
         warnings.warn(
             f"{self._path}: a kept executable is not what its case compiles to now; it was not used and is deleted. "
@@ -153,22 +154,23 @@ class Asked:
 
 
 class KeptExecutables:
-    """The executables of one program.
+    """Kept executables of one program.
 
     Args:
-      subject: What is traced, as it is now: the case with its task and optimizer.
-      names: What else the program is made from, in words.
+      subject: Function that returns the objects that are traced: the case with its task and optimizer.
+      names: Further names of which the program is made.
     """
 
     def __init__(self, subject: Callable[[], Sequence[Any]], *names: str) -> None:
         self._subject, self._names = subject, names
 
     def ask(self, given: Any, arguments: Any, num_thetas: int) -> Asked | None:
-        """Returns the question for the program of these arguments; None where nothing may be kept.
+        """Returns the request for the program of these arguments; None if the program may not be kept.
 
         Args:
-          given: theta, and values of the settings.
-          arguments: What the program takes besides, or its shapes.
+          given: Theta, and values of the settings.
+          arguments: Other arguments of the program, or their shapes.
+          num_thetas: Number of thetas. 0: one, without an axis.
         """
         folder = str(jax.config.values["jax_compilation_cache_dir"] or "")
         if os.environ.get(EXECUTABLES) == "off":
@@ -241,11 +243,11 @@ def _write(path: Path, body: bytes) -> None:
 
 
 def _read(path: Path) -> bytes:
-    """Returns what `_write` wrote.
+    """Returns the content of a file written by `_write`.
 
     Raises:
-      OSError: there is no file, or it is not this user's alone: it is machine code, and would be run.
-      ValueError: it is damaged.
+      OSError: There is no file, or other users may write it. It holds machine code, which would be run.
+      ValueError: The file is damaged.
     """
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
@@ -259,7 +261,7 @@ def _read(path: Path) -> bytes:
 
 
 def _load(path: Path) -> KeptProgram | None:
-    """Returns a file's program; None where installed files are other ones than then."""
+    """Returns the program of a file; None if installed packages have changed since."""
     data = _read(path)
     start = 8 + int.from_bytes(data[:8], "big")
     header = json.loads(zlib.decompress(data[8:start]))

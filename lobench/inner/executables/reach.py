@@ -118,7 +118,7 @@ def _content_of_lobench() -> str:
 
 @functools.cache
 def _began() -> float:
-    """Returns when this process began, in seconds since the epoch; 0 where the system does not tell."""
+    """Returns the time when this process started, in seconds since the epoch; 0 if the system does not report it."""
     try:
         after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         up = float(Path("/proc/uptime").read_text().split()[0])
@@ -129,7 +129,7 @@ def _began() -> float:
 
 @functools.cache
 def processor() -> str:
-    """Returns what the processor can do, which machine code hangs on."""
+    """Returns the features of the processor, on which machine code depends."""
     try:
         lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
     except OSError:
@@ -140,7 +140,7 @@ def processor() -> str:
 
 @functools.cache
 def _distributions() -> tuple[str, ...]:
-    """Returns the names and versions of what is installed, as the folders of their metadata say."""
+    """Returns names and versions of installed distributions, from the folders of their metadata."""
     folders = {_PATHS[key] for key in ("purelib", "platlib")} | {path for path in sys.path if "-packages" in path}
     found = set()
     for folder in folders:
@@ -157,13 +157,16 @@ _PATHS = sysconfig.get_paths()
 
 
 def outlines() -> dict[str, str]:
-    """Returns what tells that something of lobench was replaced, by module: its constants, where its code stands."""
+    """Returns an outline of each module of lobench: its constants, and where its code is.
+
+    A replaced function changes it.
+    """
     names = sorted(name for name, _ in loaded_modules(Origin.LOBENCH) if name.startswith("lobench.inner."))
     return {name: _outline(sys.modules[name]) for name in names if not name.startswith(f"{__package__}.")}
 
 
 def are_outlined(outlines: Mapping[str, str]) -> bool:
-    """Says whether modules of lobench are as they were outlined; they are loaded for it, as tracing did."""
+    """Returns whether modules of lobench still have their outlines. Imports them, as tracing did."""
     return all(_outline(importlib.import_module(name)) == outline for name, outline in outlines.items())
 
 
@@ -190,10 +193,10 @@ def _place(value: Any) -> str:
 
 
 def _refuse_replaced() -> None:
-    """Refuses functions of jax, numpy and optax that something else stands for.
+    """Refuses to continue if functions of jax, numpy or optax were replaced.
 
     Raises:
-      Unhashable: as said.
+      Unhashable: A function was replaced.
     """
     for namespace in _NAMESPACES:
         for name, value in list(vars(sys.modules[namespace]).items()) if namespace in sys.modules else ():
@@ -204,10 +207,10 @@ def _refuse_replaced() -> None:
 
 
 def installed_files() -> InstalledFiles:
-    """Returns the files of installed packages that are loaded, as they are now.
+    """Returns the loaded files of installed packages, with sizes and times.
 
     Raises:
-      Unhashable: one of them changed after this process began, or is gone.
+      Unhashable: A file changed after this process started, or is gone.
     """
     found: InstalledFiles = {}
     for _, module in loaded_modules(Origin.INSTALLED):
@@ -219,7 +222,7 @@ def installed_files() -> InstalledFiles:
 
 
 def are_as_then(files: Mapping[str, tuple[int, int]]) -> bool:
-    """Says whether files of installed packages are as they were."""
+    """Returns whether files of installed packages are unchanged."""
     try:
         return all(_stated(file) == tuple(stated) for file, stated in files.items())
     except Unhashable:
@@ -235,10 +238,10 @@ def _stated(file: str) -> tuple[int, int]:
 
 
 class WatchedTrace:
-    """What was done while a program was traced that a hash from before does not tell.
+    """Watch over actions during tracing that a hash made before does not include.
 
     Attributes:
-      saw: One of these things; "" where there was none.
+      saw: First of these actions; "" if there was none.
     """
 
     _watching: WatchedTrace | None = None
@@ -292,7 +295,7 @@ _OUTSIDE = (
 
 
 def _is_ours(path: Any) -> bool:
-    """Says whether a path is one of Python, an installed package, lobench or jax's cache, where small programs go."""
+    """Returns whether a path belongs to Python, an installed package, lobench, or jax's cache."""
     try:
         text = os.path.abspath(os.fsdecode(path))
     except (TypeError, ValueError):
@@ -303,7 +306,7 @@ def _is_ours(path: Any) -> bool:
 
 
 def _is_missing(name: str) -> bool:
-    """Says whether a module that is asked for is none of an installed package's, nor of lobench's."""
+    """Returns whether a module name belongs neither to an installed package nor to lobench."""
     top = name.partition(".")[0]
     return top not in sys.stdlib_module_names and origin_of_module(top) is Origin.USER
 

@@ -1,6 +1,6 @@
-"""Hash of Python values as tracing could see them: data, instances, functions with their closures, classes.
+"""Hash of Python values as tracing can see them: data, instances, functions with their closures, classes.
 
-What is not known here is refused, so that a value of an unknown kind never counts as equal to another.
+Values of unknown kinds are refused, so that they never count as equal.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Unhashable(Exception):
 
 
 class StateHash:
-    """A hash that values are added to, each once: what holds itself is no trouble."""
+    """Hash to which values are added, each once. Values may contain themselves."""
 
     def __init__(self) -> None:
         self._sha = hashlib.sha256()
@@ -103,7 +103,7 @@ class StateHash:
         """Adds values.
 
         Raises:
-          Unhashable: one of them, or what it holds, is of an unknown kind.
+          Unhashable: A value, or one inside it, is of an unknown kind.
         """
         try:
             for value in values:
@@ -229,7 +229,7 @@ class StateHash:
             self.module(value)
 
     def _wrapper(self, value: Any) -> bool:
-        """Adds what wraps functions; returns False where it is none of these."""
+        """Adds wrappers of functions; returns False for other values."""
         if isinstance(value, types.MethodType):
             self._say("method")
             self._add(value.__func__)
@@ -262,7 +262,7 @@ class StateHash:
         return True
 
     def _collection(self, value: Any) -> bool:
-        """Adds Python's own collections, and enumerations; returns False where it is none of these."""
+        """Adds collections of Python and enumerations; returns False for other values."""
         kind = type(value)
         if kind in (tuple, list, deque):
             self._say(kind.__name__, len(value))
@@ -332,7 +332,7 @@ class StateHash:
 
 
 def known_name(value: Any) -> str:
-    """Returns the name under which an installed package, or lobench, has this very object; "" where none has."""
+    """Returns the name under which an installed package or lobench has this object; "" if there is none."""
     module = getattr(value, "__module__", None) if not isinstance(value, types.ModuleType) else None
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     if not isinstance(module, str) or not isinstance(name, str) or origin_of_module(module) is Origin.USER:
@@ -349,7 +349,7 @@ def known_name(value: Any) -> str:
 
 
 def _is_python(cls: type) -> bool:
-    """Says whether a class is written in Python, so that its instances hide nothing."""
+    """Returns whether a class is written in Python, so that its instances have no hidden state."""
     if not cls.__flags__ & _IS_HEAP_TYPE:
         return False
     module = sys.modules.get(cls.__module__)

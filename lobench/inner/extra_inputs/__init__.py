@@ -1,1 +1,1 @@
-"""Extra inputs of an optimizer beyond the gradient: what an update asks for, what a task can give."""
+"""Extra inputs of optimizers besides the gradient: requests of optimizers, and values of tasks."""

@@ -15,22 +15,27 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 
 def call_accepting(function: Callable[..., Any], *args: Any, **available: Any) -> Any:
-    """Calls a function once, with `args` and with what its signature takes of `available`.
+    """Calls a function with `args`, and with those of `available` that its signature accepts.
 
-    Signatures decide, and no error that a call raises: a TypeError may be of the user's own code. `**extra` takes
-    everything, as optax's contract says, but for three kinds of wrappers: of a function that `functools.wraps` has
-    wrapped each layer must take a name; and what the method of an optimizer takes by `**extra` alone, the optimizers
-    that are its attributes, and the method that it overrides and calls by `super()`, must take too.
+    Only signatures are examined, not errors of the call, because a TypeError may come from the user's own code.
+    `**extra` accepts everything, as optax's contract says, with three exceptions: in a function wrapped by
+    `functools.wraps`, every layer must accept a name; for an optimizer's method that accepts names by `**extra` only,
+    the optimizers among its attributes must accept them too; and so must the method that it overrides and calls by
+    `super()`.
 
+    Args:
+      function: Function to call.
+      args: Positional arguments.
+      available: Keyword arguments that it may receive.
     Raises:
-      Whatever the function raises.
+      Exception: Any error of the function.
     """
     taken = _taken_by(function, len(args), frozenset(available))
     return function(*args, **{name: value for name, value in available.items() if name in taken})
 
 
 def _taken_by(function: Callable[..., Any], num_args: int, names: frozenset[str]) -> frozenset[str]:
-    """Returns which names can be given besides so many arguments; none where nothing tells a signature."""
+    """Returns the names that a function accepts besides `num_args` arguments; none if it has no signature."""
     try:
         parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
     except (TypeError, ValueError):
@@ -46,7 +51,7 @@ def _taken_by(function: Callable[..., Any], num_args: int, names: frozenset[str]
 
 
 def _wrapped(function: Callable[..., Any]) -> Callable[..., Any] | None:
-    """Returns what `functools.wraps` says that a function, or a method, has wrapped."""
+    """Returns the function or method that `functools.wraps` has wrapped."""
     wrapped = getattr(function, "__wrapped__", None)
     if wrapped is None or isinstance(function, functools.partial):
         return None  # the signature of a partial is that of what it calls
@@ -54,7 +59,7 @@ def _wrapped(function: Callable[..., Any]) -> Callable[..., Any] | None:
 
 
 def _inner_methods(function: Callable[..., Any]) -> list[Callable[..., Any]]:
-    """Returns what a method hands its arguments on to: the same method of a base class, and of its attributes."""
+    """Returns the methods of the same name, in base classes and attributes, to which a method passes arguments."""
     if not inspect.ismethod(function):
         return []
     owners = [vars(cls)[function.__name__] for cls in type(function.__self__).__mro__ if function.__name__ in vars(cls)]

@@ -34,7 +34,7 @@ _LIVING: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()  # updates of o
 
 
 class _WithExtraInputs(optax.GradientTransformationExtraArgs):  # type: ignore[misc]  # of optax
-    """An optax transformation with what the inner program asks an optimizer for besides."""
+    """An optax transformation with the optional attributes of `InnerOptimizer`."""
 
     extra_inputs: tuple[str, ...] = ()
     eval_params: Callable[[PyTree, PyTree], PyTree] | None = None
@@ -43,7 +43,7 @@ class _WithExtraInputs(optax.GradientTransformationExtraArgs):  # type: ignore[m
 
 
 class _Request(NamedTuple):
-    """The extra inputs that one optimizer requests itself, without those of what it wraps."""
+    """Extra inputs that one optimizer requests, without those of optimizers that it wraps."""
 
     name: str
     extra_inputs: tuple[str, ...]
@@ -52,7 +52,7 @@ class _Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Provided:
-    """What optimizers that are called now can have, however deep they sit in others."""
+    """Facts and extra values for optimizers that are called now, however deeply nested."""
 
     facts: Facts = field(default_factory=dict)
     extra_values: ExtraValues = field(default_factory=dict)
@@ -73,19 +73,19 @@ def with_extra_inputs(
     initial_params: Callable[..., PyTree] | None = None,
     metrics: Callable[[PyTree], Mapping[str, jax.Array]] | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Returns an optax transformation with extra inputs, for use alone or inside of `optax.chain` and its like.
+    """Returns an optax transformation with extra inputs, for use alone or in `optax.chain` and other wrappers.
 
     Args:
-      init: `(params) -> state`, or with the keywords `scale_invariant` and `num_losses`, where it takes them.
-      update: `(grads, state, params, **extra) -> (updates, state)`; `extra` has the requested inputs by name. With
-        `task_losses` comes `weighted_gradient`, float32[K] -> the gradient of the losses so weighted.
-      extra_inputs: Out of "memory", "task_losses", "task_gradients", "scale_invariant".
-      name: How errors call it; "": as the function that defines `update`.
-      inner: The optimizer that this one wraps: its extra inputs are requested too, and training starts, and is
-        evaluated, where it says, unless this one says otherwise.
-      eval_params, initial_params, metrics: As of `InnerOptimizer`; `initial_params` may take `scale_invariant`.
+      init: `(params) -> state`, which may accept the keywords `scale_invariant` and `num_losses`.
+      update: `(grads, state, params, **extra) -> (updates, state)`. `extra` has the requested inputs by name. With
+        `task_losses` comes `weighted_gradient`, a function from float32[K] to the gradient of the weighted losses.
+      extra_inputs: Names out of "memory", "task_losses", "task_gradients", "scale_invariant".
+      name: Name in error messages. "": that of the function that defines `update`.
+      inner: Optimizer that this one wraps. Its extra inputs are requested too, and its `initial_params` and
+        `eval_params` are used unless this one has its own.
+      eval_params, initial_params, metrics: As of `InnerOptimizer`. `initial_params` may accept `scale_invariant`.
     Raises:
-      ConfigError: there is no such input.
+      ConfigError: There is no such input.
     """
     name = name or update.__qualname__.partition(".")[0]
     extra_inputs = _known(extra_inputs, name)
@@ -116,7 +116,7 @@ def with_extra_inputs(
 
 
 def any_with_extra_inputs() -> bool:
-    """Says whether this process has an optimizer that `with_extra_inputs` has made."""
+    """Returns whether this process has an optimizer made by `with_extra_inputs`."""
     return len(_LIVING) > 0
 
 
@@ -132,7 +132,7 @@ def _known(extra_inputs: Sequence[str], name: str) -> tuple[str, ...]:
 
 
 def _within(given: dict[str, Any], like: PyTree) -> dict[str, Any]:
-    """Returns what is given to an optimizer that trains a part of the parameters, as `optax.masked` marks it."""
+    """Returns the inputs of an optimizer that trains only some of the parameters, as marked by `optax.masked`."""
 
     def is_masked(leaf: Any) -> bool:
         return isinstance(leaf, optax.MaskedNode)
@@ -188,7 +188,7 @@ def with_requested(update: Callable[..., T], extra_inputs: ExtraInputs, availabl
 
 
 def starts_of(optimizer: Any, params: PyTree) -> list[Callable[..., PyTree]]:
-    """Returns the `initial_params` of an optimizer, or else those of what is inside of it."""
+    """Returns the `initial_params` of an optimizer, or those of the optimizers inside it."""
     own = getattr(optimizer, "initial_params", None)
     if own is not None:
         return [own]

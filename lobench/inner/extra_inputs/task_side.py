@@ -44,12 +44,14 @@ GIVEN_BY = {
 
 
 def facts_of(extra_inputs: ExtraInputs, task: Callable[[], Task], params: PyTree) -> Facts:
-    """Returns what a task says once to an optimizer.
+    """Returns the facts that a task provides to an optimizer once.
 
     Args:
-      task: Called where anything is requested.
+      extra_inputs: Requested inputs.
+      task: Function that returns the task; called if anything is requested.
+      params: Parameters of the task.
     Raises:
-      ConfigError: the task lacks an input, or gives it in a wrong form.
+      ConfigError: The task lacks an input, or provides it in a wrong form.
     """
     if not extra_inputs:
         return NOTHING
@@ -100,13 +102,13 @@ def _axes(task: Task, params: PyTree) -> tuple[PyTree, bool]:
 
 @dataclass(frozen=True, slots=True)
 class BatchLosses:
-    """What an inner step computes on, as functions of parameters.
+    """Losses of an inner step, as functions of parameters.
 
     Attributes:
-      loss: params -> (float32[], (model state after it, values by name)).
-      task: () -> the task that is trained.
-      memory: params -> float32[], its `memory_loss`.
-      each: params -> float32[K], its `losses`.
+      loss: Function of params that returns (float32[], (model state after it, values by name)).
+      task: Function that returns the task that is trained.
+      memory: Function of params that returns its `memory_loss`, float32[].
+      each: Function of params that returns its `losses`, float32[K].
     """
 
     loss: Callable[[PyTree], tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]]

@@ -1,6 +1,6 @@
-"""Schedules by gin name, wherever an optimizer takes a rate: `adam.learning_rate = @cosine()`.
+"""Schedules by gin name, for any rate of an optimizer: `adam.learning_rate = @cosine()`.
 
-A module of this folder is found by itself: what it makes `@configurable` is exported from here.
+All modules of this folder are imported, and their `@configurable` functions are exported from here.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def _check_decay(name: str, peak: Rate, factor: Rate, every: int | None) -> None
 
 
 def last_step(num_steps: int) -> int:
-    """Returns the index of the last update; 1 where it is the first one too, so that it may divide."""
+    """Returns the index of the last update, at least 1, so that it can be a divisor."""
     return max(num_steps - 1, 1)
 
 

@@ -62,10 +62,10 @@ def plateau(
 ) -> LossSchedule:
     """Multiplies the rate by `factor` after `patience` windows in a row without a lower loss.
 
-    It is `optax.contrib.reduce_on_plateau` behind the optimizer. A window is the mean of `window` batches' losses
-    (optax's accumulation_size); it lowers the loss where it is below (1 - rtol) times the best so far. `cooldown`
-    windows after a reduction count for nothing. A constant loss with patience 2 and window 1 halves the rate (factor
-    0.5) at the third, the fifth and the seventh update; torch's patience 2 waits one longer.
+    Equivalent to `optax.contrib.reduce_on_plateau` after the optimizer. A window is the mean of `window` batches'
+    losses (optax's accumulation_size). It lowers the loss if it is below (1 - rtol) times the best one so far.
+    `cooldown` windows after a reduction are ignored. With a constant loss, patience 2, window 1 and factor 0.5, the
+    rate is halved at the third, fifth and seventh update; torch's patience 2 waits one update longer.
     """
     check_numbers("plateau", rate=rate)
     check_numbers("plateau", above=0, at_most=1, factor=factor)

@@ -37,15 +37,14 @@ _LIVING: weakref.WeakSet[Schedule] = weakref.WeakSet()
 
 
 class Schedule:
-    """A rate as a function of the update's index, wherever an optimizer takes a rate.
+    """A rate as a function of the update's index, for any rate of an optimizer.
 
-    `adam(cosine(0.1))` is built before anybody knows how many updates there will be; the training says it while the
-    optimizer steps. An optimizer that takes a number alone and computes with it (`-rate * grad`) gets the number of
-    the present update.
+    `adam(cosine(0.1))` is created before the number of updates is known; the training provides it while the optimizer
+    steps. An optimizer that computes with a number (`-rate * grad`) receives the rate of the present update.
 
     Args:
-      of: num_steps -> optax's kind of schedule, count -> rate.
-      name: How errors call it.
+      of: Function of num_steps that returns a schedule of optax's kind, a function from count to rate.
+      name: Name in error messages.
 
     A schedule of your own:
 
@@ -64,7 +63,7 @@ class Schedule:
         """Returns the rate of an update, float32[].
 
         Raises:
-          ConfigError: nobody has said how many updates there are.
+          ConfigError: The number of updates is unknown.
         """
         horizon = _HORIZON.get()
         if horizon is None:
@@ -145,9 +144,9 @@ class Schedule:
 
 
 class LossSchedule(Schedule):
-    """A schedule that looks at the losses of the training: its state is kept beside the optimizer's.
+    """A schedule that depends on the losses of the training. Its state is kept with that of the optimizer.
 
-    What it observes is the loss of each update's batch, this update's included, from its own first update on.
+    It observes the loss of each update's batch, including the present one, from its first update on.
     """
 
     def __init__(self, name: str) -> None:
@@ -176,7 +175,7 @@ class LossSchedule(Schedule):
 
 
 class _Computed(Schedule):
-    """What an optimizer computed from a schedule before its first update: `-1 * cosine()`."""
+    """A value that an optimizer computed from a schedule before its first update: `-1 * cosine()`."""
 
     def __init__(self, operation: Callable[..., Any], parts: tuple[Any, ...], name: str) -> None:
         super().__init__(lambda num_steps: lambda count: operation(*(rate_at(part, count) for part in parts)), name)
@@ -184,13 +183,13 @@ class _Computed(Schedule):
 
 
 class Watch:
-    """What the schedules of one update look at, beside its index, and who has looked.
+    """Values that the schedules of one update read, and the schedules that read them.
 
     Attributes:
       count: Index of the update since the optimizer's state was made.
-      states: Of the schedules that look at losses.
-      asked: Those schedules, in the order in which they were called, by themselves and their first update.
-      counted: Whether one was used as a number.
+      states: States of the schedules that look at losses.
+      asked: Those schedules, each with its first update, in the order of their calls.
+      counted: Whether a schedule was used as a number.
     """
 
     def __init__(self, count: Count = 0, states: dict[tuple[LossSchedule, int], PyTree] | None = None) -> None:
@@ -204,13 +203,13 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """The updates over which a schedule runs.
+    """Updates over which a schedule runs.
 
     Attributes:
-      num_steps: How many.
-      first_step: What an optimizer's own count is at the first of them.
-      origin: What `watch.count` is at the first of them.
-      watch: Of the update that is being computed.
+      num_steps: Number of updates.
+      first_step: The optimizer's own count at the first update.
+      origin: `watch.count` at the first update.
+      watch: Values read in the present update.
     """
 
     num_steps: int
@@ -223,7 +222,7 @@ class Horizon:
         return Horizon(self.num_steps, 0, self.origin, self.watch)
 
     def after(self, steps: int) -> Horizon:
-        """Returns what is left after some steps; there is at least one."""
+        """Returns the horizon that remains after some steps; at least one update."""
         return Horizon(max(self.num_steps - steps, 1), 0, self.origin + steps, self.watch)
 
 
@@ -233,7 +232,7 @@ _READS: ContextVar[list[None] | None] = ContextVar("reads", default=None)
 
 @contextlib.contextmanager
 def within(horizon: Horizon) -> Iterator[None]:
-    """Says to schedules that are called inside over which updates they run."""
+    """Sets the updates over which schedules run while the body runs."""
     token = _HORIZON.set(horizon)
     try:
         yield
@@ -259,7 +258,7 @@ def note_horizon_read() -> None:
 
 
 def any_schedules() -> bool:
-    """Says whether this process has made a schedule that is still there."""
+    """Returns whether this process has any schedules."""
     return len(_LIVING) > 0
 
 

@@ -17,7 +17,7 @@ __all__ = ["check_numbers", "check_whole"]
 def check_numbers(
     schedule: str, *, above: float = -math.inf, at_least: float = -math.inf, at_most: float = math.inf, **values: Any
 ) -> None:
-    """Raises ConfigError where one of the values is no number, or a known number that is out of range."""
+    """Raises ConfigError if a value is not a number, or is a known number out of range."""
     for name, value in values.items():
         if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.integer):
             raise ConfigError(
@@ -34,7 +34,7 @@ def check_numbers(
 
 
 def check_whole(schedule: str, *, at_least: int, **values: Any) -> None:
-    """Raises ConfigError where one of the values is no whole number, or below the least."""
+    """Raises ConfigError if a value is not an integer, or is too small."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
             raise ConfigError(f"{schedule}.{name}", got=repr(value), expected=f"an integer >= {at_least}")

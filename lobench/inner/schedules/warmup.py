@@ -28,8 +28,8 @@ class _Warmup(Schedule):
 def warmup(steps: int = 100, then: Rate = 1e-3, initial: Rate = 0.0) -> Schedule:
     """Straight line from `initial` at the first update, over `steps` updates, to the start of `then`.
 
-    `then` is a rate or a schedule, optax's or lobench's. It counts from its own start, and its number of steps is
-    what the warm-up leaves: `cosine` after 100 of 1,000 updates runs over 900.
+    `then` is a rate, or a schedule of optax or lobench. It counts from its own start, over the updates that remain
+    after the warm-up: `cosine` after 100 of 1,000 updates runs over 900.
     """
     check_whole("warmup", at_least=0, steps=steps)
     check_numbers("warmup", initial=initial)
