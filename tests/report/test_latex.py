@@ -150,6 +150,18 @@ def compiled(folder: Path, table: str, options: str) -> str:
     return (folder / "paper.log").read_text(errors="replace")
 
 
+def test_greek_labels_and_signs_compile_and_other_letters_name_the_engine(tmp_path: Path) -> None:
+    greek = "".join(map(chr, [*range(0x391, 0x3A2), *range(0x3A3, 0x3AA), *range(0x3B1, 0x3CA)]))
+    label = f"Adam {greek} \u2264 \u2192 \u2013 \xe9\u0159"
+    add(tmp_path / "store", 1, {"\u03b2": {"train/loss": [1.0, 2.0]}})
+    summary = summary_of(tmp_path / "store", [])
+    table = latex_table(summary)
+    assert r"\ensuremath{\beta}" in table and "lualatex" not in table
+    compiled(tmp_path, f"{table}\n{escape(label)}", "10pt")
+    add(tmp_path / "other", 1, {"\u5b66": {"train/loss": [1.0, 2.0]}})
+    assert latex_table(summary_of(tmp_path / "other", [])).startswith("% pdflatex has no \u5b66: compile with lualatex")
+
+
 @pytest.mark.parametrize("numbers", ["plain", "siunitx"])
 @pytest.mark.parametrize(("columns", "width"), [("onecolumn", r"\textwidth"), ("twocolumn", r"\linewidth")])
 def test_nine_methods_and_twelve_cases_fit(tmp_path: Path, columns: str, width: str, numbers: str) -> None:

@@ -62,7 +62,7 @@ def _panel(snapshot: Snapshot, styles: Mapping[int, str], case: int, metric: str
             continue
         x, y = cell.steps.tolist(), cell.curve(metric).tolist()
         series.append(Series(label=snapshot.labels[place], x=x, y=y, style=style))
-    is_log = is_wide(series) and "/loss_" in metric  # weights share a sum, and are compared on one scale
+    is_log = is_wide(series) and "/loss_" in metric  # weights are compared on one scale
     name = snapshot.name(case)
     return Figure(
         title=f"{name}: {metric}",

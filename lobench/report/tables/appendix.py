@@ -15,7 +15,7 @@ from lobench.core.result import Outcome
 from lobench.core.wording import counted, one_line
 from lobench.engine.store.experiments import ExperimentRow
 from lobench.engine.store.ledger import Ledger
-from lobench.report.tables.latex import escape
+from lobench.report.tables.latex import engine_notes, escape
 from lobench.report.tables.text import fenced, markdown_line
 
 __all__ = ["appendix_latex", "appendix_markdown"]
@@ -65,7 +65,7 @@ def appendix_latex(summary: Summary) -> str:
         lines += [r"\subsection*{Configuration}", r"{\footnotesize\ttfamily\raggedright\noindent"]
         lines += [_breaking(line) + r"\par\noindent" for line in _config(experiment) if line.strip()]
         lines += ["\\par}"]
-    return "\n".join([*lines, ""])
+    return "\n".join([*engine_notes(lines), *lines, ""])
 
 
 def _config(experiment: ExperimentRow) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -16,7 +16,7 @@ from lobench.analysis.tables.tabulate import SEARCHED_NOTE, tabulate
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.wording import one_line, one_line_of
 
-__all__ = ["Numbers", "latex_table", "write_latex"]
+__all__ = ["Numbers", "engine_notes", "latex_table", "write_latex"]
 
 Numbers = Literal["plain", "siunitx"]
 
@@ -24,8 +24,20 @@ _LENGTHS = {"\\linewidth": 229.0, "\\columnwidth": 229.0, "\\textwidth": 345.0} 
 _POINTS = {"pt": 1.0, "in": 72.27, "cm": 28.45, "mm": 2.845}
 _GAP = 6.0  # points, \tabcolsep
 _SHARE_OF_NAMES = 0.4  # of the width, at most
-_WIDE = ("\\text", "\\times", "\\infty", "\\quad")
+_WIDE = ("\\text", "\\times", "\\infty", "\\quad", "\\ensuremath")
 
+# Greek letters from alpha and from Alpha on, in the order of Unicode, as LaTeX has them in mathematics.
+_SMALL_GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi o pi rho varsigma sigma tau upsilon phi "
+    "chi psi omega"
+)
+_CAPITAL_GREEK = "A B Gamma Delta E Z H Theta I K Lambda M N Xi O Pi P - Sigma T Upsilon Phi X Psi Omega"
+_SYMBOLS = {"→": "to", "≤": "leq", "≥": "geq", "≠": "neq", "≈": "approx", "∞": "infty", "∇": "nabla", "∂": "partial"}
+_MATHEMATICS = {
+    **{chr(ord("α") + place): name for place, name in enumerate(_SMALL_GREEK.split())},  # noqa: RUF001
+    **{chr(0x391 + place): name for place, name in enumerate(_CAPITAL_GREEK.split()) if name != "-"},
+    **_SYMBOLS,
+}
 _ESCAPES = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -34,7 +46,11 @@ _ESCAPES = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     **{character: f"\\{character}" for character in "&%$#_{}"},
+    **{one: f"\\ensuremath{{{name if len(name) == 1 else chr(92) + name}}}" for one, name in _MATHEMATICS.items()},
 }
+# Of what is not in the tables, pdflatex has Latin letters (to the end of Latin Extended-B) and this punctuation.
+_LAST_LATIN = "\u024f"
+_PUNCTUATION = "\u2013\u2014\u2018\u2019\u201a\u201c\u201d\u201e\u2020\u2021\u2022\u2026\u2030\u2039\u203a\u20ac\u2122"
 
 
 def write_latex(
@@ -86,7 +102,7 @@ def latex_table(
     if found.legend:
         mark_notes = "; ".join(f"\\emph{{{escape(label)}}}: {escape(text)}" for label, text in found.legend)
         lines += [r"\par\smallskip", f"{{\\footnotesize\\noindent\\raggedright {mark_notes}.\\par}}"]
-    return "\n".join([*lines, ""])
+    return "\n".join([*engine_notes(lines), *lines, ""])
 
 
 def points_of(width: str) -> float:
@@ -283,5 +299,18 @@ def _number(value: float, precision: int) -> str:
 
 
 def escape(text: str) -> str:
-    """Returns text as LaTeX shows it, on one line."""
+    r"""Returns text as LaTeX shows it, on one line.
+
+    >>> print(escape("50% \u03b2_1"))
+    50\% \ensuremath{\beta}\_1
+    """
     return "".join(_ESCAPES.get(character, character) for character in one_line(text))
+
+
+def engine_notes(lines: Iterable[str]) -> list[str]:
+    """Returns a comment that names the engine, if LaTeX lines have characters that pdflatex stops at; else nothing."""
+    text = "".join(line for line in lines if not line.startswith("%"))
+    found = sorted({one for one in text if one > _LAST_LATIN and one not in _PUNCTUATION})
+    if not found:
+        return []
+    return [f"% pdflatex has no {' '.join(found)}: compile with lualatex or xelatex, and a font that has them."]
