@@ -70,7 +70,7 @@ class Asked:
 
     Args:
       path: Path of its file, which may not exist.
-      named: Hash that names the program.
+      key: Hash that names the program.
       again: Function that computes that hash again. A hash changed by tracing would not be found next time.
     """
 

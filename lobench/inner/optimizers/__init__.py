@@ -1,6 +1,6 @@
-"""Optimizers by gin name: baselines through optax, learned optimizers with a theta.
+"""Optimizers by gin name: baselines through optax, and learned optimizers with a theta.
 
-A module of this folder is found by itself: what it makes `@configurable` is exported from here.
+All modules of this folder are imported, and their `@configurable` functions and classes are exported from here.
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ def shifted_decays(decays: np.ndarray, shift: jax.Array) -> jax.Array:
 
 
 class AdafacFeatured(LearnedOptimizer):
-    """A network on each parameter's features, Adafactor's among them, of whose outputs the update is made.
+    """Optimizer with a network on features of each parameter, including Adafactor's.
 
     Attributes:
-      num_outputs: Of the network.
+      num_outputs: Number of outputs of the network.
 
     Args:
       hidden_size: Width of both hidden layers.
@@ -52,11 +52,13 @@ class AdafacFeatured(LearnedOptimizer):
         self._hidden_size = hidden_size
 
     def subtracted(self, outputs: Units, grad: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
-        """Returns what is subtracted from one tensor.
+        """Returns the step that is subtracted from one tensor.
 
         Args:
-          outputs: The network's, each of the tensor's shape.
-          m, r: Momenta and second moments, a leading axis each.
+          outputs: Outputs of the network, each of the tensor's shape.
+          grad: Gradient of the tensor.
+          p: The tensor.
+          m, r: Momenta and second moments, each with a leading axis.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""A-GEM: gradients that do not undo what an episodic memory holds."""
+"""A-GEM: gradients that do not increase the loss on an episodic memory."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["agem"]
 def agem(inner: Any = None) -> optax.GradientTransformationExtraArgs:
     """A-GEM: projects gradients that conflict with the gradient of an episodic memory.
 
-    g - (g'r / r'r) r if g'r < 0, else g, over all parameters as one vector; the inner optimizer gets the result. Before
-    the memory holds anything r is 0, and g goes on as it is. The task defines `memory_loss`.
+    The inner optimizer receives g - (g'r / r'r) r if g'r < 0, else g, where r is the gradient of the memory, over all
+    parameters as one vector. r is 0 while the memory is empty. The task defines `memory_loss`.
 
     Args:
-      inner: What steps by the gradient; None: SGD of rate 0.1.
+      inner: Optimizer that steps by the projected gradient. None: SGD with rate 0.1.
     Source: Chaudhry et al. 2019, "Efficient lifelong learning with A-GEM", arXiv 1812.00420, equation 11.
     """
     optimizer: Any = sgd() if inner is None else inner
@@ -48,7 +48,7 @@ def agem(inner: Any = None) -> optax.GradientTransformationExtraArgs:
 
 
 def agreeing(grads: PyTree, memory: PyTree) -> PyTree:
-    """Returns the gradient without what of it goes against the memory's; itself to the last bit where nothing does."""
+    """Returns the gradient without its component against the memory's gradient; unchanged bits if there is none."""
     largest = jnp.max(jnp.asarray([jnp.max(jnp.abs(leaf), initial=0.0) for leaf in jax.tree.leaves(memory)]))
     is_there = jnp.asarray(largest >= np.finfo(np.float32).tiny)
     # Of size 1: the square of a small gradient would be 0.

@@ -39,10 +39,12 @@ def _others(tensor: jax.Array, axis: int) -> tuple[int, ...]:
 
 
 def over_leaves(function: Callable[..., tuple[PyTree, ...]], tree: PyTree, *more: PyTree) -> tuple[PyTree, ...]:
-    """Calls a function with each leaf of a tree and what stands at its place in others; returns a tree a result.
+    """Calls a function with each leaf of a tree and the matching subtrees of others; returns one tree per result.
 
     Args:
-      function: (leaf, *subtrees) -> a tuple, always of one length.
+      function: Function of (leaf, *subtrees) that returns a tuple of fixed length.
+      tree: Tree whose leaves are passed.
+      more: Trees with subtrees at the positions of the leaves.
     """
     leaves = jax.tree.leaves(tree)
     structure: Any = jax.tree.structure(tree)

@@ -118,13 +118,13 @@ def require_horizon(optimizer: LearnedOptimizer, num_steps: int | None) -> int:
 
 
 def new_schedule(theta: Theta, num_tensors: int, horizon: int) -> dict[str, Any]:
-    """Returns what the scheduler holds before the first update."""
+    """Returns the state of the scheduler before the first update."""
     rows = initial_rows(theta["lstm_init_state"], num_tensors)
     return {"step": jnp.int32(0), "losses": loss_buffer(horizon), "rows": rows}
 
 
 def scheduled(theta: Theta, state: dict[str, Any], loss: jax.Array, horizon: int) -> tuple[dict[str, Any], jax.Array]:
-    """Returns what the scheduler holds after an update, and the learning rates, float32[num_tensors]."""
+    """Returns the state of the scheduler after an update, and the learning rates, float32[num_tensors]."""
     losses, of_loss = loss_features(state["losses"], state["step"], loss)
     progress = progress_features(state["step"], horizon)
     x = jnp.tile(jnp.concatenate([progress, of_loss])[None], (state["rows"][0].shape[0], 1))

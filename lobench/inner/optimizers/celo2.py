@@ -33,12 +33,12 @@ class Celo2(LearnedOptimizer):
     """Celo2, without its own schedule.
 
     Args:
-      learning_rate: Of all tensors.
-      weight_decay: Decoupled, times the learning rate; of the vectors too.
-      orthogonalize: Whether a step is made orthogonal by Newton and Schulz's iteration; without it is Celo2-base.
+      learning_rate: Learning rate of all tensors.
+      weight_decay: Decoupled weight decay, multiplied by the learning rate; applied to vectors too.
+      orthogonalize: Whether steps are orthogonalized by Newton-Schulz iterations. Without it, this is Celo2-base.
       exp_mult: Scale of the log magnitude.
-      max_norm: Of the gradient of all tensors together; None: any.
-      adamw_paths: A pattern of `re`: tensors whose path has it have AdamW, as embeddings are to.
+      max_norm: Largest norm of the gradient of all tensors together. None: no limit.
+      adamw_paths: Pattern of `re`. Tensors with matching paths use AdamW, as intended for embeddings.
     Source: Moudgil et al. 2026 (arXiv 2602.19142).
     """
 

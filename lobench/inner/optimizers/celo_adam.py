@@ -21,10 +21,10 @@ _INPUTS = 18
 
 @configurable
 class CeloAdam(LearnedOptimizer):
-    """Celo's scheduler over Adam instead of a network.
+    """Celo's scheduler with Adam in place of its network.
 
     Args:
-      learning_rate, beta1, beta2: Adam's; the rate is what the scheduler multiplies.
+      learning_rate, beta1, beta2: Parameters of Adam. The scheduler multiplies the learning rate.
     Source: Moudgil et al. 2025 (arXiv 2501.12670).
     """
 

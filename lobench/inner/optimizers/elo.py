@@ -1,4 +1,4 @@
-"""ELO: AdafacMLPLOpt's features and a wider network, meta-trained beside an expert."""
+"""ELO: AdafacMLPLOpt's features with a wider network, meta-trained together with an expert."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ class ELO(AdafacFeatured):
     """ELO after meta-training, without its own schedule.
 
     Args:
-      learning_rate, weight_decay: The decay is decoupled, times the learning rate.
+      learning_rate: Learning rate of all tensors.
+      weight_decay: Decoupled weight decay, multiplied by the learning rate.
       exp_mult: Scale of the log magnitude.
-      max_norm: Of the gradient of all tensors together; None: any.
+      max_norm: Largest norm of the gradient of all tensors together. None: no limit.
       hidden_size: Width of both hidden layers.
     Source: PyLO (github.com/Belilovsky-Lab/pylo), ELO.
     """

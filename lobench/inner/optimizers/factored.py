@@ -38,12 +38,12 @@ class _Segment:
 
 @dataclass(frozen=True, slots=True)
 class Factored:
-    """What the moments give for each tensor of a step.
+    """Values of factored moments for all tensors of a step.
 
     Attributes:
-      scales: By tensor, two factors broadcastable to float32[num_decays, ...] whose product scales a gradient.
-      full: By tensor, the moment float32[num_decays, ...] where the tensor's rank is below 2, else None.
-      sums: By tensor, arrays to add to a layer's sums, float32[width, ...] and broadcastable to the tensor.
+      scales: Per tensor, two factors broadcastable to float32[num_decays, ...] whose product scales a gradient.
+      full: Per tensor, the moment float32[num_decays, ...] if the tensor's rank is below 2, else None.
+      sums: Per tensor, arrays to add to a layer's sums, float32[width, ...] and broadcastable to the tensor.
     """
 
     scales: list[tuple[jax.Array, jax.Array]]
@@ -60,10 +60,10 @@ def factored_axes(shape: Sequence[int]) -> tuple[int, int] | None:
 
 
 class FactoredMoments:
-    """The factored second moments of some tensors.
+    """Factored second moments of several tensors.
 
     Args:
-      shapes: Of the tensors, each of rank 1 at least.
+      shapes: Shapes of the tensors, each of rank 1 or more.
     Source: Shazeer and Stern 2018 (arXiv 1804.04235), with the axes of Metz et al. 2022 (arXiv 2203.11860).
     """
 

@@ -47,7 +47,7 @@ def laid_out(leaf: jax.Array) -> jax.Array:
 
 
 def restored(tensor: jax.Array, shape: Sequence[int]) -> jax.Array:
-    """Returns what `laid_out` made of a tensor of that shape in its own layout."""
+    """Returns a tensor from the layout of `laid_out` in its original layout."""
     if len(shape) < 2 or _longest(shape) == len(shape) - 1:
         return tensor.reshape(shape)
     return jnp.moveaxis(_turned(tensor), -2, _longest(shape))
@@ -104,14 +104,14 @@ def rms_norm(feature: jax.Array, axes: Sequence[int] | None = None) -> jax.Array
 
 
 def weighted_sum(features: Sequence[jax.Array], weights: jax.Array, others: Sequence[jax.Array]) -> Units:
-    """First layer of the network: sum over features of `rms_norm`ed feature times weight, output by output.
+    """First layer of the network: the sum over features of the `rms_norm`ed feature times its weight, per output.
 
     Args:
-      features: Each [channels, ...] of the tensor's shape.
+      features: Arrays [channels, ...] of the tensor's shape.
       weights: float32[total channels, width].
-      others: What else is added, each float32[width, ...] and broadcastable to the tensor.
+      others: Further terms, each float32[width, ...] and broadcastable to the tensor.
     Returns:
-      `width` arrays [...], or of a wide layer on a small tensor one array [width, ...].
+      `width` arrays [...]; for a wide layer on a small tensor, one array [width, ...].
     """
     # The normalisation is folded into the weights: one small product for all channels.
     scaled = jax.lax.rsqrt(1e-5 + _mean_squares(features))[:, None] * weights
@@ -149,12 +149,12 @@ def _mean_square(feature: jax.Array) -> jax.Array:
 
 
 def outputs_of(first: Units, bias: jax.Array, *layers: tuple[jax.Array, jax.Array]) -> Units:
-    """Returns a network's outputs of one tensor; what is not used of them is not computed.
+    """Returns the outputs of a network for one tensor. Outputs that are not used are not computed.
 
     Args:
-      first: The first layer's sums, as `weighted_sum` gives them.
-      bias: float32[width], of the first layer.
-      layers: Weights float32[inputs, width] and bias of the others.
+      first: Sums of the first layer, as returned by `weighted_sum`.
+      bias: Bias of the first layer, float32[width].
+      layers: Weights float32[inputs, width] and bias of each further layer.
     """
     values = _with_bias(first, bias)
     for weights, other_bias in layers:

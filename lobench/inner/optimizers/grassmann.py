@@ -31,13 +31,14 @@ def sgd_g(
     """SGD-G: SGD with momentum on the sphere, for incoming weights of neurons followed by batch norm.
 
     With y = w / |w|: h <- g - y (y'g), shortened to `clip`; d <- momentum d - learning_rate h;
-    w <- y cos|d| + d/|d| sin|d|, and d goes along. Training starts at weights of norm 1 and keeps them there. The task
-    declares which weights (`Task.scale_invariant`). The paper's penalty on neurons that are alike is left out.
+    w <- y cos|d| + d/|d| sin|d|, and d is transported along. Training starts at weights of norm 1 and keeps that norm.
+    The task declares the weights (`Task.scale_invariant`). The paper's penalty on similar neurons is omitted.
 
     Args:
-      momentum: What d keeps of itself.
-      clip: The longest gradient of a neuron.
-      rest: Optimizer of all other parameters; None: SGD of rate 0.01 and momentum 0.9.
+      learning_rate: Learning rate on the sphere.
+      momentum: Decay of d.
+      clip: Largest norm of a neuron's gradient.
+      rest: Optimizer of all other parameters. None: SGD with rate 0.01 and momentum 0.9.
     Source: Cho and Lee 2017, "Riemannian approach to batch normalization", arXiv 1709.09603, algorithm 3.
     """
 

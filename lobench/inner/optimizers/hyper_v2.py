@@ -41,13 +41,13 @@ class HyperV2(LearnedOptimizer):
     """Hypernetwork optimizer: the architecture of VeLO.
 
     Args:
-      lstm_hidden_size: Width of the LSTM that each tensor has a state of.
-      param_inits: Networks in theta, of which each tensor's is a mixture.
-      ff_hidden_size, ff_hidden_layers: Of these networks.
+      lstm_hidden_size: Width of the LSTM, which has a state per tensor.
+      param_inits: Number of networks in theta. Each tensor's network is a mixture of them.
+      ff_hidden_size, ff_hidden_layers: Width and number of hidden layers of these networks.
       exp_mult, step_mult: Scale of the log magnitude, and of the step.
-      use_bugged_loss_features, use_bugged_next_lstm_state: Slips of the original, kept for thetas trained with them:
-        equal decays of the loss, an LSTM that forgets its state.
-      rnn_state_decay: What each step takes of the LSTM's state.
+      use_bugged_loss_features, use_bugged_next_lstm_state: Errors of the original, kept for thetas trained with them:
+        equal decays of the loss, and an LSTM that forgets its state.
+      rnn_state_decay: Decay of the LSTM's state per step.
     Source: Metz et al. 2022 (arXiv 2211.09760).
     """
 
@@ -129,7 +129,7 @@ class HyperV2(LearnedOptimizer):
     def _schedule(
         self, theta: Theta, state: dict[str, Any], params: PyTree, loss: jax.Array, horizon: int
     ) -> tuple[dict[str, Any], jax.Array, jax.Array]:
-        """Returns what the LSTM and its inputs hold next, its controls [num_tensors, K] and rates [num_tensors]."""
+        """Returns the next state of the LSTM and its inputs, its controls [num_tensors, K], and the rates [num_tensors]."""
         step = state["step"]
         losses, of_loss = loss_features(state["losses"], step, loss)
         of_all = jnp.concatenate([progress_features(step, horizon), of_loss])
@@ -168,11 +168,11 @@ _LAYERS = ("linear", "linear_1", "linear_2")
 
 
 class _Networks:
-    """The networks of all tensors, each a mixture of theta's, as rows of numbers: one product mixes all of them.
+    """Networks of all tensors, each a mixture of theta's, as rows of numbers, so that one product mixes all of them.
 
     Args:
-      stack: Theta's networks by leaf, the first axis over networks.
-      widths: Of the layers.
+      stack: Networks of theta by leaf, with a leading axis over networks.
+      widths: Widths of the layers.
     """
 
     def __init__(self, stack: dict[str, jax.Array], widths: list[int]) -> None:

@@ -34,10 +34,10 @@ class L2ODM(LearnedOptimizer):
     """LSTM optimizer of "Learning to learn by gradient descent by gradient descent".
 
     Args:
-      step_mult: What multiplies the network's output.
-      layout: "rows" has a coordinate a row of each product and the rounding of the authors' own form; "columns" a
-        coordinate a column, which is nearly twice as fast. Both are the same function, whose last digits differ; as
-        trainings at the edge of chaos they part ways. A binding of it makes another optimizer in a store.
+      step_mult: Factor of the network's output.
+      layout: "rows" has one coordinate per row of each product, and the rounding of the authors' own form. "columns"
+        has one coordinate per column, and is nearly twice as fast. Both are the same function with different last
+        digits, so chaotic trainings diverge from each other. A binding makes another optimizer in a store.
     Source: Andrychowicz et al. 2016 (arXiv 1606.04474).
     """
 

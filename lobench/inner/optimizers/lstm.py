@@ -56,16 +56,16 @@ def _cell(
 def two_layers(
     theta: dict[str, dict[str, jax.Array]], inputs: Sequence[jax.Array] | jax.Array, state: LSTMState
 ) -> tuple[jax.Array, LSTMState]:
-    """Returns the read-out, float32[size], and the new state.
+    """Returns the output, float32[size], and the new state.
 
-    The products with inputs and with h are sums of two, and inputs given as vectors are multiplied row by row: nothing
-    is concatenated, and it is the order of summation that XLA chooses where the weights are constants of the program.
+    Products with inputs and with h are separate sums, and inputs given as columns are multiplied one by one. Nothing is
+    concatenated. This is the order of summation that XLA chooses if the weights are constants of the program.
 
     Args:
-      theta: Of `init_lstm`'s structure.
-      inputs: float32[size, num_inputs], or its columns where they are few.
-      state: Of the step before.
-    Source: Andrychowicz et al. 2016 (arXiv 1606.04474), whose gates come in the order i, j, f, o.
+      theta: Weights in the structure of `init_lstm`.
+      inputs: float32[size, num_inputs], or its columns if they are few.
+      state: State of the previous step.
+    Source: Andrychowicz et al. 2016 (arXiv 1606.04474), with gates in the order i, j, f, o.
     """
     first = _cell(theta["lstm_1"], inputs, state[0])
     second = _cell(theta["lstm_2"], first[0], state[1])

@@ -1,4 +1,4 @@
-"""MLPNomLOpt: AdafacMLPLOpt's network beside a nominal step, Adam's say, and weight decay."""
+"""MLPNomLOpt: AdafacMLPLOpt's network added to a nominal step, such as Adam's, and weight decay."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class MLPNomLOpt(AdafacFeatured):
     """Learned optimizer added to a nominal one: parameters step by the sum of both.
 
     Args:
-      exp_mult: Scales of the log magnitudes of the black box, of the nominal step and of the weight decay.
-      step_mult: Scale of the black box's step.
+      exp_mult: Scales of the log magnitudes of the learned step, of the nominal step and of the weight decay.
+      step_mult: Scale of the learned step.
       hidden_size: Width of both hidden layers.
-      nominal_stepsize, weight_decay: Rates of what stands beside the black box.
+      nominal_stepsize, weight_decay: Rates of the nominal step and of the weight decay.
       nominal_controller, regularization_controller: Whether the network scales them.
-      nominal_grad_estimator: What the nominal step follows: SGD the gradient, SGDM the slowest momentum, AggMo the mean
-        of the momenta, Adam and AdamAggMo the same of momenta over the root of the second moment.
-      aggregate_magnitude, aggregate_nom_magnitude: Whether a tensor's parameters share the mean of an output.
-      normalize_blackbox: Whether the black box's step is over the root of the second moment.
-      selfnormalize_blackbox: Whether it is times the tensor's mean gradient.
+      nominal_grad_estimator: Direction of the nominal step: "SGD" the gradient, "SGDM" the slowest momentum, "AggMo"
+        the mean of the momenta, "Adam" and "AdamAggMo" the same divided by the root of the second moment.
+      aggregate_magnitude, aggregate_nom_magnitude: Whether an output is averaged over the parameters of a tensor.
+      normalize_blackbox: Whether the learned step is divided by the root of the second moment.
+      selfnormalize_blackbox: Whether it is multiplied by the mean absolute gradient of the tensor.
     Source: Harrison et al. 2022 (arXiv 2209.11208).
     """
 

@@ -21,17 +21,17 @@ __all__ = ["MuLO"]
 class MuLO(AdafacMLPLOpt):
     """AdafacMLPLOpt in muP: steps of hidden matrices shrink with the width of the network.
 
-    A step of a matrix [..., inputs, outputs] between hidden layers is multiplied by `base_width / inputs`; steps of
-    input and output layers, biases and norms stay. Initial parameters, and a factor on the output layer, are the
-    task's.
+    A step of a matrix [..., inputs, outputs] between hidden layers is multiplied by `base_width / inputs`. Steps of
+    input and output layers, biases and norms are not changed. Initial parameters, and a factor on the output layer,
+    belong to the task.
 
     Args:
-      hidden: A pattern of `re`: matrices whose path has it lie between hidden layers, so that both of their sizes grow
-        with the width: "w[12]". "": none does.
-      base_width: Inputs of such a matrix whose step stays as it is.
+      hidden: Pattern of `re` for the paths of matrices between hidden layers, both of whose sizes grow with the width:
+        "w[12]". "": there are none.
+      base_width: Number of inputs of a matrix whose step is not changed.
       step_mult, exp_mult, hidden_size: As of AdafacMLPLOpt.
     Raises:
-      ConfigError: no matrix has the pattern.
+      ConfigError: No matrix matches the pattern.
     Source: Therien et al. 2024 (arXiv 2406.00153).
     """
 
@@ -63,7 +63,7 @@ class MuLO(AdafacMLPLOpt):
         return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
     def _factors(self, params: PyTree) -> list[float]:
-        """Returns what each leaf's step is multiplied by."""
+        """Returns the factor of each leaf's step."""
         shapes = {path: leaf.shape for path, leaf in leaf_paths(params).items()}
         if self._hidden is None:
             return [1.0] * len(shapes)

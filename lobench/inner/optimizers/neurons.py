@@ -1,6 +1,6 @@
-"""Optimizers that step each neuron's incoming weights as one vector, and all other parameters otherwise.
+"""Optimizers that step the incoming weights of each neuron as one vector, and all other parameters in another way.
 
-Which weights these are the task says (`Task.scale_invariant`).
+The task declares these weights (`Task.scale_invariant`).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _leaves(params: PyTree, scale_invariant: PyTree) -> list[tuple[jax.Array, in
 
 
 def _others(tree: PyTree, params: PyTree, scale_invariant: PyTree) -> PyTree:
-    """Returns a tree like params without what is scale-invariant."""
+    """Returns a tree like params without the scale-invariant weights."""
     structure: Any = jax.tree.structure(params)
     axes = structure.flatten_up_to(scale_invariant)
     leaves = structure.flatten_up_to(tree)
@@ -114,7 +114,7 @@ def dot(one: jax.Array, other: jax.Array, axis: int) -> jax.Array:
 
 
 def safe_norm(weights: jax.Array, axis: int) -> jax.Array:
-    """Returns the norm of each neuron's weights; 1 where they are all 0, so that it may divide."""
+    """Returns the norm of each neuron's weights; 1 if they are all 0, so that it can be a divisor."""
     norm = jnp.sqrt(dot(weights, weights, axis))
     return jnp.where(norm > 0, norm, 1.0)
 

@@ -24,9 +24,9 @@ class NNAdam(LearnedOptimizer):
     """Adam without bias correction, with hyperparameters per tensor on a logarithmic scale.
 
     Args:
-      output_scale: What multiplies the network's moves.
-      initial_learning_rate, initial_beta1, initial_beta2, initial_epsilon: What `init` puts into theta.
-      decay_strength: How far a step draws the hyper-parameters back to theta's.
+      output_scale: Factor of the network's changes.
+      initial_learning_rate, initial_beta1, initial_beta2, initial_epsilon: Initial values in theta.
+      decay_strength: Rate at which a step pulls hyperparameters back to theta's.
       lstm_hidden_size: Width of the LSTM.
     Source: google/learned_optimization's class of the same name.
     """
@@ -101,14 +101,14 @@ def _transformed(values: jax.Array) -> jax.Array:
 
 
 def _taken_back(hyper: jax.Array) -> jax.Array:
-    """Returns what `_transformed` made, clipped to where each makes sense."""
+    """Inverts `_transformed`, with values clipped to valid ranges."""
     lr, beta1, beta2, epsilon = 10 * hyper
     betas = [1 - jnp.exp(jnp.clip(beta, -10, 0)) for beta in (beta1, beta2)]
     return jnp.stack([jnp.clip(jnp.exp(lr), 1e-8, 1e3), *betas, jnp.clip(jnp.exp(epsilon), 1e-11, 1e4)])
 
 
 def _spread(g: jax.Array, m: jax.Array, p: jax.Array, r: jax.Array) -> jax.Array:
-    """Returns what the network sees of one tensor: means of g, m, p, r and |g|, then variances of the first four."""
+    """Returns the network's inputs for one tensor: means of g, m, p, r and |g|, then variances of the first four."""
     means, variances = spread([leaf.reshape(1, -1) for leaf in (g, m, p, r, jnp.abs(g))])
     return jnp.concatenate([means, variances[:4]])
 

@@ -48,15 +48,14 @@ class OptListState(NamedTuple):
 def opt_list(index: int = 0, file: str = "") -> optax.GradientTransformationExtraArgs:
     """OptList: one of the learned list of NAdamW settings, with a schedule.
 
-    The first entries gain the most: try `index` 0 to 9, one after the other. The list itself does not come with
-    lobench.
+    The first entries are the most useful: try `index` 0 to 9 in turn. The list itself is not part of lobench.
 
     Args:
-      index: Place in the list, from 0 on.
-      file: The list as google/learned_optimization has it, `learned_optimization/optimizers/data/opt_list.json`;
-        "": that of the installed package.
+      index: Position in the list, from 0.
+      file: The list, `learned_optimization/optimizers/data/opt_list.json` of google/learned_optimization. "": that of
+        the installed package.
     Raises:
-      ConfigError: there is no list, it cannot be read, or it has no such place.
+      ConfigError: There is no list, it cannot be read, or it has no such position.
     Source: Metz et al. 2020, "Using a thousand optimization tasks to learn hyperparameter search strategies",
     arXiv 2002.11887; the rule is that of google/learned_optimization's `OptList`.
     """

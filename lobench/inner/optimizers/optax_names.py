@@ -1,7 +1,7 @@
-"""optax's own optimizers and schedules by their names, registered with gin when a gin file first says one.
+"""Optimizers and schedules of optax by their names, registered with gin when a gin file first uses one.
 
-`@optax.adamw()` is optax's, `@adamw()` is ours; where only optax has a name, `@muon()` is `@optax.contrib.muon()`.
-A schedule that is not told where it ends (decay_steps, transition_steps) ends at the last update.
+`@optax.adamw()` is optax's, `@adamw()` is lobench's. If only optax has a name, `@muon()` is `@optax.contrib.muon()`.
+A schedule without an end (decay_steps, transition_steps) ends at the last update.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SCHEDULE_FREE = ("schedule_free", "schedule_free_adamw", "schedule_free_sgd")
 
 
 class OptaxNames:
-    """What a module of gin names may have as `lobench_on_use`: names that are registered when they are used."""
+    """Names that a module registers with gin when they are used; its `lobench_on_use`."""
 
     summary = "`@optax.NAME()`, or `@NAME()` where nothing else has the name: every optimizer and schedule of optax's"
 
@@ -41,7 +41,7 @@ class OptaxNames:
         return [f"{home.__name__}.{name}" for home in _HOMES for name in dir(home) if _function(home, name)]
 
     def optimizers(self) -> dict[str, Callable[..., Any]]:
-        """Returns all optimizers by their whole names: what has a learning rate, or is called one."""
+        """Returns all optimizers by their full names: functions with a learning rate, or known as optimizers."""
         found = {f"{home.__name__}.{name}": _function(home, name) for home in _HOMES for name in dir(home)}
         return {name: function for name, function in found.items() if function and _is_optimizer(function)}
 
@@ -70,7 +70,7 @@ def _register(function: Callable[..., Any], name: str, home: str) -> None:
 
 
 def _modules(path: str, names_optax: bool) -> list[ModuleType]:
-    """Returns where a name may be: in the modules of optax that a path leads to."""
+    """Returns the modules of optax in which a name with this path is looked up."""
     if not path:
         return [optax] if names_optax else list(_HOMES)
     module: Any = optax
@@ -95,7 +95,7 @@ def _is_optimizer(function: Callable[..., Any]) -> bool:
 
 
 def _adapted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Returns a function that gin can call and whose result the inner program evaluates where it is meant to be."""
+    """Returns a function that gin can call, whose optimizer is evaluated at the right parameters."""
     if name in _SCHEDULE_FREE:
         return _evaluated_elsewhere(function, _schedule_free)
     if name == "lookahead":

@@ -44,12 +44,15 @@ def psgd_kron(
     Vectors have a diagonal factor. The noise of a fit is drawn from the `key` of the update.
 
     Args:
-      b1: Of the average of gradients, which is corrected for its start; 0: gradients as they are.
-      preconditioner_rate: Of the factors' own steps, relative to the norm of the relative gradient.
-      initial_scale: Of the preconditioner's root Q.
-      max_rms: A preconditioned gradient of a tensor is scaled down to this root mean square; None: it stays.
-      update_interval: Updates between two fits of the factors.
-      max_preconditioned_dim: A longer axis has a diagonal factor.
+      learning_rate: Learning rate.
+      b1: Decay of the average of gradients, with bias correction. 0: no average.
+      weight_decay: Decoupled weight decay.
+      preconditioner_rate: Rate of the factors' own steps, relative to the norm of the relative gradient.
+      initial_scale: Initial scale of the preconditioner's root Q.
+      max_rms: Largest root mean square of a tensor's preconditioned gradient, which is scaled down to it. None: no
+        limit.
+      update_interval: Number of updates between two fits of the factors.
+      max_preconditioned_dim: Longest axis with a triangular factor; longer axes have a diagonal one.
     Source: Li 2018, "Preconditioner on Matrix Lie Group for SGD", arXiv 1809.10232 (Kronecker products of triangular
     matrices), with the whitening criterion and the step's norm of Li 2024, "Stochastic Hessian Fittings with Lie
     Groups", arXiv 2402.11858; the norm is bounded by the largest absolute row sum.

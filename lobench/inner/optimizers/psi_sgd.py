@@ -42,7 +42,7 @@ def _power_of_two(exponent: jax.Array) -> jax.Array:
 
 
 def _exponent(norm_square: jax.Array) -> jax.Array:
-    """Returns the power of two that brings a norm into 1/2 .. 2, int32, where it has left `_WIDEST`; else 0."""
+    """Returns the power of two that scales a norm into 1/2 .. 2, int32, if it has left `_WIDEST`; else 0."""
     of_square = (jax.lax.bitcast_convert_type(norm_square, jnp.int32) >> _MANTISSA) - _BIAS
     of_norm = of_square >> 1
     has_left = (jnp.abs(of_norm) > _WIDEST) & (norm_square > 0) & jnp.isfinite(norm_square)

@@ -1,4 +1,4 @@
-"""RNNMLPLOpt: an LSTM for each tensor and an MLP for each parameter, which tell each other what they see."""
+"""RNNMLPLOpt: an LSTM per tensor and an MLP per parameter, which exchange messages."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ class RNNMLPLOpt(LearnedOptimizer):
     Args:
       step_multiplier, magnitude_rate: Scale of the step, and of the log magnitude.
       hidden_size, hidden_layer: Width and number of the MLP's hidden layers.
-      from_mlp_size, from_lstm_size, lstm_to_ff: Numbers that the MLP tells its tensor's LSTM, that the LSTMs tell all
-        of them, and that an LSTM tells its MLP.
+      from_mlp_size: Number of values from a tensor's MLP to its LSTM.
+      from_lstm_size: Number of values from the LSTMs to all of them.
+      lstm_to_ff: Number of values from an LSTM to its MLP.
       lstm_hidden_size: Width of the LSTM.
-      decays: Of the momenta, and of the second moments.
-    Source: Metz et al. 2020 (arXiv 2009.11243). Validation losses, which it could take, are not given to it here.
+      decays: Decays of the momenta, and of the second moments.
+    Source: Metz et al. 2020 (arXiv 2009.11243). Validation losses, an optional input there, are not used.
     """
 
     def __init__(
@@ -122,11 +123,12 @@ class RNNMLPLOpt(LearnedOptimizer):
     def _apply(
         self, layers: dict[str, dict[str, jax.Array]], features: list[jax.Array], of_tensors: jax.Array
     ) -> tuple[list[jax.Array], jax.Array]:
-        """Returns each tensor's step, float32[size], and what its MLP tells its LSTM, float32[num_tensors, ...].
+        """Returns each tensor's step, float32[size], and the messages from its MLP to its LSTM, float32[num_tensors, ...].
 
         Args:
-          features: By tensor, float32[num_features, size].
-          of_tensors: float32[num_tensors, ...], what all parameters of a tensor see alike.
+          layers: Layers of the MLP.
+          features: Features by tensor, float32[num_features, size].
+          of_tensors: Inputs shared by all parameters of a tensor, float32[num_tensors, ...].
         """
         # All tensors in one product, the coordinates last: a small network's cost is how many products it has.
         sizes = [each.shape[1] for each in features]
@@ -172,7 +174,7 @@ def _clipped(norm: jax.Array, gs: list[jax.Array], step: jax.Array) -> tuple[jax
 
 
 def _tensor_inputs(g: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Returns what the LSTM sees of a tensor's numbers and shape, float32[16], in the order of the original's names."""
+    """Returns the inputs of the LSTM for a tensor's values and shape, float32[16], in the order of the original's names."""
     (of_p,), (var_p,) = spread([p])
     (of_m, of_r), (var_m, var_r) = spread([m.reshape(1, -1), r.reshape(1, -1)])
     sizes = [max(size, 1) for size in (*shape, 1, 1, 1, 1)[:_NUM_SHAPE]]
@@ -195,14 +197,14 @@ def _lstm_inputs(of_tensors: jax.Array, from_lstm: jax.Array, from_mlp: jax.Arra
 
 
 def _features(g: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
-    """Returns what the MLP sees of each parameter, float32[23, size]."""
+    """Returns the inputs of the MLP for each parameter, float32[23, size]."""
     r_scale = jax.lax.rsqrt(r + 1e-6)
     channels = jnp.concatenate([g, p, jnp.log(jnp.abs(p) + 1e-8), m, r, m * r_scale, r_scale])
     return rms_norm(channels, axes=(1,))
 
 
 def _of_tensors(ps: list[jax.Array], to_ff: jax.Array, step: jax.Array) -> jax.Array:
-    """Returns what the MLP sees of the step, of the tensor and from its LSTM, float32[num_tensors, 31]."""
+    """Returns the inputs of the MLP from the step, the tensor and its LSTM, float32[num_tensors, 31]."""
     of_step = jnp.sin(step.astype(jnp.float32) / (tanh_scales * np.float32(np.pi)))
     norms = jnp.log(jnp.stack([jnp.sqrt(jnp.sum(p * p)) for p in ps]) + 1e-8)
     sizes = np.log(np.maximum([p.size for p in ps], 1)).astype(np.float32)

@@ -24,7 +24,7 @@ class RNNProp(LearnedOptimizer):
     """RNNProp: an LSTM optimizer on inputs normalized as in Adam and RMSProp.
 
     Args:
-      step_mult: What multiplies the tanh of the network's output.
+      step_mult: Factor of the tanh of the network's output.
     Source: Lv, Jiang, Li 2017 (arXiv 1703.03633).
     """
 

@@ -40,11 +40,13 @@ def shampoo(
     """Shampoo: full-matrix AdaGrad for each axis of a tensor.
 
     Args:
-      momentum: Of the average of gradients that is preconditioned; 0 is the paper's algorithm as it is written.
-      eps: Times the identity, what the preconditioners begin with.
-      update_interval: Updates between two computations of the roots. The first so many updates compute them each time:
-        roots of a single gradient are 1 / sqrt(eps) wherever that one was zero, and the next gradient is not.
-      max_preconditioned_dim: A longer axis has a diagonal preconditioner.
+      learning_rate: Learning rate.
+      momentum: Decay of the average of gradients that is preconditioned. 0 is the paper's algorithm.
+      eps: Factor of the identity in the initial preconditioners.
+      weight_decay: Decoupled weight decay.
+      update_interval: Number of updates between two computations of the roots. The first `update_interval` updates
+        compute them each time, because roots of a single gradient are 1 / sqrt(eps) wherever it was zero.
+      max_preconditioned_dim: Longest axis with a full preconditioner; longer axes have a diagonal one.
     Source: Gupta et al. 2018, "Shampoo: Preconditioned Stochastic Tensor Optimization", arXiv 1802.09568, algorithms 1
     (matrices) and 2 (tensors), with its delayed roots and its diagonal form of long axes.
     """

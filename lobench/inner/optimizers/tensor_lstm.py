@@ -67,13 +67,16 @@ def lstm(theta: Layer, x: jax.Array, states: RowStates) -> RowStates:
 
 
 def mixed_lstm(theta: dict[str, Layer], x: jax.Array, states: RowStates) -> RowStates:
-    """Returns h and c of tensors that also see the largest of what a layer makes of any tensor's inputs."""
+    """Returns h and c of the tensors.
+
+    Each tensor also receives the maximum, over all tensors, of a layer of their inputs.
+    """
     common = jnp.max(jax.nn.relu(linear(theta["linear_1"], x)), axis=0, keepdims=True)
     return lstm(theta["rnn/linear"], linear(theta["linear_2"], x) + common, states)
 
 
 def loss_buffer(horizon: int) -> LossBuffer:
-    """Returns what is remembered of losses before the first update, of a training of so many."""
+    """Returns the buffer of losses before the first update, for a training of `horizon` updates."""
     # As the original has them to the last bit: the features divide differences of nearly equal numbers. A constant
     # would be rounded by the compiler, otherwise than by the program.
     length = jax.lax.optimization_barrier(jnp.float32(horizon))  # type: ignore[no-untyped-call]
@@ -109,10 +112,10 @@ def clipped_log(x: jax.Array) -> jax.Array:
 
 
 def spread(channels: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    """Returns mean and variance of each channel of a tensor, float32[total channels]; 0 where it holds nothing.
+    """Returns mean and variance of each channel of a tensor, float32[total channels]; 0 for an empty tensor.
 
     Args:
-      channels: Each float32[channels, size].
+      channels: Arrays float32[channels, size].
     """
     size = channels[0].shape[1]
     rows = [jnp.concatenate(channels)] if size <= _SMALL else channels

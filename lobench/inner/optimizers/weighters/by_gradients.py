@@ -32,15 +32,15 @@ def gradnorm(
 ) -> optax.GradientTransformationExtraArgs:
     """GradNorm: weights that balance the norms of the losses' gradients by how slowly each loss falls.
 
-    Adam descends the sum of abs(w_i G_i - mean(w G) r_i^alpha): G_i is the length of loss i's gradient, and r_i what is
-    left of the loss, as a share of the first one, over the mean of that. The target is a constant to the derivative.
-    Lengths that differ from it by rounding do not move a weight.
+    Adam minimizes the sum of abs(w_i G_i - mean(w G) r_i^alpha), where G_i is the norm of loss i's gradient, and r_i is
+    the loss relative to its first value, divided by the mean of that over all losses. The target is treated as a
+    constant. Norms that differ from it by rounding only do not change a weight.
 
     Args:
-      inner: The optimizer that steps; None: `adam()`.
-      alpha: How much more slow losses are to weigh; 0: equally long gradients.
-      weight_rate: Adam's learning rate of the weights.
-      shared: Of which part of the parameters the gradients are, "trunk" for lobench's tasks; "": of all.
+      inner: Optimizer that steps. None: `adam()`.
+      alpha: Strength with which slow losses are favoured. 0: gradients of equal norms.
+      weight_rate: Adam's learning rate for the weights.
+      shared: Part of the parameters whose gradients are used, "trunk" for lobench's tasks. "": all parameters.
     Source: Chen et al. 2018 (arXiv 1711.02257), algorithm 1.
     """
     check_numbers("gradnorm", alpha=alpha, at_least=0.0)
@@ -71,8 +71,8 @@ def slw(inner: Any = None, shared: str = "") -> optax.GradientTransformationExtr
     """Scaled loss weighting: weights inversely proportional to the norm of each loss's gradient.
 
     Args:
-      inner: The optimizer that steps; None: `adam()`.
-      shared: Of which part of the parameters the gradients are, "trunk" for lobench's tasks; "": of all.
+      inner: Optimizer that steps. None: `adam()`.
+      shared: Part of the parameters whose gradients are used, "trunk" for lobench's tasks. "": all parameters.
     Source: Crawshaw and Kosecka 2021 (arXiv 2109.08218), which approximates it.
     """
 
@@ -86,12 +86,12 @@ def slw(inner: Any = None, shared: str = "") -> optax.GradientTransformationExtr
 def pcgrad(inner: Any = None) -> optax.GradientTransformationExtraArgs:
     """PCGrad (gradient surgery): removes from each loss's gradient what conflicts with the others.
 
-    From g_i each g_j that it points against, one after the other, takes the part along g_j away. The step goes by the
-    mean of what is left: where nothing contradicts, it is the inner optimizer's own. What is left of g_i is a sum of
-    all g_j, so the whole is one of weighted losses; these weights are >= 1, and do not sum to K.
+    For each g_j in random order, g_i loses its component along g_j if they point against each other. The step uses the
+    mean of the results; without conflicts, it is the inner optimizer's own. A result is a weighted sum of all g_j, so
+    the whole is a weighting of the losses; these weights are at least 1, and do not sum to K.
 
     Args:
-      inner: The optimizer that steps; None: `adam()`.
+      inner: Optimizer that steps. None: `adam()`.
     Source: Yu et al. 2020 (arXiv 2001.06782), algorithm 1.
     """
 
@@ -100,7 +100,7 @@ def pcgrad(inner: Any = None) -> optax.GradientTransformationExtraArgs:
         gram, count = seen.gram, len(weights)
 
         def parts(index: jax.Array, key: jax.Array) -> jax.Array:
-            """Returns what is left of one gradient, as its parts of each of them."""
+            """Returns the projected gradient of one loss, as weights of all gradients."""
             order = jax.random.permutation(key, count)
 
             def project(place: jax.Array, parts: jax.Array) -> jax.Array:

@@ -40,12 +40,12 @@ class _Windows(NamedTuple):
 def dwa(inner: Any = None, temperature: Rate = 2.0, window: int = 25) -> optax.GradientTransformationExtraArgs:
     """Dynamic weight average: softmax of how slowly each loss falls from window to window.
 
-    A loss is averaged over a window; the weights are 1 in the first two windows, and then change at the end of each.
+    Losses are averaged over windows. Weights are 1 in the first two windows, and change at the end of each further one.
 
     Args:
-      inner: The optimizer that steps; None: `adam()`.
-      temperature: Of the softmax; high: nearly equal weights.
-      window: Steps of a window; in the source it is an epoch.
+      inner: Optimizer that steps. None: `adam()`.
+      temperature: Temperature of the softmax. High temperatures give nearly equal weights.
+      window: Number of steps in a window; an epoch in the source.
     Source: Liu et al. 2019 (arXiv 1803.10704), section 3.2.
     """
     check_numbers("dwa", temperature=temperature, above=0.0)
@@ -101,12 +101,13 @@ def lbtw(inner: Any = None, alpha: Rate = 0.5, window: int = 100) -> optax.Gradi
 def mldw(inner: Any = None, decay: Rate = 0.9, gamma: Rate = 2.0) -> optax.GradientTransformationExtraArgs:
     """Multi-loss dynamic weights: -(1 - p)^gamma log p, where p is the relative decrease of a loss's moving average.
 
-    A loss that falls fast weighs more; one that rose weighs nothing, and where all rose the weights are 1.
+    A loss that falls fast has a larger weight, and a loss that rose has weight 0. If all losses rose, all weights are
+    1.
 
     Args:
-      inner: The optimizer that steps; None: `adam()`.
-      decay: Of the moving average.
-      gamma: The power; 0: the logarithm alone.
+      inner: Optimizer that steps. None: `adam()`.
+      decay: Decay of the moving average.
+      gamma: Exponent. 0: the logarithm only.
     Source: Zheng et al. 2018 (arXiv 1810.12193).
     """
     check_numbers("mldw", decay=decay, at_least=0.0, at_most=1.0)
@@ -132,12 +133,12 @@ class _Spread(NamedTuple):
 def slaw(inner: Any = None, decay: Rate = 0.99) -> optax.GradientTransformationExtraArgs:
     """Scaled loss approximate weighting: weights inversely proportional to each loss's standard deviation.
 
-    The deviation is the root of E[L^2] - E[L]^2, moving averages that begin with the first loss; it counts as a
-    millionth of the mean at least, so that the first step is weighed by one over the losses themselves.
+    The deviation is the root of E[L^2] - E[L]^2, with moving averages that start at the first loss. It is at least a
+    millionth of the mean, so that the weights of the first step are inversely proportional to the losses.
 
     Args:
-      inner: The optimizer that steps; None: `adam()`.
-      decay: Of the moving averages.
+      inner: Optimizer that steps. None: `adam()`.
+      decay: Decay of the moving averages.
     Source: Crawshaw and Kosecka 2021 (arXiv 2109.08218).
     """
     check_numbers("slaw", decay=decay, at_least=0.0, at_most=1.0)

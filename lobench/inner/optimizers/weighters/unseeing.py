@@ -47,7 +47,7 @@ def constant_weights(
 
 
 def _check(weights: object) -> None:
-    """Raises ConfigError where the weights are no numbers >= 0 whose sum is their count."""
+    """Raises ConfigError unless the weights are numbers >= 0 whose sum is their count."""
     where, got = "constant_weights.weights", repr(weights)
     numbers = list(weights) if isinstance(weights, list | tuple) else []
     if not numbers or not all(type(each) in (int, float) and 0 <= each < float("inf") for each in numbers):
@@ -63,8 +63,8 @@ def noisy(inner: Any = None, std: Rate = 1.0) -> optax.GradientTransformationExt
     """Random weights: softmax of 1 plus noise, drawn in each step.
 
     Args:
-      inner: The optimizer that steps; None: `adam()`.
-      std: Of the normal noise.
+      inner: Optimizer that steps. None: `adam()`.
+      std: Standard deviation of the normal noise.
     Source: Lin et al. 2022, "Reasonable effectiveness of random weighting" (arXiv 2111.10603).
     """
     check_numbers("noisy", std=std, at_least=0.0)
@@ -80,9 +80,9 @@ def random_walk(inner: Any = None, std: Rate = 1.0) -> optax.GradientTransformat
     """Random walk of weights: softmax of the previous weights plus noise.
 
     Args:
-      inner: The optimizer that steps; None: `adam()`.
-      std: Of the normal noise.
-    Source: Crawshaw and Kosecka 2021 (arXiv 2109.08218) compare with it.
+      inner: Optimizer that steps. None: `adam()`.
+      std: Standard deviation of the normal noise.
+    Source: Crawshaw and Kosecka 2021 (arXiv 2109.08218), as a baseline.
     """
     check_numbers("random_walk", std=std, at_least=0.0)
 

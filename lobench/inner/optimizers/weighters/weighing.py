@@ -37,12 +37,12 @@ _OF_A_TASK = ("task_losses", "task_gradients")
 
 
 class Seen(NamedTuple):
-    """What a step shows of the losses.
+    """Properties of the losses in one step.
 
     Attributes:
-      losses: float32[K].
-      gram: float32[K, K], the inner products of their gradients; None for a rule that does not look at them.
-      key: The step's own.
+      losses: Values, float32[K].
+      gram: Inner products of their gradients, float32[K, K]; None for a rule that does not use them.
+      key: PRNG key of the step.
     """
 
     losses: jax.Array
@@ -54,9 +54,9 @@ class Weighted(NamedTuple):
     """State of a weighter.
 
     Attributes:
-      weights: float32[K], of the next step, or of the last one where a step is weighed by what it shows itself.
-      memory: What the rule remembers.
-      inner: The inner optimizer's state.
+      weights: Weights of the next step, float32[K]; of the last step for rules with `is_prompt`.
+      memory: State of the rule.
+      inner: State of the inner optimizer.
     """
 
     weights: jax.Array
@@ -66,14 +66,14 @@ class Weighted(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightingRule:
-    """How losses are weighed.
+    """Rule that weights losses.
 
     Attributes:
-      weigh: (memory, weights, seen) -> (memory, weights), float32[K].
-      start: K -> the memory and the weights before the first step.
-      is_prompt: Whether a step is weighed by what it shows itself, and not by what the steps before have shown.
-      sees_gradients: Whether it looks at the inner products of the losses' gradients.
-      shared: Of which part of the parameters these are, `"trunk"`; "": of all.
+      weigh: Function of (memory, weights, seen) that returns (memory, weights), weights float32[K].
+      start: Function of K that returns the memory and the weights before the first step.
+      is_prompt: Whether the weights of a step depend on its own losses, instead of those of earlier steps.
+      sees_gradients: Whether the rule uses the inner products of the losses' gradients.
+      shared: Part of the parameters whose gradients are used, "trunk". "": all parameters.
     """
 
     weigh: Callable[[PyTree, jax.Array, Seen], tuple[PyTree, jax.Array]]
@@ -84,11 +84,12 @@ class WeightingRule:
 
 
 def weighed(name: str, inner: Any, rule: WeightingRule) -> optax.GradientTransformationExtraArgs:
-    """Returns the optimizer that steps another one by the weights of a rule.
+    """Returns an optimizer that steps an inner optimizer with the losses weighted by a rule.
 
     Args:
-      name: Of the weighter.
-      inner: An optax transformation; None: `adam()`.
+      name: Name of the weighter.
+      inner: optax transformation. None: `adam()`.
+      rule: Weighting rule.
     """
     inner = as_inner(name, inner)
 
@@ -126,10 +127,10 @@ def weighed(name: str, inner: Any, rule: WeightingRule) -> optax.GradientTransfo
 
 
 def as_inner(name: str, inner: Any) -> Any:
-    """Returns the optimizer that a weighter steps, `adam()` for None.
+    """Returns the inner optimizer of a weighter, `adam()` for None.
 
     Raises:
-      ConfigError: it is no optax transformation, or weighs losses itself.
+      ConfigError: It is not an optax transformation, or weights losses itself.
     """
     if inner is None:
         return adam()
@@ -143,7 +144,7 @@ def as_inner(name: str, inner: Any) -> Any:
 
 
 def several(name: str, num_losses: int) -> int:
-    """Returns the number of losses; raises ConfigError where there is nothing to weigh."""
+    """Returns the number of losses. Raises ConfigError if there are fewer than two."""
     if num_losses < 2:
         advice = f"bind a task with more, or the optimizer inside of {name}"
         raise ConfigError(
