@@ -129,7 +129,7 @@ class HyperV2(LearnedOptimizer):
     def _schedule(
         self, theta: Theta, state: dict[str, Any], params: PyTree, loss: jax.Array, horizon: int
     ) -> tuple[dict[str, Any], jax.Array, jax.Array]:
-        """Returns the next state of the LSTM and its inputs, its controls [num_tensors, K], and the rates [num_tensors]."""
+        """Returns the next state of the LSTM and its inputs, controls [num_tensors, K] and rates [num_tensors]."""
         step = state["step"]
         losses, of_loss = loss_features(state["losses"], step, loss)
         of_all = jnp.concatenate([progress_features(step, horizon), of_loss])

@@ -123,7 +123,7 @@ class RNNMLPLOpt(LearnedOptimizer):
     def _apply(
         self, layers: dict[str, dict[str, jax.Array]], features: list[jax.Array], of_tensors: jax.Array
     ) -> tuple[list[jax.Array], jax.Array]:
-        """Returns each tensor's step, float32[size], and the messages from its MLP to its LSTM, float32[num_tensors, ...].
+        """Returns each tensor's step, float32[size], and messages from MLP to LSTM, float32[num_tensors, ...].
 
         Args:
           layers: Layers of the MLP.
@@ -174,7 +174,7 @@ def _clipped(norm: jax.Array, gs: list[jax.Array], step: jax.Array) -> tuple[jax
 
 
 def _tensor_inputs(g: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Returns the inputs of the LSTM for a tensor's values and shape, float32[16], in the order of the original's names."""
+    """Returns the LSTM's inputs for a tensor's values and shape, float32[16], in the order of the original's names."""
     (of_p,), (var_p,) = spread([p])
     (of_m, of_r), (var_m, var_r) = spread([m.reshape(1, -1), r.reshape(1, -1)])
     sizes = [max(size, 1) for size in (*shape, 1, 1, 1, 1)[:_NUM_SHAPE]]
