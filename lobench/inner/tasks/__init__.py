@@ -1,6 +1,6 @@
-"""Inner tasks that ship with lobench; importing the package gives all of them their names in gin.
+"""Inner tasks that ship with lobench, with their names in gin.
 
-A module of this folder is found by itself: what it makes `@configurable` is exported from here.
+All modules of this folder are imported, and their `@configurable` functions and classes are exported from here.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def sizes(task: str, name: str, value: object, *, min_count: int = 0, max_count:
 
 
 def choice(task: str, name: str, value: object, choices: Iterable[object]) -> None:
-    """Raises ConfigError when `value` is none of the choices."""
+    """Raises ConfigError unless `value` is one of the choices."""
     known = list(choices)
     if value not in known:
         raise ConfigError(f"{task}.{name}", got=repr(value), expected="one of " + ", ".join(map(repr, known)))

@@ -25,7 +25,7 @@ _IMAGES = [name for name, data in LABELLED.items() if data.kind == "image"]
 
 
 class _Reconstruction(Task):
-    """What both share: the images and the layers' settings."""
+    """Base of autoencoders: images and settings of the layers."""
 
     data: Labelled
     datasets: Datasets
@@ -50,7 +50,7 @@ class ImageAutoencoder(_Reconstruction):
       data: digits, mnist8, mnist14 or mnist28.
       hidden_sizes: Widths of the hidden layers, the code among them.
       activation: relu, tanh, gelu, silu or sigmoid.
-      batch_size: Of training and evaluation.
+      batch_size: Examples per batch, in training and evaluation.
       loss: "mse" (on a linear output) or "bernoulli" (cross entropy in nats of the grey values, sigmoid output).
     """
 
@@ -86,7 +86,7 @@ class ImageAutoencoder(_Reconstruction):
         return relative_loss(loss, self._blank_loss())
 
     def _blank_loss(self) -> float:
-        """Returns what an output of zeros gets: the mean square of the train split's pixels, or log 2."""
+        """Returns the loss of an output of zeros: the mean square of the train split's pixels, or log 2."""
         if self._loss == "bernoulli":
             return math.log(2.0)
         return float(np.mean(self.data.splits().train["image"] ** 2, dtype=np.float64))
@@ -104,7 +104,7 @@ class ImageVAE(_Reconstruction, MeasuredTask):
       hidden_sizes: Widths of the encoder's hidden layers; the decoder has them in the other order.
       code_size: Length of the code.
       activation: relu, tanh, gelu, silu or sigmoid.
-      batch_size: Of training and evaluation.
+      batch_size: Examples per batch, in training and evaluation.
     Source: Kingma and Welling 2014.
     """
 

@@ -30,7 +30,7 @@ class ConvClassifier(Classifier):
       data: digits, mnist8, mnist14 or mnist28.
       channels: Output channels of the layers, one to four.
       activation: relu, tanh, gelu, silu or sigmoid.
-      batch_size: Of training and evaluation.
+      batch_size: Examples per batch, in training and evaluation.
       norm: None, "layer", or "batch": that one's running statistics are the model state, and evaluations use them.
       norm_epsilon: What is added to a variance; 0: nothing, and the size of a layer's weights does not matter at all.
     """
@@ -95,7 +95,7 @@ class ResNetClassifier(Classifier):
       data: digits, mnist8, mnist14 or mnist28.
       channels: Output channels of the blocks, one to four.
       activation: relu, tanh, gelu, silu or sigmoid.
-      batch_size: Of training and evaluation.
+      batch_size: Examples per batch, in training and evaluation.
       norm: "batch" or "layer", after each layer of 3x3, as of ConvClassifier.
       norm_epsilon: As of ConvClassifier.
     Source: He et al. 2016, "Deep residual learning for image recognition", at a size for a CPU.

@@ -51,7 +51,7 @@ class PatchDenoiser(Task):
       hidden_sizes: Widths of the hidden layers; () is linear.
       noise_std: Standard deviation of the noise.
       activation: relu, tanh, gelu, silu or sigmoid.
-      batch_size: Of training and evaluation.
+      batch_size: Examples per batch, in training and evaluation.
     """
 
     datasets: Datasets

@@ -35,11 +35,11 @@ class BlockModelGCN(MeasuredTask):
 
     Args:
       num_nodes: At least 12.
-      width: Of the hidden layer.
+      width: Width of the hidden layer.
       degree: Expected number of links of a node.
       contrast: How much likelier a link is within a community than between two, >= 1.
       separation: Distance of a community's centre from zero, in standard deviations of the features.
-      problem_seed: Of graph and features.
+      problem_seed: Seed of graph and features.
     Attributes:
       propagation: The normalized adjacency, float32[num_nodes, num_nodes]; propagated: its product with the features.
       one_hot: Communities, float32[num_nodes, 4].

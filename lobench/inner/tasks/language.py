@@ -28,10 +28,10 @@ class PythonText(SymbolTask):
 
     Args:
       network: "transformer", "gru" or "lstm".
-      width: Of the network's state or stream.
-      num_layers, num_heads: Of a transformer.
+      width: Width of the network's state, or of the transformer's stream.
+      num_layers, num_heads: Number of layers and heads of a transformer.
       sequence_length: Predictions per window.
-      batch_size: Of training and evaluation.
+      batch_size: Examples per batch, in training and evaluation.
     """
 
     def __init__(

@@ -81,13 +81,13 @@ class HiddenMarkov(SymbolTask):
     have `symbols` uint8[batch, sequence_length + 1] and `bayes` float32[batch], that rule's loss.
 
     Args:
-      num_states, num_symbols: Of the source.
+      num_states, num_symbols: Number of states and symbols of the source.
       network: "gru", "lstm" or "transformer".
-      width: Of the network's state or stream.
-      num_layers, num_heads: Of a transformer.
+      width: Width of the network's state, or of the transformer's stream.
+      num_layers, num_heads: Number of layers and heads of a transformer.
       sequence_length: Predictions per window.
-      batch_size: Of training and evaluation.
-      problem_seed: Of the source and its windows.
+      batch_size: Examples per batch, in training and evaluation.
+      problem_seed: Seed of the source and its windows.
     Attributes:
       best_loss: What Bayes' rule has on all 19,456 windows: the loss's floor, up to the sample's error of some 0.1%.
         The source's entropy rate is a little lower: a window does not know what came before it.

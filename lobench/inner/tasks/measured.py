@@ -13,7 +13,7 @@ Aux = dict[str, jax.Array]  # metrics by name, float32[]
 
 
 class MeasuredTask(Task):
-    """A task that gives `loss_with_state_and_aux`; the loss alone is what it says first."""
+    """Base of tasks with metrics: defines `loss_with_state` through `loss_with_state_and_aux`."""
 
     def loss_with_state(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, PyTree]:
         loss, state, _ = self.loss_with_state_and_aux(params, state, key, data)

@@ -217,7 +217,7 @@ class DatasetDistillation(MeasuredTask):
     Args:
       images_per_class: Learned images of each digit.
       num_unroll: Steps of gradient descent.
-      batch_size: Of training and evaluation.
+      batch_size: Examples per batch, in training and evaluation.
     """
 
     datasets: Datasets

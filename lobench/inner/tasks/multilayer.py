@@ -38,7 +38,7 @@ class MLPClassifier(Classifier):
       data: digits, mnist8, mnist14, mnist28, mnist1d, breast_cancer or wine.
       hidden_sizes: Widths of the hidden layers; () is logistic regression.
       activation: relu, tanh, gelu, silu or sigmoid.
-      batch_size: Of training and evaluation.
+      batch_size: Examples per batch, in training and evaluation.
       norm: None, "layer", or "batch": that one's running statistics are the model state, and evaluations use them.
       norm_epsilon: What is added to a variance; 0: nothing, and the size of a layer's weights does not matter at all.
       hidden_biases: False: hidden layers have no biases, which mean nothing before a norm.
@@ -91,7 +91,7 @@ class DiabetesMLP(Task):
     Args:
       hidden_sizes: Widths of the hidden layers; () is linear regression.
       activation: relu, tanh, gelu, silu or sigmoid.
-      batch_size: Of training and evaluation.
+      batch_size: Examples per batch, in training and evaluation.
     Source: Efron et al. 2004, "Least angle regression".
     """
 

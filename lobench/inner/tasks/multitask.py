@@ -92,7 +92,7 @@ class MultiTaskRegression(MultiTask):
       scales: Of each of them; None: 1, 2, 3, ...
       hidden_sizes: Widths of the common layers; each regression has a linear layer of its own on the last.
       num_inputs, num_outputs: Of each regression.
-      batch_size: Of training and evaluation.
+      batch_size: Examples per batch, in training and evaluation.
       problem_seed: Which B and e_i.
     Source: Chen et al. 2018, "GradNorm", section 4.
     """
@@ -188,7 +188,7 @@ class MultiTaskDigits(MultiTask):
     Args:
       hidden_sizes: Widths of the common layers.
       activation: relu, tanh, gelu, silu or sigmoid.
-      batch_size: Of training and evaluation.
+      batch_size: Examples per batch, in training and evaluation.
     """
 
     num_losses = 4

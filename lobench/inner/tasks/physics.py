@@ -36,7 +36,7 @@ class HeatPINN(MeasuredTask):
 
     Args:
       hidden_sizes: Widths of the hidden layers, tanh.
-      diffusivity: Of the equation.
+      diffusivity: Diffusivity of the equation.
       num_points: In a batch, a multiple of 4.
     """
 
@@ -119,10 +119,10 @@ class StiffODE(Task):
     Source: Davis and Skodje 1999, equation 5.1; Cox and Matthews 2002, equation 22 (ETD2RK).
 
     Args:
-      width: Of the network's one hidden layer.
+      width: Width of the hidden layer.
       stiffness: Ratio of the two rates, > 1.
-      num_steps: Of an integration.
-      batch_size: Of training and evaluation.
+      num_steps: Number of steps of an integration.
+      batch_size: Examples per batch, in training and evaluation.
     """
 
     datasets: Datasets

@@ -31,7 +31,7 @@ class Quadratic(Task):
       condition: Ratio of the largest eigenvalue of H to its smallest, >= 1.
       rotated: Whether the eigenvectors are a random basis and not the axes.
       noise_std: Standard deviation of normal noise on each component of the training gradient; losses stay exact.
-      problem_seed: Of c and the basis.
+      problem_seed: Seed of c and the basis.
     """
 
     def __init__(

@@ -27,8 +27,8 @@ class AssociativeRecall(SymbolTask):
     Source: Arora et al. 2023 (arXiv 2312.04927), with keys drawn with repetition.
 
     Args:
-      num_pairs: Of a window.
-      num_keys, num_values: Of the alphabet, together at most 256.
+      num_pairs: Number of pairs in a window.
+      num_keys, num_values: Number of keys and values in the alphabet, together at most 256.
       network: "gru", "lstm" or "transformer".
       width, num_layers, num_heads, batch_size: As of HiddenMarkov.
     """

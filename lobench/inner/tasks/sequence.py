@@ -28,7 +28,7 @@ class ByteRNN(SymbolTask):
       cell: "gru" or "lstm".
       width: Length of the hidden state.
       sequence_length: Predictions per window; the state starts at zero in each.
-      batch_size: Of training and evaluation.
+      batch_size: Examples per batch, in training and evaluation.
     """
 
     def __init__(

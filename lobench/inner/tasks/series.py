@@ -41,8 +41,8 @@ class SeriesClassifier(MeasuredTask):
         September or in October to March, 1,096 series of 24 x 1 (ItalyPowerDemand of the UCR archive; 94 to 97%).
       network: "gru" or "lstm", the last output of which gives the logits; "conv", a convolution over five steps, its
         mean over time and a dense layer; "mlp", a hidden layer on all values.
-      width: Of the network's hidden layer.
-      batch_size: Of training and evaluation.
+      width: Width of the network's hidden layer.
+      batch_size: Examples per batch, in training and evaluation.
     """
 
     datasets: Datasets
@@ -114,10 +114,10 @@ class SinusoidFamily(TaskFamily):
     `phase` float32[batch] and `noise` float32[batch, sequence_length + 1], the same for all tasks of a seed's step.
 
     Args:
-      width: Of the GRU's state.
+      width: Width of the GRU's state.
       sequence_length: Forecasts per window.
       noise_std: Standard deviation of the normal noise on each value.
-      batch_size: Of training and evaluation.
+      batch_size: Examples per batch, in training and evaluation.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ class SignalConv(Classifier):
       data: mnist1d.
       channels: Output channels of each layer.
       activation: relu, tanh, gelu, silu or sigmoid.
-      batch_size: Of training and evaluation.
+      batch_size: Examples per batch, in training and evaluation.
     Source: Greydanus and Kobak 2024.
     """
 
@@ -68,8 +68,8 @@ class SignalGRU(Classifier):
 
     Args:
       data: mnist1d.
-      width: Of the state of each.
-      batch_size: Of training and evaluation.
+      width: Width of the state of each unit.
+      batch_size: Examples per batch, in training and evaluation.
     Source: Greydanus and Kobak 2024.
     """
 

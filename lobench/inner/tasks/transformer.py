@@ -60,7 +60,7 @@ def transformer_blocks(params: Params, x: jax.Array, *, num_layers: int, num_hea
 
 
 def _attention(qkv: jax.Array, num_heads: int, *, causal: bool) -> jax.Array:
-    """Returns what each position gathers, float32[batch, length, width], for qkv float32[batch, length, 3 width]."""
+    """Returns the output of attention, float32[batch, length, width], for qkv float32[batch, length, 3 width]."""
     batch, length, width = *qkv.shape[:2], qkv.shape[2] // 3
     heads = qkv.reshape(batch, length, 3, num_heads, width // num_heads).transpose(2, 0, 3, 1, 4)
     # Batch and heads are one axis: of products of rank 6, which two vmaps (of seeds and of a grid) would make of four

@@ -18,7 +18,7 @@ __all__ = ["MixerClassifier", "ViTClassifier"]
 
 
 class _PatchClassifier(Classifier):
-    """A linear map of each patch, what a subclass does with the sequence, the mean over it, logits."""
+    """Base of patch classifiers: a linear map of each patch, layers of a subclass, the mean over patches, and logits."""
 
     kinds = ("image",)
 
@@ -79,9 +79,9 @@ class MixerClassifier(_PatchClassifier):
       data: digits, mnist8, mnist14 or mnist28.
       patch: Pixels of a patch's side; it divides the image's.
       width: Features of a patch; the hidden layers have twice as many units as inputs.
-      num_layers: Of both kinds.
+      num_layers: Number of layers of each kind.
       activation: relu, tanh, gelu, silu or sigmoid.
-      batch_size: Of training and evaluation.
+      batch_size: Examples per batch, in training and evaluation.
     Source: Tolstikhin et al. 2021, "MLP-Mixer: an all-MLP architecture for vision".
     """
 
@@ -115,8 +115,8 @@ class ViTClassifier(_PatchClassifier):
       patch: Pixels of a patch's side; it divides the image's.
       width: Features of a patch, a multiple of `num_heads`.
       num_layers: Blocks.
-      num_heads: Of each block's attention.
-      batch_size: Of training and evaluation.
+      num_heads: Number of attention heads of each block.
+      batch_size: Examples per batch, in training and evaluation.
     Source: Dosovitskiy et al. 2021, "An image is worth 16x16 words", with the mean in place of a class token.
     """
 

@@ -11,7 +11,7 @@ __all__ = ["Examples", "Memory"]
 
 
 class Examples(NamedTuple):
-    """Examples of several tasks; `tasks` says of which."""
+    """Examples of several tasks; `tasks` has the task of each."""
 
     inputs: jax.Array  # float32[b, num_inputs]
     labels: jax.Array  # int32[b]

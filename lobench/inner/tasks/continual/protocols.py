@@ -16,7 +16,7 @@ _OF_PARAMS, _OF_STATE = ("scale", "shift"), ("mean", "variance")
 
 
 def norm_leaves(params: Params, network: Params) -> Params:
-    """Returns what batch norm has in a network: scales and shifts of the parameters, and all of the model state."""
+    """Returns the leaves of batch norm: scales and shifts from the parameters, and all of the model state."""
     layers = [name.removeprefix("mean") for name in network if name.startswith("mean")]
     of_params = {f"{part}{layer}": params[f"{part}{layer}"] for layer in layers for part in _OF_PARAMS}
     return of_params | {f"{part}{layer}": network[f"{part}{layer}"] for layer in layers for part in _OF_STATE}

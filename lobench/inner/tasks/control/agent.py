@@ -104,7 +104,7 @@ class ControlTask(MeasuredTask):
 
     @functools.cached_property
     def stage(self) -> Stage:
-        """Where its processes play."""
+        """Environment and policy of the processes."""
         policy = Policy(
             self._env.actions,
             self._layout.observation_size,
@@ -119,7 +119,7 @@ class ControlTask(MeasuredTask):
         return self.stage.policy.init(key)
 
     def start(self, key: jax.Array) -> Experience:
-        """Returns what is known before the first step."""
+        """Returns the experience before the first step."""
         return Experience(
             self.stage.start(first_of(keys_of(key, 1, self.num_envs))[0]),
             moments_of_nothing(self._layout.observation_size) if self.normalize_observations else None,
@@ -164,7 +164,7 @@ class ControlTask(MeasuredTask):
         return self._env.solved_at if self.solved_at is None else self.solved_at
 
     def metrics(self, experience: Experience) -> Aux:
-        """Returns what training says of its own episodes: the mean over the last one of each process.
+        """Returns metrics of the training's own episodes: means over the last episode of each process.
 
         Processes that have finished none are left out; while there is no other, their episodes so far count.
         """

@@ -30,7 +30,7 @@ class Catch(Environment):
     Source: Osband et al. 2020 (bsuite, arXiv 1908.03568).
 
     Args:
-      rows, columns: Of the board.
+      rows, columns: Size of the board.
     """
 
     actions = Discrete(3)

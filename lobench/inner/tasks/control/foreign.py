@@ -1,4 +1,4 @@
-"""Environments of others, by shape: those of gymnax, and somebody's own."""
+"""Wrappers around environments of gymnax and of users."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class GymnaxEnvironment(Environment):
 
 
 class _ByShape(Environment):
-    """An environment of somebody's own, which need not know of tasks."""
+    """Wrapper around a user's environment, which may have no tasks."""
 
     def __init__(self, wrapped: Any) -> None:
         self._wrapped = wrapped

@@ -14,7 +14,7 @@ _SMALLEST_VARIANCE = 1e-8
 
 
 class Moments(NamedTuple):
-    """Of all rows that were seen.
+    """Moments of all rows so far.
 
     Attributes:
       seen: float32[]: how many.

@@ -69,7 +69,7 @@ class Policy:
         return params
 
     def memory(self, batch: int) -> PyTree:
-        """Returns what a policy remembers at the start of episodes, leaves [batch, width]; nothing without a cell."""
+        """Returns the policy's memory at the start of episodes, leaves [batch, width]; () without a cell."""
         if self._cell is None:
             return ()
         return tuple(zero_cell(batch, self._width, cell=self._cell) for _ in self._bodies)

@@ -70,7 +70,7 @@ class PPO(ControlTask):
       num_envs: Processes; the draws of one do not hang on how many there are.
       num_steps: Of each process in a rollout.
       epochs, minibatches: How often a rollout is learned from, and in how many parts.
-      hidden_sizes, activation: Of actor and critic.
+      hidden_sizes, activation: Layers of actor and critic.
       shared: Whether actor and critic have their layers in common.
       cell: "gru" or "lstm": a policy with a memory, whose minibatches are whole processes; None: without.
       discount, trace: Of rewards and of generalized advantages.
@@ -137,7 +137,7 @@ class PPO(ControlTask):
     def _collected(
         self, params: PyTree, experience: Experience, key: jax.Array
     ) -> tuple[Experience, _Lesson, jax.Array]:
-        """Returns what is known after a rollout, what is learned from it, and in which order."""
+        """Returns the experience after a rollout, the rollout in the form for learning, and the order of its minibatches."""
         assert self.num_steps is not None
         play_key, order_key = jax.random.split(key)
         experience, (steps, memory) = self.collect(params, experience, keys_of(play_key, self.num_steps, self.num_envs))

@@ -88,7 +88,7 @@ class Transition(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """What each process needs of randomness in a step, leaves [num_envs]."""
+    """Random keys of each process for a step, leaves [num_envs]."""
 
     act: jax.Array
     step: jax.Array
@@ -110,7 +110,7 @@ def first_of(keys: Keys) -> tuple[Keys, Keys]:
 
 @dataclass(frozen=True)
 class Stage:
-    """Where processes play.
+    """Environment and policy of processes.
 
     Attributes:
       env, policy: What is played, and who plays.

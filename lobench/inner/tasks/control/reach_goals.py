@@ -37,7 +37,7 @@ class ReachGoals(Environment):
       num_tasks: How many tasks a training collects from; see `collection` of the task.
       goals: The stream that goals are drawn from, "meta_train" or "meta_test": they have no goal in common.
       num_points: Points that move at once.
-      dim: Of the space.
+      dim: Dimension of the space.
       show_goals: Whether goals are observed beside the points. Where they are not, only rewards tell a task.
       time_limit: Steps after which an episode is truncated.
     """

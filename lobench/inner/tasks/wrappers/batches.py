@@ -28,7 +28,7 @@ def BatchSize(*, task: Any, batch_size: int = 1) -> Task | TaskFamily:
 
     Args:
       task: Task or family; each leaf of its batches has the examples as the leading axis.
-      batch_size: Of all splits.
+      batch_size: Examples per batch, in all splits.
     """
     size = arguments.integer(_NAME, "batch_size", batch_size)
     return wrapped(_NAME, task, lambda inner: _Resized(inner, size))

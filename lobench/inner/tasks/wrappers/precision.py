@@ -55,7 +55,7 @@ class _Rounded(Wrapping):
 
 
 def _cast(tree: PyTree, dtype: Any) -> PyTree:
-    """Returns floats in another type, and everything else as it is."""
+    """Returns a tree with floats cast to another type; other leaves are unchanged."""
 
     def cast(leaf: Any) -> Any:
         leaf = jnp.asarray(leaf)
