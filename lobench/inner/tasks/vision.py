@@ -18,7 +18,7 @@ __all__ = ["MixerClassifier", "ViTClassifier"]
 
 
 class _PatchClassifier(Classifier):
-    """Base of patch classifiers: a linear map of each patch, layers of a subclass, the mean over patches, and logits."""
+    """Base of patch classifiers: a linear map of patches, a subclass's layers, the mean over patches, logits."""
 
     kinds = ("image",)
 

@@ -137,7 +137,7 @@ class PPO(ControlTask):
     def _collected(
         self, params: PyTree, experience: Experience, key: jax.Array
     ) -> tuple[Experience, _Lesson, jax.Array]:
-        """Returns the experience after a rollout, the rollout in the form for learning, and the order of its minibatches."""
+        """Returns the experience after a rollout, the rollout, and the order of its minibatches."""
         assert self.num_steps is not None
         play_key, order_key = jax.random.split(key)
         experience, (steps, memory) = self.collect(params, experience, keys_of(play_key, self.num_steps, self.num_envs))
