@@ -62,7 +62,7 @@ class ControllerAway(LobenchError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a controller is, and how to be let in: `HOST:PORT[,study=S][,token_file=F][,ca=F]`."""
+    """Address of a controller with its credentials: `HOST:PORT[,study=S][,token_file=F][,ca=F]`."""
 
     target: str
     study: str = ""
@@ -106,10 +106,11 @@ class Connection:
         self.metadata = [("authorization", f"Bearer {address.token}")] if address.token else []
 
     def call(self, method: Callable[..., Any], request: Any) -> Any:
-        """Calls until there is an answer; says what it waits for, once, after a few seconds.
+        """Calls the controller until it answers. Reports once, after a few seconds, that it is waiting.
 
         Raises:
-          Refused: the controller said no. LobenchError: it did not answer in time, or does not let us in.
+          Refused: The controller refused the request.
+          LobenchError: The controller did not answer in time, or denied access.
         """
         begun, wait, is_logged = time.monotonic(), 0.05, False
         while True:

@@ -1,8 +1,8 @@
-"""Every decision of the controller as a pure function of the trial table, without I/O, clock or chance.
+"""Decisions of the controller, as pure functions of the trial table without I/O, clock or random state.
 
-Nothing here is remembered between two calls: the controller may be killed between any two requests. What a trial's
-child will be hangs on the study's seed and the initiator's place (generation and slot), not on which worker asks, nor
-on the order of rows. In budget mode whom it may meet is fixed as well, so that the seed gives the study.
+Nothing is remembered between two calls, so the controller may be killed between any two requests. The child of a trial
+depends on the study's seed and on the initiator's generation and slot, not on which worker asks or on the order of
+rows. In budget mode, the opponents are fixed as well, so that the seed determines the study.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Peer = StudyTrial | Outline
 
 
 class Table(Protocol):
-    """What a decision reads of the trial table; each read costs no more for a longer history."""
+    """Trial table as decisions read it. Reads do not take longer with a longer history."""
 
     def trial(self, id: int) -> StudyTrial | None: ...
 
@@ -44,7 +44,7 @@ class Table(Protocol):
     def of_generations(self, generations: Sequence[int]) -> Sequence[Peer]: ...
 
     def has_unfinished(self, below: int) -> bool:
-        """Says whether a trial is ACTIVE or STOPPING, or of generation < below and not terminal."""
+        """Returns whether a trial is ACTIVE or STOPPING, or is not terminal and of a generation < `below`."""
 
 
 class TrialDecision(enum.StrEnum):
@@ -56,12 +56,13 @@ class TrialDecision(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """What a worker is told.
+    """Answer to a worker's request.
 
     Attributes:
-      trial: The row as it is to be written; where it is HELD, the worker's trial that another process has.
-      lease_seconds: How long the worker may be silent.
-      holder: That other process.
+      answer: Decision.
+      trial: Row to be written. If the answer is HELD, the worker's trial, which another process has.
+      lease_seconds: Time that the worker may be silent.
+      holder: Process that has the trial.
     """
 
     answer: TrialDecision
@@ -73,7 +74,7 @@ class Suggestion:
 def suggest(
     study: Study, strategy: SelectionStrategy, table: Table, *, worker: str, stopped: bool, now: float
 ) -> Suggestion:
-    """Says what a worker does next. Leases that ran out have been dealt with before."""
+    """Returns the next step of a worker. Expired leases must have been handled before."""
     if stopped:
         return Suggestion(answer=TrialDecision.DONE)
     found = table.owned(worker) or table.oldest_requested() or _first(study, table)
@@ -134,7 +135,10 @@ def _next_child(study: Study, strategy: SelectionStrategy, table: Table) -> Stud
 
 
 def _is_ready(study: Study, strategy: SelectionStrategy, table: Table, generation: int) -> bool:
-    """Says whether a generation may reproduce: in budget mode, where members meet, once all its N trials have ended."""
+    """Returns whether a generation may reproduce.
+
+    In budget mode, if members meet, all of its N trials must have ended.
+    """
     meets_others = strategy.pool not in (Pool.NONE, Pool.OWN)
     return not (study.budget and meets_others) or table.num_trials(generation, terminal=True) >= study.population
 
@@ -163,12 +167,12 @@ def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator
 
 
 def _place(trial: Peer) -> int:
-    """Returns what a trial is to chance: its place in the study, and not its id, which hangs on who ended first."""
+    """Returns the number that stands for a trial in random draws: its place in the study, independent of its id."""
     return (trial.generation << 32) + trial.slot
 
 
 def _pool(study: Study, pool: Pool, table: Table, initiator: Peer) -> list[Peer]:
-    """Returns whom the initiator may meet, of its generation and the one before, whatever their state."""
+    """Returns the trials that the initiator may meet, of its generation and the one before, in any state."""
     if pool is Pool.NONE:
         return []
     generations = [initiator.generation]

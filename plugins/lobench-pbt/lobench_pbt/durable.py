@@ -1,8 +1,8 @@
-"""Durability for many at once: commits are written one by one, and reach the disk together.
+"""Durability of commits: they are written one by one, and synced to disk together.
 
-A commit of the service (SQLite in WAL mode, synchronous NORMAL) is in order and survives the death of the process as
-soon as it is made; a power failure may take the last ones. Whoever answers for one waits here until it is on the disk.
-The log is one file in which a later commit comes after an earlier, so that one sync serves all that were made before.
+A commit of the service (SQLite in WAL mode, synchronous NORMAL) is ordered, and survives the death of the process at
+once; a power failure may lose the last ones. Before a request is answered, it waits here until its commit is on disk.
+The log is a single file, so one sync serves all commits before it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["CommitLog"]
 
 
 class CommitLog:
-    """Counts commits, and syncs the log for those who wait.
+    """Counter of commits that syncs the log for waiting requests.
 
     Args:
-      database: The database's file; its log lies beside it.
+      database: Path of the database. Its log is beside it.
     """
 
     def __init__(self, database: Path) -> None:
@@ -30,7 +30,7 @@ class CommitLog:
         self._is_syncing = False
 
     def written(self) -> None:
-        """Says that a commit was made that somebody will answer for."""
+        """Records that a commit was made whose request will wait."""
         with self._changed:
             self._num_written += 1
 

@@ -15,12 +15,12 @@ __all__ = ["Dominated", "Front", "front_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dominated:
-    """How a trial ceased to be of the front.
+    """Record of a trial that left the front.
 
     Attributes:
-      by: The first trial that beat it.
-      at: How many trials had ended then, that one and this one among them.
-      was_of_front: Whether nobody beat it when it ended.
+      by: First trial that beat it.
+      at: Number of trials that had ended then, including both.
+      was_of_front: Whether it was on the front when it ended.
     """
 
     by: int
@@ -30,12 +30,12 @@ class Dominated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """What is best of a study.
+    """Best trials of a study.
 
     Attributes:
-      ids: Trials that no other beats, by id: of one objective the first of the best, of several the Pareto front.
-      is_several: Whether there are several objectives, so that no trial is the best.
-      dominated: Trials that were beaten, of several objectives, in the order in which they ended.
+      ids: Ids of trials that no other beats: the first of the best for one objective, the Pareto front for several.
+      is_several: Whether there are several objectives, so that no single trial is the best.
+      dominated: For several objectives, trials that were beaten, in the order in which they ended.
     """
 
     ids: tuple[int, ...]

@@ -1,4 +1,7 @@
-"""Parameters as gin bindings: bound, read back, and checked before a study begins. gin is imported where it is used."""
+"""Parameters as gin bindings: binds them, reads them back, and checks them before a study starts.
+
+Imports gin on use.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ _NOTHING = object()
 
 
 def apply(params: Mapping[str, Value]) -> None:
-    """Binds a trial's values; what an earlier trial of this process bound and this one has not is as it was before.
+    """Binds the values of a trial. Bindings of an earlier trial in this process that this one does not have are undone.
 
     Raises:
-      ConfigError: as `bind`.
+      ConfigError: As `bind`.
     """
     held = read_back({**dict.fromkeys(_applied, 0), **params})
     for path in _applied.keys() - params.keys():
@@ -65,7 +68,7 @@ def bind(params: Mapping[str, Value]) -> None:
 
 
 def read_back(params: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns what gin holds for the paths now; a path without a binding is left out."""
+    """Returns the present gin values of the paths. Paths without a binding are left out."""
     import gin
 
     found: dict[str, Value] = {}

@@ -1,4 +1,4 @@
-"""How a trial came to be: its ancestors as segments of training, in an order in which they can be done again."""
+"""Lineage of a trial: its ancestors as segments of training, in an order in which they can be repeated."""
 
 from __future__ import annotations
 
@@ -104,17 +104,17 @@ def replay(
     slot: int = 0,
     study_seed: int = 0,
 ) -> _State | None:
-    """Trains a trial's history again, or a member of an ensemble that follows the same schedule.
+    """Repeats the training of a trial's lineage, or of an ensemble member that follows the same schedule.
 
     Args:
-      document: What `lobench pbt replay` printed, parsed.
-      train: (state, segment) -> state after the segment's `n_steps` from `start_step` with its `params` and `seed`; the
-        state is None for a segment from scratch.
-      start: State to begin with, for a schedule that was cut at its beginning.
-      slot: Member of the ensemble, as in a study with the strategy `fixed_schedule`; 0 has the schedule's own seeds.
+      document: Parsed output of `lobench pbt replay`.
+      train: Function of (state, segment) that returns the state after the segment's `n_steps` from `start_step`, with
+        its `params` and `seed`. The state is None for a segment from scratch.
+      start: Initial state, for a schedule whose beginning was cut off.
+      slot: Member of the ensemble, as in a study with the strategy `fixed_schedule`. 0 has the schedule's own seeds.
       study_seed: `Study.seed` of that study.
     Returns:
-      The last segment's state; `start` where there is no segment.
+      The state after the last segment; `start` if there is no segment.
     """
     state = start
     for segment in warm_starts(document["segments"]):

@@ -1,4 +1,4 @@
-"""Which process a worker is: two of one name are told apart, and one that is over gives its trial back at once."""
+"""Identity of a worker's process: distinguishes two processes with one worker name, and detects that one has ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOCK = threading.Lock()
 
 
 class Fate(enum.StrEnum):
-    """What is known of a process: it runs on this machine, it is over, or it is on a machine that is not this one."""
+    """State of a process: running on this machine, ended, or on another machine."""
 
     RUNS = "runs"
     OVER = "over"
@@ -36,13 +36,13 @@ def begin() -> str:
 
 
 def end(name: str) -> None:
-    """Says that a client of this process is over."""
+    """Records that a client of this process has ended."""
     with _LOCK:
         _LIVE.discard(name)
 
 
 def fate(name: str) -> Fate:
-    """Says what became of the process that a name is of."""
+    """Returns the state of the process with a name."""
     machine, pid, started, *_ = (*name.split("/"), "", "", "")
     if machine != _machine() or not pid.isdecimal():
         return Fate.ELSEWHERE
@@ -60,7 +60,7 @@ def who(name: str) -> str:
 
 @functools.cache
 def _machine() -> str:
-    """Returns the host's name with what tells two of one name apart, and containers that number processes alike."""
+    """Returns a name of this machine that distinguishes equal host names, and containers with equal process numbers."""
     parts = [socket.gethostname()]
     with contextlib.suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
@@ -71,7 +71,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str:
-    """Returns when a process began, in ticks since the machine's start; "" where there is none such, or a dead one."""
+    """Returns the start of a process in ticks since boot; "" if there is no such process or it is dead."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:
@@ -84,7 +84,7 @@ def _started(pid: int) -> str:
 
 
 def _known_by_signal(pid: int) -> str:
-    """Where there is no /proc: whether somebody has that number."""
+    """Returns whether a process exists, on systems without /proc."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

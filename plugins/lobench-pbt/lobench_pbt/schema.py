@@ -63,12 +63,12 @@ END;
 
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    """Opens a store's database, making its tables where there are none.
+    """Opens the database of a store, and creates missing tables.
 
-    What it commits is in order, and on the disk once a `CommitLog` has synced it.
+    Commits are ordered, and on disk once a `CommitLog` has synced them.
 
     Raises:
-      StoreError: it is not there, cannot be used, or is of a newer version.
+      StoreError: The database does not exist, cannot be used, or is of a newer version.
     """
     if read_only and not path.is_file():
         raise StoreError("there is no study here", where=str(path.parent), next_step="is --store right?")
@@ -86,7 +86,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
 
 
 def using(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Turns what SQLite says of the database into one clear line, a `StoreError`."""
+    """Turns errors of SQLite into a `StoreError` with one clear line."""
     return database_errors(path, "the study's database")
 
 

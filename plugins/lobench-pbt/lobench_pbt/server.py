@@ -46,7 +46,7 @@ _LINE = 800  # characters, each of them up to nine bytes on its way
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """Who may ask: a shared token, TLS, both or neither."""
+    """Access control of a server: a shared token, TLS, both or neither."""
 
     token: str = ""
     tls_cert: bytes = b""
@@ -56,7 +56,7 @@ class Security:
         """Refuses an address beyond loopback without a token or TLS.
 
         Raises:
-          ConfigError: that, or an address that is none.
+          ConfigError: The address is refused or invalid.
         """
         host, _, port = listen.rpartition(":")
         is_bare = ":" in host and not (host.startswith("[") and host.endswith("]"))  # gRPC reads it as a host alone
@@ -73,10 +73,10 @@ class Security:
 
 
 def security_from(token_file: Path | None, tls_cert: Path | None, tls_key: Path | None) -> Security:
-    """Reads what the options name.
+    """Reads the files that options name.
 
     Raises:
-      ConfigError: a token that is none, a certificate without its key, or one that is none.
+      ConfigError: The token or the certificate is invalid, or its key is missing.
     """
     token = read_token(token_file, ConfigError) if token_file else ""
     if tls_cert is None and tls_key is None:
@@ -122,7 +122,7 @@ def _unauthenticated(request: Any, context: grpc.ServicerContext) -> Any:
 
 @contextmanager
 def _refusals(context: grpc.ServicerContext) -> Iterator[None]:
-    """Turns what the service refuses into a status with one line."""
+    """Turns refusals of the service into a gRPC status with one line."""
     try:
         yield
     except Refused as error:
@@ -139,7 +139,7 @@ def _refusals(context: grpc.ServicerContext) -> Iterator[None]:
 
 
 def _details(error: LobenchError) -> str:
-    """Returns its line, cut in the middle where it is long: of more than 8 KiB, gRPC drops the code with it."""
+    """Returns the line of an error, shortened in the middle if it is long: gRPC drops the status code above 8 KiB."""
     line = str(error)
     return line if len(line) <= _LINE else f"{line[: _LINE // 2]} ... {line[-_LINE // 2 + 5 :]}"
 
@@ -268,10 +268,11 @@ def _request_threads() -> futures.ThreadPoolExecutor:
 
 
 def serve(study: Study, store: Path, *, listen: str, security: Security, log: Callable[[str], None]) -> None:
-    """Serves a study until SIGINT or SIGTERM; creates it where it is new.
+    """Serves a study until SIGINT or SIGTERM. Creates the study if it is new.
 
     Raises:
-      ConfigError, Refused: the study cannot run, or another one of its name is there. StoreError: the store is busy.
+      ConfigError, Refused: The study is invalid, or another one has its name.
+      StoreError: The store is busy.
     """
     security.check(listen)
     lock = _lock(store)
@@ -318,12 +319,16 @@ def _end_whatever_waits(log: Callable[[str], None]) -> None:
 
 
 def stop(store: Path, name: str, *, options: str, log: Callable[[str], None]) -> None:
-    """Stops a study, by the controller that serves it, or in the store where none does.
+    """Stops a study through the controller that serves it, or in the store if it is not served.
 
     Args:
-      options: What an address needs to be let in: `,token_file=F,ca=F`.
+      store: Folder of the store.
+      name: Name of the study.
+      options: Credentials in the form of an address: `,token_file=F,ca=F`.
+      log: Receives lines of progress.
     Raises:
-      Refused: there is no such study. LobenchError: the controller does not answer, or does not let us in.
+      Refused: There is no such study.
+      LobenchError: The controller does not answer, or denies access.
     """
     if not (store / "pbt.sqlite").is_file():
         raise StoreError("there is no study here", where=str(store), next_step="is --store right?")
@@ -348,7 +353,10 @@ def stop(store: Path, name: str, *, options: str, log: Callable[[str], None]) ->
 
 
 def _again(store: Path, listen: str) -> str:
-    """Returns where to listen: for port 0 where this store was served before, if that is free: clients look there."""
+    """Returns the address to listen on.
+
+    For port 0, that is the store's previous address if free, since clients use it.
+    """
     host, _, port = listen.rpartition(":")
     with contextlib.suppress(OSError):
         before = (store / "address").read_text().strip()

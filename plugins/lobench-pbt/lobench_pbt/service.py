@@ -1,7 +1,7 @@
-"""The controller: each request is one transaction on the trial table. It remembers nothing between two requests.
+"""Controller of studies: each request is one transaction on the trial table. Nothing is remembered between requests.
 
-An answer is on the disk before it is given, heartbeats apart: what a heartbeat says is said again soon, and a
-controller that begins anew lets everybody say it (`resume`). Requests that wait for the disk wait together.
+Answers are given after their commit is on disk, except for heartbeats, which are soon repeated; a restarted controller
+waits for them (`resume`). Requests that wait for the disk wait together.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _WATCH_SECONDS = 180.0  # a watch that could not deliver tries again within a mi
 
 
 class SteadyClock:
-    """Seconds since 1970 that nobody sets: the system's time when it begins, and from then on a monotonic clock.
+    """Clock that no user can set: the system's time at its start, and a monotonic clock from then on.
 
-    So a step of the system's clock ends no lease and lets no dead worker keep one. Deadlines in a store stay comparable
-    over a restart, unless the clock stepped meanwhile; see `Service.resume`.
+    A step of the system's clock therefore ends no lease early, and lets no dead worker keep one. Deadlines in a store
+    stay comparable after a restart, unless the clock stepped meanwhile; see `Service.resume`.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class SteadyClock:
 
 
 class FitnessVerdict(enum.StrEnum):
-    """What becomes of a reported fitness."""
+    """Decision on a reported fitness."""
 
     IGNORED = "ignored"
     HELD = "held"
@@ -89,7 +89,7 @@ class _Open:
             raise Refused(Refusal.STALE, "another process of this name has the trial now", where=f"trial {id}")
 
     def held(self, worker: str, process: str, gone: str) -> Suggestion | None:
-        """Says that another process, heard of lately, has the worker's trial; None where it may have it."""
+        """Returns the answer that another live process has the worker's trial; None if the worker may have it."""
         own = self.table.owned(worker) if process else None
         if own is None or own.lease_deadline is None:
             return None
@@ -105,12 +105,12 @@ class _Open:
 
 
 class Service:
-    """Serves the studies of one store. Threads may share it: requests wait for one another.
+    """Service for the studies of one store. Threads may share it; requests wait for each other.
 
     Args:
-      store: Folder; the caller holds its lock.
-      clock: Seconds; leases and deadlines are measured with it. None: a `SteadyClock`.
-      plugins: Where strategies come from; None loads those that are installed.
+      store: Folder of the store; the caller holds its lock.
+      clock: Clock of leases and deadlines, in seconds. None: a `SteadyClock`.
+      plugins: Source of strategies. None: the installed plugins.
     """
 
     def __init__(
@@ -127,19 +127,20 @@ class Service:
         self._vault.sweep([kept for row in studies(self._db) for kept in TrialTable(self._db, row.name).kept()])
 
     def close(self) -> None:
-        """Ends what is being copied, and closes the database."""
+        """Ends running copies, and closes the database."""
         self._vault.close()
         with self._lock:
             self._db.close()
 
     def resume(self) -> None:
-        """Begins the time of each lease and fitness again, since no controller listened for a while.
+        """Restarts the time of each lease and fitness, because no controller was listening for a while.
 
-        A lease lasts one period from now on. A fitness is waited for as long as a watch may wait between two tries, at
-        least, and as long as the study says, at most. So it does not matter if the clock stepped since the last start.
+        Each lease lasts one period from now on. A fitness is waited for at least as long as a watch may wait between
+        two tries, and at most as long as the study allows. A step of the clock since the last start therefore does not
+        matter.
 
         Raises:
-          StoreError: the database cannot be read or written.
+          StoreError: The database cannot be read or written.
         """
         with self._lock, self._transaction():
             for row in studies(self._db):  # no need to wait for the disk: killed again, it does this again
@@ -214,11 +215,13 @@ class Service:
     # Workers.
 
     def suggest(self, name: str, worker: str, *, process: str = "", gone: str = "") -> Suggestion:
-        """Says what a worker does next.
+        """Returns the next step of a worker.
 
         Args:
-          process: Who asks, among all processes anywhere; "" where two of one worker's name are not told apart.
-          gone: Another process of that name which is known to be over: its trial need not be waited for.
+          name: Name of the study.
+          worker: Name of the worker.
+          process: Identity of the worker's process; "" if processes with the same worker name are not distinguished.
+          gone: Another process of that worker that is known to have ended, so that its trial need not be waited for.
         """
         if not worker:
             raise Refused(Refusal.INVALID, "a worker needs a name")
@@ -307,7 +310,7 @@ class Service:
     # Fitness.
 
     def report_fitness(self, name: str, id: int, *, generation: int, sha256: str, score: Score) -> FitnessVerdict:
-        """Takes what a watch found. The same again changes nothing."""
+        """Records the result of a watch. Repeating it has no effect."""
         dropped: list[Artifact] = []
         with self._open(name) as opened:
             trial = opened.table.trial(id)
@@ -329,7 +332,7 @@ class Service:
     # What all share.
 
     def _using(self) -> AbstractContextManager[None]:
-        """What is read within needs no transaction."""
+        """Handles database errors of reads without a transaction."""
         return using(self._path)
 
     @contextmanager
@@ -347,12 +350,14 @@ class Service:
 
     @contextmanager
     def _open(self, name: str, *, counts: bool = True) -> Iterator[_Open]:
-        """One transaction on a study, its deadlines dealt with first.
+        """Opens a transaction on a study, after handling expired deadlines.
 
         Args:
-          counts: Whether what it writes must be on the disk before somebody is answered.
+          name: Name of the study.
+          counts: Whether its writes must be on disk before a request is answered.
         Raises:
-          StoreError: the database cannot be read or written. Refused: no such study.
+          StoreError: The database cannot be read or written.
+          Refused: There is no such study.
         """
         with self._lock:
             with self._using():
@@ -365,7 +370,7 @@ class Service:
 
     @contextmanager
     def _answer(self, name: str) -> Iterator[_Open]:
-        """The same; what anybody has written by then is on the disk at its end."""
+        """Opens a transaction on a study, and waits at its end until all commits so far are on disk."""
         with self._open(name) as opened:
             yield opened
         self._log.wait()
@@ -396,5 +401,5 @@ class Service:
         return self._parsed[text]
 
     def _unneeded(self, opened: _Open) -> list[Artifact]:
-        """Returns checkpoints that nobody needs any more; their rows say so already."""
+        """Returns the checkpoints that are not needed any more, after marking them in their rows."""
         return [] if opened.study.keep is Keep.ALL else opened.table.drop_unneeded(opened.study.generations)

@@ -1,4 +1,4 @@
-"""What `lobench pbt` prints; read from the store, whether it is served or not."""
+"""Output of `lobench pbt`, read from the store, whether the study is served or not."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class MeasurementRecord(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedTrial(StudyTrial):
-    """A row of the trial table with what was measured of it."""
+    """Row of the trial table with its measurements."""
 
     measurements: list[MeasurementRecord]
 

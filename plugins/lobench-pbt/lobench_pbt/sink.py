@@ -1,14 +1,14 @@
 """Results of a watch as the fitness of trials.
 
-A trial's checkpoints lie in a folder named by the trial, `trial_12` or `trial_000012`, below the watched population;
-that name, the generation in the checkpoint and the digest of theta are the key under which the controller takes a
-result.
+The checkpoints of a trial are in a folder named `trial_12` or `trial_000012` below the watched population. That name,
+the generation in the checkpoint and the digest of theta are the key under which the controller accepts a result.
 
 Metrics of a checkpoint: `<split>/<metric>` is the mean over cases of the mean over seeds at the last inner step, and
-`<case>:<split>/<metric>` that of one case. A seed that diverged makes both NaN; an evaluation without curves (an error,
-a timeout, poisoned) leaves no fitness at all, which is not the same.
+`<case>:<split>/<metric>` that of one case. A seed that diverged makes both NaN. An evaluation without curves (an error,
+a timeout, poisoned) gives no fitness.
 
-A result whose key fits no trial is no fitness; that is said once a trial, which may wait for another in vain.
+A result whose key fits no trial is ignored, with one message per trial, because the trial may wait for another result
+in vain.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def trial_of(run: str) -> int | None:
 
 
 def metrics_of(event: CheckpointFinished) -> tuple[dict[str, float], str]:
-    """Returns the metrics of a checkpoint, or why there are none."""
+    """Returns the metrics of a checkpoint, or the reason why there are none."""
     finals: dict[str, dict[str, list[float]]] = {}
     for evaluation in event.evaluations:
         case = evaluation.case
@@ -84,7 +84,7 @@ class PbtSink:
                 self._explain(trial, event)
 
     def _report(self, trial: int, event: CheckpointFinished) -> bool:
-        """Returns False where the controller has no use for it."""
+        """Reports a result. Returns False if the controller has no use for it."""
         generation = event.checkpoint.generation
         if trial > _LARGEST_TRIAL or generation > _LARGEST_GENERATION:
             return False
@@ -101,7 +101,7 @@ class PbtSink:
         return bool(reply.verdict != pbt_pb2.ReportFitnessReply.IGNORED)
 
     def _explain(self, trial: int, event: CheckpointFinished) -> None:
-        """Says once why it cannot be the trial's; another checkpoint of a trial that is over is as it should be."""
+        """Reports once why a result cannot belong to the trial. Further checkpoints of an ended trial are expected."""
         if trial in self._reported:
             return
         found = self._generation(trial)
@@ -114,7 +114,7 @@ class PbtSink:
         _LOG.warning("sink pbt: %s is no fitness of trial %d: %s", event.checkpoint.uri, trial, why)
 
     def _generation(self, trial: int) -> int | None:
-        """Returns the generation of a trial, None where there is none."""
+        """Returns the generation of a trial; None if there is no such trial."""
         if trial > _LARGEST_TRIAL:
             return None
         study = self._connection.address.study

@@ -1,4 +1,4 @@
-"""What a study is: a population, its search space, its fitness and its rules, as one value that crosses as JSON."""
+"""Study: a population, its search space, its fitness and its rules, as one value that is sent as JSON."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _BEFORE = {1: {"p_switch": 1.0}}  # by version, what a study was that does not s
 
 
 class FitnessFrom(enum.StrEnum):
-    """Who says how good a trial is: its trainer, or a `lobench watch` with the sink `pbt`."""
+    """Source of a trial's fitness: its trainer, or a `lobench watch` with the sink `pbt`."""
 
     TRAINER = "trainer"
     WATCH = "watch"
@@ -65,7 +65,7 @@ class Keep(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One step of a fixed schedule: what the trials of a generation do."""
+    """One step of a fixed schedule, for the trials of one generation."""
 
     n_steps: int
     params: Mapping[str, Value]
@@ -74,25 +74,27 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """A study.
+    """Settings of a study.
 
     Attributes:
-      population: N, trials a generation.
-      generations: G; the trials are of generations 0 .. G.
-      n_steps: Outer steps of a trial.
-      objectives: The fitness; several are summed by weight (`weighted`) or compared by a strategy that can.
+      population: Number of trials per generation, N.
+      generations: Number of the last generation, G; trials are of generations 0 to G.
+      n_steps: Number of outer steps of a trial.
+      objectives: Objectives of the fitness. Several are summed by weight (`weighted`), or compared by a strategy for
+        that.
       strategy: `NAME[:ARGUMENT]` of `lobench list strategies`.
       opponents: Generations that an initiator meets.
-      p_resample: Chance that a mutation draws a number from the prior.
-      p_switch: Chance that a mutation draws a category anew; else it is inherited.
-      p_crossover: Chance that a value is the loser's; weights are always the winner's.
-      budget: Whether a generation reproduces only once it has N terminal trials: few workers serve many, whom a trial
-        meets does not hang on who was quicker, and the seed gives the study. Else each reproduces as it ends.
-      max_attempts: Leases a trial may lose before it is infeasible.
-      lease_seconds: How long a worker may be silent.
-      fitness_seconds: How long a trial waits for its fitness.
-      schedule: One segment a generation, for the strategy `fixed_schedule`. Slot 0 has the segments' own seeds; the
-        other slots have seeds folded with `seed` and the slot. The line of a trial that fails ends there, infeasible.
+      p_resample: Probability that a mutation draws a number from the prior.
+      p_switch: Probability that a mutation draws a new category instead of inheriting it.
+      p_crossover: Probability that a value is the loser's. Weights are always the winner's.
+      budget: Whether a generation reproduces only once it has N terminal trials. Few workers then serve many members,
+        opponents do not depend on speed, and the seed determines the study. Otherwise each trial reproduces when it
+        ends.
+      max_attempts: Number of lost leases after which a trial is infeasible.
+      lease_seconds: Time that a worker may be silent.
+      fitness_seconds: Time that a trial waits for its fitness.
+      schedule: One segment per generation, for the strategy `fixed_schedule`. Slot 0 has the segments' own seeds; other
+        slots have seeds folded with `seed` and the slot. A line in which a trial fails ends there, infeasible.
     """
 
     name: str

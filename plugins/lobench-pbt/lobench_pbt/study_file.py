@@ -1,6 +1,6 @@
-"""A study as a gin file.
+"""Study in a gin file.
 
-    import my_trainer                                  # registers what the paths name
+    import my_trainer                                  # registers the configurables of the paths
 
     Study.population = 8
     Study.generations = 10
@@ -16,8 +16,8 @@
     ...
     momentum/Real.when = {"outer.kind": ["sgdm"]}      # active only then
 
-Run as a program (`python -m lobench_pbt.study_file FILE`) it prints the study as JSON: what the file imports stays out
-of the process that serves.
+As a program (`python -m lobench_pbt.study_file FILE`), it prints the study as JSON, so that the serving process does
+not import the modules of the file.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ __all__ = ["load_study", "read_study"]
 
 
 def read_study(path: Path) -> Study:
-    """Reads a study in a process of its own.
+    """Reads a study in a separate process.
 
     Raises:
-      ConfigError: what is wrong with it, in one line.
+      ConfigError: The file is invalid.
     """
     command = [sys.executable, "-P", "-m", "lobench_pbt.study_file", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -55,10 +55,10 @@ def read_study(path: Path) -> Study:
 
 
 def load_study(path: Path) -> Study:
-    """Reads a study here; gin's configuration holds it afterwards.
+    """Reads a study in this process, and leaves its bindings in gin's configuration.
 
     Raises:
-      ConfigError: what is wrong with it.
+      ConfigError: The file is invalid.
     """
     import gin
 
@@ -128,7 +128,7 @@ def _objective(metric: str = "", direction: str = "", weight: float = 1.0) -> Ob
 
 
 def _parameter(kind: Kind) -> Callable[..., Parameter]:
-    """Returns what makes a parameter of a kind, `Real` say, with the keywords that gin looks for."""
+    """Returns a function that makes a parameter of a kind, with the keywords that gin binds."""
 
     def of_range(
         path: str = "",

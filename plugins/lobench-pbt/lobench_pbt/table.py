@@ -1,4 +1,4 @@
-"""The trial table in SQLite. What a request reads costs no more for a longer history: every statement has an index."""
+"""Trial table in SQLite. Reads do not take longer with a longer history, since every statement has an index."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _outline(row: Sequence[Any]) -> Outline:
 
 
 class TrialTable:
-    """The trials of one study; what a `decide.Table` asks for, and what the service writes."""
+    """Trials of one study, as read by `decide` and written by the service."""
 
     def __init__(self, db: sqlite3.Connection, study: str) -> None:
         self._db, self._study = db, study
@@ -144,7 +144,7 @@ class TrialTable:
         return dict(self._db.execute(query, (self._study,)).fetchall())
 
     def holder(self, id: int) -> str:
-        """Returns which process holds a trial; "" where none has said."""
+        """Returns the process that holds a trial; "" if unknown."""
         query = "SELECT process FROM holders WHERE study = ? AND trial = ?"
         row = self._db.execute(query, (self._study, id)).fetchone()
         return "" if row is None else str(row[0])
@@ -219,10 +219,10 @@ class TrialTable:
         return Score(metrics=json.loads(row[0]) if row[0] is not None else None, reason=row[1])
 
     def drop_unneeded(self, generations: int) -> list[Artifact]:
-        """Marks checkpoints that no live trial may need any more; returns them.
+        """Marks checkpoints that no live trial can need any more, and returns them.
 
-        Needed are those of the last two generations of any trial that is unfinished or has no child yet, those that an
-        unfinished trial starts from, the best (of several objectives: those that nobody beats), and those of the last
+        Needed are those of the last two generations of any trial that is unfinished or has no child yet, those from
+        which an unfinished trial starts, the best ones (the Pareto front for several objectives), and those of the last
         generation.
         """
         stale = self._select("is_kept = 1 AND generation < ?", self._oldest_needed(generations))
@@ -236,7 +236,7 @@ class TrialTable:
         return [trial.checkpoint for trial in dropped if trial.checkpoint is not None]
 
     def _oldest_needed(self, generations: int) -> int:
-        """Returns the first generation that somebody may still start from."""
+        """Returns the first generation from which a trial may still start."""
         query = "SELECT MIN(generation) FROM trials WHERE study = ? AND has_child = 0"
         mothers = self._db.execute(f"{query} AND is_terminal = 1 AND generation < ?", (self._study, generations))
         unfinished = self._db.execute(f"{query} AND is_terminal = 0", (self._study,))

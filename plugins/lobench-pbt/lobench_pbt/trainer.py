@@ -1,4 +1,4 @@
-"""The trainer's side.
+"""Client for trainers.
 
     with lobench_pbt.client("127.0.0.1:6006") as study:
         for trial in study.trials("worker-0"):
@@ -6,14 +6,14 @@
             trial.apply()                                 # binds the parameters to gin; after restoring
             for step in range(trial.start_step, trial.end_step):
                 state = train(state, step)
-                trial.report(step, {"loss": loss})        # may be left out
+                trial.report(step, {"loss": loss})        # optional
                 if trial.should_stop:
                     break
-            done = step + 1 - trial.start_step            # fewer than asked for where it stopped early
+            done = step + 1 - trial.start_step            # fewer than n_steps if it stopped early
             trial.complete(save(state), n_steps=done)     # a checkpoint that was published by a rename
 
-The lease is renewed in the background. A trial whose lease was lost (`is_lost`) should stop, and what is reported of it
-or completes it does nothing: somebody else has it. `trials` goes on with the next one.
+The lease is renewed in the background. A trial whose lease was lost (`is_lost`) should stop; its further reports have
+no effect, because another worker has it. `trials` continues with the next one.
 """
 
 from __future__ import annotations
@@ -151,12 +151,12 @@ class _Waits:
 
 
 class TrialSession:
-    """A trial that this worker holds.
+    """Trial that this worker holds.
 
     Attributes:
-      id, generation, params, start_step, n_steps, seed: As the controller says.
-      should_stop: True once the study was stopped or the lease was lost: complete with what there is.
-      is_lost: Whether the trial is somebody else's now, so that nothing that this worker says of it counts.
+      id, generation, params, start_step, n_steps, seed: Values from the controller.
+      should_stop: Whether the study was stopped or the lease was lost: complete with the present state.
+      is_lost: Whether another worker has the trial now, so that reports of this worker have no effect.
     """
 
     def __init__(self, connection: Connection, message: pbt_pb2.Trial, process: str = "") -> None:
@@ -187,10 +187,10 @@ class TrialSession:
         return folder
 
     def restored(self) -> None:
-        """Checks that the checkpoint to start from is what the controller promised.
+        """Checks that the checkpoint to start from is the one of the controller.
 
         Raises:
-          LobenchError: it is missing or changed.
+          LobenchError: The checkpoint is missing or changed.
         """
         for artifact, digest in ((self._trial.warm_checkpoint, checkpoint_sha256), (self._trial.warm_state, _bytes)):
             if artifact is None or (digest is checkpoint_sha256 and holds_theta(artifact.uri, artifact.sha256)):
@@ -210,7 +210,10 @@ class TrialSession:
 
     @property
     def gin_bindings(self) -> str:
-        """The parameters as gin text: kept in a checkpoint beside its theta, they hold where a watch evaluates it."""
+        """Returns the parameters as gin text.
+
+        Kept in a checkpoint with its theta, they apply when a watch evaluates it.
+        """
         return to_text(self.params)
 
     def report(self, step: int, metrics: Mapping[str, float], *, seconds: float = 0.0) -> None:
@@ -233,16 +236,16 @@ class TrialSession:
         used: Mapping[str, Value] | None = None,
         n_steps: int | None = None,
     ) -> bool:
-        """Ends the trial; returns False where the lease was lost, so that it does not count.
+        """Ends the trial. Returns False if the lease was lost, so that the result does not count.
 
         Args:
-          checkpoint: What a watch evaluates; it must not change any more.
-          metrics: The fitness, where the study takes it from trainers.
-          state: File or folder with what else the trainer needs to go on (an outer optimizer's state).
-          used: Parameters that training really used, where it does not read them from gin.
-          n_steps: Outer steps done, fewer than asked for only where `should_stop` was seen.
+          checkpoint: Checkpoint that a watch evaluates; it must not change any more.
+          metrics: Fitness, if the study takes it from trainers.
+          state: File or folder with further state that the trainer needs to continue, such as an outer optimizer's.
+          used: Parameters that the training used, if it does not read them from gin.
+          n_steps: Number of outer steps done; fewer than asked for only after `should_stop`.
         Raises:
-          LobenchError: the parameters were not applied, or something has overwritten them since.
+          LobenchError: The parameters were not applied, or were overwritten since.
         """
         self._check_used(used)
         path = Path(checkpoint).absolute()
@@ -295,7 +298,7 @@ class TrialSession:
             )
 
     def _call(self, method: Any, request: Any) -> Any:
-        """Calls; returns None where the lease is lost."""
+        """Calls the controller; returns None if the lease is lost."""
         if self.is_lost:
             return None
         try:
@@ -310,7 +313,7 @@ class TrialSession:
         self.is_lost = self.should_stop = True
 
     def _beat(self, seconds: float) -> None:
-        """Renews the lease; a controller that is away is asked again, one that says no ends it."""
+        """Renews the lease until the trial ends. Retries if the controller is away; a refusal ends the lease."""
         request = pbt_pb2.HeartbeatRequest(**self._identity)
         while not self._ended.wait(seconds):
             try:

@@ -1,4 +1,4 @@
-"""What may happen to one trial: pure functions from a row and an event to the row as it is then, or a refusal."""
+"""Transitions of one trial: pure functions from a row and an event to the new row, or a refusal."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["Completion", "Score", "check_lease", "completed", "expired", "is_rep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What a worker says at the end of a trial.
+    """Report of a worker at the end of a trial.
 
     Attributes:
-      checkpoint: None for an infeasible trial.
-      metrics: The trainer's own; the fitness where the study takes it from trainers.
-      n_steps: Outer steps done; fewer than asked for where the trial was told to stop.
-      reason: Why it is infeasible; "" for one that is not.
+      checkpoint: Checkpoint; None for an infeasible trial.
+      metrics: Metrics of the trainer; the fitness if the study takes it from trainers.
+      n_steps: Number of outer steps done; fewer than asked for if the trial was told to stop.
+      reason: Why the trial is infeasible; "" if it is feasible.
     """
 
     attempt: int
@@ -35,17 +35,17 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """What a watch says of a checkpoint: its metrics, or why there are none."""
+    """Result of a watch for a checkpoint: its metrics, or the reason why there are none."""
 
     metrics: Mapping[str, float] | None
     reason: str = ""
 
 
 def check_lease(trial: StudyTrial | Outline, attempt: int) -> None:
-    """Checks that a trial is still the worker's that says so.
+    """Checks that a trial still belongs to the worker that reports on it.
 
     Raises:
-      Refused: the lease was lost, or the trial is over.
+      Refused: The lease was lost, or the trial is over.
     """
     _fence(trial, attempt)
     if trial.state not in (State.ACTIVE, State.STOPPING):
@@ -66,7 +66,7 @@ def expired(study: Study, trial: StudyTrial, *, next_seq: int) -> StudyTrial:
 
 
 def stopped(trial: StudyTrial, *, next_seq: int) -> StudyTrial:
-    """The study is stopped: who trains may end early, who has not begun does not begin."""
+    """Returns a trial after its study was stopped: active trials may end early, requested ones do not start."""
     if trial.state is State.ACTIVE:
         return dataclasses.replace(trial, state=State.STOPPING)
     if trial.state is State.REQUESTED:
@@ -75,10 +75,10 @@ def stopped(trial: StudyTrial, *, next_seq: int) -> StudyTrial:
 
 
 def is_repeat(study: Study, trial: StudyTrial, completion: Completion) -> bool:
-    """Says whether a completed trial is completed again in the same way.
+    """Returns whether a completed trial is completed again with the same report.
 
     Raises:
-      Refused: in another way, or with a stale attempt.
+      Refused: The report differs, or its attempt is stale.
     """
     _fence(trial, completion.attempt)
     if trial.state in (State.ACTIVE, State.STOPPING):

@@ -1,4 +1,4 @@
-"""What a trial is: one session of training, warm-started from an earlier one's checkpoint."""
+"""Trial: one session of training, warm-started from the checkpoint of an earlier one."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class StudyTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """What a decision about others reads of a trial: nothing in it has to be decoded. The names are `StudyTrial`'s."""
+    """Fields of a trial that decisions about other trials read, without decoding. Names are those of `StudyTrial`."""
 
     id: int
     state: State

@@ -1,4 +1,4 @@
-"""The controller's own copies of checkpoints: a trainer may delete its own, a live trial finds what it needs."""
+"""The controller's own copies of checkpoints: trainers may delete theirs, and live trials still find what they need."""
 
 from __future__ import annotations
 
@@ -56,10 +56,11 @@ class Vault:
         self._closed.set()
 
     def take(self, name: str, checkpoint: Artifact, state: Artifact | None) -> tuple[Artifact, Artifact | None]:
-        """Copies what a trial leaves, and checks the copy.
+        """Copies the checkpoint and state of a trial, and checks the copy.
 
         Raises:
-          Refused: missing, or not what its digest says. StoreError: the copy cannot be written.
+          Refused: An artifact is missing, or does not match its digest.
+          StoreError: The copy cannot be written.
         """
         folder = self._root / f"{name}-{uuid.uuid4().hex[:12]}"
         try:
@@ -119,10 +120,10 @@ class Vault:
         shutil.rmtree(self._folder(artifact), ignore_errors=True)
 
     def sweep(self, kept: Collection[Artifact]) -> None:
-        """Removes what a killed controller left behind.
+        """Removes the remains of a killed controller.
 
         Raises:
-          StoreError: what is kept lies elsewhere: the store was moved, and trials would start from nothing.
+          StoreError: Kept artifacts are elsewhere: the store was moved, and trials would start from nothing.
         """
         needed = {self._folder(artifact) for artifact in kept}
         for artifact in kept:
@@ -142,9 +143,9 @@ class Vault:
 
 
 class _Copy:
-    """One artifact on its way into the store: regular files and folders, of a size that is known when each is opened.
+    """Copy of one artifact into the store: regular files and folders, whose size is known when each is opened.
 
-    A device or a pipe has no end; and what the controller waits for, it waits for in one of a few threads.
+    Devices and pipes are refused, because they have no end and would block one of the few threads.
     """
 
     def __init__(self, where: str, closed: threading.Event) -> None:
@@ -160,7 +161,7 @@ class _Copy:
                 self._copy_file(path, kept)
 
     def _found(self, source: Path, copy: Path) -> Iterator[tuple[Path, Path]]:
-        """Yields what there is, and where it goes; a folder before what is in it."""
+        """Yields the files of an artifact with their places in the copy, each folder before its content."""
         status = source.stat()
         is_folder = stat.S_ISDIR(status.st_mode)
         if not is_folder and not stat.S_ISREG(status.st_mode):
