@@ -16,6 +16,7 @@ from lobench.analysis.comparisons.event_numbers import numbers_of
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.store.methods import read_methods
 from lobench.analysis.tables.frames import open_results
+from lobench.analysis.tables.notebook import html_of_results
 from lobench.analysis.tables.table import TableSpec, cell_text
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.engine.store.ledger import Ledger
@@ -73,6 +74,9 @@ def check_tables(store: Path) -> None:
     records = json.loads(lobench("results", "--store", store, "--by", "method", "--format", "json").stdout)
     text = lobench("results", "--store", store, "--by", "method").stdout
     latex = latex_table(summary, TableSpec(rows="method"))
+    lobench("report", "--store", store, "--output", store.parent / "page.html")
+    page = (store.parent / "page.html").read_text()
+    notebook = html_of_results(summary.snapshot, "")
     by_cell = {(one["metric"], one["method"], one["case"]): one for one in records}
     for panel in table.panels:
         if panel.machine or panel.title.startswith(("seconds", "times")):
@@ -84,16 +88,18 @@ def check_tables(store: Path) -> None:
                 one = by_cell[panel.title, line.heading.label, column.label]
                 assert close(one["mean"], entry.interval.mean) and close(one["lower"], entry.interval.lower)
                 assert close(one["upper"], entry.interval.upper) and one["bold"] == entry.is_bold
-                assert cell_text(entry, panel.digits) in text
+                shown = cell_text(entry, panel.digits)
+                assert shown in text and shown in page and shown.replace("*", "") in notebook.replace("*", "")
                 if not entry.num_lost and entry.is_score:
+                    bounds = [f"{bound:z.3f}" for bound in (entry.interval.lower, entry.interval.upper)]
                     assert f"{entry.interval.mean:.3f}" in latex
+                    assert math.isnan(entry.interval.upper) or f"[{', '.join(bounds)}]" in latex
     means = [summary.mean_score(place, "primary").interval for place in range(len(summary.snapshot.subjects))]
     report = lobench("report", "--store", store, "--format", "text").stdout
     shown = means[summary.shown].mean
     if not math.isnan(shown):
         assert re.search(rf"Score on train/loss, \S+: {re.escape(f'{shown:.3f}')}", report), report
-        lobench("report", "--store", store, "--output", store.parent / "page.html")
-        assert f"{shown:.3f}" in (store.parent / "page.html").read_text()
+        assert f"{shown:.3f}" in page
 
 
 def check_pairs(store: Path, names: list[str]) -> None:
@@ -104,6 +110,14 @@ def check_pairs(store: Path, names: list[str]) -> None:
     text = lobench("compare", *names, "--store", store, "--details").stdout
     for pair in json.loads(output.stdout):
         for found in pair["metrics"].values():
+            difference, chance = found["difference"], found["probability_of_improvement"]
+            for one, sign in ((difference, "+"), (chance, "")):
+                if one["lower"] is not None:
+                    shown = f"{one['mean']:{sign}z.3f} [{one['lower']:{sign}z.3f}, {one['upper']:{sign}z.3f}]"
+                    assert shown in text, shown
+            if difference["lower"] is not None and found["p_diverged"] is None:
+                effect = "better" if difference["lower"] > 0 else "worse" if difference["upper"] < 0 else "undecided"
+                assert found["effect"] == effect, found
             for name, one in found["cases"].items():
                 if one["lower"] is None:
                     continue
@@ -139,6 +153,10 @@ def check_exports(store: Path) -> None:
     for key, one in zip(keys, records, strict=True):
         row = by_key[key]
         assert (one["diverged"], one["exploded"]) == (row.diverged, row.exploded)
+    labels: dict[tuple[str, str, str], set[str]] = {}
+    for one in records:
+        labels.setdefault((one["checkpoint"]["sha256"], str(one["case"]), str(one["seeds"])), set()).add(one["label"])
+    assert all(len(own) == 1 for own in labels.values()), "an evaluation under two labels"
     summary = summary_of(store)
     for subject in summary.snapshot.subjects:
         for cell in subject.cells.values():
