@@ -1,18 +1,22 @@
-"""The command line in this process: as `lobench` would do it, without a second for every start, and traceless."""
+"""The command lines of `lobench` and `pytest` in this process: without seconds for every start, and traceless."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+import pytest
 from left_behind import traceless
 from programs import document
 
-from lobench.cli import main
+from lobench.api.settings import WatchSettings
+from lobench.cli import cli, main
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,29 @@ class Done:
     returncode: int
     stdout: str
     stderr: str
+
+
+# Commands that evaluate and take an executor.
+_EVALUATING = ("watch", "run", "compare", "tune", "ablate", "falsify", "alarm", "evolve")
+
+
+@contextlib.contextmanager
+def _evaluating_here(words: list[str]) -> Iterator[None]:
+    """Has a command evaluate in this process, unless it names an executor or several workers."""
+    with contextlib.ExitStack() as stack:
+        if "--workers" not in words or words[words.index("--workers") + 1] == "1":
+            here = {"workers": "1", "executor": "inline"}
+            defaults = {**dict.fromkeys(_EVALUATING, here), "best": {"workers": "1"}, "bisect": {"workers": "1"}}
+            settings = {"default_map": defaults, **cli.context_settings}  # a page's reader has defaults of their own
+            stack.enter_context(mock.patch.dict(cli.context_settings, settings))
+            if words and words[0] in ("best", "bisect"):  # they take no executor
+                stack.enter_context(functions_evaluate_here())
+        yield
+
+
+def functions_evaluate_here() -> contextlib.AbstractContextManager[object]:
+    """Has functions of `lobench` that are given no executor evaluate in this process."""
+    return mock.patch.dict(WatchSettings.__init__.__kwdefaults__, executor="inline")
 
 
 def lobench(*arguments: str | Path, cwd: Path | None = None) -> Done:
@@ -41,4 +68,33 @@ def lobench(*arguments: str | Path, cwd: Path | None = None) -> Done:
             code = int(error.code or 0)
     if "--format json" in " ".join(words) and out.getvalue() and "--help" not in words:
         document(out.getvalue())
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def lobench_here(*arguments: str | Path, cwd: Path | None = None) -> Done:
+    """Runs a command as `lobench` does. It evaluates in this process, without two seconds for the start of a worker.
+
+    Several workers, and those of `--executor local`, are processes.
+    """
+    with _evaluating_here(list(map(str, arguments))):
+        return lobench(*arguments, cwd=cwd)
+
+
+# Of the outer session; what asks for it is in its environment.
+_OUTER = ("cacheprovider", "timeout", "faulthandler", "hypothesispytest", "rerunfailures", "randomly")
+
+
+def pytest_session(*arguments: str | Path, cwd: Path) -> Done:
+    """Runs a session of pytest to its end, in a folder. Not with `-n`: workers of xdist need a process above them."""
+    words = [*(f"-pno:{name}" for name in _OUTER), *map(str, arguments)]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    with mock.patch.dict(os.environ, inherited, clear=True):
+        return in_process(lambda: int(pytest.main(words)), cwd)
+
+
+def in_process(call: Callable[[], int], cwd: Path) -> Done:
+    """Calls what returns an exit code, in a folder, as a process of its own would."""
+    out, err = io.StringIO(), io.StringIO()
+    with traceless(), contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = call()
     return Done(code, out.getvalue(), err.getvalue())

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from commands import Done, lobench
+from commands import Done
+from commands import lobench_here as lobench
 from tiny import make_run, make_suite, results
 
 DECLARED = {

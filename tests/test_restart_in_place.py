@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import lobench
-from tiny import make_run, make_suite, results, watch, write_checkpoint
+from commands import lobench_here as lobench
+from tiny import make_run, make_suite, results, write_checkpoint
+from tiny import watch_here as watch
 
 from lobench.analysis.store.snapshot import read_store
 from lobench.extend import wandb_rows

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import lobench
-from tiny import CONFIG, make_suite, results, watch, write_checkpoint
+from commands import lobench_here as lobench
+from tiny import CONFIG, make_suite, results, write_checkpoint
+from tiny import watch_here as watch
 
 from lobench.engine.checkpoints.given import run_variant
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from commands import Done, lobench
+from commands import Done, lobench, lobench_here
+from forked import python
 
 PATIENCE = 900.0  # seconds until a wait for another process is a failure; a busy machine is none
 
@@ -100,6 +101,14 @@ sys.argv[0] = "lobench"
 main()
 """
 
+
+def killed_chief(
+    commit: int | str, after: int | str, *words: str | Path, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command of lobench that kills itself, see `KILLED_CHIEF`."""
+    return python("-c", KILLED_CHIEF, str(commit), str(after), *words, cwd=cwd, timeout=PATIENCE)
+
+
 CONFIG = "Case.learned_optimizer = @LearnableSGD()\n"
 
 
@@ -138,6 +147,11 @@ def watch_command(run: Path, suite: Path, *options: str) -> list[str]:
 def watch(run: Path, suite: Path, *options: str) -> Done:
     """Runs a watch to its end. Its workers are processes; the chief is this one, which saves its start."""
     return lobench("watch", run, "--suite", suite, *options, cwd=suite.parent)
+
+
+def watch_here(run: Path, suite: Path, *options: str) -> Done:
+    """Runs a watch to its end, in this process, unless it names `--executor local` or several workers."""
+    return lobench_here("watch", run, "--suite", suite, *options, cwd=suite.parent)
 
 
 def watch_apart(run: Path, suite: Path, *options: str) -> subprocess.CompletedProcess[str]:

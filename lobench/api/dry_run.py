@@ -13,7 +13,7 @@ from lobench.core.cost import CaseCost, checkpoint_cost
 from lobench.core.errors import LobenchError, SuiteError
 from lobench.core.subject import Variant
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.workers.pool import LocalPool, WorkerConfig
+from lobench.engine.workers.pool import InlineExecutor, LocalPool, WorkerConfig
 from lobench.engine.workers.protocol import FROM_WORKER, Describe, Described, Failed, Ready
 from lobench.hookspecs import WorkerExited, WorkerMessage
 
@@ -51,17 +51,18 @@ class Costs:
         return max(self.core_seconds / self.max_cores, max(cost.seconds for cost in self.cases))
 
 
-def costs_of(config: WorkerConfig, store: Path, *, max_cores: int, widest: float) -> Costs:
-    """Returns the expected cost of one checkpoint, after collecting the suites in a local worker. Writes nothing.
+def costs_of(config: WorkerConfig, store: Path, *, max_cores: int, widest: float, is_inline: bool = False) -> Costs:
+    """Returns the expected cost of one checkpoint, after collecting the suites in a worker. Writes nothing.
 
     Args:
       store: Store whose recorded durations are used, if it exists.
       max_cores: Number of cores that all workers may use together.
       widest: Largest number of cores that one case can have.
+      is_inline: See `collected`.
     Raises:
       SuiteError: The suites cannot be collected.
     """
-    cases = collected(config, {Variant(): ""})[""]
+    cases = collected(config, {Variant(): ""}, is_inline=is_inline)[""]
     durations = {}
     if (store / "ledger.sqlite").is_file():
         with Ledger.open(store, read_only=True) as ledger:
@@ -85,14 +86,20 @@ def joined_problems(problems: Mapping[str, str]) -> SuiteError:
 
 
 def collected(
-    config: WorkerConfig, labels: Mapping[Variant, str], *, traced: Collection[Variant] = (), names: Sequence[str] = ()
+    config: WorkerConfig,
+    labels: Mapping[Variant, str],
+    *,
+    traced: Collection[Variant] = (),
+    names: Sequence[str] = (),
+    is_inline: bool = False,
 ) -> dict[str, Sequence[CaseInfo]]:
-    """Returns the cases of the suites, by the key of each variant, after collecting them in a local worker.
+    """Returns the cases of the suites, by the key of each variant, after collecting them in a worker of this machine.
 
     Args:
       labels: Variants, each with the label used in error messages.
       traced: Variants whose training programs are traced too; see `Describe`.
       names: Names of the cases to trace.
+      is_inline: Whether the worker is a thread of this process, as evaluations with `--executor inline` have it.
     Raises:
       SuiteError: The suites cannot be collected, or a case cannot be bound or traced.
     """
@@ -101,7 +108,8 @@ def collected(
     called = {variant.key: label for variant, label in labels.items()}
     problems: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
-        pool = LocalPool(replace(config, log_folder=Path(folder), compilation_cache=Path(folder)))
+        executor: type[InlineExecutor | LocalPool] = InlineExecutor if is_inline else LocalPool
+        pool = executor(replace(config, log_folder=Path(folder), compilation_cache=Path(folder)))
         try:
             pool.start(0, 1)
             while time.monotonic() < deadline:

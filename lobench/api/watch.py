@@ -68,7 +68,9 @@ def expected_costs(settings: WatchSettings, progress: WatchProgress | None = Non
     store = settings.store_folder
     # Other machines may have more cores than this one.
     widest = max_cores if settings.executor == "local" or settings.workers != "auto" else math.inf
-    return costs_of(worker_config(settings, manager, store), store, max_cores=max_cores, widest=widest)
+    is_inline = settings.executor == "inline"
+    config = worker_config(settings, manager, store)
+    return costs_of(config, store, max_cores=max_cores, widest=widest, is_inline=is_inline)
 
 
 def _require_location(settings: WatchSettings) -> None:

@@ -98,6 +98,7 @@ def cases_of(
         found = {variant.key: cases for variant, cases in recalled if cases is not None}
     unknown = {variant: label for variant, label in labels.items() if variant.key not in found}
     if unknown and not is_offline:
-        found |= collected(config, unknown, traced=traced, names=settings.cases)
+        is_inline = settings.executor == "inline"
+        found |= collected(config, unknown, traced=traced, names=settings.cases, is_inline=is_inline)
     names = set(settings.cases)
     return {key: [one for one in cases if not names or names & {*one.names}] for key, cases in found.items()}

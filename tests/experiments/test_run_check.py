@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
-from commands import lobench
-from tiny import make_suite, write_checkpoint
+from commands import lobench_here as lobench
+from tiny import make_run, make_suite, watch, write_checkpoint
+
+from lobench.engine.workers.pool import LocalPool
 
 EXPERIMENT = """
 Experiment.suites = ["tiny"]
@@ -53,6 +56,21 @@ def test_what_is_wrong_is_one_line(experiment: Path, options: list[str], expecte
 def test_one_method_is_planned_alone(experiment: Path) -> None:
     done = lobench("run", experiment, "--check", "--method", "adam")
     assert "1 method x 2 cases: 2 of 2 evaluations" in done.stdout
+
+
+def test_check_and_dry_run_with_the_inline_executor_start_no_process(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: object) -> NoReturn:
+        raise AssertionError("a process")
+
+    monkeypatch.setattr(LocalPool, "start", start)
+    inline = ("--executor", "inline")
+    done = lobench("run", experiment, "--check", "--method", "adam", *inline)
+    assert done.returncode == 0 and "2 of 2 evaluations" in done.stdout, done.stdout + done.stderr
+    folder = experiment.parent
+    done = watch(make_run(folder, -1.0), folder / "tiny", "--dry-run", *inline)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 WRONG = """
