@@ -21,7 +21,7 @@ from lobench.core.errors import LobenchError
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.result import Outcome
 from lobench.core.subject import SubjectKey
-from lobench.core.wording import counted, groups_text
+from lobench.core.wording import counted, first_of, groups_text
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.item_result import ItemResult
 from lobench.pytest_plugin.items import case_info, variant_of
@@ -182,13 +182,8 @@ class GateReporter:
             return
         if self._report.compared_nothing:
             terminalreporter.write_line("nothing was compared: no case has a seed with results on both sides", red=True)
-        rules, against = self._report.rules, option(self._config, "against")
-        named = ", ".join(self._references())
-        source = "" if named.startswith(against) else f" (from {against})"
-        terminalreporter.write_line(
-            f"against {named}{source}: difference of the score (0 untrained, 1 tuned; above 0: better); ratio: how "
-            f"many times higher a loss the margin tolerates; alpha {rules.alpha:g}, for all cases together"
-        )
+        for line in self._answer(self._report):
+            terminalreporter.write_line(line, bold=True, **{_COLOURS[self._report.verdict]: True})
         if any(measured.is_itself for measured in self._measured.values()):
             terminalreporter.write_line("the reference and the checkpoint of this session have the same content")
         if not all(measured.has_starts for measured in self._measured.values()):
@@ -202,7 +197,31 @@ class GateReporter:
         terminalreporter.write_line(text_table(rows, left={0, 1, 9}))
         if groups := groups_text(self._report.groups):
             terminalreporter.write_line(groups)
-        terminalreporter.write_line(f"{self._report.verdict}", bold=True, **{_COLOURS[self._report.verdict]: True})
+        terminalreporter.write_line(
+            "difference, bounds: of the score (0 untrained, 1 tuned; above 0: better); ratio: how many times higher a "
+            f"loss the margin tolerates; alpha {self._report.rules.alpha:g}, for all cases together"
+        )
+
+    def _answer(self, report: GateReport) -> list[str]:
+        """Return the verdict with its reference and the mean difference, and how many seeds would decide."""
+        against, named, overall = option(self._config, "against"), ", ".join(self._references()), report.overall
+        source = "" if named.startswith(against) else f" (from {against})"
+        names = sorted(result.case for result in report.cases if result.verdict is report.verdict)
+        is_of_mean = len(report.cases) > 1 and overall.verdict is report.verdict
+        on = [f"on {first_of(names, 4)}"] if names else []
+        where = " and ".join([*(["in the mean"] if is_of_mean else []), *on])
+        everywhere = "in the mean and on each case" if len(report.cases) > 1 else where
+        words = {
+            Verdict.PASS: f"no more than the margin is lost {everywhere}",
+            Verdict.REGRESSED: f"more than the margin is lost {where}",
+            Verdict.INCONCLUSIVE: f"not decided {where}",
+        }
+        text = f"{report.verdict} against {named}{source}: {words[report.verdict]}"
+        if not math.isnan(overall.harm):
+            bounds = f"[{_signed(-overall.upper)}, {_signed(-overall.lower)}]"
+            text += f"; score {_signed(-overall.harm)} {bounds}, {counted(overall.num_seeds, 'seed')} per case"
+        seeds = [result.seeds_to_decide for result in (*report.cases, overall) if result.seeds_to_decide is not None]
+        return [text, *([f"about {max(seeds):,} seeds per case would decide"] if seeds else [])]
 
     def _row(self, result: GateResult) -> tuple[str, ...]:
         measured = self._measured.get(result.case)

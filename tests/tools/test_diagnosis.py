@@ -56,7 +56,7 @@ def test_who_ran_away_before_is_to_blame_and_not_the_overflow() -> None:
     steps[9] = dataclasses.replace(steps[9], updates=updates)
     found = diagnose(training(*steps))
     assert (found.kind, found.leaf, found.step, found.onset) == ("one_layer", "b", 10, 9)
-    assert "the updates of b are too large, 9 of the weights" in found.line
+    assert "the updates of b are too large, 9 times the weights" in found.line
     assert "first value that is not finite, at step 12: the task's loss" in found.facts[0]
 
 

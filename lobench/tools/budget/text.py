@@ -45,12 +45,13 @@ class BudgetRecord(TypedDict):
 
 
 def budget_text(found: Budgets) -> str:
-    """Returns a row for each search, a column for 1, 2, 4, ... trials, and what follows."""
+    """Return which search leads after how many trials, a row for each search, and notes."""
     longest = max(search.num_trials for search in found.searches)
     columns = [2**power for power in range(longest.bit_length()) if 2**power <= longest]
     header = ["method", "trials", *(f"best of {k}" for k in columns), "all", "fresh seeds"]
     rows = [_row(search, columns) for search in found.searches]
-    return "\n".join([text_table([header, *rows], left={0}), "", *map(one_line, _lines(found))])
+    table = text_table([header, *rows], left={0})
+    return "\n".join([*map(one_line, _answer(found)), "", table, "", *map(one_line, _notes(found))])
 
 
 def budget_record(found: Budgets) -> BudgetRecord:
@@ -100,26 +101,35 @@ def _cell(search: SearchBudget, k: int) -> str:
     return f"{_mean(search, k)} {bounds}".rstrip()
 
 
-def _lines(found: Budgets) -> list[str]:
-    lines = [
-        "fitness, higher is better; the expected best of k trials is over all subsets of k, on the seeds that chose: "
-        "they flatter"
-    ]
+def _answer(found: Budgets) -> list[str]:
+    """Return the leading searches by the number of trials, or the best trial of a single search."""
+    if len(found.searches) == 1:
+        (one,) = found.searches
+        best = f"{one.method}: the best of {counted(one.num_trials, 'trial')} has a fitness of "
+        best += f"{_mean(one, one.num_trials)}, on the seeds that chose it (optimistic)"
+        fresh = "" if math.isnan(one.fresh.mean) else f"; score {interval_cell(one.fresh)} (95%) on fresh seeds"
+        return [best + fresh]
+    leads = []
+    for lead in found.leads:
+        until = "on" if lead is found.leads[-1] else f"to {lead.last}"
+        leads.append(f"{lead.method} leads from {counted(lead.first, 'trial')} {until}")
+    lines = ["; ".join(leads)] if leads else ["no search leads"]
+    if found.differ:
+        axes = ", ".join(
+            f"{one.method} {counted(one.num_trials, 'trial')} of {counted(len(one.parameters), 'parameter')}"
+            for one in found.searches
+        )
+        lines.append(f"spaces or budgets differ: {axes}; compare columns, and not the last one")
+    return lines
+
+
+def _notes(found: Budgets) -> list[str]:
+    lines = ["expected best fitness of k trials, over all subsets of k: optimistic, on the seeds of the search"]
     if any(search.num_stopped for search in found.searches):
         lines.append(
             "stopped trials are censored: a range is from their fitness at the stop to the median that they fell "
             "behind, or the worst trial that finished, which their final fitness is taken not to pass"
         )
-    if len(found.searches) > 1:
-        for lead in found.leads:
-            until = "" if lead is found.leads[-1] else f" to {lead.last}"
-            lines.append(f"{lead.method} leads from {counted(lead.first, 'trial')}{until}{' on' * (not until)}")
-        if found.differ:
-            axes = ", ".join(
-                f"{one.method} {counted(one.num_trials, 'trial')} of {counted(len(one.parameters), 'parameter')}"
-                for one in found.searches
-            )
-            lines.append(f"spaces or budgets differ: {axes}; compare columns, and not the last one")
     for name, domains in found.differing_domains.items():
         each = "; ".join(f"{domain} ({method})" for method, domain in domains.items())
         lines.append(f"spaces differ: {name} is {each}")

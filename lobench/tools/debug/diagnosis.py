@@ -288,7 +288,7 @@ def _explosion(training: Training, place: int, bad: DiagnosedStep | None) -> Dia
         return Diagnosis(kind="jump", step=here.step, onset=onset.step, line=line)
     whose = f"of {leaf}" if is_alone else "of all layers"
     size = ratios[leaf] if is_alone else float(np.median([*ratios.values()]))
-    line = f"{event}: the updates {whose} are too large, {size:.2g} of the weights at step {onset.step}"
+    line = f"{event}: the updates {whose} are too large, {size:.2g} times the weights at step {onset.step}"
     line += f", those of the other layers {usual:.2g}" if is_alone else ""
     facts = [] if bad is None else [f"first value that is not finite, at step {bad.step}: {bad.bad[0].text}"]
     return Diagnosis(

@@ -57,7 +57,7 @@ def history_record(found: CaseHistory) -> HistoryRecord:
 
 
 def history_text(found: CaseHistory) -> str:
-    """Returns a line for each run, the latest last, and the changes."""
+    """Return the changes, then a line for each run, the latest last."""
     marks = {change.place: "rise" if change.is_rise else "fall" for change in found.changes}
     rows = [["date", "revision", "subject", "score [95%]", "change"]]
     lines: dict[int, str] = {}
@@ -71,11 +71,12 @@ def history_text(found: CaseHistory) -> str:
     table = text_table(rows).splitlines()
     for number, text in lines.items():
         table[number] = one_line(text)
-    head = (
-        f"{found.case} ({found.metric}): {counted(len(found.runs), 'run')}, {counted(len(found.seeds), 'common seed')}"
-    )
-    ends = [_change_line(found, change) for change in found.changes] or ["no change of the score is shown"]
-    return "\n".join([head, "", *table, "", *map(one_line, ends), one_line(found.scale)])
+    over = f"{counted(len(found.runs), 'run')}, {counted(len(found.seeds), 'common seed')}"
+    place = f"{found.case} ({found.metric})"
+    answer = [f"{place}: {_change_line(found, change)}" for change in found.changes]
+    answer = answer or [f"{place}: no change of the score is shown in {over}"]
+    notes = [*([over] if found.changes else []), found.scale]
+    return "\n".join([*map(one_line, answer), "", *table, "", *map(one_line, notes)])
 
 
 def _change_line(found: CaseHistory, change: ScoreChange) -> str:

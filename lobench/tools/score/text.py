@@ -108,7 +108,7 @@ def _workload(entry: WorkloadTime, held_out: bool) -> WorkloadRecord:
 
 
 def scores_table(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:
-    """Returns the scores, for each submission which rule removed which workload, and what was not scored."""
+    """Return the best submission, the scores, which rule removed which workload, and what was not scored."""
     targets = found.targets
     rows = [("submission", "score", "workloads left", "removed")]
     for name, submission in found.submissions.items():
@@ -128,7 +128,12 @@ def scores_table(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:
         )
         + (f"; not scored: {', '.join(found.ignored_workloads)}" if found.ignored_workloads else "")
     )
-    return "\n".join([text_table(rows, left={0, 3}), counts, *_by_rules(found, rules)])
+    answer = []
+    if found.submissions:
+        name, best = max(found.submissions.items(), key=lambda item: item[1].score)
+        over = counted(len(found.submissions), "submission")
+        answer = [one_line(f"{name} has the highest score of {over}: {best.score:.4f}"), ""]
+    return "\n".join([*answer, text_table(rows, left={0, 3}), counts, *_by_rules(found, rules)])
 
 
 def _by_rules(found: AlgoPerfScores, rules: AlgoPerfRules | None) -> list[str]:
@@ -160,7 +165,7 @@ def velo_record(scores: Mapping[str, VeloScore]) -> VeloRecord:
 
 
 def velo_table(scores: Mapping[str, VeloScore]) -> str:
-    """Returns the speed-up of each task and their mean; `>=` where the baselines never were as low."""
+    """Return the mean speed-up, and that of each task; `>=` if the baselines never were as low."""
     rows = [("task", "speed-up", "highest", "mean", "last step", "seeds")]
     for task, score in scores.items():
         last = f"{'>= ' if score.is_bound else ''}{score.last:.4g}"
@@ -169,4 +174,4 @@ def velo_table(scores: Mapping[str, VeloScore]) -> str:
     found = VeloSummary.of(scores)
     shares = ", ".join(f"{share}%: {value:.4g}" for share, value in found.percentiles.items())
     line = f"mean {found.mean:.4g}, standard deviation {found.deviation:.4g}; {shares}"
-    return f"{text_table(rows, left={0})}\nspeed-up over {counted(len(scores), 'task')}: {line}"
+    return f"speed-up over {counted(len(scores), 'task')}: {line}\n\n{text_table(rows, left={0})}"

@@ -59,10 +59,10 @@ class SuiteRecord(TypedDict):
 
 
 def suite_text(found: SuiteWorth) -> str:
-    """Returns the cases, the subsets and what follows."""
+    """Return which cases keep the order of the methods, then the cases and the subsets."""
     cases = text_table([_COLUMNS, *map(_case_row, found.cases)], left={0, 8})
     subsets = text_table([_SIZES, *_subset_rows(found)], left={4})
-    return "\n".join([_title(found), "", cases, "", subsets, "", *map(one_line, _lines(found))])
+    return "\n".join([*map(one_line, _lines(found)), _title(found), "", cases, "", subsets])
 
 
 def suite_record(found: SuiteWorth) -> SuiteRecord:
