@@ -169,7 +169,7 @@ def _run_round(
     ):
         what = f"watching {settings.location}" if source is not None else f"evaluating {counted(len(given), 'subject')}"
         what = f"running {settings.called}" if guest is not None else what
-        progress.log(f"{what}; results: {store}")
+        progress.announce(f"{what}; results: {store}")
         ledger.take_location(settings.location)
         record_suites(ledger, settings.suites)
         if line := changed_data(ledger, settings.suites, settings.location):

@@ -32,7 +32,9 @@ def first_look(folder: Path) -> list[str]:
 
 def _seen(folder: Path) -> Iterator[tuple[str, str]]:
     entries = _entries(folder)
-    stores = [one for one in (folder, *entries, *_below(entries)) if _is_file(one / "ledger.sqlite")]
+    inner = list(itertools.islice(_inner(entries), _MOST_ENTRIES))
+    places = dict.fromkeys((folder, *entries, *_below(entries), *_below(inner)))
+    stores = [one for one in places if _is_file(one / "ledger.sqlite")]
     for store in stores[:_MOST_LISTED]:
         name = _shown(store, folder)
         yield f"{name} is a store of results", f"lobench view {name}      # or: lobench results --store {name}"
@@ -42,7 +44,7 @@ def _seen(folder: Path) -> Iterator[tuple[str, str]]:
     for file in [one for one, kind in kinds.items() if kind == "Experiment"][:_MOST_LISTED]:
         yield f"{_shown(file, folder)} is an experiment", f"lobench run {_shown(file, folder)}"
     suites = [folder] if "Case" in kinds.values() else []
-    suites += [one for one in entries if _is_folder(one) and _is_suite(one)]
+    suites += [one for one in (*entries, *inner) if _is_folder(one) and _is_suite(one)]
     for suite in suites[:_MOST_LISTED]:
         name = _shown(suite, folder)
         yield f"{name} is a suite", f"pytest {name} --collect-only -q      # its cases"
@@ -53,7 +55,9 @@ def _seen(folder: Path) -> Iterator[tuple[str, str]]:
             f". is a run's folder with {counted(len(run), 'checkpoint')}",
             f"lobench watch . --suite {suite_name} --once",
         )
-    runs = [one for one in entries if _is_folder(one) and one not in run and any(map(_is_checkpoint, _entries(one)))]
+    folders = [one for one in entries if _is_folder(one) and one not in run]
+    folders += [one for one in inner if _is_folder(one) and not _is_checkpoint(one)]
+    runs = [one for one in folders if any(map(_is_checkpoint, _entries(one)))]
     for one in runs[:_MOST_LISTED]:
         name = _shown(one, folder)
         yield f"{name} is a run's folder", f"lobench watch {name} --suite {suite_name} --once"
@@ -72,11 +76,20 @@ def _entries(folder: Path) -> list[Path]:
         return []
 
 
+def _inner(entries: list[Path]) -> Iterator[Path]:
+    """Yields what is in the folders that hold others, `runs` or `suites`: none of stores, and none that is hidden."""
+    for one in entries:
+        if one.name not in _STORES and not one.name.startswith(".") and _is_folder(one) and not _is_checkpoint(one):
+            yield from _entries(one)
+
+
 def _below(entries: list[Path]) -> Iterator[Path]:
     """Yields where stores are kept below a folder: in it, and in the folder of a run."""
     for one in entries:
         if one.name in _STORES:
-            yield from _entries(one)
+            for below in _entries(one):
+                yield below
+                yield from _entries(below)  # .lobench/compare/SUITE
         elif _is_folder(one):
             yield from _entries(one / "lobench_results")
 

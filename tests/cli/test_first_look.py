@@ -50,6 +50,23 @@ def test_what_is_there_is_named_with_a_command(tmp_path: Path) -> None:
     assert lobench(*shlex.split(results), cwd=tmp_path).returncode == 0
 
 
+def test_runs_suites_and_stores_two_folders_below_are_named(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "today"
+    run.mkdir(parents=True)
+    (run / "theta_1.npz").touch()
+    for place in (run / "lobench_results", tmp_path / ".lobench" / "compare"):
+        place.mkdir(parents=True)
+        make_store(place).rename(place / "small")
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "quick").symlink_to(QUICK)
+    assert first_look(tmp_path)[::2] == [
+        ".lobench/compare/small is a store of results",
+        "runs/today/lobench_results/small is a store of results",
+        "suites/quick is a suite",
+        "runs/today is a run's folder",
+    ]
+
+
 def test_inside_a_store_a_suite_and_a_run(tmp_path: Path) -> None:
     assert first_look(make_store(tmp_path))[0] == ". is a store of results"
     assert first_look(QUICK)[0] == ". is a suite"

@@ -34,6 +34,7 @@ def test_a_run_that_breaks_is_found_where_it_does_and_a_kill_in_the_middle_costs
     before = {(row.key.checkpoint_sha256, row.key.seed_block): row.recorded_at for row in read_store(store).rows}
     done = bisect(run, suite, "--case", "a", *options)
     assert done.returncode == 0, done.stderr
+    assert "looking at outer step" in done.stderr and "evaluating 1 subject" not in done.stderr, "a line per round"
     record = json.loads(done.stdout)
     assert record["status"] == "found" and record["broken"]["outer_step"] == 5
     assert record["broken"]["uri"] == str(run / "theta_5.npz") and record["last_good"]["outer_step"] == 4

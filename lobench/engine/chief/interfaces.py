@@ -26,6 +26,10 @@ class WatchProgress:
 
     def log(self, line: str) -> None: ...
 
+    def announce(self, line: str) -> None:
+        """Report what is about to run; by default a line of the log."""
+        self.log(line)
+
     def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
         """Takes that a store is open, which a thread may read through a ledger of its own, until `closed`."""
 

@@ -21,6 +21,7 @@ from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.api.evaluate import evaluate_into
 from lobench.api.resolve import RunFolder, find_run
+from lobench.api.rounds import RoundProgress
 from lobench.api.settings import default_store, texts
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, StoreError, UsageError
@@ -32,6 +33,7 @@ from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import require_writable, write_whole
+from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.best.choice import Best, BestRecord, Candidate
 
 __all__ = ["best", "ranked_run"]
@@ -76,7 +78,11 @@ def best(
     location, gin_params = run.location, (*run.bindings, *gin_params)
     store = Path(store) if store else default_store(str(location), name or Path(places[0]).resolve().stem)
 
+    shown = progress or default_progress()
+
     def evaluate(folder: Path, first_seed: int, chosen: Sequence[Checkpoint]) -> None:
+        steps = ", ".join(str(one.outer_step) for one in chosen)
+        shown.log(f"evaluating outer step{'s' * (len(chosen) > 1)} {steps} on seeds from {first_seed} on")
         num_seeds = [] if seeds is None else [f"Case.num_seeds = {seeds}"]
         evaluate_into(
             folder,
@@ -88,7 +94,7 @@ def best(
             gin_files=texts(gin_files),
             gin_params=(*gin_params, f"Case.first_seed = {first_seed}", *num_seeds),
             keep_results=keep_results,
-            progress=progress,
+            progress=RoundProgress(shown),
         )
 
     _kept(store / "best.json")  # before hours of work, and not after

@@ -16,6 +16,7 @@ from lobench.analysis.store.snapshot import read_store
 from lobench.api.components import absolute_location, plugins_of
 from lobench.api.evaluate import evaluate_into
 from lobench.api.resolve import RunFolder, find_run
+from lobench.api.rounds import RoundProgress
 from lobench.api.settings import command_text, default_store, num_workers, texts
 from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
 from lobench.core.checkpoint import Checkpoint, digests_of
@@ -111,7 +112,7 @@ def bisect(
             [GivenCheckpoint(uri=one.uri, sha256=one.sha256) for one in chosen],
             places,
             location=location,
-            progress=progress,
+            progress=RoundProgress(progress),
             gin_params=(*own_params, *own),
             cases=(case,),
             **options,
@@ -224,9 +225,8 @@ class _Search:
             if not wanted:
                 return status or "undecided", seen, belief
             step = self.checkpoints[belief.place].outer_step
-            within = f"at outer step {step} within one checkpoint {belief.within(1):.0%}"
-            self.log(f"a fall: {belief.fall:.0%}; {within}")
-            seen = self._look_at(wanted, seen, closed)
+            near = f"{belief.within(1):.0%} within one checkpoint of step {step}"
+            seen = self._look_at(wanted, seen, closed, f" ({belief.fall:.0%} sure of a fall; if so, {near})")
 
     @property
     def _num_left(self) -> int:
@@ -239,10 +239,14 @@ class _Search:
             return "found"
         return "no_fall" if 1 - belief.fall >= self.level else None
 
-    def _look_at(self, wanted: Sequence[int], seen: Probed, closed: set[int]) -> Probed:
-        """Evaluates; a checkpoint that gives nothing is not asked again."""
+    def _look_at(self, wanted: Sequence[int], seen: Probed, closed: set[int], sure: str = "") -> Probed:
+        """Evaluates; a checkpoint that gives nothing is not asked again.
+
+        Args:
+          sure: What is known before, for the round's line.
+        """
         steps = ", ".join(str(self.checkpoints[place].outer_step) for place in wanted)
-        self.log(f"looking at outer step{'s' * (len(wanted) > 1)} {steps}")
+        self.log(f"looking at outer step{'s' * (len(wanted) > 1)} {steps}{sure}")
         by_block: dict[SeedBlock, list[int]] = {}
         for place in wanted:
             by_block.setdefault(_free_block(seen, place, self.first), []).append(place)

@@ -23,7 +23,7 @@ from lobench.core.case import SeedBlock
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.subject import Given, Subject
-from lobench.core.wording import counted
+from lobench.core.wording import counted, first_of
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import bind_case
@@ -44,6 +44,7 @@ _COARSE = BaselineGrid(name="coarse", points=_RATES, studies=(0,) * len(_RATES))
 _LOOK = 3  # seeds of a suspicion, and of tuning
 _FIRST_SEED, _SEEDS_OF_A_TEST = 10_000, 1000  # of test n those from 10,000 + 1,000 n on
 _MOST_SEEDS = 300
+_NAMED = 2  # cells of a round's line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +186,8 @@ class _Oracle:
     _sizes: dict[Cell, tuple[int, int]] = field(default_factory=dict)
 
     def gaps(self, cells: Sequence[Cell]) -> list[float]:
-        self.progress.log(f"looking at {counted(len(cells), 'cell')}: {'; '.join(map(self._name, cells))}")
+        names = first_of([self._name(cell) for cell in cells], _NAMED)
+        self.progress.log(f"looking at {counted(len(cells), 'cell')}: {names}")
         block = SeedBlock(start=0, size=_LOOK)
         tuned = [cell for cell in cells if self._tuned(cell, _COARSE) is not None]
         files = [self.file(cell) for cell in tuned]
@@ -195,19 +197,20 @@ class _Oracle:
 
     def test(self, cell: Cell, number: int, factor: int) -> tuple[float, float]:
         block = self._block(number, factor)
-        self.progress.log(f"test {number + 1} on {counted(block.size, 'seed')}: {self._name(cell)}")
+        what = f"test {number + 1} on {counted(block.size, 'seed')}, {self._name(cell)}"
         if self._tuned(cell, self.grid) is None:
             return math.nan, 1.0
         other = self._other(cell)
         self._evaluate([self.theta[0], other[0]], [self.file(cell)], block)
         sides, _ = self._scores(cell, [self.theta[1], other[1]], block, self._baseline_file(self.grid))
         if any(len(side) < block.size or not all(map(math.isfinite, side.values())) for side in sides):
-            self.progress.log(f"  no scores: {self._failure(cell)}")
+            self.progress.log(f"{what}: no scores: {self._failure(cell)}")
             return math.nan, 1.0
         location = locate(Samples.of_differences([sides[1][seed] - sides[0][seed] for seed in block.seeds]))
         gap, p_value = location.estimate.mean, location.above(self.rules.margin)
-        line = "loses" if p_value <= self.rules.level else "is not shown to lose"
-        self.progress.log(f"  {line}: {gap:.3f} behind, p = {p_value:.2g}, of {self.rules.level:.2g}")
+        line = "loses" if p_value <= self.rules.level else "not shown to lose"
+        sure = f"p = {p_value:.2g}, threshold {self.rules.level:.2g}"
+        self.progress.log(f"{what}: {line}, its score is lower by {gap:.3f} ({sure})")
         return gap, p_value
 
     @property

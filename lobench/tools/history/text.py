@@ -72,9 +72,9 @@ def history_text(found: CaseHistory) -> str:
     for number, text in lines.items():
         table[number] = one_line(text)
     over = f"{counted(len(found.runs), 'run')}, {counted(len(found.seeds), 'common seed')}"
-    place = f"{found.case} ({found.metric})"
-    answer = [f"{place}: {_change_line(found, change)}" for change in found.changes]
-    answer = answer or [f"{place}: no change of the score is shown in {over}"]
+    name = f"{found.case} ({found.metric})"
+    answer = [f"{name}: {_change_line(found, change)}" for change in found.changes]
+    answer = answer or [f"{name}: no change of the score is shown in {over}"]
     notes = [*([over] if found.changes else []), found.scale]
     return "\n".join([*map(one_line, answer), "", *table, "", *map(one_line, notes)])
 
