@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from lobench.core.errors import LobenchError
 
-__all__ = ["cause", "counted", "duration", "first_of", "groups_text", "headline", "one_line_of", "short_path"]
+__all__ = [
+    "cause",
+    "counted",
+    "duration",
+    "first_of",
+    "groups_text",
+    "headline",
+    "one_line_of",
+    "short_path",
+    "significant",
+]
 
 
 def one_line(text: str) -> str:
@@ -42,6 +53,17 @@ def short_path(path: str) -> str:
     """Returns a path relative to the working directory if it lies below it; any other text as it is."""
     relative = os.path.relpath(path) if os.path.isabs(path) else path
     return path if relative.startswith("..") else relative
+
+
+def significant(value: float, digits: int) -> str:
+    """Return a number with so many significant digits, trailing zeros too: `0.300`, `123456`, `1.23e-07`."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:z.0f}"
+    mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
+    exponent = int(power)
+    if -4 <= exponent < 6:
+        return f"{value:.{max(0, digits - 1 - exponent)}f}"
+    return f"{mantissa}e{exponent:+03d}"
 
 
 def duration(seconds: float) -> str:

@@ -29,7 +29,7 @@ from lobench.pytest_plugin.measuring import Measured, rules_of
 from lobench.pytest_plugin.options import option
 from lobench.pytest_plugin.recording import SessionRecorder
 from lobench.pytest_plugin.references import candidates_of, check_reference, reference_of, scale_of
-from lobench.report.tables.text import text_table
+from lobench.report.tables.text import text_table, times_mark
 
 __all__ = ["GateReporter", "make_reporter", "problem_with_reference"]
 
@@ -261,7 +261,7 @@ def describe(result: GateResult, margin: float, *, ratio: str = "-", note: str =
 
 def _ratio(measured: Measured | None) -> str:
     """Returns how many times higher a loss the margin of a case tolerates; `-` on a linear scale, and for the mean."""
-    return "-" if measured is None or math.isnan(measured.tolerated_ratio) else f"x{measured.tolerated_ratio:.3g}"
+    return "-" if measured is None or math.isnan(measured.tolerated_ratio) else times_mark(measured.tolerated_ratio)
 
 
 def _signed(value: float) -> str:

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lobench.report.tables.text import described_list, terminal_width, text_table, wrapped
+from lobench.analysis.stats.intervals import Interval
+from lobench.core.wording import significant
+from lobench.report.tables.text import (
+    described_list,
+    ratio_cell,
+    terminal_width,
+    text_table,
+    times,
+    times_mark,
+    wrapped,
+)
 
 LABELS = [f"adam(); adam.learning_rate = {rate}; adam.b1 = 0.9; adam.b2 = 0.999" for rate in (0.001, 0.003)]
 
@@ -83,3 +93,22 @@ def test_wrapping_keeps_every_word(words: list[str], width: int) -> None:
 def test_width_is_that_of_the_variable_or_100(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "132")
     assert terminal_width() == 132
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.3, "0.300"), (0.9996, "1.00"), (123456.0, "123456"), (1.234e-7, "1.23e-07"), (2.5e9, "2.50e+09"), (0.0, "0")],
+)
+def test_numbers_have_three_digits_in_every_format(value: float, text: str) -> None:
+    assert significant(value, 3) == text
+
+
+def test_factors_have_no_exponent() -> None:
+    assert [times(value) for value in (0.37, 33.0, 1234.0, 4.61e5, 2e-9)] == [
+        *("0.370", "33.0", "1,230", "> 10,000", "< 0.0001")
+    ]
+    assert [times_mark(value) for value in (1.25, 1234.0, 4.61e5)] == ["x1.25", "x1,230", "> 10,000 times"]
+    far = Interval(mean=3e7, lower=2e7, upper=4e7)
+    assert ratio_cell(far) == "> 10,000 times" and ratio_cell(Interval(mean=1.5, lower=1, upper=2e4)).endswith(
+        "[1.00, > 10,000]"
+    )

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from lobench.analysis.stats.intervals import Interval
 from lobench.core.errors import ConfigError, suggestion
-from lobench.core.wording import counted
+from lobench.core.wording import counted, significant
 from lobench.engine.config.syntax import Binding, parse_file
 
 __all__ = ["Bold", "Entry", "Heading", "Line", "Panel", "TableSpec", "Tabulated", "cell_text", "read_table"]
@@ -157,7 +157,7 @@ def cell_text(entry: Entry | None, digits: int | None) -> str:
 def _number(value: float, digits: int | None) -> str:
     if math.isinf(value):
         return "never"
-    return f"{value:z.3f}" if digits is None else f"{value:.{digits}g}"
+    return f"{value:z.3f}" if digits is None else significant(value, digits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

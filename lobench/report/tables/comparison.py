@@ -28,7 +28,7 @@ from lobench.drawing.html import paragraph
 from lobench.drawing.html import table as html_table
 from lobench.drawing.html import text as html_text
 from lobench.report.tables.costs import CostRecord, cost_notes, cost_records, cost_tables
-from lobench.report.tables.text import interval_cell, p_cell, ratio_cell, text_table
+from lobench.report.tables.text import interval_cell, p_cell, ratio_cell, text_table, times_mark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -341,7 +341,7 @@ def case_means(found: MethodComparison, effect: MetricEffect, identity: str, *, 
 
 def _tolerated(effect: MetricEffect, case: str) -> str:
     ratio = effect.tolerated[case]
-    return f"{effect.margins[case]:g}" + ("" if math.isnan(ratio) else f" (x{ratio:.3g})")
+    return f"{effect.margins[case]:g}" + ("" if math.isnan(ratio) else f" ({times_mark(ratio)})")
 
 
 def _final(cell: Cell | None, metric: str, digits: int) -> str:

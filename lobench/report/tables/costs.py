@@ -10,7 +10,7 @@ from lobench.analysis.comparisons.step_costs import CaseCosts, SideCost
 from lobench.analysis.stats.comparison import MeanDifference
 from lobench.core.result import mean_of
 from lobench.core.step_cost import UNSTEADY_NOTE, MachineClass
-from lobench.report.tables.text import interval_cell, overhead_cell, p_cell, step_cell, text_table
+from lobench.report.tables.text import interval_cell, overhead_cell, p_cell, step_cell, text_table, times_mark
 
 __all__ = ["CostRecord", "cost_notes", "cost_records", "cost_tables", "cost_text"]
 
@@ -57,7 +57,7 @@ def cost_tables(
     has_gradient = any(not math.isnan(side.overhead.ratio) for *_, both in shared for side in both)
     steps, times = list[list[str]](), list[list[str]]()
     for one, budget, both in shared:
-        ratio = f"x{both[1].seconds.median / both[0].seconds.median:.3g}"
+        ratio = times_mark(both[1].seconds.median / both[0].seconds.median)
         overheads = [overhead_cell(side.overhead) for side in both] if has_gradient else []
         seconds = [step_cell(side.seconds) for side in both]
         steps.append([name(one.case), *seconds, ratio, *overheads, *(f"{side.state_bytes:,}" for side in both)])

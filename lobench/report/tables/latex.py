@@ -14,7 +14,7 @@ from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.tables.table import Entry, Heading, Panel, TableSpec, Tabulated
 from lobench.analysis.tables.tabulate import SEARCHED_NOTE, tabulate
 from lobench.core.errors import StoreError, UsageError
-from lobench.core.wording import one_line, one_line_of
+from lobench.core.wording import one_line, one_line_of, significant
 
 __all__ = ["Numbers", "engine_notes", "latex_table", "write_latex"]
 
@@ -287,15 +287,10 @@ def _set(value: float, text: str, numbers: Numbers) -> str:
 
 
 def _number(value: float, precision: int) -> str:
-    if value == 0:
-        return "0"
     if not math.isfinite(value):
         return "\\mathrm{nan}" if math.isnan(value) else "\\infty" if value > 0 else "-\\infty"
-    exponent = math.floor(math.log10(abs(value)))
-    if -4 <= exponent < 6:
-        return f"{value:.{max(0, precision - 1 - exponent)}f}"
-    mantissa, _, power = f"{value:.{precision - 1}e}".partition("e")
-    return f"{mantissa} \\times 10^{{{int(power)}}}"
+    mantissa, _, power = significant(value, precision).partition("e")
+    return f"{mantissa} \\times 10^{{{int(power)}}}" if power else mantissa
 
 
 def escape(text: str) -> str:

@@ -35,6 +35,7 @@ __all__ = [
     "terminal_width",
     "text_table",
     "times",
+    "times_mark",
     "without_controls",
     "wrapped",
 ]
@@ -93,6 +94,8 @@ def ratio_cell(found: Interval | None) -> str:
         return "-"
     if math.isnan(found.lower):
         return times(found.mean)
+    if found.lower > _MOST_TIMES or found.upper < 1 / _MOST_TIMES:
+        return f"{times(found.mean)} times"
     return f"{times(found.mean)} [{times(found.lower)}, {times(found.upper)}]"
 
 
@@ -104,6 +107,13 @@ def times(value: float) -> str:
         return f"< {1 / _MOST_TIMES:g}"
     decimals = max(0, 2 - math.floor(math.log10(value)))
     return f"{float(f'{value:.3g}'):,.{decimals}f}"
+
+
+def times_mark(value: float) -> str:
+    """Return a positive factor as `x1.25`; `> 10,000 times` of a larger one."""
+    if not 1 / _MOST_TIMES <= value <= _MOST_TIMES:
+        return f"{times(value)} times"
+    return f"x{float(f'{value:.3g}'):,g}"
 
 
 def step_cell(found: StepSeconds) -> str:
@@ -137,7 +147,7 @@ def fenced(text: str, language: str = "text") -> str:
 def overhead_cell(found: Overhead) -> str:
     """Returns `x1.25`, `~` before what is unsteady, and `-` where no gradient was timed."""
     mark = "~" if found.is_unsteady else ""
-    return "-" if math.isnan(found.ratio) else f"{mark}x{found.ratio:.3g}"
+    return "-" if math.isnan(found.ratio) else f"{mark}{times_mark(found.ratio)}"
 
 
 def terminal_width() -> int:
