@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import lobench
-from tiny import KILLED_CHIEF, PATIENCE, content, make_suite, write_checkpoint
+from tiny import content, killed_chief, make_suite, write_checkpoint
 
 from lobench import open_results
 from lobench.core.trials import FIRST_REPORT_SEED
@@ -117,8 +115,8 @@ def test_a_search_that_is_killed_again_and_again_has_the_same_trials_and_none_tw
     run(folder, store="undisturbed")
     for commit, after in (("5", "0"), ("12", "1")):
         words = ["run", "x.gin", "--workers", num_workers, "--store", "killed"]
-        command = [sys.executable, "-c", KILLED_CHIEF, commit, after, *words]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        words += ["--executor", "inline"] if num_workers == "1" else []
+        done = killed_chief(commit, after, *words, cwd=folder)
         assert done.returncode == -9, done.stdout + done.stderr
     output_of(folder, "run", "x.gin", "--workers", num_workers, "--store", "killed")
     assert trials(folder / "killed") == trials(folder / "undisturbed")

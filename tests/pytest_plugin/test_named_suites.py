@@ -8,12 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import pytest_session
 from tiny import PATIENCE, make_suite, results
 
 ADAM = ("--lobench-optimizer", "adam(); adam.learning_rate = 0.1")
 
 
 def run_pytest(folder: Path, *arguments: str) -> str:
+    if "-n" not in arguments:
+        here = pytest_session(*arguments, cwd=folder)
+        return here.stdout + here.stderr
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     done = subprocess.run(

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from commands import Done, pytest_session
 from tiny import GIN, TASKS, make_run, make_suite, results
 
 
@@ -14,11 +15,9 @@ def test_a_misspelled_binding_of_a_trainers_and_flags_that_come_too_late(tmp_pat
     (suite / "late_flags.py").write_text("import os\nos.environ['XLA_FLAGS'] = '--xla_cpu_enable_fast_math=false'\n")
     (suite / "tiny.gin").write_text("import late_flags\n" + (suite / "tiny.gin").read_text())
     (run / "config.gin").write_text("LearnableSGD.log_rate = 1\nCase.learned_optimizer = @LearnableSGD()\n")
-    command = [sys.executable, "-m", "pytest", "-q", str(suite), f"--lobench-checkpoint={run / 'theta_1.npz'}"]
     store = tmp_path / "store"
-    done = subprocess.run(
-        [*command, f"--lobench-store={store}"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    given = (f"--lobench-checkpoint={run / 'theta_1.npz'}", f"--lobench-store={store}")
+    done = pytest_session("-q", suite, *given, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     misspelled = f"not bound: {run / 'config.gin'}:1: 'LearnableSGD' has no parameter 'log_rate'; expected initial_lr"
     late = "a module of the suite sets XLA_FLAGS, but jax's backend is made"
@@ -34,8 +33,7 @@ def test_what_no_case_can_be_evaluated_with_is_no_verdict(tmp_path: Path) -> Non
         ([missing], f"--lobench-checkpoint: there is no checkpoint here; got {tmp_path / 'no.npz'}"),
         ([given, "--lobench-optimizer=sgd()"], "--lobench-checkpoint and --lobench-optimizer exclude each other"),
     ):
-        command = [sys.executable, "-m", "pytest", "-q", str(suite), *options, f"--lobench-store={store}"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = pytest_session("-q", suite, *options, f"--lobench-store={store}", cwd=tmp_path)
         assert done.returncode == 4 and output in done.stderr, done.stdout + done.stderr
     assert not store.exists()
 
@@ -44,11 +42,15 @@ def test_a_session_to_which_nothing_was_given_ends_with_one_line_and_evaluates_w
     tmp_path: Path,
 ) -> None:
     suite, store = make_suite(tmp_path, extra="b/Case.optimizer = @sgd()\nb/sgd.learning_rate = 0.1\n"), tmp_path / "s"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", f"--lobench-store={store}"]
+    words = ("-q", f"--lobench-store={store}", str(suite))
     output = "ERROR: nothing to evaluate tiny/a with; give --lobench-checkpoint PATH or --lobench-optimizer 'adam()'"
+    done: Done | subprocess.CompletedProcess[str]
     for options, code in (([], 4), (["-n", "2"], 4), (["-k", "b]"], 0)):
-        words = [*command, str(suite), *options]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        if "-n" in options:
+            command = [sys.executable, "-m", "pytest", *words, *options]
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        else:
+            done = pytest_session(*words, *options, cwd=tmp_path)
         assert done.returncode == code, done.stdout + done.stderr
         assert done.stderr.strip().splitlines() == ([output] if code else []), done.stderr
         assert "Traceback" not in done.stdout and store.exists() == (code == 0), done.stdout
@@ -56,7 +58,7 @@ def test_a_session_to_which_nothing_was_given_ends_with_one_line_and_evaluates_w
     assert (found["case"]["name"], found["outcome"]) == ("b", "passed")
     # Ordinary tests beside the cases run.
     (suite / "test_more.py").write_text("def test_more():\n    pass\n")
-    beside = subprocess.run([*command, str(suite)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    beside = pytest_session(*words, cwd=tmp_path)
     assert beside.returncode == 1 and "1 failed, 2 passed" in beside.stdout, beside.stdout
     assert "no optimizer; put `Case.learned_optimizer" in beside.stdout
 
@@ -66,9 +68,8 @@ def test_a_module_of_the_same_name_never_stands_for_the_one_beside_the_gin_file(
         (tmp_path / suite).mkdir()
         (tmp_path / suite / f"{module}.py").write_text(TASKS + "# another one" * (suite == "two"))
         (tmp_path / suite / "tiny.gin").write_text(GIN.replace("tiny_tasks", module))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "--lobench-optimizer=sgd()"]
     items = [f"{suite}/tiny.gin::a" for suite in ("one", "copy", "two", "three")]
-    done = subprocess.run([*command, *items], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = pytest_session("-q", "--lobench-optimizer=sgd()", *items, cwd=tmp_path)
     output = f"`import own_tasks` is not own_tasks.py beside the gin file; got {tmp_path / 'one' / 'own_tasks.py'};"
     assert f"{tmp_path}/two/tiny.gin:2: {output}" in done.stdout, done.stdout
     assert f"{tmp_path}/three/tiny.gin:2: `import random` is not random.py beside the gin file; got" in done.stdout
@@ -77,7 +78,6 @@ def test_a_module_of_the_same_name_never_stands_for_the_one_beside_the_gin_file(
 
 def test_an_optimizer_that_is_none_is_told_without_an_option_that_pytest_has_not(tmp_path: Path) -> None:
     suite = make_suite(tmp_path) / "tiny.gin"
-    command = [sys.executable, "-m", "pytest", "-q", f"{suite}::a", "--lobench-optimizer=adamm()"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = pytest_session("-q", f"{suite}::a", "--lobench-optimizer=adamm()", cwd=tmp_path)
     assert "optimizer 'adamm()': unknown name 'adamm'; did you mean 'adam'?" in done.stdout, done.stdout
     assert " --optimizer" not in done.stdout

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import Done, lobench
-from tiny import KILLED_CHIEF, PATIENCE, make_suite
+from commands import Done
+from commands import lobench_here as lobench
+from tiny import killed_chief, make_suite
 
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.analysis.store.snapshot import read_store
@@ -161,8 +160,7 @@ def test_the_setting_that_matters_is_found_after_a_kill_too_and_nothing_is_train
 ) -> None:
     suite = make_suite(tmp_path)
     monkeypatch.chdir(tmp_path)
-    killing = [sys.executable, "-c", KILLED_CHIEF, "40", "1", "ablate", A, B, "--suite", str(suite), "--workers", "1"]
-    killed = subprocess.run([*killing, "--seeds", "8"], capture_output=True, timeout=PATIENCE, check=False)
+    killed = killed_chief(40, 1, "ablate", A, B, "--suite", suite, "--executor", "inline", "--seeds", "8")
     assert killed.returncode == -9, killed.stderr
     store = tmp_path / ".lobench" / "ablate" / "tiny"
     before = {row.key: row.recorded_at for row in read_store(store).rows}

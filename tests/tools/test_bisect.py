@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import Done, lobench
+from commands import Done
+from commands import lobench_here as lobench
 from stores import add
-from tiny import KILLED_CHIEF, PATIENCE, make_run, make_suite, results, write_checkpoint
+from tiny import killed_chief, make_run, make_suite, results, write_checkpoint
 
 from lobench.analysis.store.snapshot import read_store
 from lobench.tools.bisect.bisect import bisect as lobench_bisect
@@ -26,9 +25,7 @@ def bisect(run: Path, suite: Path, *options: str | Path) -> Done:
 def test_a_run_that_breaks_is_found_where_it_does_and_a_kill_in_the_middle_costs_nothing(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5, -1.4, -1.5, -1.45, 30.0, 30.1, 30.2)
     options = ["--format", "json"]
-    killing = [sys.executable, "-c", KILLED_CHIEF, "14", "1", "bisect", str(run), "--suite", str(suite), *options]
-    killing += ["--workers", "1"]
-    killed = subprocess.run([*killing, "--case", "a"], capture_output=True, timeout=PATIENCE, check=False)
+    killed = killed_chief(14, 1, "bisect", run, "--suite", suite, *options, "--workers", "1", "--case", "a")
     assert killed.returncode == -9
     store = run / "lobench_results" / "tiny" / "bisect"
     before = {(row.key.checkpoint_sha256, row.key.seed_block): row.recorded_at for row in read_store(store).rows}
