@@ -24,17 +24,17 @@ _EVENT = "search"  # how wide the waves of a method's search are, said once
 
 
 class Trials(CommandRuns):
-    """The commands of a run, and its searches beside them.
+    """Commands of a run, with its searches.
 
     Attributes:
-      searches: Set once they are made; a search of a command adds trials to the commands.
-      curves: Of methods that were trained elsewhere; they are held against the cases before anything is trained.
-      scripts: Reads what scripts write; set before they are added.
-      grown: Called where one has written more.
-      methods_of: Subject -> titles of the methods that are optimizers or checkpoints and evaluate it; none if it cannot
-        be left out.
-      num_methods: Of the run, of all kinds.
-      refused: Why methods were left out, by title.
+      searches: Searches, set once they are made. A search of a command adds trials to the commands.
+      curves: Imported methods, which are checked against the cases before anything is trained.
+      scripts: Reader of the curves of scripts, set before scripts are added.
+      grown: Called when a script has written more.
+      methods_of: Function of a subject that returns the titles of the optimizer and checkpoint methods that evaluate
+        it; none if it cannot be left out.
+      num_methods: Number of methods of the run, of all kinds.
+      refused: Reasons by title, for methods that were left out.
     """
 
     searches: Sequence[SearchRun] = ()
@@ -130,11 +130,14 @@ def search_runs(
     make_commands: Callable[..., CommandSearch],
     make_scripts: Callable[..., ScriptSearch],
 ) -> list[SearchRun]:
-    """Returns the searches as the ledger has them.
+    """Returns the searches with the state that the ledger has of them.
 
     Args:
-      num_slots: Trials of a wave, where neither the file nor the ledger says it.
-      make_commands, make_scripts: Make the search of a command, and of a script.
+      searches: Searches of the experiment.
+      file: Experiment file.
+      place: Store of the trials.
+      num_slots: Number of trials in a wave, if neither the file nor the ledger has it.
+      make_commands, make_scripts: Functions that make the search of a command, and of a script.
     """
     runs: list[SearchRun] = []
     for planned in searches:

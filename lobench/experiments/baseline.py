@@ -1,4 +1,4 @@
-"""`lobench.baseline`: missing baselines of a suite, tuned and kept beside it."""
+"""`lobench.baseline`: tunes the missing baselines of a suite and stores them with it."""
 
 from __future__ import annotations
 
@@ -34,16 +34,23 @@ __all__ = ["baseline", "case_key", "default_layers", "problems_in"]
 def baseline(
     suites: str | Path | Sequence[str | Path], *, progress: WatchProgress | None = None, **options: Any
 ) -> list[Path]:
-    """Tunes baselines on the cases of suites and keeps them beside each, in SUITE/baselines; what is fresh stays.
+    """Tunes baselines on the cases of suites, and stores them in SUITE/baselines.
+
+    Baselines that are up to date are kept.
+
+    Example:
+        lobench.baseline("my_suite", optimizers=("adam", "nadamw"))
 
     Args:
+      suites: Suite folders or `.gin` files.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Those of `lobench baseline`, by the names of the fields of `BaselineSettings`: `optimizers=("nadamw",)`,
+      options: Options of `lobench baseline`, named as the fields of `BaselineSettings`: `optimizers=("nadamw",)`,
         `grid="algoperf"`, `cases=("relu32",)`.
     Returns:
-      The files.
+      Paths of the baseline files.
     Raises:
-      SuiteError: there is no such suite or case. ConfigError: a case cannot be bound, or an optimizer not be tuned.
+      SuiteError: There is no such suite or case.
+      ConfigError: A case cannot be bound, or an optimizer cannot be tuned.
     """
     for name in ("optimizers", "cases", "vary"):
         options |= {name: texts(options[name])} if name in options else {}
@@ -60,10 +67,10 @@ def baseline(
 
 
 def _tuned_over(settings: BaselineSettings, optimizer: str) -> BaselineGrid | BaselineSearch:
-    """Returns what an optimizer is tuned over.
+    """Returns the grid or search over which an optimizer is tuned.
 
     Raises:
-      ConfigError, UsageError: the grid or the search is wrong.
+      ConfigError, UsageError: The grid or the search is invalid.
     """
     if not settings.vary and not settings.search:
         return named_grid(settings.grid)
@@ -174,7 +181,7 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
 
 
 def case_key(spec: CaseSpec, suite: Path) -> str:
-    """Returns what a baseline file calls a case: `digits.gin:relu32`, below a folder `small/digits.gin:relu32`."""
+    """Returns the name of a case in a baseline file: `digits.gin:relu32`, or `small/digits.gin:relu32`."""
     file, folder = Path(spec.path).resolve(), suite.resolve()
     return f"{file.relative_to(folder).as_posix() if folder.is_dir() else file.name}:{spec.name}"
 
@@ -182,7 +189,7 @@ def case_key(spec: CaseSpec, suite: Path) -> str:
 def _kept(
     baseline: Baseline, spec: CaseSpec, bound: BoundCase, command: BaselineSettings, grid: BaselineGrid | BaselineSearch
 ) -> BaselineCase | None:
-    """Returns what was tuned before and need not be tuned again."""
+    """Returns the stored result of tuning if it is up to date."""
     case = baseline.find(bound.info.problem, spec.name)
     if command.force or case is None or not baseline.has(bound.info.problem) or not _is_tuned_over(case, grid):
         return None
@@ -193,14 +200,14 @@ def _kept(
 
 
 def _is_tuned_over(case: BaselineCase, grid: BaselineGrid | BaselineSearch) -> bool:
-    """Says whether these are the grid's points: a file of points may have changed. An optimizer as it is has one."""
+    """Returns whether a baseline has the points of a grid; a file of points may have changed."""
     if isinstance(grid, BaselineSearch) or grid.name in GRIDS:
         return True
     return [dict(point.values) for point in case.grid] in ([dict(point) for point in grid.points], [{}])
 
 
 def _is_same_search(before: str, now: str) -> bool:
-    """Says whether two commands that make baselines, of whatever suite, have the same options."""
+    """Returns whether two `lobench baseline` commands have the same options, whatever their suites."""
     return shlex.split(before)[3:] == shlex.split(now)[3:]
 
 
@@ -212,7 +219,7 @@ def _tuned_elsewhere(
     baseline: Baseline,
     grid: BaselineGrid | BaselineSearch,
 ) -> tuple[BaselineCase, Path] | None:
-    """Returns what was tuned on the same problem beside another suite of the same folder, and in which file."""
+    """Returns what another suite in the same folder tuned on the same problem, and the path of its file."""
     here = path.resolve()  # of a suite that is the working directory itself the folder has no name
     for other in sorted(here.parent.parent.parent.glob(f"*/{here.parent.name}/{here.name}")):
         if other != here and bound.info.problem in other.read_text(encoding="utf-8"):
@@ -227,7 +234,7 @@ def _tuned_elsewhere(
 def _start(
     path: Path, suite: Path, command: BaselineSettings, optimizer: str, grid: BaselineGrid | BaselineSearch
 ) -> Baseline:
-    """Returns what the file holds already, or an empty baseline: of another search nothing is kept."""
+    """Returns the baseline in a file, or an empty one if there is no file or it is of another search."""
     refresh = _refreshing(command, suite, optimizer)
     empty = Baseline(optimizer=optimizer, protocol=grid.name, refresh=refresh)
     if not path.is_file():
@@ -244,7 +251,7 @@ def _start(
 
 
 def default_layers() -> Layers:
-    """Returns what is bound around a case of a baseline: the plugins' modules alone."""
+    """Returns the layers around a case of a baseline: only the modules of plugins."""
     return layers_at("", load_plugins())
 
 

@@ -23,7 +23,7 @@ class BaselineRecord(TypedDict):
 
 
 class StaleRecord(TypedDict):
-    """`lobench baseline --check`: what is stale or missing."""
+    """JSON output of `lobench baseline --check`: stale and missing baselines."""
 
     problems: Annotated[list[str], "A line each; none: all are fresh."]
 

@@ -46,12 +46,13 @@ def member_blocks(ledger: Ledger, name: str) -> set[SeedBlock]:
 
 @contextlib.contextmanager
 def looked_at(store: Path, *, is_written: bool = False) -> Iterator[Ledger | None]:
-    """Opens a ledger to look on; None where there is none.
+    """Opens a ledger for reading; None if there is none.
 
     Args:
-      is_written: Whether it will be opened to write too, and what is wrong be said then: it is None here.
+      store: Folder of the ledger.
+      is_written: Whether it will be opened for writing later, which reports errors. Errors are ignored here: None.
     Raises:
-      StoreError: it cannot be read.
+      StoreError: The ledger cannot be read.
     """
     try:
         ledger = Ledger.open(store, read_only=True) if has_ledger(store) else None

@@ -43,17 +43,17 @@ _WITHOUT: tuple[CommandState, ...] = ("failed", "infeasible")  # they bring no c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodPlan:
-    """How much of a method is there, as far as files and the store tell.
+    """Planned and missing evaluations of a method, as far as files and the store determine them.
 
     Attributes:
-      num_planned: Evaluations.
-      num_missing: Those of them that the store does not hold.
-      seconds: What these take, by recorded durations of their cases.
-      unknown: Cases, among these, that never ran.
-      num_trainings: Sessions of a command, each with as many evaluations.
-      num_trials: Of a search, at most.
-      num_reported: Evaluations of the best one on fresh seeds.
-      repeated: What of this the methods before it have too: a run computes it once.
+      num_planned: Number of evaluations.
+      num_missing: Number of evaluations that the store lacks.
+      seconds: Expected seconds of the missing evaluations, from recorded durations.
+      unknown: Cases of missing evaluations that never ran.
+      num_trainings: Number of sessions of a command, each with as many evaluations.
+      num_trials: Largest number of trials of a search.
+      num_reported: Number of evaluations of the best trial on fresh seeds.
+      repeated: Evaluations that earlier methods have too; a run computes them once.
     """
 
     method: Method
@@ -69,11 +69,11 @@ class MethodPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentPlan:
-    """What is planned, and what of it is missing; what two methods share counts once.
+    """Planned and missing evaluations of an experiment. Evaluations shared by methods count once.
 
     Attributes:
-      unbound: Titles of the methods whose bindings nobody has checked: no worker was started.
-      is_race: Whether what is missing is the most that it can cost: methods that leave get no more.
+      unbound: Titles of methods whose bindings were not checked, because no worker was started.
+      is_race: Whether the missing evaluations are an upper bound, because methods may drop out.
     """
 
     store: Path
@@ -110,21 +110,24 @@ def plan_of(
     curves: ExperimentCurves,
     is_offline: bool = False,
 ) -> ExperimentPlan:
-    """Returns how much of each method is missing. Trains nothing and writes nothing.
+    """Returns the plan of an experiment. Trains nothing and writes nothing.
 
-    Every method is bound as the run binds it, in one worker of this machine: what gin says wrong of one is an error.
-    Of a search that are trials which have each of its parameters; of a command without a checkpoint its own bindings,
-    with some optimizer where they name none.
+    Each method is bound as the run binds it, in one local worker, so wrong gin text is an error. For a search, the
+    trials are those with each of its parameters. For a command without checkpoints, its own bindings are used, with any
+    optimizer if they name none.
 
     Args:
-      methods: Those that are planned.
-      searches: Theirs, by name.
-      settings: What would be run.
-      curves: Of the methods that were trained elsewhere.
-      is_offline: Whether no worker is started: the methods that the store does not remember are not bound.
+      file: Experiment file.
+      methods: Methods that are planned.
+      searches: Searches of the methods, by name.
+      settings: Settings of the run.
+      manager: Plugins.
+      curves: Curves of the imported methods.
+      is_offline: Whether no worker is started. Methods that the store does not remember are then not bound.
     Raises:
-      CheckpointError: a checkpoint cannot be read. SuiteError: the cases cannot be collected, or not be bound.
-      UsageError: the curves cannot stand beside the cases.
+      CheckpointError: A checkpoint cannot be read.
+      SuiteError: The cases cannot be collected or bound.
+      UsageError: The imported curves do not fit the cases.
     """
     store = settings.store_folder
     specs = specs_called(settings.cases, *settings.suites) if settings.suites else []
@@ -160,12 +163,12 @@ def bind_waiting_commands(
     settings: WatchSettings,
     manager: PluginManager,
 ) -> None:
-    """Binds the cases for commands that were not run yet, and for trials of searches over commands.
+    """Binds the cases for commands that have not run yet, and for trials of searches over commands.
 
-    So what nobody knows is said before hours of training.
+    Unknown names are thereby reported before hours of training.
 
     Raises:
-      SuiteError: the cases cannot be bound.
+      SuiteError: The cases cannot be bound.
     """
     with looked_at(settings.store_folder, is_written=True) as ledger:
         trainings, has_optimizer = _Trainings(file, ledger, settings), _names_optimizer(file.shared)
@@ -197,7 +200,7 @@ def _waiting(
     file: ExperimentFile,
     ledger: Ledger | None,
 ) -> list[Method]:
-    """Returns what of a command may still train: itself, or trials of its search."""
+    """Returns the commands that may still train: the method itself, or trials of its search."""
     if method.search is None:
         return [method] if trainings.num_expected(method) else []
     planned = searches[method.name]
@@ -208,15 +211,15 @@ def _waiting(
 
 
 class _Wanted:
-    """What a run would evaluate, as far as files and the store tell.
+    """Subjects that a run would evaluate, as far as files and the store determine them.
 
     Attributes:
-      subjects: Of each method without a search, those that are known.
-      waiting: Of each method, the variant of what is not known yet: a command's checkpoints, a search's trials.
-      known: Of each search, what the store holds of it.
-      labels: Every variant, and whose it is.
-      traced: Those of them that the run traces before it trains: a trial may be infeasible, and what optimizer a
-        command's checkpoints have is not known.
+      subjects: Known subjects of each method without a search.
+      waiting: For each method, the variant of unknown subjects: checkpoints of a command, trials of a search.
+      known: For each search, its state in the store.
+      labels: Every variant, with the label of its subject.
+      traced: Variants that the run traces before it trains: a trial may be infeasible, and the optimizer of a command's
+        checkpoints is unknown.
     """
 
     def __init__(
@@ -264,7 +267,7 @@ class _Wanted:
         return self.known[method.name].trials[: self.searches[method.name].num_trials]
 
     def _subject_of(self, method: Method) -> Subject:
-        """Returns what a method that is an optimizer or a checkpoint evaluates."""
+        """Returns the subject of an optimizer or checkpoint method."""
         given = given_method(method, label=method.title)
         if isinstance(given, Subject):
             return given
@@ -286,10 +289,11 @@ def _samples(space: Space) -> list[Mapping[str, Value]]:
 
 
 def _waiting_variant(method: Method, *, has_optimizer: bool) -> Variant:
-    """Returns the variant of what a method evaluates; of a command, without the `config.gin` that it will write.
+    """Returns the variant of a method's subjects; for a command, without the `config.gin` that it will write.
 
     Args:
-      has_optimizer: Whether the file names an optimizer for all.
+      method: Method.
+      has_optimizer: Whether the file names an optimizer for all methods.
     """
     if method.kind != "command":
         return given_method(method, label=method.title).variant
@@ -303,7 +307,7 @@ def _names_optimizer(lines: Sequence[str]) -> bool:
 
 
 class _Trainings:
-    """What became of the trainings of commands."""
+    """States of the trainings of commands."""
 
     def __init__(self, file: ExperimentFile, ledger: Ledger | None, settings: WatchSettings) -> None:
         self._file, self._settings = file, settings
@@ -343,11 +347,11 @@ def _blocks(spec: CaseSpec, file: ExperimentFile, blocks: SessionBlocks | None) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planner:
-    """Makes plans of methods.
+    """Maker of the plans of methods.
 
     Attributes:
-      shown: What each case is called where people read it.
-      durations: Seconds that an evaluation of a case took, by case.
+      shown: Displayed name of each case.
+      durations: Seconds of an evaluation, by case.
     """
 
     wanted: _Wanted
@@ -356,7 +360,7 @@ class _Planner:
     durations: Mapping[str, float]
 
     def plans(self, methods: Sequence[Method]) -> list[MethodPlan]:
-        """Returns the plans in the methods' order, each with what the ones before it have too."""
+        """Returns the plans in the order of the methods, each with the evaluations that earlier methods have too."""
         found, seen = list[MethodPlan](), set[SubjectKey]()
         for method in methods:
             if method.kind == "script":
@@ -408,7 +412,7 @@ class _Planner:
         return self.held.blocks_of("", self.wanted.waiting[method.name])
 
     def _of_search(self, method: Method, search: PlannedSearch) -> MethodPlan:
-        """Returns the plan of a search: trials that nobody has proposed yet lack everything."""
+        """Returns the plan of a search. Trials that were not proposed yet lack all evaluations."""
         factor = self.wanted.num_sessions if method.kind == "command" else 1
         every = self._waiting(method)[0] * factor
         trials, subjects = self.wanted.trials_of(method), iter(self.wanted.subjects[method.name])

@@ -85,11 +85,15 @@ def run_experiment(
     verbose: bool = False,
     color: Colour = "auto",
 ) -> None:
-    """Runs an experiment, or says what is planned, and exits as `lobench run` does.
+    """Runs an experiment, or prints its plan, and exits as `lobench run` does.
 
     Args:
-      offline: With `check`: no worker is started.
-      ran_as: The schema for programs, and what its document holds besides; None: text alone.
+      settings: Settings of the run.
+      check: Whether the plan is printed instead.
+      offline: With `check`, whether no worker is started.
+      ran_as: Schema of the JSON output, and further fields of its document. None: text.
+      verbose: Whether more is printed.
+      color: Use of colours.
     """
     from lobench.api.settings import num_workers
     from lobench.cli.endings import log_failed

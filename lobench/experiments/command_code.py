@@ -28,13 +28,13 @@ _OLD_FOLDER = re.compile(r"-[0-9a-f]{8}$")  # of commands of an older lobench, w
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandCode:
-    """The code of a command, and the results of it that count.
+    """Code of a command, and the results that count.
 
     Attributes:
-      method: With `Method.code` as the results that count were made with.
-      todays: Fingerprint of the script and its files now.
-      counted: The fingerprint of the results that count; "" if it is not known.
-      others: Of results that were made by other code, the fingerprint of each.
+      method: Method with `Method.code` of the results that count.
+      todays: Present fingerprint of the script and its files.
+      counted: Fingerprint of the results that count; "" if unknown.
+      others: Fingerprints of results made by other code.
       is_kept: Whether results of other code count, by `--keep-results`.
     """
 
@@ -51,10 +51,12 @@ def code_of_commands(
     """Returns the code of each method that is a command.
 
     Args:
-      ledger: Of the store; None if there is none.
+      file: Experiment file.
+      methods: Methods of the run.
+      ledger: Ledger of the store; None if there is none.
       keep_results: Whether results of other code count.
     Raises:
-      ConfigError: a file of `Method.files` does not exist.
+      ConfigError: A file of `Method.files` does not exist.
     """
     return [_code_of(method, file.path.parent, ledger, keep_results) for method in methods if method.command]
 
@@ -118,7 +120,7 @@ def _folders_done(ledger: Ledger, name: str) -> list[str]:
 
 
 def _words_of(method: Method) -> list[str]:
-    """Returns a command's words, with values in place of `{NAME}`, as far as they are the same in every session."""
+    """Returns the words of a command with values in place of `{NAME}`, if these are equal in all sessions."""
     values = method.values
     filled = (
         re.sub(r"\{([\w./]+)\}", lambda found: values.get(found[1], found[0]), word)
@@ -169,7 +171,7 @@ def _files_named(text: str, folders: Sequence[Path], seen: dict[Path, None] | No
 
 
 def _words_in(text: str) -> list[str]:
-    """Returns what may name files in a line or a script for a shell, without comments; of `$HERE/x.py` the end, too."""
+    """Returns the words of a shell script that may name files, without comments; of `$HERE/x.py`, the last part."""
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     words = re.findall(r"[^\s\"'`;&|()<>$={}]+", text)
     modules = [f"{name.replace('.', '/')}.py" for name in re.findall(r"\s-m\s+([\w.]+)", text)]

@@ -26,13 +26,13 @@ NamedBlock = tuple[str, SeedBlock]  # the longest name of a case, and seeds
 
 
 class ExistingResults:
-    """The evaluations that a store has, and those that it lacks, of subjects with the cases as they are now.
+    """Stored and missing evaluations of subjects, for the cases as they are now.
 
     Args:
-      ledger: None: the store holds nothing.
-      settings: What would be run.
-      cases: By the key of a variant, as `cases_of` returns them.
-      unbound: What stands for the blocks of a variant that is not among these: all of them count as missing.
+      ledger: Ledger. None: the store is empty.
+      settings: Settings of the run.
+      cases: Cases by the key of a variant, as returned by `cases_of`.
+      unbound: Placeholder blocks of variants without cases, all of which count as missing.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ExistingResults:
         self._cases, self._unbound = cases, list(unbound)
 
     def blocks_of(self, sha256: str, variant: Variant) -> tuple[list[NamedBlock], list[NamedBlock]]:
-        """Returns all of a subject, and what of it is missing; with "" for what has no sha256 yet, that is all."""
+        """Returns all evaluations of a subject, and the missing ones. A subject without sha256 ("") lacks all."""
         if variant.key not in self._cases:
             return self._unbound, self._unbound
         planned: list[NamedBlock] = []
@@ -77,18 +77,21 @@ def cases_of(
     is_offline: bool = False,
     traced: Collection[Variant] = (),
 ) -> dict[str, Sequence[CaseInfo]]:
-    """Returns the cases that were asked for, by the key of a variant.
+    """Returns the cases of variants, by the key of a variant.
 
-    While no file has changed since the store was told of them, it remembers the cases; otherwise a worker of this
-    machine collects and binds them, all variants at once.
+    The store remembers cases while no file has changed since. Otherwise a local worker collects and binds them, for all
+    variants at once.
 
     Args:
-      labels: The variants, and what errors call who has them.
-      ledger: Of the store; None where there is none.
-      is_offline: Whether no worker is started: what the store does not remember is left out.
-      traced: Variants whose trainings are traced too.
+      labels: Variants, each with the label used in error messages.
+      ledger: Ledger of the store; None if there is none.
+      settings: Settings of the run.
+      manager: Plugins.
+      store: Folder of the store.
+      is_offline: Whether no worker is started. Variants that the store does not remember are then left out.
+      traced: Variants whose training programs are traced too.
     Raises:
-      SuiteError: the cases cannot be collected, or not be bound, or their trainings not be traced.
+      SuiteError: The cases cannot be collected, bound or traced.
     """
     settings = settings.found()
     config, found = worker_config(settings, manager, store), dict[str, Sequence[CaseInfo]]()

@@ -27,12 +27,12 @@ _UNTIL = "Method.until_step"
 
 @contextlib.contextmanager
 def read_curves(methods: Iterable[Method]) -> Iterator[ExperimentCurves]:
-    """Reads the files of methods; what is read lies on disk until the end of the body.
+    """Reads the curve files of methods. The curves are on disk until the end of the body.
 
     Args:
-      methods: Those of an experiment that are curves.
+      methods: Methods of an experiment that have curves.
     Raises:
-      LobenchError: a file cannot be read; it has several methods, and nothing says which.
+      LobenchError: A file cannot be read, or has several methods without a choice of one.
     """
     read: list[tuple[Method, ImportSettings, CollectedCurves, str]] = []
     with contextlib.ExitStack() as stack:
@@ -68,10 +68,10 @@ class ExperimentCurves:
         self._read = read
 
     def check(self, cases: Sequence[CaseInfo]) -> None:
-        """Looks, before anything is trained, at whether the curves can stand beside the cases of the experiment.
+        """Checks that the curves fit the cases of the experiment, before anything is trained.
 
         Raises:
-          UsageError: they cannot.
+          UsageError: They do not.
         """
         for method, settings, collected, name in self._read:
             from lobench.tools.curve_import.imports import refuse_unfit
@@ -82,12 +82,13 @@ class ExperimentCurves:
                 raise UsageError(f"method {method.name!r}: {error}") from error
 
     def record(self, ledger: Ledger, form: int, cases: Sequence[CaseInfo], log: Callable[[str], None]) -> None:
-        """Takes the curves into a store, in place of those that the same files held before, as the experiment's.
+        """Records the curves in a store, in place of earlier ones from the same files, as part of the experiment.
 
         Args:
-          form: The experiment's.
-          cases: Which lobench trains.
-          log: Is told what is odd.
+          ledger: Ledger of the store.
+          form: Id of the experiment's form.
+          cases: Cases that lobench trains.
+          log: Receives notes for people.
         """
         before = {file.file: file.sha256 for file in imported_files(ledger)}
         for method, settings, collected, name in self._read:

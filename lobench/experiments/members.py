@@ -37,27 +37,27 @@ _WITHOUT: tuple[CommandState, ...] = ("failed", "infeasible")  # they bring no c
 
 
 def states_by_folder(ledger: Ledger) -> Mapping[str, CommandState]:
-    """Returns what became of commands in any form of any experiment, by `CommandRun.name`."""
+    """Returns the states of commands in all forms of all experiments, by `CommandRun.name`."""
     trials = [row for form in ledger.experiments() for row in ledger.trials(form.id)]
     return {row.parameters.get("folder", ""): row.state for row in trials}
 
 
 class ExperimentRecord:
-    """A run's guest in the chief: it is there from the opening of the ledger to its closing.
+    """Experiment as the guest of a chief, from the opening of the ledger to its closing.
 
     Args:
-      retry_errors: Whether commands that failed are run again, and evaluations that ended in an error.
-      num_slots: How many trials of a search are proposed at once, where nothing else says it.
+      retry_errors: Whether failed commands, and evaluations that ended in an error, are run again.
+      num_slots: Number of trials in a wave, if nothing else determines it.
       is_elsewhere: Whether workers may be on other machines.
-      command_codes: The code of each method that is a command.
+      command_codes: Code of each method that is a command.
       keep_results: Whether results of other code count.
 
     Attributes:
       form: Id of the experiment's form in the ledger.
-      num_done, num_planned: Evaluations of the methods, at the end.
-      wanted: Those that are planned, as far as their subjects are known.
-      curves: Of the methods that were trained elsewhere; set before it begins.
-      own_cases: Those that lobench trains, where a script's curves may be on them; set before it begins.
+      num_done, num_planned: Numbers of evaluations of the methods, at the end.
+      wanted: Planned evaluations of known subjects.
+      curves: Curves of imported methods; set before it begins.
+      own_cases: Cases that lobench trains and on which a script's curves may be; set before it begins.
       trials: State of each session of a command.
     """
 
@@ -96,7 +96,7 @@ class ExperimentRecord:
         return {f"{command.method}-{command.session}": state for command, state in states.items()}
 
     def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader], progress: WatchProgress) -> Arrivals:
-        """Records the experiment, and returns its commands and searches; `progress` is told what people should know."""
+        """Records the experiment, and returns its commands and searches. `progress` receives notes for people."""
         log = progress.log
         self._ledger, self._log = ledger, log
         experiment = self._file.experiment
@@ -153,7 +153,7 @@ class ExperimentRecord:
     def _known_states(
         self, ledger: Ledger, readers: Mapping[str, CheckpointReader]
     ) -> Callable[[CommandRun], CommandState]:
-        """Returns what says what became of a command in any form of any experiment: its folder says which it is."""
+        """Returns a function from a command to its state in any form of any experiment, found by its folder."""
         by_folder = states_by_folder(ledger)
 
         def state_of(run: CommandRun) -> CommandState:
@@ -168,7 +168,7 @@ class ExperimentRecord:
         return state_of
 
     def _state_of_script(self, run: CommandRun, state: CommandState) -> CommandState:
-        """Returns what became of a script: its curves count that are there, and are read again where they are not."""
+        """Returns the state of a script, from its stored curves; missing curves are read again."""
         is_retried = self._retry_errors and state in _WITHOUT
         if (state == "done" or (is_retried and state == "infeasible")) and self._scripts is not None:
             name = script_name(run.method)
@@ -181,17 +181,17 @@ class ExperimentRecord:
 
     @property
     def num_curves(self) -> int:
-        """How many curves of scripts are new."""
+        """Number of new curves of scripts."""
         return 0 if self._scripts is None else self._scripts.num_recorded
 
     @property
     def growths(self) -> Mapping[str, Sequence[str]]:
-        """How far the scripts are that run, by the title of their method."""
+        """Progress of running scripts, by the title of their method."""
         found = self._commands.growths() if self._commands is not None else {}
         return {self._file.method(name).title: texts for name, texts in found.items()}
 
     def end(self, ledger: Ledger, ending: Ending) -> None:
-        """Makes what is recorded the experiment's, and counts it."""
+        """Adds the recorded evaluations to the experiment, and counts them."""
         if self.curves is not None:
             cases = {case.identity: case for found in ending.cases.values() for case in found}
             self.curves.record(ledger, self.form, list(cases.values()), self._log)

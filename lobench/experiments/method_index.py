@@ -21,12 +21,12 @@ __all__ = ["MethodIndex", "Role"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """What a subject is to an experiment.
+    """Role of a subject in an experiment.
 
     Attributes:
-      name: Of the method, as its members have it: `mine/3` of the third trial of a command.
-      trial: Of the method's search; of a command, which session trained it.
-      sessions: Seeds of its evaluations that count; None: all.
+      name: Name of the method as its members have it: `mine/3` for the third trial of a command.
+      trial: Number of the trial of a search; for a command, the session that trained the subject.
+      sessions: Seeds of its evaluations that count. None: all.
     """
 
     method: Method
@@ -36,17 +36,17 @@ class Role:
 
 
 class MethodIndex:
-    """The methods of a run.
+    """Index of the methods of a run, by subject.
 
     Args:
-      methods: Those that are run.
-      given: Subjects of those that are optimizers and checkpoints, by name.
-      planned: Their searches, by name.
+      methods: Methods of the run.
+      given: Subjects of optimizer and checkpoint methods, by name.
+      planned: Searches of the methods, by name.
 
     Attributes:
-      store: Of the experiment.
-      runs: The sessions of those that are commands.
-      searches: Their searches, once they have begun.
+      store: Store of the experiment.
+      runs: Sessions of the commands.
+      searches: Searches of the methods, once they have begun.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class MethodIndex:
 
     @property
     def sessions(self) -> range:
-        """Of each command."""
+        """Sessions of each command."""
         return self._sessions or range(1)
 
     def of(self, subject: Subject) -> Iterator[Role]:
-        """Yields what a subject is."""
+        """Yields the roles of a subject."""
         for name, given in self._given.items():
             is_it = subject.sha256 == given.sha256 if isinstance(given, Subject) else subject.uri == given.uri
             if is_it and subject.variant == given.variant:
@@ -118,7 +118,7 @@ class MethodIndex:
         return [role.method.title for role in self.of(subject) if role.name in self._given]
 
     def titles(self, subject: Subject) -> list[str]:
-        """Returns what tables call the methods that a subject is of."""
+        """Returns the titles of the methods of a subject."""
         return list(dict.fromkeys(role.method.title for role in self.of(subject)))
 
     def trial_texts(self) -> dict[str, str]:
@@ -126,7 +126,7 @@ class MethodIndex:
         return {search.method.title: search.text for search in self.searches}
 
     def planned(self, cases: Sequence[CaseInfo]) -> dict[str, int]:
-        """Returns how many evaluations each method has, by its title; 0 where nobody knows yet."""
+        """Returns the number of evaluations of each method, by title; 0 if unknown."""
         return {method.title: self._num_planned(method, cases) for method in self._methods.values()}
 
     def _num_planned(self, method: Method, cases: Sequence[CaseInfo]) -> int:

@@ -36,7 +36,7 @@ _ARGUMENT = "lobench_member"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemMember:
-    """What one item evaluates: a session of a method. A session is a seed."""
+    """A method and a session (a seed), evaluated by one item."""
 
     method: Method
     session: int
@@ -45,10 +45,10 @@ class ItemMember:
         return f"{self.method.name}-{self.session}"
 
     def block(self, info: CaseInfo) -> SeedBlock:
-        """Returns the seed block that holds the session: what is evaluated and recorded.
+        """Returns the seed block that contains the session, and that is evaluated and recorded.
 
         Raises:
-          ConfigError: the case has no such seed.
+          ConfigError: The case has no such seed.
         """
         for block in info.blocks():
             if self.session in block.seeds:
@@ -58,13 +58,13 @@ class ItemMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """The experiment that a session was asked for.
+    """Experiment selected by the arguments of pytest.
 
     Attributes:
-      argument: As it was named.
-      given: Subjects of the methods that are no commands, by name.
-      gin_params: Lines that are bound over the cases, those of the sessions' seed blocks among them.
-      names: Items after `::`; none: all.
+      argument: Argument that named the experiment.
+      given: Subjects of the methods that are not commands, by name.
+      gin_params: gin lines bound over the cases, including the sessions' seed blocks.
+      names: Items named after `::`. Empty: all items.
     """
 
     argument: str
@@ -142,7 +142,7 @@ def _is_experiment(path: Path) -> bool:
 
 
 def members_of(config: pytest.Config, path: Path, spec: CaseSpec) -> list[ItemMember]:
-    """Returns what is to be evaluated on a case of a file; nothing where no experiment was named."""
+    """Returns the members evaluated on a case of a file; [] if no experiment was selected."""
     selected = config.stash.get(EXPERIMENT, None)
     if selected is None or not any(path.is_relative_to(suite) for suite in selected.file.experiment.suites):
         return []
@@ -179,7 +179,7 @@ def _values(arguments: Iterable[Any]) -> list[Any]:
 
 
 def member_of(item: pytest.Item) -> ItemMember | None:
-    """Returns what an item of an experiment evaluates."""
+    """Returns the member that an item of an experiment evaluates."""
     own: ItemMember | None = getattr(item, "member", None)
     if own is None and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
         params: dict[str, Any] = item.callspec.params
@@ -211,10 +211,10 @@ def rename(item: pytest.Item, spec: CaseSpec | None) -> None:
 
 
 def select_named(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the items that `experiment.gin::quick/relu32[adam-3]` names.
+    """Keeps only the items named as in `experiment.gin::quick/relu32[adam-3]`.
 
     Raises:
-      UsageError: there is no such item.
+      UsageError: There is no such item.
     """
     selected = config.stash.get(EXPERIMENT, None)
     if selected is None or not selected.names:

@@ -45,7 +45,7 @@ class PlannedMethod(TypedDict):
 
 
 class PlanRecord(TypedDict):
-    """`lobench run --check`: what is planned, and what it costs."""
+    """JSON output of `lobench run --check`: planned evaluations and their cost."""
 
     store: Path
     num_cases: int
@@ -69,7 +69,7 @@ class TuneRecord(TunePrintRecord, RanRecord):
 
 
 class TunePlanRecord(TunePrintRecord, PlanRecord):
-    """`lobench tune --check`: what is planned, and what it costs."""
+    """JSON output of `lobench tune --check`: planned evaluations and their cost."""
 
 
 def ran_record(ran: Ran) -> RanRecord:
@@ -90,7 +90,7 @@ def ran_record(ran: Ran) -> RanRecord:
 
 
 def plan_record(plan: ExperimentPlan, max_cores: int) -> PlanRecord:
-    """Returns what an experiment would run."""
+    """Returns the record of an experiment's plan."""
     seconds = plan.seconds
     return {
         "store": plan.store,

@@ -100,15 +100,18 @@ class Ran:
 
 
 def run(experiment: str | Path, *, progress: WatchProgress | None = None, **options: Any) -> StoredResults:
-    """Runs an experiment, as far as its store does not hold it yet, and returns what the store holds.
+    """Runs the missing part of an experiment, and returns the results in its store.
+
+    Example:
+        found = lobench.run("experiment.gin", workers=2)
 
     Args:
-      experiment: Path of its file.
+      experiment: Path of the experiment file.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Of `lobench run`: store, methods, gin_params, workers, executor, max_core_hours, retry_errors,
+      options: Options of `lobench run`: store, methods, gin_params, workers, executor, max_core_hours, retry_errors,
         keep_results, sinks.
     Raises:
-      LobenchError: the experiment is wrong; a busy store; a suite that cannot be collected.
+      LobenchError: The experiment is invalid, the store is busy, or a suite cannot be collected.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
     planned = ExperimentRun(RunSettings(experiment=str(experiment), **options))
@@ -119,12 +122,12 @@ def run(experiment: str | Path, *, progress: WatchProgress | None = None, **opti
 
 
 class ExperimentRun:
-    """An experiment that is read, and not begun: `check` says what is missing, `run` runs it.
+    """An experiment that was read and not started. `check` returns what is missing, `run` runs it.
 
     Attributes:
-      methods: What a progress may show of it, kept current while it runs.
+      methods: State of the methods for a display, kept current during the run.
     Raises:
-      LobenchError: the experiment is wrong.
+      LobenchError: The experiment is invalid.
     """
 
     def __init__(self, settings: RunSettings) -> None:
@@ -178,14 +181,15 @@ class ExperimentRun:
             return code_of_commands(self._file, methods, ledger, keep_results=self._settings.keep_results)
 
     def check(self, progress: WatchProgress, *, is_offline: bool = False) -> ExperimentPlan:
-        """Returns what is planned, once all that the run names is found and bound as it will be.
+        """Returns the plan, after finding and binding everything that the run names.
 
-        Nothing is trained or written. A worker of this machine binds what the store does not remember.
+        Nothing is trained or written. A local worker binds cases that the store does not remember.
 
         Args:
-          is_offline: Whether none is started, and curves are not read: the plan says what was not checked.
+          progress: Receives progress events.
+          is_offline: Whether no worker is started and no curves are read. The plan then names what was not checked.
         Raises:
-          LobenchError: as `run` would, before anything is trained.
+          LobenchError: As `run` would raise before anything is trained.
         """
         if self._unfit:
             raise joined_problems(self._unfit)
@@ -210,10 +214,10 @@ class ExperimentRun:
         )
 
     def run(self, progress: WatchProgress) -> Ran:
-        """Runs what is missing, and makes what is there the experiment's.
+        """Runs missing evaluations, and adds existing ones to the experiment.
 
         Raises:
-          LobenchError: as `run`.
+          LobenchError: As `run`.
         """
         for title, problem in self._unfit.items():
             progress.log(f"{title!r} cannot be trained, and the other methods go on: {problem}")
@@ -335,10 +339,13 @@ def _of_curves(method: Method) -> MethodPlan:
 
 
 def _watch_settings(settings: RunSettings, file: ExperimentFile, store: Path, cases: tuple[str, ...]) -> WatchSettings:
-    """Returns what a watch without a source would be told.
+    """Returns the settings of a watch without a source.
 
     Args:
-      cases: Longest names of those that are run; (): all.
+      settings: Settings of the run.
+      file: Experiment file.
+      store: Folder of the store.
+      cases: Longest names of the cases to run. (): all.
     """
     experiment = file.experiment
     blocks = blocks_of(experiment, store)

@@ -41,7 +41,7 @@ _UNTIL = "Method.until_step"
 
 
 def script_name(method: Method) -> str:
-    """Returns what the curves of a script are called in a store: another one where its values or its reading differ."""
+    """Returns the name of a script's curves in a store, which depends on its values and on how its curves are read."""
     read_as = json.dumps(([*method.metrics], method.until_step, method.paired_seeds))
     return f"{method.folder_name}-{hashlib.sha256(read_as.encode()).hexdigest()[:_HASHED]}"
 
@@ -79,11 +79,11 @@ def num_reported(method: Method, num_sessions: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """How far the curves of a session are.
+    """Progress of the curves of a session.
 
     Attributes:
-      curves: Of each case, that of its primary metric.
-      text: For people: `mine-0 at step 300: val/loss 0.41, score 0.62`.
+      curves: Curve of the primary metric, by case.
+      text: Text for people: `mine-0 at step 300: val/loss 0.41, score 0.62`.
     """
 
     curves: Mapping[str, Curve]
@@ -101,17 +101,17 @@ class Growth:
 
 
 class ScriptCurves:
-    """Reads what scripts write.
+    """Reader of the curves that scripts write.
 
     Args:
-      ledger: Takes the curves.
-      own_cases: The cases that lobench trains in this experiment: a script's curves may be on them, by their names.
-      log: Is told what is odd.
-      on_recorded: Is called with each session's curves once they are recorded.
+      ledger: Ledger that receives the curves.
+      own_cases: Cases that lobench trains in this experiment, on which a script's curves may be.
+      log: Receives notes for people.
+      on_recorded: Called with each session's curves once they are recorded.
 
     Attributes:
-      num_recorded: Curves that are new.
-      num_running: Scripts that run, which share the time for looking at their files.
+      num_recorded: Number of new curves.
+      num_running: Number of running scripts, which share the time for reading their files.
     """
 
     def __init__(
@@ -131,11 +131,12 @@ class ScriptCurves:
         self._is_warm = False
 
     def record(self, run: CommandRun, *, part: str = "", until: Mapping[str, int] | None = None) -> str:
-        """Takes a session's curves into the ledger; returns why that cannot be, and "" where they are there.
+        """Records the curves of a session. Returns the reason if that fails; "" otherwise.
 
         Args:
-          part: What names them, where they are cut: a part of a training is no member of an experiment.
-          until: By case the steps where they are cut.
+          run: Session of a script.
+          part: Suffix of the name of curves that are cut. A part of a training is not a member of an experiment.
+          until: Steps at which curves are cut, by case.
         """
         from lobench.tools.curve_import.imports import Session, import_into
 
@@ -184,7 +185,7 @@ class ScriptCurves:
             return str(error)
 
     def holds(self, name: str, sessions: Collection[int]) -> bool:
-        """Says whether the ledger has the curves of all sessions."""
+        """Returns whether the ledger has the curves of all sessions."""
         return {row.key.seed_block.start for row in self.rows(name)}.issuperset(sessions)
 
     def rows(self, name: str) -> list[EvaluationRow]:
@@ -193,7 +194,7 @@ class ScriptCurves:
         return [row for row in found if row.key.program_version == IMPORTED.key]
 
     def worth(self, name: str, sessions: Collection[int]) -> float | None:
-        """Returns the fitness of curves in the ledger over sessions; None where one has none, or has no scale."""
+        """Returns the fitness of stored curves over sessions; None if one of them has none, or has no scale."""
         return self._fitness(self.rows(name), sessions)
 
     def _fitness(self, rows: Sequence[EvaluationRow], sessions: Collection[int]) -> float | None:
@@ -252,7 +253,7 @@ class ScriptCurves:
         return f"{run.label} at step {curves.eval_steps[-1]}: {case.primary_metric} {value:.4g}{shown}"
 
     def _ends(self, run: CommandRun, found: SessionCurves) -> dict[str, int]:
-        """Returns where the curves of each case end: at the last step that is asked for, or where one diverged."""
+        """Returns the step at which the curves of each case end: the last step asked for, or that of a divergence."""
         ends = {}
         for case, curve in found.primary_curves().items():
             if curve.ends_diverged:

@@ -23,7 +23,7 @@ def run_exit_code(ran: Ran) -> int:
 
 
 def table_of(ran: Ran) -> str:
-    """Returns methods and cases as `lobench results --by method` shows them; "" where nothing is there yet."""
+    """Returns the table of `lobench results --by method`; "" if there are no results yet."""
     from lobench.analysis.tables.tabulate import tabulate_store
     from lobench.report.tables.method_table import method_text
 
@@ -33,7 +33,7 @@ def table_of(ran: Ran) -> str:
 
 
 def ending_lines(ran: Ran) -> list[str]:
-    """Returns what is said last."""
+    """Returns the last lines of output of a run."""
     of = f"{ran.num_done} of {counted(ran.num_planned, 'evaluation')}" if ran.num_planned else "no case is known yet"
     lines = [f"{name} {state}" for name, state in ran.trials.items() if state in ("failed", "infeasible")]
     lines += [f"{title!r} was not evaluated: {problem}" for title, problem in ran.refused.items()]
@@ -47,7 +47,7 @@ def ending_lines(ran: Ran) -> list[str]:
 
 
 def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
-    """Returns what `--check` says."""
+    """Returns the output of `--check`."""
     lines = [_method_line(method) for method in plan.methods]
     planned, missing = plan.num_planned, plan.num_missing
     size = f"{counted(len(plan.methods), 'method')} x {counted(plan.num_cases, 'case')}"

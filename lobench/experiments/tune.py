@@ -32,10 +32,10 @@ _EXPECTED = "a line such as 'learning_rate = Real(1e-4, 1e-1, scale=\"log\", num
 
 
 def tune_text(settings: TuneSettings, folder: Path) -> str:
-    """Returns the experiment, as a file in a folder says it.
+    """Returns the experiment as the text of a gin file in a folder.
 
     Raises:
-      UsageError: a space cannot be read.
+      UsageError: A space cannot be read.
     """
     name = settings.method
     lines = _head(settings, folder)
@@ -57,8 +57,8 @@ def race_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> s
     """Returns the experiment that races the settings of a search, each of them a method.
 
     Raises:
-      UsageError: the search proposes settings by what it has found; they have no fresh seeds.
-      ConfigError: as of `searched`.
+      UsageError: The search proposes settings that depend on results, for which there are no fresh seeds.
+      ConfigError: As `searched`.
     """
     if settings.report_sessions is not None:
         raise UsageError("--report-sessions needs a search: a race has bounds on all seeds")
@@ -103,10 +103,11 @@ def _optimizer(settings: TuneSettings) -> tuple[str, list[str]]:
 
 
 def searched(settings: TuneSettings, manager: PluginManager) -> BaselineSearch:
-    """Returns the search alone, for who trains its points by itself: values of the optimizer's own parameters.
+    """Returns the search, for callers that train its points themselves: values of the optimizer's own parameters.
 
     Raises:
-      UsageError: a space cannot be read. ConfigError: a range is wrong, there is no such search, ...
+      UsageError: A space cannot be read.
+      ConfigError: A range is invalid, or there is no such search.
     """
     name = settings.method
     bindings = only_bindings(parse_text(tune_text(settings, Path()), "--vary"))
@@ -135,7 +136,7 @@ def experiment_text(settings: TuneSettings, folder: Path, manager: PluginManager
 
 
 def _relative(suite: str, folder: Path) -> str:
-    """Returns what a file in the folder calls a suite; one of lobench's own keeps its name."""
+    """Returns the name of a suite in a file of the folder: a relative path, or the name of a shipped suite."""
     if find_suite(suite) == shipped_suite(suite):
         return suite
     return Path(os.path.relpath(suite, folder)).as_posix()
@@ -148,7 +149,7 @@ def _varied(settings: TuneSettings) -> Sequence[str]:
 
 
 def _space_lines(method: str, selector: str, line: str) -> list[str]:
-    """Returns the binding of a space, and those of what it says."""
+    """Returns the gin lines of a space and of its fields."""
     path, _, text = (part.strip() for part in line.partition("="))
     if not re.fullmatch(rf"({NAME}[/.])*{NAME}", path):
         raise UsageError("--vary", got=repr(line), expected=_EXPECTED)

@@ -1,8 +1,8 @@
-"""Median stopping: trials trained for a part first, and continued if they are above the median.
+"""Median stopping: trials are trained for a part first, and continued if they are above the median.
 
-A part is an evaluation of its own (`Case.stop_after`), in the ledger like any other, and no member of the experiment.
-When all parts of a wave are there, those below the median of all parts so far are stopped; the others go on from the
-states that their parts have saved, and where there are none, from the start: to the same bits.
+A part is an evaluation of its own (`Case.stop_after`) in the ledger, and not a member of the experiment. When all parts
+of a wave are stored, trials below the median of all parts so far are stopped. The others continue from the states saved
+by their parts, or from the start if there are none, with the same bits.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class StoppingSearch(SubjectSearch):
         self._judge()
 
     def _judge(self) -> None:
-        """Says of each wave whose parts are all there which trials go on, and what becomes of the others."""
+        """Decides, for each wave with all parts stored, which trials continue and which are stopped."""
         for _, group in itertools.groupby(self.history.trials, key=lambda trial: trial.wave):
             wave = list(group)
             if not all(trial.number in self._so_far for trial in wave):
@@ -71,7 +71,7 @@ class StoppingSearch(SubjectSearch):
                 self._set(list(stopped), "stopped", notes=stopped)
 
     def _free_states(self, stopped: Collection[int]) -> None:
-        """Removes what the parts have saved for trials that go no further."""
+        """Removes the states saved by parts of stopped trials."""
         folder = state_folder(self._place.ledger.store)
         for key, numbers in self._parts.items():
             subject = self._subjects.get(key)

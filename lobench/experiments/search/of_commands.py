@@ -1,7 +1,7 @@
-"""Search over commands: a trial is a meta-training for each session, with its values in `{gin}`.
+"""Search over commands: a trial is one meta-training per session, with its values in `{gin}`.
 
-A trial trains as the method with these values written out does, into the same folder; what its sessions' last
-checkpoints score on the cases is what it is worth. Those of the best are evaluated on fresh seeds of the cases.
+A trial trains as a method with these values would, into the same folder. Its fitness is the score of its sessions' last
+checkpoints on the cases. The checkpoints of the best trial are evaluated on fresh seeds.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = ["CommandSearch", "ProcessSearch"]
 
 
 class ProcessSearch(SearchRun):
-    """A search whose trials are processes, one for each session.
+    """A search whose trials are processes, one per session.
 
     Args:
-      commands: Of the experiment; those of trials are added to them.
-      runs_of: Returns sessions of a trial's method; without a range, those of the experiment.
-      state_of: Returns what the ledger says of one.
+      commands: Commands of the experiment, to which those of trials are added.
+      runs_of: Function that returns sessions of a trial's method; without a range, those of the experiment.
+      state_of: Function that returns the state of a session in the ledger.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ProcessSearch(SearchRun):
             self._runs[trial.number] = known[runs[0].folder]
 
     def _known(self, run: CommandRun) -> CommandState:
-        """Returns what became of a session before."""
+        """Returns the state of a session from earlier runs."""
         return self._state_of(run)
 
     def _method_of(self, trial: Trial) -> Method:

@@ -79,10 +79,10 @@ def planned_searches(
 
 
 def strategy_of(search: Search, manager: PluginManager, *, where: str) -> SearchStrategy:
-    """Makes what a file names, with the keywords that are bound.
+    """Creates the strategy that a file names, with the keywords that are bound.
 
     Raises:
-      LobenchError: there is no such search, or it does not take them.
+      LobenchError: There is no such search, or it does not accept the keywords.
     """
     registered = manager.find("lobench_search_strategies", search.name, kind="search", where=where)
     made: SearchStrategy = registered.make(where=where, **dict(search.keywords))
@@ -91,11 +91,11 @@ def strategy_of(search: Search, manager: PluginManager, *, where: str) -> Search
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTrials:
-    """What a ledger holds of a search.
+    """Trials of a search in a ledger.
 
     Attributes:
-      form: Of the experiment, under which they stand; None: there are none.
-      is_reported: Whether its best was evaluated on fresh seeds.
+      form: Id of the experiment's form with the trials. None: there are none.
+      is_reported: Whether the best trial was evaluated on fresh seeds.
     """
 
     form: int | None = None
@@ -106,10 +106,13 @@ class KnownTrials:
 def known_of(
     planned: PlannedSearch, file: ExperimentFile, ledger: Ledger | None, form: int | None = None
 ) -> KnownTrials:
-    """Returns what a ledger holds of a search.
+    """Returns the trials of a search in a ledger.
 
     Args:
-      form: Of today's experiment; trials of an earlier form count where it says the same of the search.
+      planned: Search.
+      file: Experiment file.
+      ledger: Ledger; None if there is none.
+      form: Id of the present form. Trials of an earlier form count if its search is the same.
     """
     name = planned.method.name
     wanted = search_identity(file.text, name)

@@ -1,7 +1,7 @@
-"""Running search of one method: trials as subjects, their fitness, the best on fresh seeds.
+"""Running search of one method: its trials as subjects, their fitness, and the best one on fresh seeds.
 
-A trial is the method with values where its spaces stand, and nothing else: who writes these values into the file has
-the same subject, and finds its evaluations computed. What a trial is worth is read from the ledger each time.
+A trial is the method with values in place of its spaces. A method with the same values in a file is the same subject,
+with the same evaluations. The fitness of a trial is read from the ledger each time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NO_NOTES: Mapping[int, str] = MappingProxyType({})
 
 
 def key_of(subject: Given) -> Key:
-    """Returns what tells subjects apart before and after a checkpoint is read."""
+    """Returns the identity of a subject before and after its checkpoint is read."""
     if isinstance(subject, Subject) and not subject.has_theta:
         return subject.sha256, subject.variant
     return subject.uri, subject.variant
@@ -45,12 +45,12 @@ def key_of(subject: Given) -> Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the evaluations of the trials go, and what is read there.
+    """Store of the trials' evaluations.
 
     Attributes:
-      form: Of the experiment, in the ledger.
-      programs: Returns the keys of those whose results count.
-      is_retried: Whether evaluations that ended in an error are tried again.
+      form: Id of the experiment's form in the ledger.
+      programs: Function that returns the program keys whose results count.
+      is_retried: Whether evaluations that ended in an error are retried.
     """
 
     ledger: Ledger
@@ -62,11 +62,11 @@ class Place:
 
 
 class SearchRun(ABC):
-    """One search. What its trials are, subjects or commands, the two kinds of it say.
+    """Base of a running search; subclasses have subjects or commands as trials.
 
     Args:
-      known: What the ledger holds of it, perhaps under another form of the experiment.
-      width: Trials of a wave.
+      known: State of the search in the ledger, perhaps under another form of the experiment.
+      width: Number of trials in a wave.
     """
 
     def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, *, width: int) -> None:
@@ -108,7 +108,7 @@ class SearchRun(ABC):
 
     @property
     def text(self) -> str:
-        """How far it is: `12 of 20 trials, best 1.31`."""
+        """Progress of the search: `12 of 20 trials, best 1.31`."""
         num_over = sum(is_over(trial.state) for trial in self.history.trials)
         best = self.history.best
         stopped = f", {self.num_stopped} of them stopped early" if self.num_stopped else ""
@@ -117,7 +117,7 @@ class SearchRun(ABC):
 
     @property
     def num_stopped(self) -> int:
-        """How many trials median stopping has ended."""
+        """Number of trials that median stopping has ended."""
         return sum(trial.state == "stopped" for trial in self.history.trials)
 
     def given(self) -> list[Given]:
@@ -138,17 +138,17 @@ class SearchRun(ABC):
 
     @property
     def num_subjects(self) -> int:
-        """How many are evaluated of a trial."""
+        """Number of subjects of a trial."""
         return 1
 
     def decides(self, run: CommandRun) -> bool:
-        """Says whether it is the search that records what a session of a script brings, since it may stop it first."""
+        """Returns whether the search records a session's curves itself, because it may stop the session."""
         return False
 
     # What the chief says.
 
     def taken(self, given: Given, subject: Subject | None) -> None:
-        """Takes what became of a given subject; None: it cannot be read."""
+        """Records that a given subject was read; None: it cannot be read."""
         key = key_of(given)
         if not self._is_ours(key):
             return
@@ -175,7 +175,7 @@ class SearchRun(ABC):
 
     @abstractmethod
     def _is_ours(self, key: Key) -> bool:
-        """Says whether a subject is a trial, or the best on fresh seeds."""
+        """Returns whether a subject is a trial, or the best one on fresh seeds."""
 
     @abstractmethod
     def _give(self, trials: Sequence[Trial]) -> None:
@@ -190,7 +190,7 @@ class SearchRun(ABC):
         """Returns the best trial's subjects with bindings over their own."""
 
     def _look(self, subject: Subject, cases: Sequence[CaseInfo]) -> None:
-        """Ends a trial of which the store held everything when it came: nobody will say that it is finished."""
+        """Ends a trial whose evaluations were all stored before it was given, since no event will report its end."""
         rows = self._rows(subject)
         if self._place.is_retried and any(row.outcome in ERRORS for row in rows):
             return
@@ -228,7 +228,7 @@ class SearchRun(ABC):
                 self._go_on()
 
     def _go_on(self) -> None:
-        """Asks for the next wave where one has ended, and for the best on fresh seeds where the search has."""
+        """Requests the next wave when one has ended, and the evaluation of the best trial when the search has ended."""
         num_before = len(self.history.trials)
         new = self.history.advance()
         num_left = len(self.history.trials) - len(new)
