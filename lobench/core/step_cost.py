@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["UNSTEADY_NOTE", "MachineClass", "Overhead", "StepCost", "StepSeconds"]
 
-UNSTEADY_NOTE = "~: unsteady, of fewer than three chunks, of times far apart, or of a processor that others had too"
+UNSTEADY_NOTE = "~: unreliable timing (a short run, or a busy machine)"
 
 _MOST_SPREAD = 0.1  # between the quartiles, over the median
 _LEAST_BUSY = 0.9  # processor seconds over wall seconds, of one thread and more

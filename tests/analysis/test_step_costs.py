@@ -118,7 +118,7 @@ def test_text_and_json_say_costs_overheads_and_what_is_unsteady(tmp_path: Path) 
     output = lobench(*words, "--details").stdout
     (line,) = [line.split() for line in output.splitlines() if line.startswith("s/a ") and "x2" in line]
     assert line[1:] == ["0.001", "~0.003", "x3", "x2", "~x6", "24", "24"]
-    assert "at equal time" in output and "~: unsteady" in output and "seconds to the target" in output
+    assert "at equal time" in output and "~: unreliable" in output and "seconds to the target" in output
     (record,) = json.loads(lobench(*words, "--format", "json").stdout)
     shared = record["costs"]["s/a"]["shared"]
     assert (shared["machine"], shared["a"]["overhead"], shared["b"]["unsteady"]) == ("m x 1", 2.0, True)
@@ -205,7 +205,9 @@ def test_the_page_has_costs_and_says_what_is_unsteady(tmp_path: Path) -> None:
     timed_methods(tmp_path / "store")
     lobench("report", "--store", tmp_path / "store", "--output", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    assert "seconds of a step (m x 1)" in page and "train/loss at equal time (n x 1)" in page and "~: unsteady" in page
+    assert (
+        "seconds of a step (m x 1)" in page and "train/loss at equal time (n x 1)" in page and "~: unreliable" in page
+    )
 
 
 def test_the_page_of_a_run_has_the_costs_of_its_last_checkpoint_by_case(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_without_a_baseline_a_line_says_losses_and_their_trend_on_the_scale_of_r
 ) -> None:
     store, suite = make_store(tmp_path), make_baseline(tmp_path) if has_some else tmp_path
     output = lines_of(store, suite)
-    lacking = f"{1 if has_some else 3} of 3 cases lack a tuned baseline"
+    lacking = f"no baseline{' for 1 of 3 cases' if has_some else ''}: "
     assert [lacking in line and "`lobench baseline " in line for line in output] == [True, False, False, False]
     assert all(
         re.match(r"outer step \d: train/loss .+ [\dna.]+, case0 [\dna.]+, case1 [\dna.]+", line) for line in output

@@ -238,7 +238,7 @@ def search_notes(snapshot: Snapshot, history: StoppedTrials) -> list[str]:
             seeds = sorted({len(cell.seeds) for cell in cells if cell.seeds})
             many = " to ".join(str(count) for count in dict.fromkeys((seeds[0], seeds[-1]))) if seeds else "no"
             fresh = f"its results on the other views are of {many} fresh seeds a case, which did not choose the setting"
-            flatter = "its results on the other views are of the seeds that chose the setting, which flatter"
+            flatter = "its results on the other views are of the seeds that chose the setting, and optimistic"
             lines.append(fresh if search.is_fresh else flatter)
     return [*lines, *edges_of(history)]
 

@@ -40,7 +40,7 @@ from lobench.core.wording import counted
 __all__ = ["COSTS_NOTE", "SEARCHED_NOTE", "renamed", "tabulate", "tabulate_store"]
 
 # What a number is that is marked so.
-SEARCHED_NOTE = "(s): as the search saw it, on the seeds that chose it, which flatter; other numbers are of fresh seeds"
+SEARCHED_NOTE = "(s): optimistic, on the seeds of the search that chose the setting; other numbers are of fresh seeds"
 COSTS_NOTE = (
     "seconds are of training one seed, without compilation and evaluations; at equal time: when the fastest of the "
     "same machine ends"
@@ -178,7 +178,7 @@ class _Maker:
         if self._spec.bold == "best" or not self._tests:
             return "the best"
         tests = " or ".join(_TESTS[test] for test in _TESTS if test in self._tests)
-        return f"the best, and what {tests} does not tell apart from it"
+        return f"the best, or not significantly worse by {tests}"
 
     def _panels_of_cases(self) -> list[Panel]:
         """A panel for each suite and metric, and one of the mean scores."""

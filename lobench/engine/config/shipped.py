@@ -69,7 +69,7 @@ def find_suite(suite: str, folder: Path | None = None) -> Path:
     near = {str(Path(suite).parent / name): name for name in beside} | {name: name for name in named}
     found = suggestion(path.name, near.values())
     advice = next((f"did you mean {shown!r}? " for shown, name in near.items() if repr(name) in found), "")
-    own = f"lobench's own are {', '.join(named)}: " if named else ""
+    own = f"lobench's own are {', '.join(named)}: " if named and not advice else ""
     raise UsageError(
         "there is no such suite", where=suite, next_step=f"{advice}{own}`lobench list suites` shows their cases"
     )

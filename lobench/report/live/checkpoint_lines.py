@@ -223,8 +223,9 @@ class _Lines:
         command, self._command = self._command, ""
         if not command:
             return ""
-        lacking = f"{scored.num_untuned} of {counted(num_cases, 'case')} lack a tuned baseline"
-        return f"  ({lacking}: 1 is the best mean so far, and moves; `{command}` makes a scale that stays)"
+        which = "" if scored.num_untuned == num_cases else f" for {scored.num_untuned} of {counted(num_cases, 'case')}"
+        moves = "scores are relative to the best result so far, and will change"
+        return f"  (no baseline{which}: {moves}; `{command}` makes a fixed scale)"
 
 
 def _losses(fallback: Fallback, who: Subject) -> str:

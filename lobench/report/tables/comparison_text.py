@@ -22,7 +22,7 @@ from lobench.report.tables.comparison import (
     margins_text,
     steps_text,
 )
-from lobench.report.tables.costs import cost_text
+from lobench.report.tables.costs import cost_notes, cost_tables
 from lobench.report.tables.text import interval_cell, p_words, ratio_cell, text_table
 
 __all__ = ["comparison_answer", "comparison_text"]
@@ -61,6 +61,9 @@ def comparison_text(
             parts.append(steps_text(pair, steps[place], _short_labels(pair)))
         if details:
             parts += _details(pair, costs[place] if costs else ())
+    if details:
+        notes = [note for pair, cost in zip(found, costs, strict=False) for note in cost_notes(cost, pair.name)]
+        parts.append("\n".join(map(one_line, dict.fromkeys(notes))))
     parts.append("\n".join([*map(one_line, scale.splitlines()), *([] if details else [_HIDDEN])]))
     return "\n\n".join(filter(None, parts))
 
@@ -231,6 +234,6 @@ def _details(found: MethodComparison, costs: Sequence[CaseCosts]) -> list[str]:
         "\n".join(map(one_line, comparison_head(found))),
         text_table(headline_rows(found)),
         *(text_table([row[:-1] for row in case_rows(found, effect)]) for effect in found.effects),
-        cost_text(costs, (a, b), found.name),
+        *map(text_table, cost_tables(costs, (a, b), found.name)),
         "\n".join(map(one_line, comparison_notes(found))),
     ]

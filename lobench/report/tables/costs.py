@@ -10,9 +10,9 @@ from lobench.analysis.comparisons.step_costs import CaseCosts, SideCost
 from lobench.analysis.stats.comparison import MeanDifference
 from lobench.core.result import mean_of
 from lobench.core.step_cost import UNSTEADY_NOTE, MachineClass
-from lobench.report.tables.text import interval_cell, overhead_cell, p_cell, step_cell, text_table, times_mark
+from lobench.report.tables.text import interval_cell, overhead_cell, p_cell, step_cell, times_mark
 
-__all__ = ["CostRecord", "cost_notes", "cost_records", "cost_tables", "cost_text"]
+__all__ = ["CostRecord", "cost_notes", "cost_records", "cost_tables"]
 
 
 class CostOfSide(TypedDict):
@@ -101,12 +101,6 @@ def cost_notes(found: Sequence[CaseCosts], name: Callable[[str], str]) -> list[s
 
 def _classes(one: CaseCosts) -> tuple[tuple[MachineClass | str, ...], tuple[MachineClass | str, ...]]:
     return one.classes[0] or ("none",), one.classes[1] or ("none",)
-
-
-def cost_text(found: Sequence[CaseCosts], labels: tuple[str, str], name: Callable[[str], str]) -> str:
-    """Returns the two tables and what to know of them; "" where nobody has a time."""
-    tables = [text_table(rows) for rows in cost_tables(found, labels, name)]
-    return "\n\n".join([*tables, "\n".join(cost_notes(found, name))]) if found else ""
 
 
 def cost_records(found: Sequence[CaseCosts], name: Callable[[str], str]) -> dict[str, CostRecord]:
