@@ -1,7 +1,7 @@
-"""Isolated evaluation in a child process, for callers whose jax backend must stay as it is.
+"""Isolated evaluation in a child process, for callers whose jax backend must not change.
 
-The child is warm: it lives as long as the caller, keeps compiled programs for whatever is bound around the cases, and
-ends when its pipe does.
+The child stays warm: it lives as long as the caller, keeps compiled programs for any layers around the cases, and ends
+when its pipe closes.
 """
 
 from __future__ import annotations
@@ -48,9 +48,11 @@ _RAISED = {kind.__name__: kind for kind in (*_ERRORS, WrongThreads)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Train(Message):
-    """Asks for a seed block's curves; `theta` is a file of leaves, "" where there is none.
+    """Request for the curves of a seed block.
 
-    The last two are as of `BlockRunner.repeat`.
+    Attributes:
+      theta: Path of a file of leaves; "" if there is no theta.
+      together, perturbation: As of `BlockRunner.repeat`.
     """
 
     layers: Layers
@@ -111,10 +113,10 @@ class IsolatedRunner:
         """Trains one seed block in the child.
 
         Args:
-          layers: gin text around the case; the other arguments are as for `BlockRunner.run` and `repeat`.
-
+          layers: gin text around the case.
+          spec, test, theta, block, together, perturbation: As of `BlockRunner.run` and `repeat`.
         Raises:
-          LobenchError: what the child raised, in its class and as one line; or the child died.
+          LobenchError: The child raised an error, raised here in its class and as one line; or the child died.
         """
         asked = Train(
             layers=layers,

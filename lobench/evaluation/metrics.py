@@ -1,7 +1,7 @@
 """Metrics declared by plugins, computed where the evaluation ran.
 
-A metric gives a value a seed; it is kept as a curve of one column. One that raises, or gives something else, is named
-in the evaluation's `problems`, and everything else stays as it is.
+A metric gives one value per seed, stored as a curve of one point. A metric that fails, or returns something else, is
+named in the `problems` of the evaluation; all other results are unaffected.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["with_metrics"]
 
 
 def with_metrics(curves: Curves, declared: Mapping[str, Registered]) -> Curves:
-    """Returns the curves with what declared metrics say of them.
+    """Returns curves extended by declared metrics.
 
     Args:
-      curves: Of one seed block.
-      declared: By name, as `PluginManager.declarations("lobench_metrics")`.
+      curves: Curves of one seed block.
+      declared: Metrics by name, from `PluginManager.declarations("lobench_metrics")`.
     """
     if not declared:
         return curves
@@ -58,7 +58,7 @@ def with_metrics(curves: Curves, declared: Mapping[str, Registered]) -> Curves:
 
 
 def _computed(registered: Registered, curves: Curves) -> dict[str, memoryview[float]]:
-    """Calls one metric and checks what it returns."""
+    """Calls a metric and checks the values that it returns."""
     returned: Any = registered.load()(curves)
     if not isinstance(returned, Mapping):
         raise LobenchError(

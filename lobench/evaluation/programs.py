@@ -27,9 +27,9 @@ P = TypeVar("P", bound=TrainingProgram)
 
 
 class StepperMaker:
-    """Makes steppers for a program, with the optimizer of the case that it computes now: that of whoever asked last.
+    """Maker of steppers for a program, with the optimizer of the case that asked for the program last.
 
-    An optimizer is told the case's own number of steps, however long the program trains.
+    The optimizer receives the case's own number of steps, however long the program trains.
     """
 
     def __init__(self, bound: BoundCase) -> None:
@@ -74,12 +74,13 @@ class Warm:
 
 
 class Programs:
-    """Compiled programs that runners of one process share: two variants may differ in values that are arguments.
+    """Compiled programs shared by the runners of one process. Two variants may differ in values that are arguments.
 
-    A program lives as long as one of the runners has it.
+    A program lives as long as one of the runners uses it.
 
     Args:
-      keeps_executables: Whether programs are kept for other processes, beside jax's cache, and taken from there.
+      keeps_executables: Whether programs are kept for other processes, in addition to jax's cache, and loaded from
+        there.
     """
 
     def __init__(self, *, keeps_executables: bool = True) -> None:
@@ -106,10 +107,12 @@ class Programs:
         return warm
 
     def gradient_cost(self, bound: BoundCase, block: SeedBlock, num_thetas: int) -> StepCost | None:
-        """Returns what a bare gradient step of a case costs here; measured anew where it was unsteady.
+        """Returns the cost of a bare gradient step of a case on this machine. Unsteady times are measured again.
 
         Args:
-          num_thetas: In one program; 0: one, without an axis.
+          bound: Bound case.
+          block: Seed block.
+          num_thetas: Number of thetas in one program. 0: one, without an axis.
         """
         program = (bound.spec, bound.info.identity, block.size)
         key = (*program, num_thetas)
@@ -146,15 +149,16 @@ def program_of(
     maker: StepperMaker | None = None,
     num_inner_steps: int | None = None,
 ) -> TrainingProgram:
-    """Returns the program of a bound case, its phases included.
+    """Returns the program of a bound case, including its phases.
 
     Args:
-      num_seeds: Of a block.
-      kind: A kind of `TrainingProgram` that can do more.
-      maker: Of its steppers; None: of the case's own optimizer.
-      num_inner_steps: How long it trains; None: as long as the case. The optimizer's horizon is the case's either way.
+      bound: Bound case.
+      num_seeds: Number of seeds of a block.
+      kind: Subclass of `TrainingProgram`.
+      maker: Maker of its steppers. None: steppers of the case's own optimizer.
+      num_inner_steps: Length of the training. None: that of the case, which is always the optimizer's horizon.
     Raises:
-      ValueError: a case of phases is to be trained longer than they are.
+      ValueError: A case with phases should be trained longer than its phases.
     """
     case, task, maker = bound.case, as_task(bound.case.task), maker or StepperMaker(bound)
     if not bound.phases:
@@ -171,7 +175,7 @@ def program_of(
 
 
 def _are_alike(bound: BoundCase) -> bool:
-    """Says whether the phases differ in values alone, which are a program's arguments."""
+    """Returns whether the phases differ only in values, which are arguments of the program."""
     phases = bound.case.phases
     hangs_on = {
         (phase.num_inner_steps, phase.schedule, each.settings.program_hash, each.settings.usual)

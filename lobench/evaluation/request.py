@@ -34,10 +34,12 @@ class WrongThreads(LobenchError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThetaLeaves:
-    """A checkpoint's leaves and how errors name it; `leaves` is None for `--optimizer`, which has no theta.
+    """Leaves of a checkpoint, with its name for error messages.
 
     Attributes:
-      known_sha256: The digest of the leaves, where whoever read them knows it; "": it is computed when asked for.
+      leaves: Arrays by path. None for `--optimizer`, which has no theta.
+      where: Name of the checkpoint in error messages.
+      known_sha256: Digest of the leaves if it is known; "": it is computed on use.
     """
 
     leaves: Mapping[str, np.ndarray] | None
@@ -46,9 +48,9 @@ class ThetaLeaves:
 
     @classmethod
     def at(cls, path: str, *, where: str) -> ThetaLeaves:
-        """Returns what a file of leaves holds; "" where there is no theta.
+        """Returns the leaves in a file; without leaves if the path is "".
 
-        A file that the spool has named by its content is read and hashed once a process.
+        A file named by its content, as in the spool, is read and hashed once per process.
         """
         if not path:
             return cls(leaves=None, where=where)
@@ -69,7 +71,7 @@ class ThetaLeaves:
 
     @property
     def sha256(self) -> str:
-        """The digest of the leaves, or "" where there are none."""
+        """Digest of the leaves; "" if there are none."""
         return self.known_sha256 or (theta_sha256(self.leaves) if self.leaves is not None else "")
 
     @property

@@ -25,14 +25,14 @@ class Result:
 
     Attributes:
       metrics: float32[num_seeds, num_evals] by `<split>/<metric>`; `batch/<metric>` is [num_seeds, num_logs].
-      eval_steps: int[num_evals]: 0, every `eval_every`, the last step.
-      log_steps: int[num_logs]: the steps of `batch/<metric>`.
-      diverged_at: int[num_seeds]: first inner step with a non-finite loss, -1 where there was none.
-      diverged: bool[num_seeds].
-      seeds: The seeds, in the order of the rows.
-      compile_seconds, wall_seconds: Summed over the seed blocks.
-      num_params: Inner parameters of the task.
-      problems: A line for each plugin's metric that failed, and for each binding that could not be made.
+      eval_steps: int[num_evals]: step 0, every `eval_every` steps, and the last step.
+      log_steps: int[num_logs]: steps of `batch/<metric>`.
+      diverged_at: int[num_seeds]: first inner step with a non-finite loss; -1 if there is none.
+      diverged: bool[num_seeds]: whether each seed diverged.
+      seeds: Seed of each row.
+      compile_seconds, wall_seconds: Seconds of compilation and of the program, summed over seed blocks.
+      num_params: Number of inner parameters of the task.
+      problems: One line for each metric of a plugin that failed, and for each binding that could not be recorded.
     """
 
     def __init__(self, blocks: Sequence[Curves], case: Case | Callable[[], Case] | None = None) -> None:
@@ -52,7 +52,7 @@ class Result:
 
     @property
     def case(self) -> Case | None:
-        """The case as bound, when it is asked for; None where it was evaluated in another process."""
+        """The bound case, built on first use. None if it was evaluated in another process."""
         if callable(self._case):
             self._case = self._case()
         return self._case
@@ -80,10 +80,10 @@ class Result:
         return np.asarray([value for block in self.blocks for value in block.mean(metric)])
 
     def only(self, seed: int) -> Result:
-        """Returns what one seed gave.
+        """Returns the result of a single seed.
 
         Raises:
-          ValueError: there is no such seed.
+          ValueError: There is no such seed.
         """
         for block in self.blocks:
             if seed in block.seeds:
@@ -110,13 +110,16 @@ class Result:
         return pd.concat([pd.DataFrame(part) for part in parts], ignore_index=True)
 
     def plot(self, metric: str | None = None, *, ax: Axes | None = None) -> Axes:
-        """Draws the mean over the seeds, with a band from the lowest to the highest; returns matplotlib's axes.
+        """Draws the mean over seeds, with a band from the lowest to the highest value.
 
         Args:
-          metric: None: the losses of train and test.
-          ax: Where; None: a figure of its own.
+          metric: Metric to draw. None: the losses of train and test.
+          ax: Axes to draw on. None: axes of a new figure.
+        Returns:
+          The axes.
         Raises:
-          KeyError: there is no such metric. LobenchError: matplotlib is not installed.
+          KeyError: There is no such metric.
+          LobenchError: matplotlib is not installed.
         """
         from lobench.drawing.axes import Bundle, draw_bundles, new_axes
 
@@ -142,7 +145,7 @@ class Result:
         return f"Result(seeds={list(self.seeds)}, diverged={int(self.diverged.sum())}, {finals})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: each metric with its mean over the seeds, its range, and its course."""
+        """Returns each metric with its mean over seeds, its range and its curve as HTML, for notebooks."""
         from lobench.drawing.html import paragraph, spark, table
 
         diverged = int(self.diverged.sum())

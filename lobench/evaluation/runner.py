@@ -52,12 +52,12 @@ def wrong_threads(num_cpus: int, where: str) -> WrongThreads:
 
 
 def claim_for(spec: CaseSpec, layers: Layers) -> bool:
-    """Says whether this process computes with as many threads as a case wants; to be asked before it is bound.
+    """Creates jax's backend for a case. Returns whether this process has the case's number of threads.
 
-    Nothing that the case names is imported by it.
+    Called before the case is bound; nothing that the case names is imported.
 
     Raises:
-      ConfigError: see `number_of`.
+      ConfigError: See `number_of`.
     """
     num_cpus = number_of("num_cpus", spec, layers)
     if num_cpus is not None:
@@ -67,21 +67,20 @@ def claim_for(spec: CaseSpec, layers: Layers) -> bool:
 
 @contextlib.contextmanager
 def late_flags(found: set[str]) -> Iterator[None]:
-    """Adds the flags of jax's backend that somebody sets meanwhile: where the backend is made they change nothing."""
+    """Collects flags of jax's backend that are set while the body runs, too late if the backend exists."""
     before = {name: os.environ.get(name) for name in _FLAGS}
     yield
     found |= {name for name in _FLAGS if os.environ.get(name) != before[name]}
 
 
 class BlockRunner:
-    """Evaluates seed blocks of cases.
+    """Runner of seed blocks of cases.
 
     Args:
       layers: gin text around the cases.
-      programs: Shared with other runners of this process.
-      states: Where trainings are saved as they go; None: nowhere.
-      late: Flags that modules of the suite have set after jax's backend was made, of who binds cases too; told with
-        each case.
+      programs: Programs shared with other runners of this process.
+      states: Storage for states of trainings. None: states are not saved.
+      late: Flags that modules of the suite set after jax's backend was created; recorded with each case.
     """
 
     def __init__(
@@ -101,9 +100,11 @@ class BlockRunner:
         """Returns the case with its task and optimizer, built once.
 
         Args:
-          own_bindings: Of the checkpoint.
+          spec: Place of the case.
+          test: Name of the test.
+          own_bindings: Bindings of the checkpoint.
         Raises:
-          ConfigError: see `bind_case`; or no optimizer is bound; or the checkpoint's bindings would make another case.
+          ConfigError: See `bind_case`; or no optimizer is bound; or the checkpoint's bindings would make another case.
         """
         key = (spec, test, own_bindings)
         if key not in self._bound:
@@ -165,12 +166,13 @@ class BlockRunner:
         on_progress: Callable[[int], None] | None = None,
         timeout_seconds: float,
     ) -> list[Curves]:
-        """Trains one seed block with each of two or more thetas, in one program; their number changes the last bits.
+        """Trains one seed block with each of two or more thetas in one program. Their number changes the last bits.
 
-        What the first carries in bindings, all carry.
+        The bindings of the first theta hold for all.
 
         Raises:
-          DeadlinePassed: after so many seconds for all. WrongThreads, ThetaMismatch, ConfigError: as for `run`.
+          DeadlinePassed: The time limit for all has passed.
+          WrongThreads, ThetaMismatch, ConfigError: As of `run`.
         """
         found = self._run(spec, test, thetas, block, on_progress, timeout_seconds)
         return [
@@ -186,14 +188,15 @@ class BlockRunner:
     def repeat(
         self, spec: CaseSpec, test: str, theta: ThetaLeaves, block: SeedBlock, *, together: str, perturbation: int
     ) -> Curves:
-        """Trains one seed block again, as a stored result was computed, or nearly so.
+        """Trains one seed block again as for a stored result, or with perturbed parameters.
 
         Args:
-          together: Of the result's provenance: "2 of 4" is computed second of four.
-          perturbation: 0: bit for bit the same; n: the n-th of the trainings whose parameters are moved by the last
-            place again and again (`lobench.inner.training.perturbed`), each theta alone.
+          spec, test, theta, block: As of `run`.
+          together: From the provenance of the result: "2 of 4" is computed second of four.
+          perturbation: 0: the result has equal bits. n: the n-th training with parameters perturbed in the last place
+            (`lobench.inner.training.perturbed`), each theta alone.
         Raises:
-          As of `run`.
+          LobenchError: As of `run`.
         """
         place, _, count = together.partition(" of ")
         seconds = self.bind(spec, test).case.timeout_seconds
@@ -205,11 +208,11 @@ class BlockRunner:
         return self.run(spec, test, theta, block)
 
     def trace(self, spec: CaseSpec, test: str, block: SeedBlock) -> None:
-        """Traces the training of one seed block, with the shapes of a theta alone: nothing is compiled or trained.
+        """Traces the training of one seed block, with shapes of theta only. Nothing is compiled or trained.
 
         Raises:
-          ConfigError: task and optimizer cannot be built, or the program not be traced; it names the value of a wrong
-            type, where there is one. The primary metric is none that the task has.
+          ConfigError: Task and optimizer cannot be built, the program cannot be traced (the message names the value
+            with a wrong type, if there is one), or the task does not have the primary metric.
         """
         where = f"{spec.path}: case {spec.name!r}"
         try:
@@ -233,10 +236,11 @@ class BlockRunner:
             raise ConfigError("Case.primary_metric", where=where, got=repr(primary), expected=expected)
 
     def fits(self, spec: CaseSpec, test: str, theta: ThetaLeaves) -> bool:
-        """Says whether the case's optimizer takes the theta, and takes one at all.
+        """Returns whether the case's optimizer accepts the theta.
 
         Raises:
-          WrongThreads: as for `run`. ConfigError: see `bind`.
+          WrongThreads: As of `run`.
+          ConfigError: See `bind`.
         """
         bound = self.bind(spec, test, theta.own_bindings)
         self.claim(bound)  # what looks at the optimizer makes jax's backend
@@ -313,7 +317,7 @@ class BlockRunner:
     def _saves(
         self, bound: BoundCase, test: str, theta: ThetaLeaves, block: SeedBlock, program: ResultProgram
     ) -> BlockStates | None:
-        """Returns where the block's states are; what carries bindings of its own is known by those of the case."""
+        """Returns the storage of the block's states. Checkpoints with bindings of their own share that of the case."""
         if self._states is None:
             return None
         sha256, known = theta.sha256, self.bind(bound.spec, test).info
@@ -345,10 +349,11 @@ class BlockRunner:
         return warm
 
     def theta_of(self, bound: BoundCase, theta: ThetaLeaves) -> object:
-        """Returns theta in the structure of the case's optimizer; {} where that takes none.
+        """Returns theta in the structure of the case's optimizer; {} if the optimizer has none.
 
         Raises:
-          ConfigError: it takes one, and there is none. ThetaMismatch: as its name says.
+          ConfigError: The optimizer needs a theta, and there is none.
+          ThetaMismatch: The leaves do not fit.
         """
         if bound.case.optimizer is not None:
             return {}

@@ -17,10 +17,9 @@ __all__ = ["JobRunner"]
 
 
 class JobRunner:
-    """Runs jobs; at the first of a group it computes the others too, and keeps what they get until they come.
+    """Runner of jobs in groups. The first job of a group computes the others too, and keeps their curves.
 
-    What goes wrong with a group says nothing of any one of it: then each of them runs alone and says its own error.
-    Only the last group's curves are kept.
+    If a group fails, its jobs run alone, so that each has its own error. Only the curves of the last group are kept.
     """
 
     def __init__(self, runner: BlockRunner) -> None:
@@ -37,10 +36,10 @@ class JobRunner:
         *,
         on_progress: Callable[[int], None] | None = None,
     ) -> Curves:
-        """Trains the job's seed block, or answers with what an earlier job's group gave.
+        """Trains the job's seed block, or returns the curves computed with an earlier job of its group.
 
         Raises:
-          As `BlockRunner.run`.
+          LobenchError: As of `BlockRunner.run`.
         """
         key = (spec, test, job.seed_block, job.theta_path)
         if key not in self._kept and job.companions and (spec, test) not in self._apart:
@@ -50,7 +49,7 @@ class JobRunner:
         return self._marked(spec, test, self._runner.run(spec, test, theta, job.seed_block, on_progress=on_progress))
 
     def apart(self, spec: CaseSpec, test: str, job: Job, curves: Curves, why: str) -> Curves:
-        """Returns what another process computed, which says why where the job's group was to be computed together."""
+        """Returns curves from another process, with the reason if they were planned in a group."""
         if job.companions:
             self._apart.setdefault((spec, test), why)
         return self._marked(spec, test, curves)
@@ -63,7 +62,7 @@ class JobRunner:
     def _computed(
         self, spec: CaseSpec, test: str, job: Job, theta: ThetaLeaves, on_progress: Callable[[int], None] | None
     ) -> dict[tuple[CaseSpec, str, SeedBlock, str], Curves]:
-        """Returns the curves of the whole group by job; none where they cannot be had together."""
+        """Returns the curves of the whole group by job; empty if they cannot be computed together."""
         found = {job.theta_path: theta}
         if not self._runner.fits(spec, test, theta):
             return {}

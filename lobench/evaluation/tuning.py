@@ -55,19 +55,25 @@ def tune(
     num_seeds: int,
     horizon_factor: int,
 ) -> BaselineCase:
-    """Trains every point of the grid on the case, seeds 0 .. num_seeds-1, and keeps what comparisons need.
+    """Trains every point of the grid on the case with seeds 0 ..
 
-    The points of a grid are one program, and so are those of a search's wave. The best one is then evaluated alone, as
-    any method is: what 0 and 1 of the score are is what `lobench evaluate` says of it, to the bit.
+    num_seeds-1, and returns the data that comparisons need.
+
+    The points of a grid, or of a search's wave, are one program. The best point is then evaluated alone, as any method
+    is, so that 0 and 1 of the score have the bits of an evaluation.
 
     Args:
-      optimizer: Name of a gin configurable that returns an optax transformation and takes the grid's names. One
-        without a learning rate is trained as it is where a grid varies the rate alone.
-      horizon_factor: How many times the case's own budget it trains, so that a faster optimizer can be measured. A case
-        of phases, and an optimizer whose schedule runs over the case's budget, end with the budget.
+      spec: Place of the case.
+      layers: gin text around the case.
+      optimizer: Name of a gin configurable that returns an optax transformation and has the grid's parameters. If a
+        grid varies only the learning rate, and the optimizer has none, it is trained unchanged.
+      grid: Points, or a search for them.
+      num_seeds: Number of seeds.
+      horizon_factor: Length of the training as a multiple of the case's budget, so that faster optimizers can be
+        measured. A case with phases, and an optimizer whose schedule runs over the budget, end with the budget.
     Raises:
-      ConfigError: no such optimizer, or it lacks a parameter of the grid; the case does not bind.
-      LobenchError: the task or the optimizer fails.
+      ConfigError: There is no such optimizer, it lacks a parameter of the grid, or the case does not bind.
+      LobenchError: The task or the optimizer fails.
     """
     grid = _suited(_bound(spec, layers, build=False), grid, optimizer)
     first: list[bool] = []  # whether the optimizer is told how long it trains
@@ -90,12 +96,12 @@ def tune(
 
 
 def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, before: BaselineCase) -> BaselineCase | None:
-    """Returns a baseline of an older file with its best points evaluated as `tune` evaluates them.
+    """Returns a baseline of an older file, with its best points evaluated as by `tune`.
 
     Returns:
-      None where the grid itself was trained otherwise than now, and is to be trained again.
+      None if the grid itself must be trained again, because it was trained in another way.
     Raises:
-      As `tune`.
+      LobenchError: As `tune`.
     """
     bound = _bound(spec, layers, point_text(optimizer, before.grid[before.best[0]].values))
     with _training(spec, optimizer):
@@ -118,7 +124,7 @@ def point_text(optimizer: str, point: Mapping[str, float]) -> str:
 
 
 def _worth(curves: Curves, at: int) -> float:
-    """Returns what a search knows of a point: the mean score of `train/loss` at the budget, on the case's own scale."""
+    """Returns a point's fitness: the mean score of `train/loss` at the budget, on the case's own scale."""
     losses = np.asarray(curves.metrics["train/loss"], np.float64)
     scale = own_scale("train/loss", Direction.MIN, losses[:, 0])
     found = scores(losses[:, at], scale, starts=losses[:, 0])
@@ -126,10 +132,10 @@ def _worth(curves: Curves, at: int) -> float:
 
 
 def run_points(spec: CaseSpec, layers: Layers, optimizer: str, grid: BaselineGrid, *, num_seeds: int) -> list[Curves]:
-    """Returns the curves of every point of a grid on a case as it is, seeds 0 .. num_seeds-1.
+    """Returns the curves of every point of a grid on a case, with seeds 0 .. num_seeds-1.
 
     Raises:
-      As `tune`.
+      LobenchError: As `tune`.
     """
     _suited(_bound(spec, layers, build=False), grid, optimizer)
     with _training(spec, optimizer):
@@ -153,7 +159,7 @@ def _bound(spec: CaseSpec, layers: Layers, optimizer: str = "", *, build: bool =
 
 @contextmanager
 def _training(spec: CaseSpec, optimizer: str) -> Iterator[None]:
-    """Keeps compiled programs in the user's folder, and makes one line of what a task or an optimizer raises."""
+    """Keeps compiled programs in the user's folder, and turns errors of a task or an optimizer into one line."""
     folder = user_cache_folder()
     try:
         with programs_kept_in(folder) if folder is not None else nullcontext():
@@ -172,11 +178,15 @@ def _run(
     num_seeds: int,
     horizon_factor: int | None = None,
 ) -> list[Curves]:
-    """Trains points of a grid, seeds 0 .. num_seeds-1, in one program.
+    """Trains points of a grid with seeds 0 .. num_seeds-1, in one program.
 
     Args:
-      bound: With the optimizer, and values for the names that the points have.
-      horizon_factor: None: the case as it is; else so many times its budget, evaluated often.
+      bound: Case bound with the optimizer, and with values for the parameters of the points.
+      optimizer: Name of the optimizer.
+      points: Values of its parameters.
+      num_seeds: Number of seeds.
+      horizon_factor: Length of the training as a multiple of the case's budget, evaluated often. None: the case as
+        bound.
     """
     steps = bound.case.num_inner_steps
     if horizon_factor is not None:
@@ -230,7 +240,7 @@ def _evaluated(spec: CaseSpec, layers: Layers, optimizer: str, case: BaselineCas
 
 
 def _knows_horizon(case: Case) -> bool:
-    """Says whether a case's optimizer asks how long the training is, as most schedules do."""
+    """Returns whether a case's optimizer depends on the length of the training, as most schedules do."""
 
     def look(seed: jax.Array) -> jax.Array:
         task = as_task(case.task)
@@ -290,7 +300,7 @@ def _with_steady_dtypes(stepper: Stepper) -> Stepper:
 
 
 def _of_grid(bound: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, knows_horizon: bool) -> BaselineCase:
-    """Returns what the grid says; its best points are still to be evaluated."""
+    """Returns the baseline of a grid, without the evaluations of its best points."""
     budget, steps = bound.case.num_inner_steps, curves[0].eval_steps
     at = steps.index(budget)
     losses = np.stack([np.asarray(found.metrics["train/loss"]) for found in curves])  # [points, seeds, evals]

@@ -1,4 +1,4 @@
-"""What a gin file says of an evolution: `Evolve`, `TruncationGA`, `AntitheticES`."""
+"""Settings of an evolution in a gin file: `Evolve`, `TruncationGA`, `AntitheticES`."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evolve:
-    """The run.
+    """Settings of a run.
 
     Attributes:
       strategy: "ga" or "es".
-      cases: Those of the file that fitness is the mean over; empty: all.
-      num_generations: How many generations there are, >= 1.
-      first_generation: The one that a run begins with that extends another; `lobench evolve --extend` sets it.
-      checkpoint_every: Generations between checkpoints; the first and the last are always written.
-      members_per_program: Members that are trained side by side in one compiled program: the unit of work, of a message
-        and of a repetition; no more than there are. Part of what fixes the bits.
-      first_n: Close a generation at so many results; 0 waits for all of them. Which came first is stored.
-      fitness: "curve": minus the mean of the clipped training losses, `last_weight` of it on the last `last_fraction`
-        of them. "final": minus the loss of an evaluation after the last inner step, on `split`.
-      loss_clip: Losses above, and those that are not finite, count as this; 0: neither, and NaN ranks last.
-      split: What "final" evaluates on; a task without data has "train" alone.
-      initial_scale: Factors on leaves of the initial theta, by path (`{"nn/~/w2": 0.1}`).
+      cases: Cases of the file over which fitness is averaged. Empty: all.
+      num_generations: Number of generations, at least 1.
+      first_generation: First generation of a run that extends another, set by `lobench evolve --extend`.
+      checkpoint_every: Generations between checkpoints. The first and the last are always written.
+      members_per_program: Number of members trained together in one compiled program, which is the unit of work; at
+        most the population. Affects the bits.
+      first_n: Number of results at which a generation is closed. 0: all. The order of arrival is stored.
+      fitness: "curve": minus the mean of the clipped training losses, with a weight of `last_weight` on the last
+        `last_fraction` of them. "final": minus the loss of an evaluation after the last inner step, on `split`.
+      loss_clip: Upper bound of losses, used for losses that are not finite too. 0: no bound, and NaN ranks last.
+      split: Split of "final". A task without data has only "train".
+      initial_scale: Factors of leaves of the initial theta, by path (`{"nn/~/w2": 0.1}`).
     """
 
     strategy: str = "ga"
@@ -56,15 +56,16 @@ class Evolve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncationGA:
-    """The genetic algorithm; see `lobench_evolve.truncation_ga`.
+    """Settings of the genetic algorithm; see `lobench_evolve.truncation_ga`.
 
     Attributes:
-      population_size, num_parents, num_candidates: N, T, and how many are evaluated anew for the elite's place.
-      selection: The strategy that picks a child's parent among the T (`lobench list strategies`); "": by chance.
-      parents_per_child: Parents that a child is a mutation of the mean of; num_parents: all of them.
+      population_size, num_parents: Sizes of the population, N, and of the parents, T.
+      num_candidates: Number of members evaluated again as candidates for the elite.
+      selection: Strategy that picks a child's parent among the T (`lobench list strategies`). "": at random.
+      parents_per_child: Number of parents whose mean a child mutates. num_parents: all of them.
       sigma: Standard deviation of a mutation.
-      decay: What a mutation takes off its parent's weights first, as a share of them, so that norms do not drift.
-      elite_evals: Fresh evaluations of each candidate; 0: fitness is exact, and its best member is the elite.
+      decay: Fraction by which a mutation first reduces its parent's weights, so that norms do not drift.
+      elite_evals: Number of fresh evaluations of each candidate. 0: fitness is exact, and the best member is the elite.
     """
 
     population_size: int = 200
@@ -79,14 +80,14 @@ class TruncationGA:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AntitheticES:
-    """Evolution strategies; see `lobench_evolve.evolution_strategies`.
+    """Settings of evolution strategies; see `lobench_evolve.evolution_strategies`.
 
     Attributes:
-      num_pairs: Antithetic pairs in a generation.
+      num_pairs: Number of antithetic pairs in a generation.
       sigma: Standard deviation of the perturbations.
-      learning_rate: Of Adam, falling as a cosine over the generations to `final_rate_fraction` of it.
-      clip_norm: Bound on the norm of the estimated gradient.
-      common_random_numbers: Whether all pairs try the same tasks, and not each pair its own.
+      learning_rate: Adam's rate, which decays as a cosine over the generations to `final_rate_fraction` of it.
+      clip_norm: Largest norm of the estimated gradient.
+      common_random_numbers: Whether all pairs use the same tasks, instead of each pair its own.
     """
 
     num_pairs: int = 8
@@ -131,7 +132,7 @@ _CHOICES = {"strategy": ("ga", "es"), "fitness": ("curve", "final")}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """What a file and the gin parameters over it say; the same wherever it is read.
+    """Settings of a file with gin parameters bound over it, independent of where it is read.
 
     Attributes:
       imports: Modules that the file imports.

@@ -72,12 +72,12 @@ class _Sinusoid(Task):
 class Sinusoids(TaskFamily):
     """Regression of `amplitude sin(x - phase)` from a few points.
 
-    Amplitudes are uniform in [0.1, 5], phases in [0, pi], points in [-5, 5]. Training sees the same `num_shots` points
+    Amplitudes are uniform in [0.1, 5], phases in [0, pi], points in [-5, 5]. Training uses the same `num_shots` points
     at every step; an evaluation is the mean squared error on 101 points from -5 to 5.
 
     Args:
-      num_shots: Points that are given.
-      hidden_sizes: Of the network, with ReLU.
+      num_shots: Number of points.
+      hidden_sizes: Hidden layers of the network, with ReLU.
     Source: Finn et al. 2017 (arXiv 1703.03400), section 5.1.
     """
 
@@ -165,15 +165,16 @@ class _PointGoal(Task):
 
 @configurable
 class PointGoals(TaskFamily):
-    """A point in the plane moves to a goal that it is not told: only rewards, minus the squared distance, say where.
+    """Navigation of a point in the plane to a hidden goal, by rewards of minus the squared distance.
 
-    A step of inner training is a round: `num_episodes` episodes are collected anew with the current policy, and the
-    policy takes a step along its policy gradient. Goals are uniform in [-0.5, 0.5] x [-0.5, 0.5]; a move is at most 0.1
-    in each direction. Evaluations report `loss`, minus the return without the policy's noise, and `distance`.
+    A step of inner training collects `num_episodes` episodes with the present policy, and takes a step along its policy
+    gradient. Goals are uniform in [-0.5, 0.5] x [-0.5, 0.5]; a move is at most 0.1 in each direction. Evaluations
+    report `loss`, minus the return without the policy's noise, and `distance`.
 
     Args:
-      num_episodes, num_moves: Of a round.
-      hidden_sizes: Of the policy, with tanh; it gives the mean of a normal action, whose deviation is learned too.
+      num_episodes, num_moves: Number of episodes in a step, and of moves in an episode.
+      hidden_sizes: Hidden layers of the policy, with tanh. It gives the mean of a normal action with a learned
+        deviation.
     Source: the 2D navigation of Finn et al. 2017 (arXiv 1703.03400), section 5.3, with shorter episodes.
     """
 
