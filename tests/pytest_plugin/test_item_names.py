@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
+from commands import pytest_session
 from tiny import make_run, make_suite
 
 from lobench.analysis.store.snapshot import read_store
@@ -25,9 +24,8 @@ def test_tiny(case, evaluate, flavour):
 
 
 def session(folder: Path, *options: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tiny", "--lobench-store=store"]
-    command += ["--lobench-checkpoint=run/theta_1.npz", *options]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    given = ("--lobench-store=store", "--lobench-checkpoint=run/theta_1.npz")
+    done = pytest_session("-q", "tiny", *given, *options, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
