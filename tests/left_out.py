@@ -35,7 +35,8 @@ STORIES = {
     "ablate.md": Story(
         left_out={
             "lobench ablate 'adam();": "minutes of trainings; tests/tools/test_ablate.py runs one",
-            "setting             A": "of such trainings",
+            "needed: learning_rate": "of such trainings",
+            "undecided after 8 seeds": "of such trainings",
         }
     ),
     "alarms.md": Story(
@@ -92,7 +93,7 @@ STORIES = {
     "falsify.md": Story(
         left_out={
             "lobench falsify": "minutes of a search; tests/tools/test_falsify.py runs one",
-            "axis  ": "of that search",
+            "dm.npz; Case.learned_optimizer": "of that search",
             "pytest falsified": "a test that fails; tests/tools/test_falsify.py runs one",
         }
     ),
@@ -169,7 +170,7 @@ STORIES = {
             "main/Method.optimizer": VERSIONS,
             "lobench run versions.gin": VERSIONS,
             "lobench compare main pr": VERSIONS,
-            "curves first differ": VERSIONS,
+            "REGRESSED: pr (B)": VERSIONS,
             "theirs/Method.optimizer": "plugins/lobench-torch/tests/test_pylo.py",
         }
     ),

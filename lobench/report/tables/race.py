@@ -79,7 +79,7 @@ def race_record(found: RaceResult, alpha: float) -> RaceRecord:
 
 
 def race_text(found: RaceResult, alpha: float, margin: float) -> str:
-    """Returns a row for each method, those who stayed longest first, and what follows."""
+    """Return the answer in a line, a row for each method, those who stayed longest first, and notes."""
     rows = [["method", "out at", "against", "score against it", "diverged", "inner steps"]]
     for place in _order(found):
         standing, out_at = found.standings[place], found.out_at[place]
@@ -93,7 +93,8 @@ def race_text(found: RaceResult, alpha: float, margin: float) -> str:
                 f"{found.steps[place]:,}",
             ]
         )
-    return "\n".join([text_table(rows, left={0, 1, 2}), "", *map(one_line, _lines(found, alpha, margin))])
+    answer, *notes = map(one_line, _lines(found, alpha, margin))
+    return "\n".join([answer, "", text_table(rows, left={0, 1, 2}), "", *notes])
 
 
 def _order(found: RaceResult) -> list[int]:

@@ -98,7 +98,7 @@ def _test(one: ZTest) -> Track3TestRecord:
 
 
 def track3_text(found: Track3) -> str:
-    """Returns a row for each result, a row for each pair, and what the rule assumes."""
+    """Return the verdicts, a row for each result, and what the rule assumes."""
     rows = [("result", "step", "runs", "mean", "statistic", "p", "verdict", "earliest step", "runs needed", "sd")]
     for one in found.results:
         rows.append(
@@ -115,13 +115,14 @@ def track3_text(found: Track3) -> str:
                 "-" if math.isnan(one.deviation.value) else f"{one.deviation.value:.5f}",
             )
         )
-    lines = [text_table(rows, left={0, 6}), ""]
+    lines = [one_line("; ".join(f"{row[6]}: {row[0]}" for row in rows[1:]))]
     for pair in found.pairs:
         verb = "beats" if pair.test.is_passed else "is not shown to beat"
         saved = counted(abs(pair.steps_saved), "step") + (" fewer" if pair.steps_saved >= 0 else " more")
         lines.append(
             one_line(f"{pair.new} {verb} {pair.old}: {saved}, statistic {pair.test.statistic:.5f} of {NEEDED:g}")
         )
+    lines += ["", text_table(rows, left={0, 6}), ""]
     lines += [
         f"accepted: ({found.target:g} - mean) x sqrt(runs) is {NEEDED:g} or more, which is p = .00105 if each run is "
         f"normal with a standard deviation of {SIGMA:g} and their number was planned",
