@@ -56,7 +56,7 @@ __all__ = ["Comparison", "compare", "default_store_of", "named_subjects", "read_
 
 
 # Description of the scale if the curves have neither common seeds nor common starts.
-_OF_FINALS = "differences are of final values, and nobody else who is stored moves them: the notes say in which unit"
+_OF_FINALS = "differences are of final values; other methods in the store do not change them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

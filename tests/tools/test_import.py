@@ -221,7 +221,7 @@ def test_curves_that_begin_later_have_a_scale_and_say_so(tmp_path: Path) -> None
     rows += [("mine", "m", seed, step, "loss", v / step) for seed, v in ((0, 50), (1, 54)) for step in (20, 40)]
     import_curves(write_csv(tmp_path / "a.csv", rows), store=tmp_path / "store")
     found = compare("adam", "mine", store=tmp_path / "store")
-    assert "nobody else who is stored moves them" in found.scale
+    assert "other methods in the store do not change them" in found.scale
     assert "neither has a step 0" in found.pairs[0].primary.notes.popitem()[1]
     assert found.pairs[0].primary.comparison.overall.mean > 0
 

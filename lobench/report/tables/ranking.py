@@ -108,7 +108,8 @@ def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> st
         return f"{_label(best)}: score {score} (95%), {over}"
     if others:
         return f"{text}; not told apart from it: {first_of([_label(row) for row in others], _NAMED)}"
-    return f"{text}; all others are worse (level 5% for all together)"
+    which = "all others" if all(row.is_ranked for row in rows) else "all others that have a rank"
+    return f"{text}; {which} are worse (level 5% for all together)"
 
 
 def _why_unranked(rows: Sequence[_Row]) -> str:
