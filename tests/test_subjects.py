@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import pytest_session
 from tiny import KILLED_CHIEF, PATIENCE, content, make_run, make_suite
 
 from lobench.api.engine_run import Watched
@@ -65,9 +66,8 @@ def again(folder: Path, *subjects: str, **options: object) -> tuple[Watched, lis
 
 
 def test_an_optimizer_has_the_row_that_pytest_writes(done: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(done / "tiny")]
-    command += ["--lobench-optimizer", "adam(); adam.learning_rate = 0.1", "--lobench-store", str(tmp_path)]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    given = ("--lobench-optimizer", "adam(); adam.learning_rate = 0.1", "--lobench-store", tmp_path)
+    finished = pytest_session("-q", done / "tiny", *given, cwd=tmp_path)
     assert finished.returncode == 0, finished.stdout
     both = []
     for store in (done / "store", tmp_path):

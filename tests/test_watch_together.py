@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny import content, make_run, make_suite, results, watch
+from tiny import content, make_run, make_suite, results
+from tiny import watch_here as watch
 
 ALL = ("--once", "--checkpoints", "all", "--workers", "1")
 RATES = tuple(-3.0 + 0.2 * index for index in range(8))
@@ -93,7 +94,7 @@ def test_a_worker_killed_in_between_costs_time_alone(alone: tuple[Path, Path], t
     run, suite = alone[0], make_suite(tmp_path)
     (suite / "conftest.py").write_text(CONFTEST.format(counter=str(tmp_path / "jobs"), job=job))
     store = tmp_path / "store"
-    done = watch(run, suite, *ALL, "--together", "4", "--store", str(store))
+    done = watch(run, suite, *ALL, "--together", "4", "--store", str(store), "--executor", "local")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("a worker died in") == 1
     assert counts(store) == EACH_ONCE

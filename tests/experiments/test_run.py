@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from commands import Done, lobench
-from tiny import KILLED_CHIEF, PATIENCE, content, make_suite, write_checkpoint
+from tiny import PATIENCE, content, killed_chief, make_suite, write_checkpoint
 
 from lobench.core.experiment import SessionMember
 from lobench.engine.store.ledger import Ledger
@@ -150,8 +150,7 @@ def test_a_chief_that_is_killed_again_and_again_ends_with_the_ledger_of_an_undis
     assert num_new(run(folder, "--store", "undisturbed")) == 6
     words = ["run", str(folder / "x.gin"), "--workers", "1", "--store", "killed"]
     for number, after in (("2", "0"), ("4", "1"), ("3", "0")):
-        command = [sys.executable, "-c", KILLED_CHIEF, number, after, *words]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = killed_chief(number, after, *words, "--executor", "inline", cwd=folder)
         assert done.returncode == -9, done.stdout + done.stderr
     assert run(folder, "--store", "killed").returncode == 0
     assert content(folder / "killed") == content(folder / "undisturbed")
