@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import Done, lobench
 from races import noisy_suite
-from tiny import KILLED_CHIEF, PATIENCE
+from tiny import killed_chief
 
 from lobench.analysis.store.search_history import edges_among
 from lobench.analysis.store.snapshot import read_store
@@ -65,10 +63,8 @@ def test_a_race_that_is_killed_again_and_again_decides_the_same_on_the_same_bits
 ) -> None:
     noisy_suite(tmp_path)
     for commits, after in ((6, 0), (15, 1), (26, 0), (9, 1)):
-        killing = [sys.executable, "-c", KILLED_CHIEF, str(commits), str(after), "compare", *METHODS, "--race"]
-        killed = subprocess.run(
-            [*killing, "--suite", "tiny", *OPTIONS], capture_output=True, timeout=PATIENCE, check=False, cwd=tmp_path
-        )
+        words = ["compare", *METHODS, "--race", "--suite", "tiny", *OPTIONS]
+        killed = killed_chief(commits, after, *words, cwd=tmp_path)
         assert killed.returncode == -9, killed.stderr
     done = race(tmp_path)
     assert json.loads(done.stdout) == raced[1], done.stderr

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import Done, lobench
 from races import noisy_suite
-from tiny import KILLED_CHIEF, PATIENCE
+from tiny import killed_chief
 
 from lobench.core.experiment import SessionMember
 from lobench.engine.store.ledger import Ledger
@@ -88,8 +86,7 @@ def test_an_experiment_that_is_killed_races_to_the_same_end(tmp_path: Path, race
     noisy_suite(tmp_path)
     (tmp_path / "x.gin").write_text(RACE)
     for commits, after in ((9, 0), (30, 1)):
-        killing = [sys.executable, "-c", KILLED_CHIEF, str(commits), str(after), "run", "x.gin", *OPTIONS]
-        killed = subprocess.run(killing, capture_output=True, timeout=PATIENCE, check=False, cwd=tmp_path)
+        killed = killed_chief(commits, after, "run", "x.gin", *OPTIONS, cwd=tmp_path)
         assert killed.returncode == -9, killed.stderr
     assert run(tmp_path).returncode == 0
     assert table(tmp_path) == table(raced[0])

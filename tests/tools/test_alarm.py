@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 from commands import Done, lobench
-from tiny import KILLED_CHIEF, PATIENCE, TASKS, make_run, make_suite, watch, write_checkpoint
+from tiny import TASKS, killed_chief, make_run, make_suite, watch, write_checkpoint
 
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
@@ -67,9 +67,8 @@ def test_a_run_that_gets_worse_is_told_once_and_a_kill_in_the_middle_changes_not
     suite, run = make_suite(tmp_path, extra=SEEDS), make_run(tmp_path, -3.0, -1.5, -1.5, -4.0, -4.5, -1.5, -3.0)
     (suite / "conftest.py").write_text(PLUGIN)
     assert watch(run, suite, "--once", "--checkpoints", "all", "--workers", "1").returncode == 0
-    options = ["--suite", str(suite), "--workers", "1", "--seeds", "4", "--format", "json"]
-    killing = [sys.executable, "-c", KILLED_CHIEF, "12", "1", "alarm", str(run), *options]
-    killed = subprocess.run(killing, capture_output=True, timeout=PATIENCE, check=False)
+    options = ["--suite", suite, "--executor", "inline", "--seeds", "4", "--format", "json"]
+    killed = killed_chief(12, 1, "alarm", run, *options)
     assert killed.returncode == -9
     store = run / "lobench_results" / "tiny" / "alarm"
     before = {(row.key.checkpoint_sha256, row.key.seed_block): row.recorded_at for row in read_store(store).rows}

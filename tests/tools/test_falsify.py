@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from commands import Done, lobench
 from reference import ROOT
-from tiny import KILLED_CHIEF, PATIENCE, make_suite, write_checkpoint
+from tiny import PATIENCE, killed_chief, make_suite, write_checkpoint
 
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.errors import LobenchError
@@ -186,14 +186,8 @@ def test_a_second_call_trains_nothing_and_one_that_was_killed_goes_on(
     assert json.loads(falsify(folder).stdout) == record and num_rows(folder) == before
     steep_suite(tmp_path)
     for commits, after in ((8, 0), (12, 1)):
-        killing = [sys.executable, "-c", KILLED_CHIEF, str(commits), str(after), "falsify", f"theta.npz{BOUND}"]
-        killed = subprocess.run(
-            [*killing, "--suite", "tiny", *AXES, *OPTIONS],
-            capture_output=True,
-            timeout=PATIENCE,
-            check=False,
-            cwd=tmp_path,
-        )
+        words = ["falsify", f"theta.npz{BOUND}", "--suite", "tiny", *AXES, *OPTIONS]
+        killed = killed_chief(commits, after, *words, cwd=tmp_path)
         assert killed.returncode == -9, killed.stderr
     assert json.loads(falsify(tmp_path).stdout) == record
     assert num_rows(tmp_path) == before
