@@ -43,7 +43,7 @@ _Key = tuple[str, str]  # a scope and a selector, as gin keeps what is bound
 
 
 class _Lent:
-    """Stands for a value that gin must hand on as it is: gin copies what is bound before each call."""
+    """Wrapper of a value that gin must pass on unchanged: gin copies bound values before each call."""
 
     __slots__ = ("_value",)
 
@@ -56,13 +56,13 @@ class _Lent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The real-valued settings that a case's optimizer reaches, in an order that hangs on their names alone.
+    """Real-valued settings that a case's optimizer reaches, in an order that depends on their names only.
 
     Attributes:
-      names: As canonical lines say them, without the scope of the case: `lobench.adam.learning_rate`.
-      values: What is bound; of a parameter that nothing binds its default, a `LeftToDefault`.
-      usual: What each is where nothing is bound. It stands for the value where that must not count.
-      program_hash: sha256 (16 hex digits) of all that is bound but these values and the case, which has an identity.
+      names: Names as in canonical lines, without the scope of the case: `lobench.adam.learning_rate`.
+      values: Bound values. A parameter without a binding has its default, a `LeftToDefault`.
+      usual: Default of each setting, used where the value must not matter.
+      program_hash: sha256 (16 hex digits) of all bindings except these values and the case, which has its own identity.
     """
 
     names: tuple[str, ...] = ()
@@ -83,12 +83,12 @@ class Settings:
 
 
 def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]) -> Settings:
-    """Finds them in gin's current configuration, of which a copy is kept.
+    """Returns the settings in gin's present configuration, of which a copy is kept.
 
     Args:
-      scope: Of the case.
-      optimizer_lines: Canonical ones, of all that the optimizer reaches.
-      paths: Folders whose modules can be imported while the optimizer is made.
+      scope: Scope of the case.
+      optimizer_lines: Canonical lines of all bindings that the optimizer reaches.
+      paths: Folders from which modules can be imported while the optimizer is created.
     """
     bound = bindings_in(scope, "lobench.Case")
     used = next((name for name in reversed(OPTIMIZER_FIELDS) if bound.get(name) is not None), None)
@@ -157,8 +157,10 @@ def _defaults(callables: Iterable[tuple[str, str]]) -> Iterator[Reached]:
 
 
 def _rest(config: Mapping[_Key, Mapping[str, Any]], sources: Set[tuple[_Key, str]]) -> Iterator[str]:
-    """Yields all that is bound, the case and the values of settings left out: an optimizer may read what it does not
-    reach, by calling another configurable."""
+    """Yields all bindings except those of the case and of settings.
+
+    An optimizer may read bindings that it does not reach, by calling another configurable.
+    """
     names = key_names({selector for _, selector in config} | {selector for (_, selector), _ in sources})
     for (scope, selector), parameter in sources:
         yield f"{scope}/{names[selector]}.{parameter}"
@@ -176,7 +178,7 @@ def _usual(setting: Reached) -> float:
 
 
 def _parameters(selector: str) -> Mapping[str, inspect.Parameter]:
-    """Returns the parameters of a configurable; none of what is written in C and has no signature."""
+    """Returns the parameters of a configurable; none if it is written in C and has no signature."""
     try:
         return inspect.signature(CONFIGURABLES[selector].wrapped).parameters
     except (TypeError, ValueError):

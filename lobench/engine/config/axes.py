@@ -1,6 +1,6 @@
-"""Axes of a case: `grid/Case.axes = {"width": [8, 32], "horizon": [100, 400]}` makes a case of each cell.
+"""Axes of a case: `grid/Case.axes = {"width": [8, 32], "horizon": [100, 400]}` makes a case of each combination.
 
-A binding says `%width` where a cell's value goes. Cells are found by parsing, as cases are.
+A binding refers to a value as `%width`. Combinations are found by parsing, as cases are.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _VALUES = "numbers, texts of letters, digits and `_.+`, True, False, None, or tu
 
 
 def cells_of(statements: Sequence[Statement], scope: str) -> list[Cell]:
-    """Returns the cells of a case, the last axis the fastest; an empty one for a case without axes.
+    """Returns the combinations of a case's axes, with the last axis varying fastest; a single empty one without axes.
 
     Raises:
-      ConfigError: the axes are no lists of different values by name, or nothing reads one.
+      ConfigError: The axes are not lists of distinct values by name, or no binding refers to one.
     """
     bound = [one for one in only_bindings(statements) if _is_axes(one) and _encloses(one.scope, scope)]
     if not bound:
@@ -47,10 +47,10 @@ def cells_of(statements: Sequence[Statement], scope: str) -> list[Cell]:
 
 
 def cell_bindings(spec: CaseSpec, overrides: Sequence[Statement]) -> list[Binding]:
-    """Returns the macros of a case's cell.
+    """Returns the macros of a case's combination of axes.
 
     Raises:
-      ConfigError: what is bound over the case says something of its axes, by which its name would tell a lie.
+      ConfigError: A binding over the case changes its axes, so that its name would be wrong.
     """
     names = {name for name, _ in spec.cell}
     for one in only_bindings(overrides):
@@ -81,7 +81,7 @@ def _macros(statements: Sequence[Statement]) -> list[Macro]:
 
 
 def _checked(binding: Binding) -> dict[str, Sequence[AxisValue]]:
-    """Returns the axes as they are written, and refuses what makes no cells."""
+    """Returns the axes as they are written, after checking them."""
     axes = binding.value
     if not isinstance(axes, dict) or not axes:
         raise _error(binding, got=gin_text(axes), expected='values by the name of an axis: {"width": [8, 32]}')

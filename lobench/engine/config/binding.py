@@ -36,7 +36,7 @@ __all__ = [
 
 
 class _NamesOnUse(Protocol):
-    """What a module may have as `lobench_on_use`: names that it registers with gin when a gin file says one."""
+    """Type of a module's `lobench_on_use`: names registered with gin when a gin file first uses one."""
 
     summary: str  # a line for `lobench list`
 
@@ -44,7 +44,7 @@ class _NamesOnUse(Protocol):
         """Returns all of them, for suggestions."""
 
     def find(self, selector: str) -> str | None:
-        """Registers what a name, or the end of one, says; returns the whole name, None where it is unknown."""
+        """Registers the name that ends with `selector`, and returns the full name; None if it is unknown."""
 
 
 _ON_USE: dict[str, _NamesOnUse] = {}  # by module
@@ -57,7 +57,7 @@ _BY_GIN: set[str] = set()  # whole names that were registered while a gin file's
 
 
 class UnknownName(ConfigError):
-    """gin text says a name that nothing has."""
+    """A name in gin text does not exist."""
 
 
 def import_named(statement: Import) -> None:
@@ -88,13 +88,13 @@ def import_named(statement: Import) -> None:
 
 
 def _refuse_namesake(statement: Import) -> None:
-    """Refuses a module of Python's, or of another suite, in the place of the file that lies beside the gin file.
+    """Refuses a module of Python, or of another suite, in place of the file beside the gin file.
 
-    A process has one module of a name: `import random` gives Python's own, and of two suites with a `tasks.py` each the
-    second one would silently be trained on the tasks of the first. A copy of the file is as good as the file.
+    A process has one module per name: `import random` imports Python's own, and with two suites that each have a
+    `tasks.py`, the second one would be trained on the tasks of the first. A copy of the file is accepted.
 
     Raises:
-      ConfigError: it is a file with another content.
+      ConfigError: The imported module is a file with other content.
     """
     gin_file, parts = Path(statement.where.rpartition(":")[0]), statement.module.split(".")
     if parts[0] == "lobench" or not gin_file.is_file():
@@ -117,7 +117,7 @@ def _are_alike(one: Path, other: Path) -> bool:
 
 
 def is_registered(selector: str) -> bool:
-    """Says whether a module that was imported has registered such a name, or several, or would for a name with dots."""
+    """Returns whether imported modules have registered a name, or several that end with it."""
     matches = CONFIGURABLES.matching_selectors(selector)
     if any(match not in _FOUND for match in matches):
         return True
@@ -175,10 +175,11 @@ def _known_names() -> list[str]:
 
 
 def complete_selector(selector: str, where: str) -> str:
-    """Returns the whole name of what a gin file names by the end of it, or as Python does (`my_package.MyRule`).
+    """Returns the full name for the end of a name, or for a name as in Python (`my_package.MyRule`).
 
     Raises:
-      UnknownName: nothing has such a name; it says what to do. ConfigError: several have.
+      UnknownName: There is no such name.
+      ConfigError: There are several.
     """
     found = matching_names(selector) or _found_on_use(selector) or _found_in_python(selector)
     if len(found) > 1:
@@ -194,17 +195,17 @@ def complete_selector(selector: str, where: str) -> str:
 
 
 def default_of(binding: Binding) -> Any:
-    """Returns what a parameter is where nothing binds it; `inspect.Parameter.empty` where its signature has no default.
+    """Returns the default of a parameter; `inspect.Parameter.empty` if it has none.
 
     Raises:
-      ConfigError: as `complete_selector`; what is imported so far counts.
+      ConfigError: As `complete_selector`, among the modules imported so far.
     """
     found = _parameters(complete_selector(binding.selector, binding.where)).get(binding.parameter)
     return inspect.Parameter.empty if found is None else found.default
 
 
 def _parameters(selector: str) -> Mapping[str, inspect.Parameter]:
-    """Returns what the signature of a registered name has, by name."""
+    """Returns the parameters of a registered name."""
     return inspect.signature(CONFIGURABLES.get_match(selector).wrapped).parameters
 
 
@@ -221,7 +222,7 @@ def _why_unknown(selector: str) -> str:
 
 
 def _in_python(path: str) -> Any:
-    """Returns what Python calls so, of a module that a gin file has imported or one around or inside of it, or None."""
+    """Returns the Python object with a name in or near an imported module; None if there is none."""
     parts = path.split(".")
     for end in range(len(parts) - 1, 0, -1):
         module = ".".join(parts[:end])
@@ -253,7 +254,7 @@ def _unregistered(selector: str) -> str | None:
 
 
 def _not_imported(selector: str) -> str | None:
-    """Returns the module that a name with dots is of, where it is installed and nothing imports it."""
+    """Returns the installed module of a name with dots if nothing imports it."""
     module, dot, _ = selector.rpartition(".")
     top = module.partition(".")[0]
     if not dot or module in _IMPORTED or top in _NOT_THEIRS:
@@ -316,10 +317,10 @@ def bind(binding: Binding) -> None:
 
 
 def import_all(statements: Sequence[Statement]) -> None:
-    """Imports what the statements import.
+    """Executes the import statements.
 
     Raises:
-      ConfigError: one of the modules cannot be imported.
+      ConfigError: A module cannot be imported.
     """
     for statement in statements:
         if isinstance(statement, Import):

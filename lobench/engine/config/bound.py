@@ -62,16 +62,16 @@ class BoundCase:
     """A case with its values.
 
     Attributes:
-      case: Its tasks and optimizers are None unless it was built.
-      expectations: Of a bare `.gin` case.
-      info: What a chief has to know of it; of no pytest session, without a node id.
-      bindings: Every binding reached from the case, one a line.
-      optimizer_bindings: Those of them that are reached from its optimizer; "" where no layer binds one.
-      prefixes: For each phase what names the training up to its end, but for theta, seeds and the program.
-      settings: The real-valued ones of these; of all phases, one after another.
-      phases: Empty where it is one.
+      case: The case. Its tasks and optimizers are None unless it was built.
+      expectations: Expectations of a `.gin` case without a test.
+      info: Description for the chief, without a node id outside a pytest session.
+      bindings: Every binding reached from the case, one per line.
+      optimizer_bindings: Those reached from its optimizer; "" if no layer binds one.
+      prefixes: For each phase, the identity of the training up to its end, without theta, seeds and program.
+      settings: Real-valued settings of the optimizer, phase by phase.
+      phases: Phases; empty if there is a single one.
       theta_part: `Checkpoint.theta`.
-      problems: A line for each binding of a trainer's, or a checkpoint's own, that names what is known and is wrong.
+      problems: One line for each invalid binding of a known name by a trainer or a checkpoint.
       case_code, subject_code: The user's code behind the task, and behind the optimizer. A test has code of its own.
     """
 
@@ -91,7 +91,7 @@ class BoundCase:
 
     @property
     def phase_lines(self) -> tuple[str, ...]:
-        """What the case says of its phases."""
+        """Lines of the case about its phases."""
         return tuple(line for phase in self.phases for line in phase.case_lines)
 
     def require_optimizer(self) -> None:
@@ -106,7 +106,7 @@ class BoundCase:
 
 
 def as_identified(case: Case) -> Case:
-    """Returns a case with the defaults of all that is no part of its identity: which seeds, how it is scored."""
+    """Returns a case with defaults in all fields that are not part of its identity, such as seeds and scores."""
     usual = Case()
     return replace(case, **{name: getattr(usual, name) for name in _NO_IDENTITY})
 
@@ -115,12 +115,12 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
     """Binds one case.
 
     Args:
-      spec: Where the case is written.
-      layers: What is bound before and after the case's own file.
-      test: Name of the test function, part of the identity.
-      build: Whether to construct task and optimizer; without, only plain values are set.
+      spec: Place of the case.
+      layers: gin text before and after the case's own file.
+      test: Name of the test function, which is part of the identity.
+      build: Whether task and optimizer are created. Otherwise only plain values are set.
     Raises:
-      ConfigError: an unknown name (with a suggestion), an unknown parameter, a value out of range, a failing
+      ConfigError: An unknown name (with a suggestion), an unknown parameter, a value out of range, or a failing
         constructor.
     """
     paths = (str(Path(spec.path).parent), spec.root, *layers.import_folders)
@@ -185,11 +185,11 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
 
 
 def _home_of(spec: CaseSpec, statements: Sequence[Statement]) -> str:
-    """Returns what of a case's place is part of its identity.
+    """Returns the part of a case's place that belongs to its identity.
 
-    Of a suite's case it is the file that holds it, whoever includes that. An experiment's own case is what is bound:
-    the same bindings in another experiment's file are the same case. Where they import a module that lies beside the
-    file, the folder counts, since another folder's module of that name is another one.
+    For a case of a suite, it is the file that holds the case, whichever file includes it. A case of an experiment's own
+    file is identified by its bindings, so that equal bindings in another experiment's file are the same case. If they
+    import a module beside the file, the folder counts, since another folder may have another module of that name.
     """
     bindings = only_bindings(statements)
     if not any(one.name in _OF_EXPERIMENTS for one in bindings):
@@ -208,7 +208,7 @@ def _file_of(where: str) -> Path:
 
 
 def _info(spec: CaseSpec, case: Case, **found: str) -> CaseInfo:
-    """Returns what file and values say of a case, and what else was found of it."""
+    """Returns the description of a case from its file, its values and further fields."""
     return CaseInfo(
         suite=spec.suite,
         name=spec.name + (f"@{case.stop_after:g}" if case.stop_after is not None else ""),
@@ -232,10 +232,10 @@ def _info(spec: CaseSpec, case: Case, **found: str) -> CaseInfo:
 
 
 def _bind_layers(parsed: ParsedLayers) -> list[str]:
-    """Binds all layers, and returns what is wrong with those that may have unknown names.
+    """Binds all layers, and returns the problems of those that may have unknown names.
 
-    All modules are imported before anything is bound: a name counts wherever it is bound, whichever layer's import
-    makes it known, and whatever this process has imported before.
+    All modules are imported before anything is bound, so that a name is known whichever layer imports it, and whatever
+    this process imported before.
     """
     import_all(parsed.modules)
     failed = import_what_is_there(parsed.trainer)
@@ -260,14 +260,16 @@ def _bind_imported(parsed: ParsedLayers) -> list[str]:
 
 
 def number_of(name: str, spec: CaseSpec, layers: Layers) -> int | None:
-    """Returns a number of a case without importing what the case names: jax's backend is to be made before that.
+    """Returns a number of a case without importing what the case names, before jax's backend is created.
 
     Args:
-      name: Of a field of `Case`: "num_cpus".
+      name: Name of a field of `Case`, such as "num_cpus".
+      spec: Place of the case.
+      layers: gin text around the case.
     Returns:
-      The number, >= 1; None where what is bound is none, which binding the case tells.
+      The number, at least 1. None if the bound value is not a number, which binding the case reports.
     Raises:
-      ConfigError: a file cannot be read, a syntax error.
+      ConfigError: A file cannot be read, or has a syntax error.
     """
     values = _plain_values(_bindings_of("Case", [name], spec, layers), spec.scope, "lobench.Case")
     value = values.get(name, getattr(Case(), name))
@@ -275,9 +277,9 @@ def number_of(name: str, spec: CaseSpec, layers: Layers) -> int | None:
 
 
 def insists_on_optimizer(spec: CaseSpec, layers: Layers) -> bool:
-    """Says, likewise, whether a case can be trained with what is bound around it: no optimizer has to be given.
+    """Returns whether a case binds an optimizer, so that none has to be given. Imports nothing, as `number_of`.
 
-    Of a case with phases that have optimizers, binding it tells whether they all have one.
+    For a case with phases that have optimizers, only binding shows whether all have one.
     """
     parsed = parse_layers(spec, layers)
     scopes = enclosing(spec.scope)
@@ -286,7 +288,7 @@ def insists_on_optimizer(spec: CaseSpec, layers: Layers) -> bool:
 
 
 def expectations_of(spec: CaseSpec, layers: Layers) -> Expectations | None:
-    """Returns what a case expects likewise; None where binding it alone tells."""
+    """Returns the expectations of a case without imports; None if only binding shows them."""
     groups = _bindings_of("expect", [one.name for one in fields(Expectations)], spec, layers)
     if any(one.parameter and _is_built(one.value) for group in groups for one in group):
         return None
@@ -304,7 +306,7 @@ def _bindings_of(name: str, names: Sequence[str], spec: CaseSpec, layers: Layers
 
 
 def _is_built(value: Any) -> bool:
-    """Says whether gin would call something to have a value."""
+    """Returns whether gin would call a configurable to get a value."""
     return any(isinstance(one, Reference) for one in references_in(value))
 
 

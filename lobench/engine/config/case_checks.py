@@ -14,7 +14,7 @@ __all__ = ["check_case", "role_of"]
 
 
 def check_case(case: Case, expectations: Expectations, where: str) -> None:
-    """Raises ConfigError, which names the case, where it says what cannot be."""
+    """Raises ConfigError, with the name of the case, if its values are invalid."""
     _check_numbers(case, where)
     _check_expectations(expectations, where)
     _check_sessions(case, where)
@@ -28,10 +28,10 @@ def check_case(case: Case, expectations: Expectations, where: str) -> None:
 
 
 def role_of(suite: Suite, bindings: Mapping[str, Any], where: str) -> str:
-    """Returns what a case is to its optimizer, whose name is that of what `Case.learned_optimizer` refers to.
+    """Returns the role of a case for its optimizer, which is named by `Case.learned_optimizer`.
 
     Raises:
-      ConfigError: the suite says another role than there are, or another headline.
+      ConfigError: The suite has an unknown role or headline.
     """
     if suite.headline not in HEADLINES:
         expected = ", ".join(map(repr, HEADLINES))
@@ -82,7 +82,7 @@ def _is_finite(value: object) -> bool:
 
 
 def _check_sessions(case: Case, where: str) -> None:
-    """Refuses replicas that share nothing, and sessions that nobody has counted."""
+    """Checks the settings of replicas: unknown modes, and a missing or superfluous number of replicas."""
     if case.sessions not in SESSIONS:
         raise ConfigError(
             "Case.sessions",

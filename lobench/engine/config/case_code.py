@@ -51,7 +51,7 @@ def _is_user(name: str) -> bool:
 
 
 def _modules_of(selector: str) -> Iterator[str]:
-    """Yields the modules that define a registered name; a wrapper's own and those of what it wraps."""
+    """Yields the modules that define a registered name, including those of wrapped functions."""
     value: Any = CONFIGURABLES.get_match(selector)
     home = selector.rpartition(".")[0]
     names = [home] if home in sys.modules else []

@@ -124,7 +124,7 @@ class Reached(NamedTuple):
 
 
 def bindings_in(scope: str, selector: str) -> dict[str, Any]:
-    """Returns what gin would supply to a configurable in a scope: outer scopes first, inner ones win."""
+    """Returns the values that gin would supply to a configurable in a scope. Inner scopes take precedence."""
     found: dict[str, Any] = {}
     for each in enclosing(scope):
         found.update(_at(each, selector))
@@ -132,7 +132,7 @@ def bindings_in(scope: str, selector: str) -> dict[str, Any]:
 
 
 def is_configurable(selector: str, parameter: str) -> bool:
-    """Says whether gin lets a parameter of a configurable be bound."""
+    """Returns whether gin allows a binding of a configurable's parameter."""
     found = CONFIGURABLES[selector]
     return parameter not in (found.denylist or ()) and (not found.allowlist or parameter in found.allowlist)
 
@@ -156,7 +156,7 @@ def enclosing(scope: str) -> list[str]:
 def reached_from(
     scope: str, selector: str, parameters: Collection[str]
 ) -> tuple[dict[str, Reached], set[tuple[str, str]]]:
-    """Returns what some of a configurable's parameters reach: bindings by their lines, and scopes with selectors."""
+    """Returns the bindings that parameters of a configurable reach, by line, and their scopes with selectors."""
     bindings = {name: value for name, value in bindings_in(scope, selector).items() if name in parameters}
     found: list[tuple[str, str, str, Any]] = []
     seen: set[tuple[str, str]] = set()
@@ -188,6 +188,6 @@ def _walk(
 
 
 def task_lines(scope: str, lines: Iterable[str]) -> list[str]:
-    """Returns what canonical lines of a case say of its task alone, without the scope that the case has."""
+    """Returns the lines of a case that concern its task only, without the scope of the case."""
     bare = [line.removeprefix(f"{scope}/").replace(f"@{scope}/", "@") for line in lines]
     return [line for line in bare if line.startswith("lobench.Case.task ") or not line.startswith(_NOT_THE_TASK)]

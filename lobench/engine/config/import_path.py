@@ -21,11 +21,11 @@ _put: list[str] = []  # working directory that this module added to the path; at
 
 
 def prepare_import_path(folder: str | Path = "") -> None:
-    """Makes the modules importable that a case may name, in the order in which a worker's pytest session finds them.
+    """Extends the import path to the modules that a case may name, in the order of a worker's pytest session.
 
-    These are the modules of the folders that pytest's setting `pythonpath` names, and those of the working directory.
-    The working directory comes last: it may be a run's folder, and a file `queue.py` in it is no module of anybody's.
-    Calling this again changes nothing.
+    These are the modules in folders of pytest's setting `pythonpath`, and those of the working directory, which comes
+    last: it may be a run's folder, and a file `queue.py` in it must not replace Python's. Calling this again has no
+    effect.
 
     Args:
       folder: Folder of the suite, above which pytest's configuration is searched. "": only the working directory.

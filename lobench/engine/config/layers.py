@@ -14,17 +14,17 @@ __all__ = ["Layers"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layers:
-    """The gin text around the case's own file, in order of precedence.
+    """gin text around the case's own file, in order of precedence.
 
     Attributes:
-      trainer_config: Path of the `config.gin` beside the checkpoints; names that are not ours are skipped in it.
-      own_bindings: Values that a checkpoint carries, bound after `trainer_config`; names that are not ours are skipped.
+      trainer_config: Path of the `config.gin` beside the checkpoints. Unknown names in it are skipped.
+      own_bindings: Values that a checkpoint carries, bound after `trainer_config`. Unknown names are skipped.
       optimizer: Text of `--optimizer`, or "".
       gin_files: Paths of `--gin-file`.
       gin_params: Texts of `--gin-param`.
       gin_modules: Modules to import before anything is bound.
-      import_folders: Where modules are searched besides: the folder of an experiment's file.
-      variant: gin text of what is evaluated, over all of these.
+      import_folders: Further folders searched for modules: the folder of an experiment's file.
+      variant: gin text of the evaluated subject, over all others.
     """
 
     trainer_config: str | None = None

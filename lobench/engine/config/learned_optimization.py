@@ -1,7 +1,7 @@
 """`config.gin` of google/learned_optimization's trainer: its learned optimizer, and the module that defines it.
 
-The trainer writes what was bound when it began, by the shortest names that are unique in its process, and imports
-nothing: `run_train.lopt = @AdafacMLPLOpt()`.
+The trainer writes the bindings at its start, by the shortest names that are unique in its process, and no imports:
+`run_train.lopt = @AdafacMLPLOpt()`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def trained_optimizer(statements: Iterable[Statement]) -> Binding | None:
 
 
 def is_theirs(statements: Iterable[Statement]) -> bool:
-    """Says whether that trainer wrote a configuration."""
+    """Returns whether that trainer wrote a configuration."""
     return any(_place(binding) in _PLACES for binding in only_bindings(statements))
 
 
@@ -61,13 +61,13 @@ def names_in_comments(text: str) -> tuple[str, ...]:
 
 
 def import_optimizer(statements: Sequence[Statement], optimizer: Binding, comments: Sequence[str]) -> None:
-    """Imports the modules that define a learned optimizer and what it is made of, as far as nothing else did.
+    """Imports the modules that define a learned optimizer and its parts, unless they are imported already.
 
-    A name with a module (`my_lopts.MyLOpt`), in a reference, a binding or a comment, says where; else it is looked for
-    in google/learned_optimization, where that is installed.
+    A name with a module (`my_lopts.MyLOpt`), in a reference, a binding or a comment, gives the module. Other names are
+    looked up in google/learned_optimization, if it is installed.
 
     Raises:
-      ConfigError: such a module cannot be imported.
+      ConfigError: A module cannot be imported.
     """
     for name in _reached(statements, optimizer):
         last = last_name(name)
@@ -86,7 +86,7 @@ def import_optimizer(statements: Sequence[Statement], optimizer: Binding, commen
 
 
 def _reached(statements: Sequence[Statement], optimizer: Binding) -> list[str]:
-    """Returns the names that an optimizer refers to, and those that these refer to where they are bound."""
+    """Returns the names that an optimizer refers to, directly and through bindings."""
     seen: dict[Reference | Macro, str] = {}
     waiting = [optimizer.value]
     while waiting:
@@ -102,7 +102,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def _is_there(module: str) -> bool:
-    """Says whether there is such a module, or something that fails where it is looked for: importing it says why."""
+    """Returns whether a module exists, or fails when it is looked up, in which case its import reports the reason."""
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError as error:

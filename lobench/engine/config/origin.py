@@ -31,15 +31,14 @@ _PLAIN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revision:
-    """A checkout's revision, and what its files have besides.
+    """Revision of a checkout, and its uncommitted changes.
 
     Attributes:
-      commit: Hash; "" outside of a checkout.
-      is_dirty: Whether tracked files differ from it.
-      patch: What makes the tracked files of a checkout of `commit`, by `git apply`; None where they do not differ, and
-        where it is too large to be kept.
-      patch_sha256: Of the patch, also of one that is not kept; "" for a clean checkout.
-      note: What the patch lacks, in a line: files that are not tracked, or why it is not kept.
+      commit: Hash of the commit; "" outside a checkout.
+      is_dirty: Whether tracked files differ from the commit.
+      patch: Changes of tracked files, for `git apply`. None if there are none, or if they are too large to keep.
+      patch_sha256: Hash of the patch, even if it is not kept; "" for a clean checkout.
+      note: What the patch lacks, in one line: untracked files, or the reason why it is not kept.
     """
 
     commit: str = ""
@@ -72,10 +71,9 @@ def _git_state(folder: str) -> tuple[str, bool]:
 
 
 def revision_of(folder: Path) -> Revision:
-    """Returns the revision of the checkout that the folder is in, with what would make its tracked files again.
+    """Returns the revision of the checkout that contains a folder, with the changes of its tracked files.
 
-    Files that are not tracked are named and not kept: among them may be data, results and secrets. What git ignores is
-    not named either.
+    Untracked files are named and not kept, since they may be data, results or secrets. Ignored files are not named.
     """
     commit, is_dirty = _git_state(str(folder))
     if not commit:
@@ -90,7 +88,7 @@ def revision_of(folder: Path) -> Revision:
 
 
 def _diff(top: str) -> tuple[bytes | None, str, str]:
-    """Returns the patch, None where there is none, its hash, and why there is none; it need not fit into memory."""
+    """Returns the patch or None, its hash, and the reason if there is no patch. The patch need not fit into memory."""
     digest, kept, size = hashlib.sha256(), list[bytes](), 0
     command = ["git", "-C", top, "diff", *_PLAIN, "HEAD", "--"]
     try:

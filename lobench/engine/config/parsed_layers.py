@@ -31,11 +31,11 @@ class ParsedLayers:
 
     Attributes:
       modules: Imports of the plugins' gin modules.
-      trainer: Of the `config.gin` beside the checkpoints.
-      trainer_comments: Names that its comments tell: gin's own say what was configured, bound or not.
-      own: Of the checkpoint.
-      case: Of the case's own file.
-      overrides: Of `--optimizer`, `--gin-file`, `--gin-param` and the variant; then the values of the case's cell.
+      trainer: Statements of the `config.gin` beside the checkpoints.
+      trainer_comments: Names in its comments, in which gin lists all configured parameters, bound or not.
+      own: Statements of the checkpoint.
+      case: Statements of the case's own file.
+      overrides: Statements of `--optimizer`, `--gin-file`, `--gin-param` and the variant, then the values of axes.
     """
 
     modules: Sequence[Statement]

@@ -48,12 +48,12 @@ class BoundPhase:
     """A phase with its values.
 
     Attributes:
-      phase: What is bound, its defaults chosen; its optimizer is None unless it was built.
-      case_lines: What the case says of it.
-      is_of_task: Whether it is one of a stream's tasks (`task_sequence`), and so part of what is trained.
-      optimizer_lines: What is reached from its optimizer.
-      settings: The real-valued ones of these.
-      modules: Those that define the optimizer.
+      phase: The phase, with defaults filled in. Its optimizer is None unless it was built.
+      case_lines: Lines of the case about this phase.
+      is_of_task: Whether it is one of a stream's tasks (`task_sequence`), and so part of the problem.
+      optimizer_lines: Bindings reached from its optimizer.
+      settings: Real-valued settings among these.
+      modules: Modules that define the optimizer.
     """
 
     phase: Phase
@@ -64,20 +64,23 @@ class BoundPhase:
     modules: frozenset[str] = frozenset()
 
     def prefix_lines(self, index: int) -> list[str]:
-        """Returns what fixes the bits of this phase, after those before."""
+        """Returns the lines that determine the bits of this phase, given the phases before."""
         phase = self.phase
         handover = [phase.opt_state or "", phase.schedule] if index else []
         return [str(phase.num_inner_steps), *handover, *self.optimizer_lines]
 
 
 def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps: Any, build: bool) -> list[BoundPhase]:
-    """Returns the phases of a case in gin's current configuration; none where it is one phase.
+    """Returns the phases of a case in gin's present configuration; [] if there is a single one.
 
     Args:
-      paths: Folders whose modules can be imported while an optimizer is made.
-      num_inner_steps: The case's, for phases that a list of values stands for.
+      scope: Scope of the case.
+      where: Place in error messages.
+      paths: Folders from which modules can be imported while an optimizer is created.
+      num_inner_steps: Inner steps of the case, for phases given by a list of values.
+      build: Whether optimizers are created.
     Raises:
-      ConfigError: no phases, or wrong ones; a phase without steps.
+      ConfigError: There are no phases, or invalid ones, or a phase has no steps.
     """
     bound = bindings_in(scope, _CASE).get("phases", ())
     is_sequence = isinstance(bound, gin.config.ConfigurableReference) and bound.configurable.selector == _SEQUENCE_NAME
@@ -133,9 +136,9 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
 
 
 def optimizer_lines(scope: str) -> list[str]:
-    """Returns what is reached from a case's optimizer, as canonical lines without the case's scope.
+    """Returns the bindings reached from a case's optimizer, as canonical lines without the case's scope.
 
-    The scope must not part optimizers that are the same: cases compare across optimizers and back.
+    The scope is removed so that equal optimizers of two cases are equal.
     """
     found = [*reached_from(scope, _CASE, OPTIMIZER_FIELDS)[0]]
     # Which part of a checkpoint is theta is no less part of what is evaluated.
@@ -147,7 +150,7 @@ def optimizer_lines(scope: str) -> list[str]:
 
 
 def in_phases(case: Case, phases: Sequence[BoundPhase]) -> Case:
-    """Returns the case with its phases: it is as long as they are, and has the optimizer of the first one."""
+    """Returns the case with its phases: with the sum of their steps, and the optimizer of the first."""
     if not phases:
         return case
     bound = tuple(each.phase for each in phases)
@@ -162,7 +165,10 @@ def in_phases(case: Case, phases: Sequence[BoundPhase]) -> Case:
 
 
 def lines_of_all(phases: Sequence[BoundPhase]) -> list[str]:
-    """Returns what is reached from the optimizers; phases that have no settings of their own add nothing."""
+    """Returns the bindings reached from the optimizers of all phases.
+
+    Phases with the bindings of the first add none.
+    """
     first = phases[0].optimizer_lines
     others = [(index, phase.optimizer_lines) for index, phase in enumerate(phases) if phase.optimizer_lines != first]
     return [*first, *(f"phases[{index}]: {line}" for index, lines in others for line in lines)]
@@ -175,11 +181,13 @@ def prefixes(
     phases: Sequence[BoundPhase],
     codes: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """Returns for each phase what names the training up to its end, whatever the case is called.
+    """Returns for each phase the identity of the training up to its end, independent of the case's name.
 
     Args:
-      task_lines: What is bound of the task.
-      optimizer_lines: Of a case that is one phase.
+      case: Case.
+      task_lines: Bindings of the task.
+      optimizer_lines: Bindings of the optimizer, for a case with a single phase.
+      phases: Phases.
       codes: Fingerprints of the user's code; "" if there is none.
     """
     fields = ("num_tasks", "eval_every", "log_every", "eval_batches", "sessions", "num_lanes", "num_cpus", "num_gpus")
@@ -210,7 +218,7 @@ def plain(value: Any) -> Any:
 def _as_in_phase(
     scope: str, phase_scope: str, bindings: dict[str, Any], index: int, count: int, where: str
 ) -> Iterator[None]:
-    """Binds for the case what is bound in a phase's scope, and of each list of values the phase's own one."""
+    """Binds for the case the bindings of a phase's scope, and the phase's own item of each list of values."""
     with _restored():
         if phase_scope and phase_scope != scope:
             _check_changes_no_task(scope, phase_scope, where)
@@ -255,10 +263,10 @@ def _restored() -> Iterator[None]:
 
 
 def _lists(scope: str) -> dict[tuple[str, str, str], Sequence[Any]]:
-    """Returns the lists that stand where a setting of the optimizer takes one value, by scope, name and parameter.
+    """Returns lists bound to settings of the optimizer that take a single value, by scope, name and parameter.
 
-    A parameter that could take a list keeps it (`MLPLOpt.hidden_sizes = [32, 32]`): its default is no single value, and
-    its type says so, or says nothing.
+    A parameter that accepts a list keeps it (`MLPLOpt.hidden_sizes = [32, 32]`): its default is not a single value, and
+    its type allows a list or is not given.
     """
     _, seen = reached_from(scope, _CASE, OPTIMIZER_FIELDS)
     return {
@@ -270,7 +278,7 @@ def _lists(scope: str) -> dict[tuple[str, str, str], Sequence[Any]]:
 
 
 def _takes_one_value(selector: str, name: str) -> bool:
-    """Says whether a parameter is declared to take one number, name or schedule, and no list."""
+    """Returns whether a parameter is declared to take a single number, name or schedule."""
     parameter = inspect.signature(CONFIGURABLES.get_match(selector).wrapped).parameters.get(name)
     if parameter is None:
         return False
@@ -281,7 +289,7 @@ def _takes_one_value(selector: str, name: str) -> bool:
 
 
 def _sequence(reference: Any, scope: str, num_inner_steps: Any, where: str) -> list[dict[str, Any]]:
-    """Returns what the phases of a `task_sequence` say."""
+    """Returns the values of the phases of a `task_sequence`."""
     found = bindings_in("/".join(reference.scopes) or scope, _SEQUENCE_NAME)
     values = {"num_tasks": None, "num_inner_steps": None} | {name: plain(value) for name, value in found.items()}
     count, steps = values["num_tasks"], values["num_inner_steps"]
@@ -306,7 +314,7 @@ def _equal_steps(num_inner_steps: Any, lists: dict[tuple[str, str, str], Sequenc
 
 
 def _share(num_inner_steps: Any, count: int, what: str, **more: str) -> int:
-    """Returns how many of the case's steps each of several equal parts has, or says what is wrong with them."""
+    """Returns the number of steps of each of several equal parts of a case, or raises ConfigError."""
     if not isinstance(num_inner_steps, int) or num_inner_steps < count or num_inner_steps % count:
         raise ConfigError(what, expected=f"a multiple of {count}", **more)
     return num_inner_steps // count
@@ -369,7 +377,7 @@ def building(what: str, where: str) -> Iterator[None]:
 
 
 def _is_phase(value: Any) -> bool:
-    """Says whether a value is a reference to `Phase` or to a kind of it, a subclass with other defaults."""
+    """Returns whether a value is a reference to `Phase` or to a subclass with other defaults."""
     if not isinstance(value, gin.config.ConfigurableReference):
         return False
     kind = value.configurable.wrapped
@@ -377,7 +385,7 @@ def _is_phase(value: Any) -> bool:
 
 
 def _bound_of(reference: Any, scope: str) -> dict[str, Any]:
-    """Returns what a phase says: what is bound, over what its kind has in place of Phase's own defaults."""
+    """Returns the values of a phase: its bindings, over the defaults of its class."""
     kind, plain_phase = reference.configurable.wrapped(), Phase()
     names = [field.name for field in dataclasses.fields(Phase)]
     of_kind = {name: getattr(kind, name) for name in names if getattr(kind, name) != getattr(plain_phase, name)}

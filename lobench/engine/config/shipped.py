@@ -28,7 +28,7 @@ def shipped_suites() -> list[str]:
 
 
 def shipped_suite(name: str) -> Path | None:
-    """Returns what a name stands for among lobench's own suites, `quick` or `digits/mlp.gin`; None: nothing."""
+    """Returns the path of a shipped suite by name, such as `quick` or `digits/mlp.gin`; None if there is none."""
     folder, parts = shipped_folder(), PurePath(name).parts
     if folder is None or not parts or os.path.isabs(name) or parts[0] in ("..", ".") or ".." in parts:
         return None
@@ -37,7 +37,7 @@ def shipped_suite(name: str) -> Path | None:
 
 
 def name_of(suite: Path) -> str:
-    """Returns what to call a suite by: a path as it is, and the absolute path of one of lobench's own by its name."""
+    """Returns the name of a shipped suite, or the path of another one."""
     folder = shipped_folder()
     is_own = folder is not None and suite.is_absolute() and suite.is_relative_to(folder)
     return suite.relative_to(folder).as_posix() if folder is not None and is_own else str(suite)

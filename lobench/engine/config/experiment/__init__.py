@@ -1,1 +1,1 @@
-"""Experiment files: methods, what binds them, what a method may not bind, and Pythons of other environments."""
+"""Experiment files: methods, their bindings, bindings that methods must not have, and Pythons of other environments."""

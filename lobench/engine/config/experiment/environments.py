@@ -36,13 +36,14 @@ _OF_THIS_PYTHON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 
 
 def python_at(path: str, folder: Path, where: str) -> str:
-    """Returns the path of another environment's Python, its links not followed: they are what says the environment.
+    """Returns the path of another environment's Python. Links are not followed, since they identify the environment.
 
     Args:
-      path: Relative to `folder`.
-      where: For errors.
+      path: Path relative to `folder`.
+      folder: Folder of the experiment's file.
+      where: Place in error messages.
     Raises:
-      ConfigError: no program is there.
+      ConfigError: There is no such program.
     """
     found = os.path.normpath(folder / Path(path).expanduser())
     if not os.access(found, os.X_OK) or os.path.isdir(found):
@@ -51,14 +52,14 @@ def python_at(path: str, folder: Path, where: str) -> str:
 
 
 def portable_python(path: str, folder: Path) -> tuple[str, str]:
-    """Returns the path of a Python as identities have it, and the folder that it is relative to.
+    """Returns the path of a Python as it is part of identities, and the folder that it is relative to.
 
-    Only the last three parts stay (`main/bin/python`), so that the same experiment has the same results on another
+    Only the last three parts are kept (`main/bin/python`), so that an experiment has the same results on another
     machine, wherever its environments are.
 
     Args:
-      path: As the experiment's file has it.
-      folder: Of the experiment's file.
+      path: Path in the experiment's file.
+      folder: Folder of the experiment's file.
     """
     found = Path(os.path.normpath(folder / Path(path).expanduser()))
     text = "/".join(part for part in found.parts[-3:] if part != found.anchor)
@@ -66,10 +67,10 @@ def portable_python(path: str, folder: Path) -> tuple[str, str]:
 
 
 def library_at(python: str, package: str, where: str) -> str:
-    """Returns what an environment has of a package: "muons 1.2.0, torch 2.13.0, sha256 0a1b2c3d4e5f" of its files.
+    """Returns versions and hash of a package in an environment: "muons 1.2.0, torch 2.13.0, sha256 0a1b2c3d4e5f".
 
     Raises:
-      ConfigError: it has none.
+      ConfigError: The environment does not have the package.
     """
     env = {name: value for name, value in os.environ.items() if name not in _OF_THIS_PYTHON}
     try:

@@ -1,6 +1,6 @@
 """Experiment file: methods from scopes that bind `Method.*`, and bindings for all of them.
 
-Nothing that the file names is imported: what it says wrong is said before a worker starts.
+Nothing that the file names is imported, so errors in it are reported before a worker starts.
 """
 
 from __future__ import annotations
@@ -74,12 +74,14 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w./]*)\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentFile:
-    """What a file, and the gin parameters over it, say.
+    """An experiment file with the gin parameters over it.
 
     Attributes:
-      shared: gin lines that are bound over the cases for every method: imports and `--gin-param`; where the file has no
-        case of its own, its root bindings too.
-      text: All that is said, included files and parameters too, without comments.
+      path: Path of the file.
+      experiment: The experiment.
+      shared: gin lines bound over the cases for every method: imports and `--gin-param`, and the root bindings of a
+        file without cases.
+      text: All statements, including those of included files and parameters, without comments.
     """
 
     path: Path
@@ -89,7 +91,7 @@ class ExperimentFile:
 
     @property
     def import_folders(self) -> tuple[str, ...]:
-        """Where workers search modules, and the Pythons of other environments: the file's folder, and theirs."""
+        """Folders in which workers search for modules and for Pythons of other environments."""
         folder = self.path.parent
         pythons = [method.python for method in self.experiment.methods if method.python]
         return tuple(dict.fromkeys((str(folder), *(portable_python(python, folder)[1] for python in pythons))))
@@ -99,7 +101,7 @@ class ExperimentFile:
 
 
 def is_experiment(statements: Sequence[Statement]) -> bool:
-    """Says whether gin statements are an experiment's: they bind something of `Method` or of `Experiment`."""
+    """Returns whether gin statements are an experiment: whether they bind `Method` or `Experiment`."""
     return any(one.name in ("Experiment", "Method") for one in only_bindings(statements))
 
 
@@ -107,10 +109,11 @@ def read_experiment(path: Path, gin_params: Sequence[str] = ()) -> ExperimentFil
     """Reads an experiment.
 
     Args:
-      gin_params: Lines that are bound after the file's.
+      path: Path of the file.
+      gin_params: Lines bound after those of the file.
     Raises:
-      ConfigError: a line that nothing reads, a method without a subject or with two, a method that binds what must be
-        equal for all, a checkpoint or a command that is not there, no case.
+      ConfigError: A line that nothing reads, a method without a subject or with two, a method that binds what must be
+        equal for all, a missing checkpoint or command, or no case.
     """
     path = path.resolve()
     in_file = parse_file(path)
@@ -144,10 +147,10 @@ def read_experiment(path: Path, gin_params: Sequence[str] = ()) -> ExperimentFil
 
 
 def chosen_methods(experiment: Experiment, names: Sequence[str]) -> tuple[Method, ...]:
-    """Returns the methods that are asked for; none: all.
+    """Returns the methods with given names. Without names, all.
 
     Raises:
-      UsageError: there is no such method.
+      UsageError: There is no such method.
     """
     known = {method.name: method for method in experiment.methods}
     for name in names:
@@ -166,13 +169,13 @@ def _text(statement: Statement) -> str:
 
 
 def _is_ours(binding: Binding, methods: Sequence[str], bindings: Sequence[Binding]) -> bool:
-    """Says whether a binding is the experiment's, a method's or a search's, and no case's."""
+    """Returns whether a binding belongs to the experiment, a method or a search, and not to a case."""
     is_methods = binding.name in ("Experiment", "Method") or binding.scope.split("/")[0] in methods
     return is_methods or is_of_search(binding, bindings)
 
 
 def _is_for_all(statement: Statement, methods: Sequence[str], bindings: Sequence[Binding], *, has_cases: bool) -> bool:
-    """Says whether a statement is bound over every suite; what is said once, a macro, may be said of all of them."""
+    """Returns whether a statement is bound over every suite, as imports and macros may be."""
     if isinstance(statement, Import):
         return True
     return not _is_ours(statement, methods, bindings) and not (has_cases and statement.parameter)
@@ -253,7 +256,7 @@ def _check_names(names: Sequence[str], cases: Sequence[str], path: Path) -> None
 
 
 def _check_scopes(bindings: Sequence[Binding], names: Sequence[str], cases: Sequence[str], reach: Reach) -> None:
-    """Refuses what is bound in a scope that nothing enters."""
+    """Refuses bindings in scopes that nothing enters."""
     known = {*names, *cases, *reach.scopes}
     for binding in bindings:
         outermost = binding.scope.split("/")[0]
@@ -370,7 +373,7 @@ def _path(name: str, binding: Binding) -> str:
 
 
 def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
-    """Returns what `Method.*` says in one scope; what is bound later, by another file or parameter, wins."""
+    """Returns the values of `Method.*` in one scope. Later bindings, by other files or parameters, take precedence."""
     values: dict[str, Any] = {}
     places: dict[str, str] = {}
     for binding in keys:
@@ -417,7 +420,7 @@ def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
 
 
 def _of_environment(method: Method, own: Sequence[Binding], folder: Path, where: str) -> list[Binding]:
-    """Returns what binds another environment to a method's optimizer: the Python, and what is installed there."""
+    """Returns the bindings of another environment for a method's optimizer: its Python, and the installed package."""
     scope, _, selector = method.optimizer.strip("@()").rpartition("/")
     named = [one.value for one in own if one.name == selector.rpartition(".")[2] and one.parameter == "optimizer"]
     package = str(named[-1] if named else selector).split(".")[0].split(":")[0]

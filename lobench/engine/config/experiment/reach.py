@@ -24,10 +24,10 @@ __all__ = ["Reach", "suite_statements"]
 
 
 def suite_statements(suites: Sequence[Path]) -> list[Statement]:
-    """Returns what the gin files of suites say. One that does not parse is left to the worker that collects it.
+    """Returns the statements of suites. Files that do not parse are left to the worker that collects them.
 
     Raises:
-      ConfigError: a suite holds neither a case nor a test.
+      ConfigError: A suite has neither a case nor a test.
     """
     statements: list[Statement] = []
     for suite in suites:
@@ -49,10 +49,10 @@ class Reach:
     """References among gin statements, followed by name.
 
     Args:
-      bindings: Of the experiment.
+      bindings: Bindings of the experiment.
       suites: Statements of its suites.
     Attributes:
-      scopes: Outermost scopes that a reference or a case of a suite enters.
+      scopes: Outermost scopes that a reference, or a case of a suite, enters.
     """
 
     def __init__(self, bindings: Sequence[Binding], suites: Sequence[Statement]) -> None:
@@ -65,16 +65,16 @@ class Reach:
         )
 
     def fixed_field(self, binding: Binding, patterns: Sequence[str]) -> str:
-        """Returns what a method's binding binds, where that must be equal for all methods; "" elsewhere."""
+        """Returns the name of a field that a method binds although it must be equal for all methods; "" otherwise."""
         name = binding.name
         if is_fixed(name, binding.parameter, self._of_cases, patterns):
             return f"{name}.{binding.parameter}" if binding.parameter else f"the macro {name}"
         return ""
 
     def read_by(self, method: Method, own: Sequence[Binding]) -> list[Binding]:
-        """Returns those of a method's own bindings that its evaluations read.
+        """Returns the bindings of a method that its evaluations read.
 
-        A theta's optimizer may be named by the file beside it: then a worker that binds it says what is unknown.
+        If the optimizer of a theta is named by the file beside it, the worker that binds it reports unknown names.
         """
         known = self._known(method, own)
         if known is None and not method.command:
@@ -85,7 +85,7 @@ class Reach:
         return sorted(self._known(method, own) or ())
 
     def _known(self, method: Method, own: Sequence[Binding]) -> set[str] | None:
-        """Returns the names that a method's optimizer reaches; None where nothing here says which optimizer it is."""
+        """Returns the names that a method's optimizer reaches; None if its optimizer is unknown here."""
         values = [one.value for one in own if _is_optimizer(one)]
         if method.optimizer:
             values.append(Reference(scoped_selector=method.optimizer.strip("@()"), evaluate=True))
