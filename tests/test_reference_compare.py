@@ -63,7 +63,7 @@ def test_celos_train_and_test_loss_tell_different_stories(tmp_path: Path) -> Non
     (found,) = json.loads(done.stdout)
     train, test = (found["metrics"][name]["difference"]["mean"] for name in ("train/loss", "test/loss"))
     assert train > 0 > test
-    headline = lobench("compare", "1", "2", "--store", tmp_path).stdout
+    headline = lobench("compare", "1", "2", "--store", tmp_path, "--details").stdout
     assert "\ntrain/loss  +" in headline and "\ntest/loss   -" in headline
 
 

@@ -98,9 +98,9 @@ def test_p_values_of_all_pairs_are_those_of_the_values_in_the_headline_too(store
 def printed_by(store: Path, one: str, other: str) -> tuple[set[str], set[float]]:
     """Returns the p-values that texts and the page print of a pair, and those of the documents for programs."""
     of_report = ("report", "--store", store, "--method", one, "--method", other)
-    text = lobench("compare", one, other, "--store", store).stdout
+    text = lobench("compare", one, other, "--store", store, "--details").stdout
     headline = next(line for line in text.splitlines() if line.startswith("val/loss "))
-    case = next(line for line in text.splitlines() if line.startswith("imported/track3"))
+    case = "\n".join(line for line in text.splitlines() if line.startswith("imported/track3"))
     page = store.parent / f"{one}-{other}.html"
     assert lobench(*of_report, "--output", page).returncode == 0
     lines = (headline, case, page.read_text())
