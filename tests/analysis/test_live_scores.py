@@ -17,12 +17,14 @@ from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.subjects import subjects_of
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.result import Curves, Outcome
+from lobench.core.result import Curves, Outcome, Provenance
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import EvaluationFinished
 
-_FINALS = st.floats(0.01, 4.0) | st.just(math.nan)
+_FINALS = st.floats(0.01, 8.0) | st.just(math.nan)  # above 4.6 a seed exploded
+# Two cases of one training, whose seeds an interval must not take for independent.
+_BINDINGS = "{0}/lobench.Case.task = @T()\n{0}/lobench.Case.num_inner_steps = {1}"
 _CHECKPOINTS = st.lists(  # of each the final values of two seeds on each of its cases
     st.dictionaries(st.sampled_from(["a", "b"]), st.tuples(_FINALS, _FINALS), min_size=1), min_size=1, max_size=8
 )
@@ -46,6 +48,7 @@ def _row(subject: Subject, name: str, finals: tuple[float, float], at: float) ->
         metrics={"train/loss": memoryview(rows)},
         eval_steps=STEPS,
         diverged_at=tuple(-1 if math.isfinite(final) else 7 for final in finals),
+        provenance=Provenance(bindings=_BINDINGS.format(name, ord(name))),
     )
     block, case = SeedBlock(start=0, size=2), case_info(name)
     event = EvaluationFinished(subject=subject, case=case, seed_block=block, outcome=Outcome.PASSED, curves=curves)
@@ -71,6 +74,7 @@ def test_looks_one_after_another_say_what_one_at_the_end_says(
         for scored in live.of(asked) if asked else ():
             own, score = found[scored.subject.who]
             assert scored.fallback is not None and repr(scored.fallback.score) == repr(score)
+            assert repr(scored.fallback.score.interval) == repr(score.interval)
             assert scored.fallback.before == tuple(
                 (other.who, score.interval.mean)
                 for other, score in found.values()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from lobench.analysis.scores.mean_scores import MeanScore, mean_score
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.subjects import Cell, StoredSubject, subjects_of
-from lobench.core.result import mean_of
+from lobench.core.result import Curves, Provenance, mean_of
 from lobench.core.subject import Subject as Who
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -163,12 +166,34 @@ def _final(cell: Cell) -> float:
 
 
 def _without_curves(subject: StoredSubject) -> StoredSubject:
-    """Returns what scores are made of where a case has a baseline."""
+    """Returns a subject with what scores, explosions and groups of cases depend on."""
     cells, former = (
-        {identity: dataclasses.replace(cell, sources={}) for identity, cell in part.items()}
-        for part in (subject.cells, subject.former)
+        {identity: _ends_of(cell) for identity, cell in part.items()} for part in (subject.cells, subject.former)
     )
     return dataclasses.replace(subject, cells=cells, former=former)
+
+
+def _ends_of(cell: Cell) -> Cell:
+    """Returns a cell with the first and the last value of each seed, and the trainings that its seeds are of."""
+    blocks = {id(curves): curves for curves, _ in cell.sources.values()}
+    ends = {place: _first_and_last(curves, cell.case.primary_metric) for place, curves in blocks.items()}
+    return dataclasses.replace(cell, sources={seed: (ends[id(one)], row) for seed, (one, row) in cell.sources.items()})
+
+
+def _first_and_last(curves: Curves, metric: str) -> Curves:
+    metrics: dict[str, memoryview[float]] = {}
+    if metric in curves.metrics:
+        values = np.asarray(curves.metrics[metric])
+        ends = values[:, [0, -1]] if values.shape[1] > 1 else values.copy()
+        metrics[metric] = memoryview(ends.data)
+    bindings, imported = sys.intern(curves.provenance.bindings), curves.provenance.imported
+    return Curves(
+        seeds=curves.seeds,
+        metrics=metrics,
+        eval_steps=tuple(dict.fromkeys(curves.eval_steps[:1] + curves.eval_steps[-1:])),
+        diverged_at=curves.diverged_at,
+        provenance=Provenance(bindings=bindings, imported=imported),
+    )
 
 
 def _place(subject: StoredSubject) -> tuple[int, int]:
