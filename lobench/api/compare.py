@@ -43,6 +43,8 @@ from lobench.engine.checkpoints.readers import load_checkpoint, load_readers, re
 from lobench.engine.checkpoints.source import DirectorySource
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
+from lobench.engine.paths import path_exists
+from lobench.engine.store.bundle import store_and_name
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointReader, SourceContext
 from lobench.plugins import PluginManager
@@ -248,7 +250,7 @@ def _subjects(
     """
     first, *others = names
     folder = (store or default_store_of(suites)) if suites else None
-    is_new = {text: bool(suites) and not is_store(text.partition("@")[0] or "no store") for text in names}
+    is_new = {text: bool(suites) and not is_store(store_and_name(text)[0] or "no store") for text in names}
     stored = {text: find_stored(text, store) for text in others if not is_new[text]}
     new = {}
     if folder is not None:
@@ -391,7 +393,7 @@ def _found(store: Path, wanted: Sequence[Who]) -> list[StoredSubject | None]:
 def _run_folder(text: str, readers: Mapping[str, CheckpointReader]) -> str | None:
     """Returns the run folder that a text names, or None if the text is something else."""
     name = text.partition(";")[0].strip()
-    return name if Path(name).is_dir() and reader_for(epath.Path(name), readers) is None else None
+    return name if path_exists(name, kind="folder") and reader_for(epath.Path(name), readers) is None else None
 
 
 def _checkpoints(folder: str, readers: Mapping[str, CheckpointReader]) -> list[str]:

@@ -23,7 +23,8 @@ from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_subject
 from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.config.syntax import Binding, parse_text
-from lobench.engine.store.bundle import has_ledger
+from lobench.engine.paths import path_exists
+from lobench.engine.store.bundle import has_ledger, store_and_name
 from lobench.engine.store.ledger import Ledger
 
 __all__ = [
@@ -154,11 +155,11 @@ _LAST = ("", "last")  # names of the last subject of a store
 
 
 def _place_and_name(text: str, store: Path | None) -> tuple[Path, str]:
-    place, _, name = text.partition("@")
+    place, name = store_and_name(text)
     if place and is_store(place):
         return Path(place), name
     # With --store, a folder without a store below it is no store: a checkpoint can be a folder too, such as `100`.
-    if place and Path(place).is_dir() and (store is None or any(Path(place).rglob("ledger.sqlite"))):
+    if place and path_exists(place, kind="folder") and (store is None or any(Path(place).rglob("ledger.sqlite"))):
         stores = find_stores(Path(place))
         if len(stores) > 1:
             raise UsageError(
@@ -191,7 +192,7 @@ def find_given(text: str, store: Path | None, *, candidates: Collection[SubjectK
     if _is_explicit(text):
         given = given_subject(text)
         if others := _namesakes(text, given, store):
-            kind = "path" if isinstance(given, GivenCheckpoint) or Path(text).exists() else "gin text"
+            kind = "path" if isinstance(given, GivenCheckpoint) or path_exists(text) else "gin text"
             raise UsageError(
                 f"{text!r} is a {kind}, and the name of another one",
                 where=str(store),
@@ -199,7 +200,7 @@ def find_given(text: str, store: Path | None, *, candidates: Collection[SubjectK
                 next_step=f"say {f'./{text}' if kind == 'path' else f'{text};'!r} or '{store}@{others[0].sha256[:12]}'",
             )
         return given
-    if store is None and not is_store(text.partition("@")[0] or "no store"):
+    if store is None and not is_store(store_and_name(text)[0] or "no store"):
         _refuse_gin(text)
         raise UsageError(
             "neither a checkpoint nor an optimizer",
@@ -221,7 +222,7 @@ def find_trained(text: str, kind: Literal["checkpoint", "optimizer"], store: Pat
       UsageError: As `find_given`, or the name is an optimizer's where a checkpoint is expected, or the reverse.
     """
     has_store = store is not None and is_store(store)
-    is_name = has_store or is_store(text.partition("@")[0] or "no store")
+    is_name = has_store or is_store(store_and_name(text)[0] or "no store")
     given = find_given(text, store) if is_name else None
     if given is None or _is_explicit(text):
         return TrainedWith(checkpoint=text) if kind == "checkpoint" else TrainedWith(optimizer=text)
@@ -239,10 +240,10 @@ def find_run(text: str, store: Path | None) -> RunFolder:
     Raises:
       UsageError: No run has this name, or several have it.
     """
-    place, _, name = text.partition("@")
+    place, name = store_and_name(text)
     if place and name and is_store(place):
         store, text = Path(place), name
-    elif "://" in text or Path(text).exists() or store is None or not is_store(store):
+    elif "://" in text or path_exists(text) or store is None or not is_store(store):
         return RunFolder(location=text)
     known = _sessions_of_commands(store)
     exact = known.get(text, [])
@@ -339,7 +340,7 @@ def _namesakes(text: str, given: Given, store: Path | None) -> list[Who]:
 def _is_explicit(text: str) -> bool:
     """Returns whether a text is a path or gin text, without a look into any store."""
     name = text.partition(";")[0].strip()
-    if name.endswith(".gin") or Path(name).exists() or "://" in name:
+    if name.endswith(".gin") or path_exists(name) or "://" in name:
         return not is_store(name)
     if not any(mark in name for mark in "(=@"):
         return False

@@ -25,7 +25,8 @@ from lobench.core.metric import is_of_batch
 from lobench.core.program import Program
 from lobench.core.result import Curves
 from lobench.core.subject import Subject, SubjectKey
-from lobench.engine.store.bundle import has_ledger
+from lobench.engine.paths import path_exists
+from lobench.engine.store.bundle import has_ledger, store_and_name
 from lobench.evaluation.request import ThetaLeaves
 from lobench.experiments.pytest_items import EXPERIMENT
 from lobench.pytest_plugin import case_of
@@ -243,7 +244,7 @@ def check_reference(text: str, store: str, candidates: Collection[SubjectKey] = 
         and _stored(text, store, candidates) is None
         and text.partition(":")[0] != _BASELINE
         and "://" not in text
-        and not Path(text).exists()
+        and not path_exists(text)
     ):
         raise UsageError(
             "--lobench-against: no such reference",
@@ -255,7 +256,7 @@ def check_reference(text: str, store: str, candidates: Collection[SubjectKey] = 
 
 def _is_optimizer(text: str) -> bool:
     """Whether a text is an optimizer's as `--lobench-optimizer` takes it: `adam(); adam.learning_rate = 0.01`."""
-    return _OPTIMIZER.match(text) is not None and not Path(text).exists()
+    return _OPTIMIZER.match(text) is not None and not path_exists(text)
 
 
 def reference_of(config: pytest.Config, items: Sequence[pytest.Item] = ()) -> GateReference:
@@ -322,10 +323,10 @@ def candidates_of(config: pytest.Config) -> list[SubjectKey]:
 
 def _chosen_store(text: str, store: str) -> Path | None:
     """Returns the store whose last checkpoint a text stands for: `STORE`, `STORE@last`, `last` in the session's own."""
-    place, _, name = text.partition("@")
+    place, name = store_and_name(text)
     if place and has_ledger(place) and name in ("", "last"):
         return Path(place)
-    if text == "last" and store and has_ledger(store) and not Path(text).exists():
+    if text == "last" and store and has_ledger(store) and not path_exists(text):
         return Path(store)
     return None
 
@@ -344,9 +345,9 @@ def _stored(text: str, store: str, candidates: Collection[SubjectKey] = ()) -> S
     Raises:
       UsageError: nothing there has this name, or several have.
     """
-    is_path = text.partition(":")[0] == _BASELINE or "://" in text or Path(text).exists()
+    is_path = text.partition(":")[0] == _BASELINE or "://" in text or path_exists(text)
     has_store = has_ledger(store) if store else False
-    components_of = text.partition("@")[0]
+    components_of = store_and_name(text)[0]
     if is_path or not (has_store or (components_of and has_ledger(components_of))):
         return None
     from lobench.api.resolve import find_stored

@@ -143,6 +143,26 @@ def test_a_gate_takes_a_name_for_its_reference(world: World) -> None:
         check_reference("adma", "")
 
 
+def test_find_stored_takes_a_store_whose_path_contains_an_at_sign(world: World, tmp_path: Path) -> None:
+    store = tmp_path / "a@b" / "run@2"
+    store.parent.mkdir()
+    store.symlink_to(world.store)
+    assert find_stored(f"{store}@moment", None).subject.label == find_stored("moment", world.store).subject.label
+    assert find_stored(f"{store}@@adam()", None).subject.who.uri == "adam()"
+    assert find_run(f"{store}@mine", None).is_named
+    with pytest.raises(UsageError, match="neither a store nor a folder"):
+        find_stored(f"{tmp_path}/none@7", None)
+
+
+def test_find_given_takes_an_optimizer_longer_than_a_path_may_be(world: World) -> None:
+    long = TUNED + "; sgd.learning_rate = 0.01" * 200
+    assert find_given(long, world.store) == find_given(long, None)
+    assert find_trained(long, "optimizer", world.store).optimizer
+    with pytest.raises(UsageError, match="nothing here is called"):
+        find_stored("x" * 5000, world.store)
+    check_reference(long, str(world.store))
+
+
 def test_the_sessions_of_a_command_are_runs(world: World) -> None:
     for name in ("mine", "My training", "mine-0", "My training-0"):
         run = find_run(name, world.store)

@@ -11,6 +11,7 @@ from lobench.core.errors import ConfigError, UsageError, suggestion
 from lobench.core.subject import Subject as Who
 from lobench.core.subject import SubjectKey, optimizer_bindings
 from lobench.engine.config.syntax import binding_text, only_bindings, parse_text
+from lobench.engine.paths import path_exists
 
 __all__ = ["Called", "called", "is_called", "names_of", "one_called"]
 
@@ -106,7 +107,7 @@ def _distinguished(snapshot: Snapshot, place: int) -> str:
 def _is_text_or_path(who: Who, text: str) -> bool:
     if who.is_optimizer:
         return bool(who.uri) and (lines := _lines(text)) is not None and lines == _lines(who.uri)
-    is_path = who.has_theta and "://" not in text and Path(text).exists()
+    is_path = who.has_theta and "://" not in text and path_exists(text)
     return is_path and Path(text).resolve() == Path(who.uri).resolve()
 
 

@@ -14,6 +14,7 @@ from lobench.engine.checkpoints.places import path_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite_files import INCLUDE
 from lobench.engine.config.syntax import parse_file, parse_text, parse_trainer_config
+from lobench.engine.paths import path_exists
 from lobench.plugins import PluginManager
 
 __all__ = [
@@ -40,7 +41,7 @@ def given_subject(text: str) -> Given:
       UsageError: it is neither. ConfigError: its gin text, or a file of it, does not parse.
     """
     name, *bindings = (part.strip() for part in text.split(";"))
-    if not name.endswith(".gin") and (Path(name).exists() or "://" in name):
+    if not name.endswith(".gin") and (path_exists(name) or "://" in name):
         return given_checkpoint(name, [binding for binding in bindings if binding])
     if "(" in name or "=" in name or name.startswith("@") or name.endswith(".gin"):
         return given_optimizer(text)

@@ -26,6 +26,7 @@ from typing import Any
 
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.wording import cause
+from lobench.engine.paths import path_exists
 from lobench.engine.store.database import database_errors, open_to_read, open_to_write, transaction
 from lobench.engine.store.tables import SCHEMA_VERSION, make_tables
 from lobench.engine.whole_file import write_whole
@@ -38,6 +39,7 @@ __all__ = [
     "ledger_file",
     "make_ledger",
     "merkle_root",
+    "store_and_name",
     "write_bundle",
 ]
 
@@ -60,7 +62,21 @@ _MOST_RATIO = 1100  # of zlib's format; what says that it holds more is no archi
 def has_ledger(place: str | Path) -> bool:
     """Says whether a path is a store, or a bundle of one."""
     path = Path(place)
-    return (path / "ledger.sqlite").is_file() or _is_bundle(path)
+    return path_exists(path / "ledger.sqlite", kind="file") or _is_bundle(path)
+
+
+def store_and_name(text: str) -> tuple[str, str]:
+    """Splits `STORE@NAME`; without a name, or without a store at the beginning, the name may be "".
+
+    Both parts may contain an "@": the longest beginning that is a store is the store, or else the longest that is a
+    folder, or else all up to the first "@".
+    """
+    ends = [len(text), *(place for place in reversed(range(len(text))) if text[place] == "@")]
+    beginnings = [text[:end] for end in ends if end]
+    store = next((one for one in beginnings if has_ledger(one)), None)
+    if store is None:
+        store = next((one for one in beginnings if path_exists(one, kind="folder")), text.partition("@")[0])
+    return store, text[len(store) + 1 :]
 
 
 def ledger_file(store: Path) -> Path:
