@@ -14,6 +14,7 @@ from lobench.core.errors import UsageError, suggestion
 from lobench.core.settings_field import option
 from lobench.engine.chief.interfaces import WatchOptions
 from lobench.engine.config.shipped import find_suite
+from lobench.engine.store.database import may_write
 
 __all__ = [
     "BaselineSettings",
@@ -53,7 +54,9 @@ class WatchSettings(WatchOptions):
     sinks: tuple[str, ...] = option((), "Sink for results; repeatable.", flag="--sink", metavar="NAME[:ARG]")
     quiet: bool = option(False, "Print only the lines of finished checkpoints and of failures.", flag="--quiet -q")
     source: str = option("directory", "Checkpoint source.")
-    store: str = option("", "Result store (default: CKPT_DIR/lobench_results/NAME if you may write there).")
+    store: str = option(
+        "", "Result store (default: CKPT_DIR/lobench_results/NAME if CKPT_DIR is yours, or you may write that store)."
+    )
     gin_files: tuple[str, ...] = option((), "gin file bound over the suite's own.", flag="--gin-file")
     gin_params: tuple[str, ...] = option((), "gin binding over everything else.", flag="--gin-param")
     allow_pickle: bool = option(False, "Load pickled checkpoints, which can run code.")
@@ -185,7 +188,9 @@ class ImportSettings:
 def default_store(location: str, name: str) -> Path:
     """Returns CKPT_DIR/lobench_results/NAME if the folder is local, writable and the user's own, else .lobench/NAME.
 
-    A store of an earlier version at CKPT_DIR/lobench/NAME is used if there is one.
+    In another user's folder a store that is there already is used if this user may write its ledger, as in a group;
+    root starts and continues none there, since the owner could not write root's files. A store of an earlier version
+    at CKPT_DIR/lobench/NAME is used if there is one.
 
     Raises:
       UsageError: There is nothing at the location.
@@ -196,10 +201,19 @@ def default_store(location: str, name: str) -> Path:
             near = sorted(other.name for other in folder.parent.iterdir()) if folder.parent.is_dir() else []
             raise UsageError("there is no run here", where=location, next_step=suggestion(folder.name, near))
         folder = folder if folder.is_dir() and not (folder / "_CHECKPOINT_METADATA").exists() else folder.parent
-        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
-            earlier = folder / "lobench" / name
-            return earlier if (earlier / "ledger.sqlite").is_file() else folder / "lobench_results" / name
+        is_own = may_write(folder) and folder.stat().st_uid == os.geteuid()
+        store = folder / "lobench_results" / name
+        stores = (folder / "lobench" / name, store)
+        existing = next((one for one in stores if os.path.isfile(one / "ledger.sqlite")), None)
+        if existing is not None and (is_own or _is_of_users_group(existing)):
+            return existing
+        if is_own:
+            return store
     return Path(".lobench") / name
+
+
+def _is_of_users_group(store: Path) -> bool:
+    return os.geteuid() != 0 and may_write(store) and may_write(store / "ledger.sqlite")
 
 
 def num_workers(workers: str | int) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -105,6 +107,34 @@ def test_a_runs_store_is_no_package_of_pythons_and_an_earlier_one_is_gone_on_wit
     assert default_store(str(tmp_path), "quick") == earlier
     assert default_store(str(tmp_path), "digits") == tmp_path / "lobench_results" / "digits"
     assert default_store("gs://bucket/run", "quick") == Path(".lobench") / "quick"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize(("mode", "is_continued"), [(0o777, True), (0o755, False)])
+def test_default_store_in_another_users_folder_is_the_one_that_the_group_may_write(
+    mode: int, is_continued: bool
+) -> None:
+    code = """
+import os, sys
+from lobench.api.settings import default_store
+os.seteuid(65534)
+print(default_store(sys.argv[1], "quick"))
+"""
+    with tempfile.TemporaryDirectory() as run:  # pytest's own are closed to others
+        store = Path(run) / "lobench_results" / "quick"
+        store.mkdir(parents=True)
+        (store / "ledger.sqlite").touch()
+        for path in (Path(run), store.parent, store, store / "ledger.sqlite"):
+            path.chmod(mode)
+        done = subprocess.run([sys.executable, "-c", code, run], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == (str(store) if is_continued else ".lobench/quick")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder away")
+def test_default_store_of_root_in_another_users_folder_is_elsewhere(tmp_path: Path) -> None:
+    add(tmp_path / "lobench_results" / "quick", 1, {"a": {"train/loss": [1.0]}})
+    os.chown(tmp_path, 65534, 65534)
+    assert default_store(str(tmp_path), "quick") == Path(".lobench") / "quick"
 
 
 def test_a_command_whose_reader_is_gone_ends_quietly_and_is_no_verdict() -> None:

@@ -28,6 +28,7 @@ __all__ = [
     "LedgerPart",
     "StoreLock",
     "database_errors",
+    "may_write",
     "newer_schema",
     "open_to_read",
     "open_to_write",
@@ -48,6 +49,11 @@ _LOCKED = (
     "and the same command goes on; nothing acknowledged is lost"
 )
 _RESTORE = "move the file away, or restore a copy"
+# SQLite also says so of a good file if a read failed (EIO).
+_PERHAPS_THE_DISK = (
+    "if its disk failed for a moment, the same command goes on; if it says this again, check the file "
+    "(sqlite3 FILE 'PRAGMA integrity_check'), and restore a copy"
+)
 _NETWORK_DISK = "LOBENCH_NETWORK_STORE=1 keeps the ledger on a local disk; or choose another folder"
 _NO_MAPS = f"the disk is full, or this file system maps no shared memory, which a ledger needs: {_NETWORK_DISK}"
 _NO_LOCKS = f"this file system cannot lock files, which is what keeps two writers apart: {_NETWORK_DISK}"
@@ -64,7 +70,7 @@ _NEXT_STEPS = {
     "CANTOPEN": _ANOTHER_FOLDER,
     "BUSY": _LOCKED,
     "LOCKED": _LOCKED,
-    "CORRUPT": _RESTORE,
+    "CORRUPT": _PERHAPS_THE_DISK,
     "NOTADB": _RESTORE,
 }
 
@@ -83,6 +89,8 @@ def database_errors(where: Path | str, what: str) -> Iterator[None]:
         got, next_step = cause(error), _next_step(error)
         if next_step == _LOCKED and (why := _lock_problem(Path(where))):
             got, next_step = why, _NO_LOCKS  # SQLite takes a lock that cannot be had for one that is held
+        elif next_step == _ANOTHER_FOLDER and (whose := _unreadable(Path(where))):
+            got, next_step = f"Permission denied: {whose}", _let_in(Path(where))
         raise StoreError(f"cannot use {what}", where=str(where), got=got, next_step=next_step) from error
 
 
@@ -91,6 +99,17 @@ def _next_step(error: sqlite3.Error) -> str:
         return "was its database emptied? restore a copy, or start again, which begins anew"
     name = getattr(error, "sqlite_errorname", "SQLITE_NOTADB")  # SQLITE_IOERR_WRITE, say; none: see `schema_version`
     return next((text for kind, text in _NEXT_STEPS.items() if name.startswith(f"SQLITE_{kind}")), "")
+
+
+def _unreadable(where: Path) -> str:
+    """Returns whose file of a store, or which file itself, this user may not read; "" if it may read all."""
+    files = sorted(where.glob("ledger.sqlite*")) if where.is_dir() else [where]
+    file = next((one for one in files if one.exists() and not _may(one, os.R_OK)), None)
+    return "" if file is None else _ownership(file)
+
+
+def _let_in(store: Path) -> str:
+    return f"its owner can let the group in: chmod -R g+rwX {store}; or choose another folder"
 
 
 def _lock_problem(where: Path) -> str:
@@ -122,7 +141,7 @@ def open_to_write(database: Path) -> sqlite3.Connection:
     with contextlib.suppress(FileExistsError, OSError):  # SQLite says what is wrong
         os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
     _take_over_log(database)
-    if _is_anothers(database) and not _may_write(database):
+    if _is_anothers(database) and not may_write(database):
         raise StoreError(
             "this user may not write the database",
             where=str(database),
@@ -140,7 +159,7 @@ def _take_over_log(database: Path) -> None:
     for suffix in ("-wal", "-shm"):
         file = database.with_name(database.name + suffix)
         with contextlib.suppress(OSError):
-            if file.exists() and _is_anothers(file) and not _may_write(file):
+            if file.exists() and _is_anothers(file) and not may_write(file):
                 if suffix == "-wal" and file.stat().st_size:
                     write_whole(file, file.read_bytes(), durable=True)
                 else:
@@ -154,18 +173,23 @@ def _is_anothers(path: Path) -> bool:
         return False
 
 
-def _may_write(path: Path) -> bool:
-    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+def may_write(path: Path) -> bool:
+    """Returns whether the process may write a file, or into a folder."""
+    return _may(path, os.W_OK)
+
+
+def _may(path: Path, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _ownership(path: Path) -> str:
-    """Returns `it belongs to alice (mode 644), and this is bob`; "" if that cannot be found out."""
+    """Returns `NAME belongs to alice (mode 644), and this is bob`; "" if that cannot be found out."""
     try:
         status = path.stat()
     except OSError:
         return ""
     mode = stat.S_IMODE(status.st_mode)
-    return f"it belongs to {_user(status.st_uid)} (mode {mode:o}), and this is {_user(os.geteuid())}"
+    return f"{path.name or path} belongs to {_user(status.st_uid)} (mode {mode:o}), and this is {_user(os.geteuid())}"
 
 
 def _user(uid: int) -> str:
@@ -376,8 +400,10 @@ def unusable_store(store: Path, what: str = "cannot use the result store") -> It
         got, next_step = cause(error), "choose another folder"
         if error.errno == errno.ENOLCK:
             got, next_step = f"{got} (ENOLCK)", _NO_LOCKS
-        elif isinstance(error, PermissionError) and (whose := _ownership(_first_that_exists(store))):
-            got = f"{got}: {whose}"
+        elif isinstance(error, PermissionError):
+            refused = Path(error.filename) if isinstance(error.filename, str) else store
+            if whose := _ownership(_first_that_exists(refused)):
+                got, next_step = f"{got}: {whose}", _let_in(store)
         raise StoreError(what, where=str(store), got=got, next_step=next_step) from error
 
 

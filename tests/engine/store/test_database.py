@@ -231,7 +231,52 @@ except StoreError as error:
     print(error)
 """
     line = as_nobody(code, shared)
-    assert "got it belongs to root (mode 644), and this is nobody; its owner can let the group write" in line
+    assert "got file.sqlite belongs to root (mode 644), and this is nobody; its owner can let the group write" in line
+
+
+@ROOT
+def test_open_to_read_of_another_users_private_database_names_its_owner_and_mode(shared: Path) -> None:
+    shared.chmod(0o600)
+    code = """
+from lobench.extend import database_errors
+try:
+    with database_errors(Path(sys.argv[1]), "the ledger"):
+        open_to_read(Path(sys.argv[1]))
+except StoreError as error:
+    print(error)
+"""
+    line = as_nobody(code, shared)
+    assert (
+        "got Permission denied: file.sqlite belongs to root (mode 600), and this is nobody; its owner can let" in line
+    )
+
+
+@ROOT
+def test_store_lock_of_another_users_private_file_names_the_file(shared: Path) -> None:
+    (shared.parent / "chief.lock").touch(mode=0o600)
+    code = """
+try:
+    StoreLock(Path(sys.argv[1]))
+except StoreError as error:
+    print(error)
+"""
+    line = as_nobody(code, shared.parent)
+    assert "got Permission denied: chief.lock belongs to root (mode 600), and this is nobody" in line
+
+
+def test_database_errors_of_a_failed_read_advises_to_try_again_before_it_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "file.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as writer, writer:
+        writer.execute("CREATE TABLE numbers (value INTEGER)")
+    with path.open("r+b") as file:
+        file.seek(4096)  # the page of the table
+        file.write(b"\xff" * 4096)
+    with (
+        contextlib.closing(sqlite3.connect(path)) as reader,
+        pytest.raises(StoreError, match="malformed; if its disk failed for a moment"),
+        database_errors(path, "the ledger"),
+    ):
+        reader.execute("SELECT * FROM numbers").fetchall()
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o022, 0o644), (0o077, 0o600)])
