@@ -7,7 +7,6 @@ asked for its page once, and interrupted.
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import re
 import shlex
@@ -16,14 +15,12 @@ import subprocess
 import sys
 import tomllib
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import pytest
-from commands import Done, lobench
-from left_behind import traceless
+from commands import Done, in_process, lobench, pytest_session
 from reference import ROOT
 
 from lobench.cli import cli
@@ -41,7 +38,6 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 }
 _SERVE = {"lobench view": ["--port", "0"], "tensorboard --logdir": ["--port", "0"]}  # on a port that is free
 _SHELL = re.compile(r"[|&;<>$`*(){}]|^\w+=|\\")
-_AS_A_GUEST = ("cacheprovider", "timeout", "faulthandler", "hypothesispytest", "rerunfailures", "randomly")
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -78,7 +74,8 @@ class Reader:
         if plain and words[0] == "lobench" and "--patch" not in words:  # a patch is bytes
             return self._lobench(words[1:])
         if plain and words[0] == "pytest" and "-n" not in words:
-            return self._here(lambda: int(pytest.main([*(f"-pno:{name}" for name in _AS_A_GUEST), *words[1:]])))
+            with self._as_reader():
+                return pytest_session(*words[1:], cwd=self._folder)
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", line],
             cwd=self._folder, env=environment(self._folder), capture_output=True, text=True, check=False,
@@ -92,7 +89,8 @@ class Reader:
             exec(compile(text, name, "exec"), self._names)
             return 0
 
-        return self._here(cell)
+        with self._as_reader():
+            return in_process(cell, self._folder)
 
     def _lobench(self, words: list[str]) -> Done:
         defaults = dict(self._defaults)
@@ -101,18 +99,13 @@ class Reader:
         with mock.patch.dict(cli.context_settings, {"default_map": defaults}):
             return lobench(*words, cwd=self._folder)
 
-    def _here(self, call: Callable[[], int]) -> Done:
-        out, err = io.StringIO(), io.StringIO()
+    @contextlib.contextmanager
+    def _as_reader(self) -> Iterator[None]:
         with (
-            traceless(),
-            contextlib.chdir(self._folder),
             mock.patch.dict(os.environ, environment(self._folder)),
             mock.patch("lobench.api.settings.num_cores", return_value=1),  # so one worker, where a page says none
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
         ):
-            code = call()
-        return Done(code, out.getvalue(), err.getvalue())
+            yield
 
     def _served(self, words: list[str]) -> Done:
         with _started(words, self._folder) as process:

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import lobench
+from commands import lobench_here as lobench
 from stores import add
-from tiny import make_run, make_suite, results, watch
+from tiny import make_run, make_suite, results
+from tiny import watch_here as watch
 
 
 @pytest.fixture(scope="module")
