@@ -213,7 +213,7 @@ def comparison_limits(found: MethodComparison) -> list[str]:
         lines.append(f"cannot be compared, and in no mean: {counted(comparison.num_undecidable, 'case')}")
     lost = {"diverged": (a.num_diverged, b.num_diverged), "exploded": found.num_exploded}
     counts = [f"{word}: {{}} of A, {{}} of B".format(*both) for word, both in lost.items() if any(both)]
-    lines += ["; ".join(counts)] if counts else []
+    lines += ["; ".join(counts)] if counts and not comparison_words(comparison) else []  # else the verdict has them
     if found.has_labels:
         lines.append("the seeds are labels of a table, and the cases are taken for independent (see --seed-means)")
     if comparison.p_seeds_ratio < _TOGETHER and found.design != "independent":

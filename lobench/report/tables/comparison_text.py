@@ -55,8 +55,8 @@ def comparison_text(
     for place, pair in enumerate(found):
         title = [one_line(f"B: {pair.b.label}")] if len(found) > 1 else []
         parts.append("\n".join([*title, text_table(answer_rows(pair))]))
-        parts.append("\n".join(map(one_line, [*_other_metrics(pair), *comparison_limits(pair)])))
-        parts.append("\n".join(map(one_line, _case_notes(pair, None if details else _MOST_NOTES))))
+        lines = [*_other_metrics(pair), *comparison_limits(pair), *_case_notes(pair, None if details else _MOST_NOTES)]
+        parts.append("\n".join(map(one_line, lines)))
         if steps:
             parts.append(steps_text(pair, steps[place], _short_labels(pair)))
         if details:
@@ -208,7 +208,7 @@ def _other_metrics(found: MethodComparison) -> list[str]:
     for effect in found.effects[1:]:
         comparison = effect.comparison
         parts = [f"{effect.metric}: {comparison.verdict}, {_numbers(effect)}, gate {effect.gate.verdict}"]
-        parts += filter(None, (seeds_note(comparison, effect.improvement), comparison_words(comparison)))
+        parts += filter(None, [seeds_note(comparison, effect.improvement)])
         if {found.primary.comparison.verdict, comparison.verdict} == {Effect.BETTER, Effect.WORSE}:
             parts.append("the metrics tell different stories")
         lines.append("; ".join(parts))
