@@ -13,8 +13,10 @@ from typing import TypeAlias
 
 import numpy as np
 import pytest
-from commands import Done, lobench
-from tiny import TASKS, killed_chief, make_run, make_suite, watch, write_checkpoint
+from commands import Done
+from commands import lobench_here as lobench
+from tiny import TASKS, killed_chief, make_run, make_suite, write_checkpoint
+from tiny import watch_here as watch
 
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
