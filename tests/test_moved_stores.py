@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from commands import Done, lobench
-from tiny import make_run, make_suite
+from tiny import PATIENCE, make_run, make_suite
 
 WATCH = ("--once", "--checkpoints", "all", "--workers", "1", "--executor", "inline")
 STORE = Path("run", "lobench_results", "tiny")
@@ -98,3 +100,31 @@ def test_paths_as_older_versions_recorded_them_become_absolute(project: Path, tm
     with sqlite3.connect(store / "ledger.sqlite") as db:
         uris = [uri for (uri,) in db.execute("SELECT uri FROM subjects")]
     assert uris == [str(project / "work" / "run" / f"theta_{step}.npz") for step in (1, 2)]
+
+
+@pytest.mark.parametrize("command", ["compare", "pytest"])
+def test_checkpoint_given_by_a_relative_path_is_recorded_by_one_that_is_right_everywhere(
+    watched_project: Path, tmp_path: Path, command: str
+) -> None:
+    suite, store = watched_project / "suites" / "tiny", tmp_path / "elsewhere" / "store"
+
+    def evaluate(cwd: Path, run: str) -> None:
+        if command == "compare":
+            paths, options = (f"{run}/theta_1.npz", f"{run}/theta_2.npz"), ("--workers", "1", "--executor", "inline")
+            ran(lobench("compare", *paths, "--suite", suite, "--store", store, *options, cwd=cwd))
+        else:
+            options = (f"--lobench-store={store}", "--lobench-reuse", "-p", "no:cacheprovider")
+            words = [sys.executable, "-m", "pytest", suite, "--lobench-checkpoint", f"{run}/theta_1.npz", *options]
+            done = subprocess.run(list(map(str, words)), cwd=cwd, capture_output=True, text=True, timeout=PATIENCE)
+            assert done.returncode == 0, done.stdout + done.stderr
+
+    evaluate(watched_project / "work", "run")
+    before = counts(store)
+    with sqlite3.connect(store / "ledger.sqlite") as db:
+        uris = [uri for (uri,) in db.execute("SELECT uri FROM subjects ORDER BY uri")]
+        assert uris == [str(watched_project / "work" / "run" / f"theta_{step}.npz") for step in range(1, len(uris) + 1)]
+        db.execute("UPDATE subjects SET uri = replace(uri, ?, '')", (f"{watched_project / 'work'}/",))  # as it once was
+    db.close()
+    evaluate(watched_project / "work", "run")
+    evaluate(watched_project, "work/run")
+    assert counts(store) == before

@@ -111,6 +111,8 @@ class SessionRecorder:
         if self._ledger is None:
             self._ledger = self._open(finished.case.suite)
         if subject not in self._positions:
+            if subject.has_theta:
+                self._ledger.take_location(subject.uri)
             self._positions[subject] = self._ledger.record_sighting(subject)
             self._ledger.set_admission(self._positions[subject], "admitted")
         if self._plan is not None:

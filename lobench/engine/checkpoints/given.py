@@ -10,7 +10,7 @@ from pathlib import Path
 from lobench.core.errors import UsageError
 from lobench.core.experiment import Method
 from lobench.core.subject import Given, GivenCheckpoint, Subject, Variant
-from lobench.engine.checkpoints.places import path_of
+from lobench.engine.checkpoints.places import absolute_place, path_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite_files import INCLUDE
 from lobench.engine.config.syntax import parse_file, parse_text, parse_trainer_config
@@ -62,7 +62,7 @@ def given_checkpoint(uri: str, bindings: Iterable[str] = (), *, label: str = "")
     config = trainer_config_at(uri)
     text = _inlined(config, parse_trainer_config) if config is not None else ""
     variant = Variant(bindings=bindings, trainer_config=text)
-    return GivenCheckpoint(uri=uri, variant=variant, label=label)
+    return GivenCheckpoint(uri=absolute_place(uri), variant=variant, label=label)
 
 
 def given_optimizer(text: str, *, label: str = "") -> Subject:

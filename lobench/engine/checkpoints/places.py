@@ -15,13 +15,18 @@ from lobench.core.errors import CheckpointError
 from lobench.core.wording import first_of, headline
 from lobench.engine.environment import environment_with
 
-__all__ = ["path_of"]
+__all__ = ["absolute_place", "path_of"]
 
 _HUB = "hf://"
 _IN_HUB = re.compile(r"hf://(?P<repository>[^/@]+/[^/@]+)(@(?P<revision>[^/@]+))?/(?P<file>[^@]+)")
 _WANDB = "wandb-artifact://"
 _IN_WANDB = re.compile(r"wandb-artifact://(?P<artifact>([^/:]+/){2}[^/:]+):(?P<version>[^/:]+)(/(?P<file>[^:]+))?")
 _QUIET = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
+
+
+def absolute_place(place: str) -> str:
+    """Returns a place that means the same checkpoint in every working directory; a URL as it is."""
+    return place if "://" in place else os.path.abspath(place)
 
 
 def path_of(place: str) -> epath.Path:

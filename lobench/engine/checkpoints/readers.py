@@ -28,7 +28,7 @@ from lobench.engine.checkpoints.files import (
     reading,
     settling_seconds,
 )
-from lobench.engine.checkpoints.places import path_of
+from lobench.engine.checkpoints.places import absolute_place, path_of
 from lobench.engine.retries import retried
 from lobench.hookspecs import CheckpointReader
 from lobench.plugins import BrokenPlugin
@@ -228,7 +228,7 @@ def load_checkpoint(
         )
     with _looking(location):
         content = _read_whole(path, readers[name])
-    return checkpoint_of(content, location, index_in_name(path.name)), content.leaves
+    return checkpoint_of(content, absolute_place(location), index_in_name(path.name)), content.leaves
 
 
 def _read_whole(path: epath.Path, reader: CheckpointReader) -> CheckpointContent:

@@ -61,13 +61,13 @@ class Places(LedgerPart):
         return sorted(name for name, digest in own.items() if digests.get(name) != digest)
 
     def take_location(self, location: str) -> None:
-        """Changes the recorded paths of a run's checkpoints to those that they have now, as absolute paths.
+        """Changes the recorded paths of checkpoints to those that they have now, as absolute paths.
 
         Earlier versions recorded the path as it was typed. And a run may have been moved together with its store. Their
         checkpoints are known by the new paths, so that nothing is read or delivered again.
 
         Args:
-          location: Path of the run that is watched now.
+          location: Path of the run that is watched now, or of a checkpoint.
         """
         if not location or "://" in location:
             return
