@@ -50,7 +50,7 @@ class WatchSettings(WatchOptions):
     executor: str = option("local", "local, inline, or a plugin's.")
     ray_address: str = option("auto", "For --executor ray: auto, HOST:PORT or local.")
     insecure: bool = option(False, "Use a cluster without authentication.")
-    checkpoints: str = option("latest", "latest, all, or every:N.")
+    checkpoints: str = option("latest", "latest (the newest of each run), all, or every:N.")
     sinks: tuple[str, ...] = option((), "Sink for results; repeatable.", flag="--sink", metavar="NAME[:ARG]")
     quiet: bool = option(False, "Print only the lines of finished checkpoints and of failures.", flag="--quiet -q")
     source: str = option("directory", "Checkpoint source.")

@@ -1,19 +1,28 @@
 """Admission policies: which waiting checkpoints are evaluated when there is more to do than time.
 
 Each `admit(waiting, idle, last)` splits the waiting positions into those to run and those to skip; the rest waits on.
-The last checkpoint of a run is run under every policy. One with `only_newest = True` says that of checkpoints found at
-once it would run the last alone: the others are not even read.
+A policy is asked for each run by itself (`PerRun`). The last checkpoint of a run is run under every policy. One with
+`only_newest = True` says that of checkpoints found at once it would run the last alone: the others are not even read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from lobench.core.errors import UsageError
 
-__all__ = ["AdmissionPolicy", "EveryCheckpoint", "EveryNth", "Latest", "every_checkpoint", "every_nth", "latest"]
+__all__ = [
+    "AdmissionPolicy",
+    "EveryCheckpoint",
+    "EveryNth",
+    "Latest",
+    "PerRun",
+    "every_checkpoint",
+    "every_nth",
+    "latest",
+]
 
 
 class AdmissionPolicy(Protocol):
@@ -25,9 +34,9 @@ class AdmissionPolicy(Protocol):
         Those in neither list go on waiting.
 
         Args:
-          waiting: Positions, increasing; the position is the count of checkpoints of the run seen before it.
+          waiting: Positions of one run, increasing; the position is the count of checkpoints seen before it.
           idle: Whether a worker would otherwise have nothing to do.
-          last: Whether the run has ended, so that the highest position is the last checkpoint of all.
+          last: Whether the run has ended, so that the highest position is its last checkpoint.
         """
 
 
@@ -64,6 +73,35 @@ class EveryNth:
         if last and others and others[-1] == newest:
             return (*run, newest), others[:-1]
         return run, [position for position in others if position != newest]
+
+
+@dataclass(frozen=True, slots=True)
+class PerRun:
+    """Asks a policy for the checkpoints of each run by themselves.
+
+    If it takes the newest alone when a worker is idle, one run has its turn at a time, the one that has waited longest:
+    by the next time there may be newer checkpoints of the others.
+
+    Attributes:
+      policy: The policy for one run.
+      run_of: Returns the run of a position.
+    """
+
+    policy: AdmissionPolicy
+    run_of: Callable[[int], Hashable]
+
+    def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[Sequence[int], Sequence[int]]:
+        runs: dict[Hashable, list[int]] = {}
+        for position in waiting:
+            runs.setdefault(self.run_of(position), []).append(position)
+        admitted, skipped = list[int](), list[int]()
+        for positions in runs.values():
+            run, skip = self.policy.admit(tuple(positions), idle=idle, last=last)
+            admitted += run
+            skipped += skip
+            if admitted and not last and getattr(self.policy, "only_newest", False):
+                break
+        return sorted(admitted), sorted(skipped)
 
 
 def _no_argument(argument: str, name: str) -> None:

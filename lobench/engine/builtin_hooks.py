@@ -49,7 +49,9 @@ def lobench_admission_policies() -> Iterable[Declaration]:
     module = "lobench.core.admission"
     return [
         Declaration(
-            name="latest", factory=f"{module}:latest", summary="the newest when a worker is free; skips others"
+            name="latest",
+            factory=f"{module}:latest",
+            summary="each run's newest when a worker is free; skips others",
         ),
         Declaration(name="all", factory=f"{module}:every_checkpoint", summary="every checkpoint, in order"),
         Declaration(name="every", factory=f"{module}:every_nth", summary="every:N: each Nth, and the last of all"),

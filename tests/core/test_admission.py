@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from lobench.core.admission import every_checkpoint, every_nth, latest
+from lobench.core.admission import PerRun, every_checkpoint, every_nth, latest
 from lobench.core.errors import UsageError
 
 
 def test_latest_waits_for_a_free_worker_and_skips_the_older() -> None:
     assert latest("").admit((3, 4, 5), idle=False, last=False) == ((), ())
     assert latest("").admit((3, 4, 5), idle=True, last=False) == ((5,), (3, 4))
+
+
+def test_latest_of_several_runs_takes_the_newest_of_each_in_turn() -> None:
+    policy = PerRun(latest(""), lambda position: "ab"[position % 2])
+    assert policy.admit((1, 2, 3, 4), idle=False, last=False) == ([], [])
+    assert policy.admit((1, 2, 3, 4), idle=True, last=False) == ([3], [1])
+    assert policy.admit((2, 4), idle=True, last=False) == ([4], [2])
+    assert policy.admit((1, 2, 3, 4), idle=True, last=True) == ([3, 4], [1, 2])
+
+
+def test_every_nth_of_several_runs_runs_the_last_of_each() -> None:
+    policy = PerRun(every_nth("10"), lambda position: "ab"[position % 2])
+    assert policy.admit((1, 2, 3, 4), idle=True, last=True) == ([3, 4], [1, 2])
 
 
 def test_all_admits_all() -> None:

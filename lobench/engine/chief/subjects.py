@@ -34,6 +34,10 @@ class Subjects:
     def highest_step(self) -> int:
         return max((subject.outer_step for subject in self._subjects.values()), default=-1)
 
+    def run_of(self, position: int) -> str:
+        """Returns the run of a checkpoint; "" if there is one run, and of what is no checkpoint."""
+        return self._subjects[position].run
+
     @property
     def needed(self) -> Collection[str]:
         """Thetas that the spool must keep."""
