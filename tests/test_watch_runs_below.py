@@ -26,6 +26,13 @@ def make_runs(folder: Path, configs: dict[str, str]) -> Path:
     return folder / "runs"
 
 
+def evaluated(runs: Path) -> set[tuple[str, str]]:
+    """Returns run and file of each checkpoint that passed."""
+    records = results(runs / "lobench_results" / "tiny")
+    uris = [Path(record["checkpoint"]["uri"]) for record in records if record["outcome"] == "passed"]
+    return {(uri.parent.name, uri.name) for uri in uris}
+
+
 def test_watch_of_a_folder_of_runs_names_the_option_that_watches_them(tmp_path: Path) -> None:
     done = watch(make_runs(tmp_path, {"one": CONFIG, "two": CONFIG}), make_suite(tmp_path), *OPTIONS)
     assert done.returncode == 2 and "in one, two: --source population" in done.stderr
@@ -82,6 +89,23 @@ def test_equal_errors_are_shown_once_with_their_number(tmp_path: Path) -> None:
     assert "4 evaluations ended with one error, shown once: theta does not fit LearnableSGD" in done.stdout
 
 
+@pytest.mark.parametrize("broken", ["Case.learned_optimizer = @", "import no_such_module\n"])
+def test_watch_goes_on_without_a_run_whose_config_is_broken_until_it_is_repaired(tmp_path: Path, broken: str) -> None:
+    suite, runs = make_suite(tmp_path), make_runs(tmp_path, {"good": CONFIG, "other": CONFIG, "bad": broken})
+    write_checkpoint(runs / "bad" / "theta_2.npz", -1.0)
+    command = ("watch", runs, "--suite", suite, "--executor", "inline", *POPULATION)
+    for _ in range(2):  # the second start knows the checkpoints of the good runs
+        done = lobench(*command)
+        assert done.returncode == 3, done.stdout + done.stderr
+        assert {run for run, _ in evaluated(runs)} == {"good", "other"}
+        assert sum(line.startswith("unreadable: ") for line in done.stdout.splitlines()) == 1, done.stdout
+        assert "not evaluated: " in done.stdout
+    (runs / "bad" / "config.gin").write_text(CONFIG)
+    done = lobench(*command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {name for run, name in evaluated(runs) if run == "bad"} == {"theta_1.npz", "theta_2.npz"}
+
+
 @pytest.mark.parametrize(
     ("configs", "expected"),
     [((), None), (("",), None), (("a",), "root\na"), (("a", "a/b"), "root\na\na/b")],
@@ -96,3 +120,14 @@ def test_run_variant_joins_the_configs_on_the_way_down(
     found = run_variant(str(tmp_path), str(tmp_path / "a" / "b" / "theta_1.npz")).trainer_config
     texts = None if expected is None else "\n".join(f"x = {part!r}" for part in expected.split("\n"))
     assert found == texts
+
+
+def test_watch_of_the_latest_evaluates_the_newest_of_each_run(tmp_path: Path) -> None:
+    suite, runs = make_suite(tmp_path), make_runs(tmp_path, {"one": CONFIG, "two": CONFIG})
+    write_checkpoint(runs / "one" / "theta_2.npz", -1.4)
+    write_checkpoint(runs / "two" / "theta_3.npz", -1.3)
+    done = lobench(
+        "watch", runs, "--suite", suite, "--once", "--workers", "1", "--executor", "inline", *POPULATION[-2:]
+    )
+    assert done.returncode == 0, done.stdout
+    assert evaluated(runs) == {("one", "theta_2.npz"), ("two", "theta_3.npz")}

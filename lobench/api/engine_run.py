@@ -18,7 +18,7 @@ from lobench.api.settings import WatchSettings, num_cores, num_workers
 from lobench.api.utilisation import Measuring
 from lobench.core.errors import CheckpointError
 from lobench.core.result import Outcome
-from lobench.core.subject import Given
+from lobench.core.subject import Given, GivenCheckpoint
 from lobench.core.wording import counted, first_of
 from lobench.engine.checkpoints.given import has_run_configs, run_variant
 from lobench.engine.checkpoints.population_source import runs_below
@@ -116,7 +116,7 @@ def run_rounds(
             if not ending.suite_changed or ending.interrupted or ending.over_budget:
                 break
         left_out = {path: found.reason for path, found in source.pending().items()} if source is not None else {}
-        if not ending.num_checkpoints and not ending.interrupted and guest is None:
+        if not ending.num_checkpoints and not ending.unbound and not ending.interrupted and guest is None:
             raise CheckpointError(
                 "no checkpoint to evaluate",
                 where=settings.location or ", ".join(one.uri for one in given),
@@ -170,7 +170,8 @@ def _run_round(
         what = f"watching {settings.location}" if source is not None else f"evaluating {counted(len(given), 'subject')}"
         what = f"running {settings.called}" if guest is not None else what
         progress.announce(f"{what}; results: {store}")
-        ledger.take_location(settings.location)
+        for location in (settings.location, *(one.uri for one in given if isinstance(one, GivenCheckpoint))):
+            ledger.take_location(location)
         record_suites(ledger, settings.suites)
         if line := changed_data(ledger, settings.suites, settings.location):
             progress.log(line)

@@ -33,7 +33,7 @@ def exit_code(ending: Ending) -> int:
     if ending.over_budget and ending.num_left:
         return ExitCode.BUDGET
     found = {*ending.outcomes, *ending.recorded}
-    if ending.unread or found.intersection(ERRORS):
+    if ending.unread or ending.unbound or found.intersection(ERRORS):
         return ExitCode.ERROR
     return ExitCode.VERDICT if Outcome.FAILED in found else ExitCode.OK
 
@@ -96,9 +96,10 @@ def log_ending(settings: WatchSettings, watched: Watched, log: Callable[..., Non
 
 
 def unread_lines(ending: Ending) -> list[str]:
-    """Returns a line for each run whose newest checkpoint could not be read."""
+    """Returns a line for each run whose newest checkpoint, or whose `config.gin`, could not be read."""
     warning = "the newest checkpoint could not be read, and what was evaluated is older"
-    return [f"{warning}: {why}" for why in ending.unread.values()]
+    lines = [f"{warning}: {why}" for why in ending.unread.values()]
+    return [*lines, *(f"not evaluated: {folder}: {why}" for folder, why in ending.unbound.items())]
 
 
 def _counts(ending: Ending) -> str:

@@ -36,7 +36,9 @@ class EndingRecord(TypedDict):
     num_left: Annotated[int, "Evaluations that were not begun or not ended."]
     core_seconds: Finite
     sinks_behind: Annotated[dict[str, int], "Deliveries that a sink still lacks; it gets them at the next start."]
-    unread: Annotated[dict[str, str], "Why, by its place, the newest checkpoint of a run could not be read."]
+    unread: Annotated[
+        dict[str, str], "Why, by its place, a run's newest checkpoint, or its config.gin, could not be read."
+    ]
 
 
 class SubjectRecord(TypedDict):
@@ -140,7 +142,7 @@ def ending_record(ending: Ending) -> EndingRecord:
         "num_left": ending.num_left,
         "core_seconds": ending.core_seconds,
         "sinks_behind": dict(ending.behind),
-        "unread": dict(ending.unread),
+        "unread": {**ending.unread, **ending.unbound},
     }
 
 

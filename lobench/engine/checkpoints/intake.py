@@ -11,7 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
-from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError, PickleRefused, StoreError
+from lobench.core.errors import (
+    CheckpointError,
+    CheckpointGone,
+    ConfigError,
+    LobenchError,
+    PickleRefused,
+    StoreError,
+)
 from lobench.core.subject import Given, GivenCheckpoint, Subject, Variant
 from lobench.core.wording import counted
 from lobench.engine.checkpoints.files import index_in_name
@@ -44,11 +51,26 @@ class _Retry:
     is_awaited: bool = True
 
 
+@dataclasses.dataclass(slots=True)
+class _Unbound:
+    """Checkpoints of a run that wait until its `config.gin` is another one.
+
+    Attributes:
+      variant: The bindings that no case can be evaluated with; None if they cannot be read.
+      seen: The checkpoints by their places.
+    """
+
+    why: str
+    variant: Variant | None
+    seen: dict[str, SeenCheckpoint] = dataclasses.field(default_factory=dict)
+
+
 class Intake:
     """Copies each checkpoint once, reads it, and records the sighting.
 
     A checkpoint that cannot be read is read again after growing pauses, as long as the watch runs. An error of the disk
-    is reported as unreadable only if it lasts.
+    is reported as unreadable only if it lasts. If the `config.gin` of a run is wrong, its checkpoints wait: the file is
+    read again at each poll.
 
     Args:
       log: Takes a line for each checkpoint that cannot be read.
@@ -74,10 +96,11 @@ class Intake:
         self._known_events = {(kind, detail.get("uri"), detail.get("message")) for kind, detail in ledger.events()}
         self._only_newest, self._run_variant = only_newest, run_variant
         self._newest: set[tuple[str, str]] = set()  # runs and folders whose newest of those found is there
-        self._logged: set[tuple[str, str, str]] = set()  # since this start
+        self._logged: set[tuple[str, str]] = set()  # since this start
         self._found: deque[SeenCheckpoint] = deque()
         self._passed_over: list[str] = []
         self._unread: dict[tuple[str, str], tuple[SeenCheckpoint, str]] = {}  # the newest that could not be, and why
+        self._unbound: dict[tuple[str, str], _Unbound] = {}  # by run and folder
         self._last_read: dict[tuple[str, str], int] = {}  # by run and folder: the highest index
         self._fingerprints = ledger.fingerprints()  # of what was read before this start
         self._retries: dict[str, _Retry] = {}  # by the checkpoint's place
@@ -102,14 +125,22 @@ class Intake:
     def with_todays_configs(self, sightings: Mapping[int, Subject]) -> dict[int, Subject]:
         """Returns the sightings that count with the `config.gin` of each run below the folder as it is now.
 
-        After an edit a checkpoint is another subject: it gets a sighting of its own, and the former one is left out.
+        After an edit a checkpoint is another subject: it gets a sighting of its own, and the former one is left out. If
+        the file is wrong, those of its run are left out.
         Those of a run that was removed stay as they are.
         """
         found = dict(sightings)
         of_runs = {at: one for at, one in found.items() if one.has_theta and one.run and not one.variant.bindings}
         last = {one.uri: one for one in of_runs.values()}
         for seen in last.values():
-            variant = self._run_variant(seen.uri)
+            try:
+                variant = self._run_variant(seen.uri)
+            except ConfigError:  # the next poll reports it
+                for at, one in of_runs.items():
+                    if one.uri == seen.uri:
+                        found.pop(at, None)
+                self._fingerprints.pop(seen.uri, None)
+                continue
             if not variant.key and not _exists(seen.uri):
                 variant = seen.variant
             same = {at: one for at, one in of_runs.items() if (one.uri, one.sha256) == (seen.uri, seen.sha256)}
@@ -193,6 +224,11 @@ class Intake:
             if (seen.index or 0) > self._last_read.get(folder, -1)
         }
 
+    @property
+    def unbound(self) -> dict[str, str]:
+        """By its folder, why a run was not evaluated with its `config.gin`."""
+        return {folder: unbound.why for (_, folder), unbound in self._unbound.items()}
+
     def awaited(self) -> dict[str, str]:
         """Returns by its place why a checkpoint is not complete that a run which ends waits for."""
         return {uri: found.reason for uri, found in self._source.pending().items() if found.is_awaited}
@@ -241,6 +277,15 @@ class Intake:
                 if (retry.seen.index or 0) < self._last_read.get(_folder(retry.seen), -1):
                     del self._retries[retry.seen.uri]  # a newer one was read
         due = [retry.seen for retry in self._retries.values() if retry.pauses.is_due(now)]
+        for folder, unbound in list(self._unbound.items()):
+            try:
+                if all(self._run_variant(uri) == unbound.variant for uri in unbound.seen):
+                    continue
+            except ConfigError as error:
+                if str(error) == unbound.why:
+                    continue
+            due += unbound.seen.values()
+            del self._unbound[folder]
         return sorted(due, key=lambda seen: seen.index or 0)
 
     @contextlib.contextmanager
@@ -311,14 +356,18 @@ class Intake:
             if given is None and self._is_known(seen):
                 self._note_read(seen)
                 return None
+            found = given or GivenCheckpoint(uri=seen.uri, variant=self._run_variant(seen.uri))
             if given is None:
                 checkpoint, mark = self._read(seen, None)
             else:  # nothing comes back to it later
                 checkpoint, mark = retried(lambda: self._read(seen, given), clock=self._clock)
             _check_theta(checkpoint, given)
-            found = given or GivenCheckpoint(uri=seen.uri, variant=self._run_variant(seen.uri))
             subject = found.read_as(checkpoint)
             restarts_from = self._restarts_from(seen, subject) if given is None else None
+        except ConfigError as error:
+            if given is not None:
+                raise
+            self._wait_for_config(seen, None, error)
         except _OtherTheta as error:
             if not is_fetched:
                 self._incident("expired", seen, error)
@@ -345,6 +394,22 @@ class Intake:
             )
             return position, subject
         return None
+
+    def wait_for_configs(self, subjects: Iterable[Subject], why: LobenchError) -> int:
+        """Has checkpoints that the source found wait for another `config.gin` of their runs; returns how many do."""
+        num_waiting = 0
+        for subject in subjects:
+            if subject.run and not subject.variant.bindings and (seen := self._seen_at(subject.uri)) is not None:
+                seen = dataclasses.replace(seen, run=subject.run, generation=subject.generation)
+                self._wait_for_config(seen, subject.variant, why)
+                num_waiting += 1
+        return num_waiting
+
+    def _wait_for_config(self, seen: SeenCheckpoint, variant: Variant | None, why: LobenchError) -> None:
+        self._incident("unreadable", seen, why)
+        self._fingerprints.pop(seen.uri, None)
+        unbound = self._unbound.setdefault(_folder(seen), _Unbound(str(why), variant))
+        unbound.seen[seen.uri] = seen
 
     def _restarts_from(self, seen: SeenCheckpoint, subject: Subject) -> int | None:
         """Returns the outer step from which on a restart in place supersedes what was seen; None if there is none.
@@ -417,10 +482,10 @@ class Intake:
             self._reported.add(seen.uri)
         return not retry.is_awaited
 
-    def _incident(self, kind: str, seen: SeenCheckpoint, error: CheckpointError) -> None:
+    def _incident(self, kind: str, seen: SeenCheckpoint, error: LobenchError) -> None:
         incident = (kind, seen.uri, str(error))
-        if incident not in self._logged:
-            self._logged.add(incident)
+        if (kind, str(error)) not in self._logged:
+            self._logged.add((kind, str(error)))
             self._log(f"{kind}: {error}")
         if incident not in self._known_events:
             self._known_events.add(incident)

@@ -148,6 +148,7 @@ class Ending:
       subjects: What was evaluated, or was before.
       cases: Of each variant, by its key.
       unread: Why, by its place, the newest checkpoint of a run could not be read: what was evaluated is older.
+      unbound: Why, by its folder, a run was not evaluated with its `config.gin`.
     """
 
     outcomes: Mapping[Outcome, int]
@@ -163,3 +164,4 @@ class Ending:
     subjects: Sequence[Subject] = ()
     cases: Mapping[str, Sequence[CaseInfo]] = field(default_factory=dict)
     unread: Mapping[str, str] = field(default_factory=dict)
+    unbound: Mapping[str, str] = field(default_factory=dict)
