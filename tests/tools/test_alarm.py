@@ -21,9 +21,14 @@ from tiny import watch_here as watch
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.analysis.store.snapshot import read_store
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.subject import Subject
+from lobench.engine.store import network
+from lobench.engine.store.ledger import Ledger
 from lobench.report.charts.charts import sections
 from lobench.tools.alarm.evidence import block_of
 from lobench.tools.alarm.rule import AlarmRules, Confirmation, Kind, Stall, TwoStages, detector_of, level_of
+from lobench.tools.alarm.watching import _alarms
 
 Run: TypeAlias = Callable[[int], float]
 
@@ -175,6 +180,28 @@ def test_a_watch_reports_that_its_alarms_ended_early_and_goes_on(tmp_path: Path)
         watching.terminate()
         watching.stderr.read()
     assert watching.returncode not in (0, 2)
+
+
+COUNT = """
+import sys
+from pathlib import Path
+from lobench.engine.store.ledger import Ledger
+sys.exit(len(Ledger.open(Path(sys.argv[1]), read_only=True).sightings()))
+"""
+
+
+def test_alarms_of_a_watch_on_a_network_disk_read_what_is_not_published_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOBENCH_NETWORK_STORE", "1")
+    monkeypatch.setenv("LOBENCH_LOCAL_DIR", str(tmp_path / "disk"))
+    monkeypatch.setattr(network, "_EVERY_SECONDS", 3600.0)
+    with Ledger.open(tmp_path / "store") as ledger:
+        ledger.publish()
+        ledger.record_sighting(Subject.of_checkpoint(Checkpoint(uri="/c1", sha256="x", outer_step=1)))
+        with _alarms([sys.executable, "-c", COUNT, str(tmp_path / "store")]) as exit_code:
+            pass
+        assert exit_code() == 1
 
 
 def test_a_run_whose_evaluations_all_failed_has_no_verdict(tmp_path: Path) -> None:
