@@ -6,8 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from edited_world import COMMANDS, EDITS, edit, make_world, notebook_losses, num_trained, run_text
+
+from lobench.engine.store.ledger import Ledger
 
 WITHOUT_EFFECT = ("comment", "docstring", "script's comment", "torch class's comment", "unrelated file")
 OF_ONE_COMMAND = {
@@ -52,8 +55,11 @@ def test_command_after_edit_evaluates_again_what_the_code_makes(
     assert num_trained(evaluated[command], command) == 0
 
 
+OF_NOTEBOOK = ("constant", "default argument", "task", "data function", "comment", "docstring")
+
+
 @pytest.mark.parametrize(
-    "name", ["helper two imports away", *(pytest.param(one, marks=pytest.mark.long) for one in ("task", "docstring"))]
+    "name", ["helper two imports away", *(pytest.param(one, marks=pytest.mark.long) for one in OF_NOTEBOOK)]
 )
 def test_notebook_after_edit_in_its_session_has_todays_values(tmp_path: Path, name: str) -> None:
     before, after = notebook_losses(make_world(tmp_path), name)
@@ -88,3 +94,63 @@ def test_run_keeps_results_of_other_code_once_they_were_accepted(tmp_path: Path)
     assert num_trained(folder, "run") == 0
     edit(folder, "default argument")
     assert "1 result was made by other code: rules.py" in run_text(folder)
+
+
+# The file `deep.next` takes the place of `deep.py`, whose scale of 0 is no training.
+EDIT = """
+import os
+from pathlib import Path
+NEXT = Path(__file__).with_name("deep.next")
+if NEXT.exists() and NEXT.with_name("{when}").exists():
+    NEXT.rename(NEXT.with_name("deep.py"))
+"""
+DIE_ONCE = """
+import os
+from pathlib import Path
+DIED = Path(__file__).with_name("died")
+if not DIED.exists():
+    DIED.touch()
+    os._exit(9)
+"""
+
+
+def make_world_that_is_edited(folder: Path, *, before_import: bool, when: str) -> Path:
+    make_world(folder)
+    (folder / "suite" / "deep.next").write_text("SCALE = 0.0\n")
+    rules, edits = folder / "suite" / "rules.py", EDIT.format(when=when)
+    text = rules.read_text()
+    rules.write_text(edits + text if before_import else text + edits)
+    return folder
+
+
+def is_trained(folder: Path, store: str) -> list[bool]:
+    """Returns of each evaluation of a store, in their order, whether its loss has changed."""
+    with Ledger.open(folder / store, read_only=True) as ledger:
+        rows = list(ledger.evaluations(all_codes=True))
+    losses = [np.asarray(row.curves.metrics["train/loss"]) for row in rows if row.curves is not None]
+    return [bool((loss[:, 0] != loss[:, -1]).all()) for loss in losses]
+
+
+def test_run_in_which_a_module_is_edited_after_its_import_has_results_of_today(tmp_path: Path) -> None:
+    folder = make_world_that_is_edited(tmp_path, before_import=False, when="deep.next")
+    assert "deep.py has changed: beginning anew" in run_text(folder)
+    assert is_trained(folder, ".lobench/experiment") == [False]
+    assert num_trained(folder, "run") == 0
+
+
+def test_job_of_a_worker_that_imported_edited_code_is_given_back(tmp_path: Path) -> None:
+    folder = make_world_that_is_edited(tmp_path, before_import=True, when="died")
+    test = folder / "suite" / "test_bowl.py"
+    body = "".join(f"    {line}\n" for line in DIE_ONCE.strip().splitlines())
+    test.write_text(test.read_text().replace("    assert", f"{body}    assert"))
+    assert "deep.py has changed: beginning anew" in run_text(folder)
+    assert is_trained(folder, ".lobench/experiment") == [False]
+    assert num_trained(folder, "run") == 0
+
+
+def test_pytest_session_in_which_a_module_is_edited_records_the_code_that_ran(tmp_path: Path) -> None:
+    folder = make_world_that_is_edited(tmp_path, before_import=False, when="deep.next")
+    assert num_trained(folder, "pytest") == 1
+    assert num_trained(folder, "pytest") == 1
+    assert is_trained(folder, ".lobench/suite") == [True, False]
+    assert num_trained(folder, "pytest") == 0

@@ -36,8 +36,8 @@ def evaluate(
     """Trains one case and returns its result.
 
     The training runs in a child process that stays warm, since the bits of a result depend on the number of threads of
-    jax's backend. A new child is started after an edit of code that the case or its optimizer imports. New gin names or
-    parameters need a new session.
+    jax's backend. After an edit of code that the case or its optimizer imports, this process imports it again, and
+    a new child is started.
 
     Example:
         result = lobench.evaluate("quick/quick.gin", case="relu32", optimizer="adam(); adam.learning_rate = 1e-3")

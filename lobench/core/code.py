@@ -35,12 +35,12 @@ class CodeFingerprint:
     Attributes:
       parts: The sha256 of each file's syntax tree, by the file's path from the folder that it is imported from; and the
         version of each installed package, by its name.
-      files: The files that were read.
+      files: The sha256 of the syntax tree of each file that was read, by its path; of another file, of its content.
       missing: Files that would have been read in place of others, or besides them, if they existed.
     """
 
     parts: Mapping[str, str] = field(default_factory=dict)
-    files: frozenset[str] = frozenset()
+    files: Mapping[str, str] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
 
     @property
@@ -54,7 +54,7 @@ class CodeFingerprint:
     def __or__(self, other: CodeFingerprint) -> CodeFingerprint:
         return CodeFingerprint(
             parts={**self.parts, **other.parts},
-            files=self.files | other.files,
+            files={**self.files, **other.files},
             missing=self.missing | other.missing,
         )
 

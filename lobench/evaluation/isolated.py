@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TypeAlias
@@ -30,10 +30,11 @@ from lobench.core.wording import headline
 from lobench.engine.checkpoints.spool import dump_theta
 from lobench.engine.config.import_path import prepare_import_path
 from lobench.engine.config.layers import Layers
+from lobench.engine.config.user_code import parts_imported_otherwise
 from lobench.engine.workers.channel import ChiefEnd
 from lobench.engine.workers.child_python import PYTHON, cache_environment
 from lobench.evaluation.programs import Programs
-from lobench.evaluation.request import ThetaLeaves, WrongThreads
+from lobench.evaluation.request import EditedCode, ThetaLeaves, WrongThreads
 from lobench.evaluation.runner import BlockRunner
 from lobench.inner.backend_guard import watch_for_backend
 
@@ -43,7 +44,7 @@ _NO_EXECUTABLES = "--no-executables"
 _MOST_LAYERS = 8  # whose programs stay warm
 # gin raises subclasses of its own making, of the same names.
 _ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, LobenchError)]
-_RAISED = {kind.__name__: kind for kind in (*_ERRORS, WrongThreads)}
+_RAISED = {kind.__name__: kind for kind in (*_ERRORS, EditedCode, WrongThreads)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,7 @@ class Train(Message):
 
     Attributes:
       theta: Path of a file of leaves; "" if there is no theta.
+      code: Parts of the case's code as the caller imported it; empty if any code is right.
       together, perturbation: As of `BlockRunner.repeat`.
     """
 
@@ -61,6 +63,7 @@ class Train(Message):
     theta: str
     where: str
     seed_block: SeedBlock
+    code: Mapping[str, str] = field(default_factory=dict)
     together: str = ""
     perturbation: int = 0
 
@@ -107,6 +110,7 @@ class IsolatedRunner:
         theta: ThetaLeaves,
         block: SeedBlock,
         *,
+        code: Mapping[str, str] | None = None,
         together: str = "",
         perturbation: int = 0,
     ) -> Curves:
@@ -115,7 +119,9 @@ class IsolatedRunner:
         Args:
           layers: gin text around the case.
           spec, test, theta, block, together, perturbation: As of `BlockRunner.run` and `repeat`.
+          code: `BoundCase.code_parts` of the case as the caller imported its code. None: any code is right.
         Raises:
+          EditedCode: The child imported other code.
           LobenchError: The child raised an error, raised here in its class and as one line; or the child died.
         """
         asked = Train(
@@ -125,6 +131,7 @@ class IsolatedRunner:
             theta="",
             where=theta.where,
             seed_block=block,
+            code=code or {},
             together=together,
             perturbation=perturbation,
         )
@@ -202,11 +209,20 @@ def main(descriptor: int, *, keeps_executables: bool = True) -> None:
                     together=asked.together,
                     perturbation=asked.perturbation,
                 )
+                _refuse_other_code(asked, runner)
             except Exception as error:  # noqa: BLE001  (the process boundary: the caller raises it)
                 answer: Answer = Raised(name=type(error).__name__, message=headline(error))
             else:
                 answer = TrainedReply(payload=curves.to_payload())
             caller.send(answer)
+
+
+def _refuse_other_code(asked: Train, runner: BlockRunner) -> None:
+    """Raises EditedCode if a file was edited between its import by the caller and that by this process."""
+    bound = runner.bind(asked.spec, asked.test)
+    here = {**bound.code_parts, **parts_imported_otherwise(bound.info)}
+    if edited := [name for name, sha256 in asked.code.items() if here.get(name, sha256) != sha256]:
+        raise EditedCode.of(asked.spec, edited)
 
 
 if __name__ == "__main__":

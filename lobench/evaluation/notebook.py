@@ -14,6 +14,7 @@ from lobench.engine.config.bound import BoundCase, bind_case, insists_on_optimiz
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite import spec_called
+from lobench.engine.config.user_code import forget_edited_code
 from lobench.evaluation.isolated import IsolatedRunner
 from lobench.evaluation.metrics import with_metrics
 from lobench.evaluation.request import ThetaLeaves
@@ -37,6 +38,7 @@ def evaluate(
     """Trains one case and returns its result; see `lobench.api.evaluate.evaluate`, which knows names too."""
     if checkpoint and optimizer:
         raise UsageError("lobench.evaluate takes a checkpoint or an optimizer, one of them")
+    forget_edited_code()
     spec = spec_called(case, find_suite(str(suite)))
     manager = _manager()
     theta = ThetaLeaves(leaves=None, where="optimizer")
@@ -78,7 +80,7 @@ _warm: _Warm | None = None
 def _runner(layers: Layers, bound: BoundCase) -> IsolatedRunner:
     """Returns the one child, whose programs are warm; it ends with this process, since its pipe does."""
     global _warm
-    case, code = (bound.bindings, bound.case), _code_by_file(bound)
+    case, code = (bound.bindings, bound.case), bound.code_parts
     if _warm is None or not _warm.serves(layers, bound.spec, case, code):
         if _warm is not None:
             _warm.runner.close()
@@ -86,8 +88,3 @@ def _runner(layers: Layers, bound: BoundCase) -> IsolatedRunner:
     _warm.cases[layers, bound.spec] = case
     _warm.code |= code
     return _warm.runner
-
-
-def _code_by_file(bound: BoundCase) -> dict[str, str]:
-    """Returns the user's code behind a case and its optimizer: hashes of files by their names, and versions."""
-    return {**bound.case_code.parts, **bound.subject_code.parts}

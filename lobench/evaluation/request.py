@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +16,10 @@ from lobench.engine.checkpoints.spool import load_theta
 if TYPE_CHECKING:
     import numpy as np
 
+    from lobench.core.case import CaseSpec
     from lobench.plugins import PluginManager
 
-__all__ = ["DeadlinePassed", "ThetaLeaves", "WrongThreads"]
+__all__ = ["DeadlinePassed", "EditedCode", "ThetaLeaves", "WrongThreads"]
 
 
 _MOST_BYTES = 1 << 27  # of thetas that a process keeps after it has read them
@@ -26,6 +27,19 @@ _MOST_BYTES = 1 << 27  # of thetas that a process keeps after it has read them
 
 class DeadlinePassed(LobenchError):
     """A seed block ran past `Case.timeout_seconds`."""
+
+
+class EditedCode(LobenchError):
+    """A case was trained with other code than the fingerprint that its result would be recorded with."""
+
+    @classmethod
+    def of(cls, spec: CaseSpec, names: Iterable[str]) -> EditedCode:
+        return cls(
+            "the code of the case was edited after it was read",
+            where=f"{spec.path}: case {spec.name!r}",
+            got=", ".join(sorted(names)),
+            next_step="start it again",
+        )
 
 
 class WrongThreads(LobenchError):

@@ -22,6 +22,7 @@ from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite, name_of
 from lobench.engine.config.suite import specs_called
+from lobench.engine.config.user_code import forget_edited_code
 from lobench.engine.store.provenance import provenance
 from lobench.engine.whole_file import require_writable
 from lobench.experiments.tune import searched
@@ -56,6 +57,7 @@ def baseline(
         options |= {name: texts(options[name])} if name in options else {}
     settings = BaselineSettings(**options)
     log = (progress or default_progress()).log
+    forget_edited_code()
     paths = [find_suite(suite) for suite in texts(suites)]
     for path in paths:
         _make(path, settings, log)

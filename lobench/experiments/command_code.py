@@ -85,7 +85,9 @@ def record_command_codes(codes: Sequence[CommandCode], ledger: Ledger) -> Iterat
 
 
 def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: bool) -> CommandCode:
-    todays = fingerprint_of(_files_of(method, folder), modules=_modules_of(method), folders=[str(folder)])
+    todays = fingerprint_of(
+        _files_of(method, folder), modules=_modules_of(method), folders=[str(folder)], as_imported=False
+    )
     if ledger is None:
         return CommandCode(method=replace(method, code=todays.id), todays=todays, counted=todays.id)
     recorded, folders = _recorded(ledger, method.name), _folders_done(ledger, method.name)

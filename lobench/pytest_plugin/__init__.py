@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lobench.core.case import CaseSpec
+from lobench.engine.config.imported_code import note_imports
 from lobench.evaluation.result import Result
 from lobench.inner.backend_guard import watch_for_backend
 
@@ -34,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> Generator[None]:
     from lobench.pytest_plugin.arguments import prepare_restart
 
+    note_imports()  # each session of this process puts a finder of pytest's in front
     prepare_restart(early_config, args)
     return (yield)
 

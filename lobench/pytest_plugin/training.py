@@ -13,9 +13,10 @@ import pytest
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.result import Curves
 from lobench.core.subject import Subject
+from lobench.engine.config.user_code import parts_imported_otherwise
 from lobench.engine.workers.child_python import cache_folder
 from lobench.evaluation.metrics import with_metrics
-from lobench.evaluation.request import ThetaLeaves, WrongThreads
+from lobench.evaluation.request import EditedCode, ThetaLeaves, WrongThreads
 from lobench.evaluation.result import Result
 from lobench.experiments.pytest_items import member_of
 from lobench.inner.backend import foreign_maker, programs_kept_in
@@ -58,10 +59,13 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
         except WrongThreads:
             item.stash[APART] = foreign_maker()
             runners.apart.compilation_cache = str(kept_in)
-            curves = runners.apart.run(runners.layers, case, test, theta, block)
+            code = runners.here.bind(case, test).code_parts
+            curves = runners.apart.run(runners.layers, case, test, theta, block, code=code)
             if job is not None:
                 why = f"this worker has another number of threads than its num_cpus = {bound.case.num_cpus}"
                 curves = runners.together.apart(case, test, job, curves, why)
+        if job is None and (edited := parts_imported_otherwise(info)):  # a watch's worker gives the job back
+            raise EditedCode.of(case, edited)
         return with_metrics(curves, metrics_of(config))
 
     if gate is not None:

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import queue
 import sys
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,12 @@ import pytest
 
 from lobench.core.result import Outcome
 from lobench.core.wording import headline
-from lobench.engine.config.user_code import fingerprints_here, united_fingerprint
+from lobench.engine.config.user_code import (
+    edited_files,
+    fingerprints_here,
+    parts_imported_otherwise,
+    united_fingerprint,
+)
 from lobench.engine.store.states import States
 from lobench.engine.workers.channel import ChiefEnd
 from lobench.engine.workers.command import CommandRunner
@@ -145,6 +151,7 @@ class Loop:
                 missing=tuple(sorted(whole.missing)),
                 code_files=tuple(sorted(whole.files)),
                 codes={one: found.parts for one, found in code.items()},
+                edited=tuple(edited_files(whole)),
             )
         )
 
@@ -162,6 +169,11 @@ class Loop:
             line = "; ".join(known.problems) or "its worker has no such case: was the suite edited meanwhile?"
             self._answer(job, Outcome.ERROR, line, replace=True)
             return
+        case = next(one for one in known.cases if one.key == job.case_key)
+        code = united_fingerprint(fingerprints_here([case]).values())
+        if job.code and case.code != job.code:
+            self._give_back(job, code.parts)
+            return
         item.user_properties.clear()
         item._report_sections.clear()
         item.config.stash[CURRENT_JOB] = job
@@ -172,6 +184,9 @@ class Loop:
             # Whatever it was, the state of this session is unknown: say so, and let the chief replace the worker.
             self._answer(job, Outcome.ERROR, headline(error), replace=True)
             raise
+        if edited := parts_imported_otherwise(case):
+            self._give_back(job, {**code.parts, **edited})
+            return
         finished = self._finished()
         if finished is None:
             # Not even what the case is could be said: its files changed since they were collected, say.
@@ -183,6 +198,13 @@ class Loop:
 
     def _answer(self, job: Job, outcome: Outcome, message: str, *, payload: bytes = b"", replace: bool = False) -> None:
         result = JobResult(lease=job.lease, outcome=outcome, message=message, replace=replace, payload=payload)
+        self._chief.send(result)
+
+    def _give_back(self, job: Job, other_code: Mapping[str, str]) -> None:
+        line = "its worker has imported other code than the worker that described the cases"
+        result = JobResult(
+            lease=job.lease, outcome=Outcome.ERROR, message=line, replace=True, other_code=dict(other_code)
+        )
         self._chief.send(result)
 
     def _finished(self) -> ItemResult | None:

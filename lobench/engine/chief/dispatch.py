@@ -23,18 +23,18 @@ class Dispatch:
 
     def __init__(self, subjects: Subjects, spool: Spool, workers: WatchWorkers, progress: WatchProgress) -> None:
         self._subjects, self._spool, self._workers, self._progress = subjects, spool, workers, progress
-        self._running: dict[int, str] = {}  # by worker, the case of its job
-        self._leases: dict[int, int] = {}  # by worker
+        self._leases: dict[int, planner.Lease] = {}  # by worker
+        self._given_back: set[EvaluationId] = set()  # once, by a worker of other code
         self._copies: dict[int, tuple[str, int]] = {}  # by worker, of the theta that it was given
 
     @property
     def running(self) -> tuple[str, ...]:
         """Cases that workers evaluate now, each once."""
-        return tuple(dict.fromkeys(self._running.values()))
+        cases = (lease.case for lease in self._leases.values())
+        return tuple(dict.fromkeys(f"{case.suite}/{case.name}" for case in cases))
 
     def forget(self, worker: int) -> None:
         """Takes that a worker evaluates nothing any more."""
-        self._running.pop(worker, None)
         self._leases.pop(worker, None)
 
     def killed_for_memory(self, worker: int, message: str, now: float) -> planner.Finished | None:
@@ -43,7 +43,7 @@ class Dispatch:
         self.forget(worker)
         if lease is None:
             return None
-        return planner.Finished(worker, lease, Outcome.OOM, now, message, replace_worker=True)
+        return planner.Finished(worker, lease.lease, Outcome.OOM, now, message, replace_worker=True)
 
     def lease(self, action: planner.Lease) -> planner.Finished | None:
         """Sends a job; where its theta is gone, returns how it ended instead."""
@@ -52,8 +52,7 @@ class Dispatch:
         if not self._subjects.has_theta(evaluation):
             text = f"its theta is gone: the spool lost its copy, and {subject.uri} cannot be read any more"
             return planner.Finished(action.worker, action.lease, Outcome.EXPIRED, time.monotonic(), text)
-        self._leases[action.worker] = action.lease
-        self._running[action.worker] = f"{action.case.suite}/{action.case.name}"
+        self._leases[action.worker] = action
         self._copies[action.worker] = self._spool.copy_of(evaluation.sha256)
         self._progress.leased(action.lease, subject, action.case)
         job = Job(
@@ -63,17 +62,26 @@ class Dispatch:
             checkpoint_uri=subject.uri,
             theta_path=self._theta_path(subject),
             companions=tuple(self._companion(other) for other in action.companions),
+            code=self._subjects.known_cases(subject.variant.key)[evaluation.case_key].code,
             variant=subject.variant,
         )
         self._workers.run(action.worker, job)
         return None
 
     def returned(self, worker: int, result: JobResult, now: float) -> tuple[planner.Finished, Curves | None]:
-        """Returns a worker's result; an error whose theta left the spool meanwhile is void, and is tried again."""
+        """Returns a worker's result.
+
+        An error whose theta left the spool meanwhile is void, and is tried again. So is what a worker of other code
+        gives back, once: another worker takes its place, and may have today's code.
+        """
+        lease = self._leases.get(worker)
         self.forget(worker)
         event, curves = finished_of(worker, result, now)
         before = self._copies.pop(worker, None)
         is_void = event.outcome is Outcome.ERROR and before is not None and before != self._spool.copy_of(before[0])
+        if result.other_code and lease is not None and lease.evaluation not in self._given_back:
+            self._given_back.add(lease.evaluation)
+            is_void = True
         return (dataclasses.replace(event, is_void=True), None) if is_void else (event, curves)
 
     def _companion(self, evaluation: EvaluationId) -> tuple[str, str]:

@@ -6,13 +6,14 @@ import math
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from lobench.core import planner
-from lobench.core.admission import AdmissionPolicy
+from lobench.core.admission import AdmissionPolicy, PerRun
 from lobench.core.case import CaseInfo
-from lobench.core.code import changed_code_line
+from lobench.core.code import changed_code_line, parts_of_code
 from lobench.core.errors import LobenchError, SuiteError
 from lobench.core.planner import Plan
 from lobench.core.result import Curves, Outcome
@@ -117,7 +118,7 @@ class Chief:
             history=self._history,
             at=time.time(),
         )
-        self._planner = self._journal.plan(start, policy, progress.log)
+        self._planner = self._journal.plan(start, PerRun(policy, self._subjects.run_of), progress.log)
         ours, self._waking = socket.socketpair()
         for end in (ours, self._waking):
             end.setblocking(False)
@@ -180,6 +181,7 @@ class Chief:
             subjects=self._subjects.all(),
             cases=self._subjects.cases_by_variant(),
             unread=self._intake.unread,
+            unbound=self._intake.unbound,
         )
 
     def _recover(self) -> None:
@@ -310,6 +312,16 @@ class Chief:
             self._begin_anew(f"{file} has changed")
         return self._suite_changed
 
+    def _with_other_code(self, result: JobResult) -> JobResult:
+        """Returns what a worker gave back with the files that differ; begins anew if they were edited here."""
+        parts = [
+            self._ledger.code_parts(one) for code in self._subjects.codes().values() for one in parts_of_code(code)
+        ]
+        known = {name: value for one in parts if one for name, value in one.items()}
+        names = [name for name, value in result.other_code.items() if known.get(name) != value]
+        self._is_suite_edited()
+        return replace(result, message=": ".join(filter(None, (result.message, first_of(names, _MOST_NAMED)))))
+
     def _begin_anew(self, why: str) -> None:
         self._suite_changed = True
         self._progress.log(f"{why}: beginning anew, with the suite as it is now")
@@ -341,6 +353,9 @@ class Chief:
     def _events_of(self, message: WorkerEvent, now: float) -> list[_EventAndCurves]:
         match message:
             case (_, Described() as described):
+                if described.edited:
+                    self._begin_anew(f"{described.edited[0]} has changed")
+                    return []
                 self._ledger.record_code(described.codes)
                 self._suite.add(map(Path, described.code_files))
                 if self._variants.has_changed(described):
@@ -356,6 +371,8 @@ class Chief:
             case (_, Step(lease=lease, step=step)):
                 self._progress.step(lease, step)
             case (worker, JobResult() as result):
+                if result.other_code:
+                    result = self._with_other_code(result)
                 return [self._dispatch.returned(worker, result, now)]
             case WorkerExited(worker=worker, message=why, is_oom=True) if ended := self._dispatch.killed_for_memory(
                 worker, why, now
@@ -372,11 +389,17 @@ class Chief:
         return []
 
     def _refuse(self, variant: str | None, why: str) -> None:
-        """Refuses the subjects whose cases cannot be bound, or ends the run if nothing goes on without them."""
+        """Refuses the subjects whose cases cannot be bound, or ends the run if nothing goes on without them.
+
+        Runs below the watched folder wait until their `config.gin` is another one.
+        """
         subjects = self._subjects.of_variant(variant) if variant else []
+        error = SuiteError(why, where=", ".join(dict.fromkeys(repr(one.run or one.label) for one in subjects)))
         num_refused = sum(self._arrivals.refuse(one, why) for one in subjects)
+        if not num_refused:
+            num_refused = self._intake.wait_for_configs(subjects, error)
         if not subjects or num_refused < len(subjects):
-            raise SuiteError(why, where=", ".join(dict.fromkeys(repr(one.label) for one in subjects)))
+            raise error
         refused = self._variants.refuse(subjects[0].variant)
         self._plan_cases(refused)
         self._report_cases(refused)

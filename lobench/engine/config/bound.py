@@ -94,6 +94,11 @@ class BoundCase:
         """Lines of the case about its phases."""
         return tuple(line for phase in self.phases for line in phase.case_lines)
 
+    @property
+    def code_parts(self) -> dict[str, str]:
+        """The user's code behind the case and its optimizer: hashes of files by their names, and versions."""
+        return {**self.case_code.parts, **self.subject_code.parts}
+
     def require_optimizer(self) -> None:
         """Raises ConfigError where no layer binds an optimizer."""
         if not self.optimizer_bindings:

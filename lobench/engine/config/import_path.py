@@ -12,6 +12,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from lobench.engine.config.imported_code import note_imports
+
 __all__ = ["INI_FILES", "configured_folders", "prepare_import_path"]
 
 INI_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")  # any of them makes pytest's root
@@ -24,12 +26,13 @@ def prepare_import_path(folder: str | Path = "") -> None:
     """Extends the import path to the modules that a case may name, in the order of a worker's pytest session.
 
     These are the modules in folders of pytest's setting `pythonpath`, and those of the working directory, which comes
-    last: it may be a run's folder, and a file `queue.py` in it must not replace Python's. Calling this again has no
-    effect.
+    last: it may be a run's folder, and a file `queue.py` in it must not replace Python's. From now on the
+    content of imported modules is noted. Calling this again has no effect.
 
     Args:
       folder: Folder of the suite, above which pytest's configuration is searched. "": only the working directory.
     """
+    note_imports()
     for path in reversed(configured_folders(Path(os.path.abspath(folder))) if folder else ()):
         if path not in sys.path:
             sys.path.insert(0, path)

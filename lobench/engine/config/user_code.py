@@ -1,6 +1,7 @@
 """User code: the files that a module reaches by its imports, and a fingerprint of them.
 
-Nothing is imported: import statements are read from the syntax trees. The user's own files count by their syntax trees
+Nothing is imported: import statements are read from the syntax trees. A module that this process has imported counts as
+it was imported, whatever its file holds now. The user's own files count by their syntax trees
 without comments, docstrings and positions, an editable install's too. Installed packages count by their versions. The
 standard library, lobench, and what is part of `Program` do not count.
 """
@@ -27,8 +28,17 @@ from lobench.core.case import CaseInfo
 from lobench.core.code import CodeFingerprint
 from lobench.core.code_origin import Origin, file_of, origin_of_file
 from lobench.engine.config.gin_state import forget_configurables
+from lobench.engine.config.imported_code import imported_content
 
-__all__ = ["fingerprint_of", "fingerprints_here", "forget_edited_code", "tree_sha256", "united_fingerprint"]
+__all__ = [
+    "edited_files",
+    "fingerprint_of",
+    "fingerprints_here",
+    "forget_edited_code",
+    "parts_imported_otherwise",
+    "tree_sha256",
+    "united_fingerprint",
+]
 
 # Versions of these are part of `Program`, or fix no number of a training.
 _NOT_COUNTED = frozenset({"jax", "jaxlib", "lobench", "gin", "pytest", "_pytest", "pluggy"})
@@ -71,7 +81,11 @@ class _SourceFile(NamedTuple):
 
 
 def fingerprint_of(
-    files: Iterable[str | Path] = (), *, modules: Iterable[str] = (), folders: Sequence[str] = ()
+    files: Iterable[str | Path] = (),
+    *,
+    modules: Iterable[str] = (),
+    folders: Sequence[str] = (),
+    as_imported: bool = True,
 ) -> CodeFingerprint:
     """Returns the fingerprint of files and modules, and of all that they reach by import statements.
 
@@ -81,17 +95,18 @@ def fingerprint_of(
       files: Files of code; those that are not Python count by their bytes.
       modules: Names of modules, loaded or not.
       folders: Folders that modules are searched in before those of `sys.path`.
+      as_imported: Whether a module that this process has imported counts as it was then. False: for other processes.
     """
-    key = (tuple(map(str, files)), tuple(modules), tuple(folders), tuple(sys.path))
+    key = (tuple(map(str, files)), tuple(modules), tuple(folders), tuple(sys.path), as_imported)
     if key in _remembered and _remembered[key].is_current():
         return _remembered[key].fingerprint
-    at, walk = time.time(), _Walk(folders)
+    at, walk = time.time(), _Walk(folders, as_imported=as_imported)
     for file in key[0]:
         walk.add_file(Path(file))
     for name in key[1]:
         walk.add_module(name)
     found = walk.fingerprint()
-    _remembered[key] = _Remembered(found, _marks_of(found), at, walk.hashes)
+    _remembered[key] = _Remembered(found, _marks_of(found), at)
     _made[found.id] = found
     return found
 
@@ -118,14 +133,46 @@ def tree_sha256(content: bytes) -> str:
     return _source_file(content).sha256
 
 
+def edited_files(fingerprint: CodeFingerprint) -> list[str]:
+    """Returns the files of a fingerprint whose code on the disk is another now."""
+    return sorted(file for file, sha256 in fingerprint.files.items() if _sha256_on_disk(file) != sha256)
+
+
+def parts_imported_otherwise(case: CaseInfo) -> dict[str, str]:
+    """Returns the parts of a case's code of which this process imported another content than the case names.
+
+    A module that is imported while a case is trained may have been edited since its fingerprint was taken.
+    """
+    fingerprints = fingerprints_here([case]).values()
+    return {_name_of(Path(file)): sha256 for one in fingerprints for file, sha256 in _imported_otherwise(one).items()}
+
+
+def _imported_otherwise(fingerprint: CodeFingerprint) -> dict[str, str]:
+    """Returns the hashes of a fingerprint's files that were imported with other code, by file."""
+    contents = {file: imported_content(file) for file in fingerprint.files}
+    hashes = {file: tree_sha256(content) for file, content in contents.items() if content is not None}
+    return {file: sha256 for file, sha256 in hashes.items() if sha256 != fingerprint.files[file]}
+
+
+def _sha256_on_disk(file: str) -> str:
+    try:
+        return _sha256_of_file(Path(file), Path(file).read_bytes())
+    except OSError:
+        return ""
+
+
+def _sha256_of_file(file: Path, content: bytes) -> str:
+    return tree_sha256(content) if file.suffix == ".py" else hashlib.sha256(content).hexdigest()
+
+
 def forget_edited_code() -> bool:
-    """Has this process import the user's code again if a file was edited since its fingerprint was taken here.
+    """Has this process import the user's code again if a file was edited since it was imported, or read, here.
 
     Returns:
       Whether modules were dropped.
     """
-    seen = {file: sha256 for one in _remembered.values() for file, sha256 in one.hashes.items()}
-    if all(_content_sha256(file) == sha256 for file, sha256 in seen.items()):
+    seen = [*dict.fromkeys(file for one in _remembered.values() for file in one.fingerprint.files)]
+    if not any(edited_files(one.fingerprint) for one in _remembered.values()):
         return False
     dropped = [name for name, module in list(sys.modules.items()) if os.path.realpath(_file_of(module)) in seen]
     for name in dropped:
@@ -140,28 +187,21 @@ def _file_of(module: object) -> str:
     return file_of(module) if isinstance(module, ModuleType) else ""
 
 
-def _content_sha256(file: str) -> str:
-    try:
-        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    except OSError:
-        return ""
-
-
 class _Remembered(NamedTuple):
     """A fingerprint with the marks of its files, and when they were read; seconds since 1970."""
 
     fingerprint: CodeFingerprint
     marks: Mapping[str, tuple[int, int] | None]
     at: float
-    hashes: Mapping[str, str]  # of the content of each file
 
     def is_current(self) -> bool:
         """Whether no file has changed since. Marks are no proof if a file was written just before it was read."""
         newest = max((mark[1] for mark in self.marks.values() if mark is not None), default=0)
-        return self.at - newest / 1e9 > _COARSEST_SECONDS and self.marks == _marks_of(self.fingerprint)
+        is_old = self.at - newest / 1e9 > _COARSEST_SECONDS
+        return is_old and self.marks == _marks_of(self.fingerprint) and not _imported_otherwise(self.fingerprint)
 
 
-_remembered: dict[tuple[tuple[str, ...], ...], _Remembered] = {}
+_remembered: dict[tuple[tuple[str, ...] | bool, ...], _Remembered] = {}
 _made: dict[str, CodeFingerprint] = {}  # by id
 
 
@@ -182,13 +222,12 @@ class _Walk:
     """Collects files and packages, each once.
 
     Args:
-      folders: As `fingerprint_of` has them.
+      folders, as_imported: As `fingerprint_of` has them.
     """
 
-    def __init__(self, folders: Sequence[str]) -> None:
-        self._folders = [Path(folder) for folder in folders]
+    def __init__(self, folders: Sequence[str], *, as_imported: bool) -> None:
+        self._folders, self._as_imported = [Path(folder) for folder in folders], as_imported
         self._files: dict[Path, str] = {}  # by file, the hash
-        self.hashes: dict[str, str] = {}  # by file, of its content
         self._packages: dict[str, str] = {}
         self._missing: set[str] = set()
         self._waiting: list[tuple[Path, _ImportedNames]] = []
@@ -207,7 +246,7 @@ class _Walk:
             parts[name] = sha256
         return CodeFingerprint(
             parts=parts,
-            files=frozenset(map(str, self._files)),
+            files={str(file): sha256 for file, sha256 in self._files.items()},
             missing=frozenset(self._missing - {*map(str, self._files)}),
         )
 
@@ -216,13 +255,14 @@ class _Walk:
         file = Path(os.path.realpath(file))
         if file in self._files or origin_of_file(str(file)) is not Origin.USER:
             return
+        content = imported_content(str(file)) if self._as_imported else None
         try:
-            content = file.read_bytes()
+            content = file.read_bytes() if content is None else content
         except OSError:
             self._missing.add(str(file))
             return
         source = _source_file(content) if file.suffix == ".py" else _SourceFile(hashlib.sha256(content).hexdigest())
-        self._files[file], self.hashes[str(file)] = source.sha256, hashlib.sha256(content).hexdigest()
+        self._files[file] = source.sha256
         self._waiting += [(file, imported) for imported in source.imports]
         if source.extends_path:
             around = (file.parent, *file.parent.parents[:2])

@@ -6,6 +6,7 @@ the first message, and then runs the function that this message names.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import io
@@ -35,11 +36,14 @@ def run_worker(connection: Connection, configure: Configure, *, owns_process: bo
 def main(descriptor: int) -> None:
     """Entry of the process, whose output goes to its log already."""
     _die_with_parent()
-    prepare_import_path()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the chief decides, whoever is sent a signal
     connection = Connection(descriptor)
     configure = Configure.from_bytes(connection.recv_bytes())
+    if configure.working_folder:
+        with contextlib.suppress(OSError):
+            os.chdir(configure.working_folder)
+    prepare_import_path()
     os.environ["NPROC"] = str(configure.num_cpus)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what was printed before a crash is in the log

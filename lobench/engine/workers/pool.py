@@ -39,7 +39,8 @@ class WorkerConfig:
     """What every worker of a watch is started with.
 
     Attributes:
-      arguments, layers, serve, compilation_cache, file_folder, state_folder: As `Configure` says them; None: "" there.
+      arguments, layers, serve, compilation_cache, file_folder, state_folder, working_folder: As `Configure` says them;
+        None: "" there.
       log_folder: Where each worker's own output goes, a file each.
       max_cores: Cores that workers may take together; None: as many as there are, also where that changes.
       address: Where an executor of many machines finds them; "" where it needs none.
@@ -56,6 +57,7 @@ class WorkerConfig:
     insecure: bool = False
     file_folder: Path | None = None
     state_folder: Path | None = None
+    working_folder: str = ""
 
     def configure(self, num_cpus: int, *, log: str = "", log_start: int = 0) -> Configure:
         """Returns the first message to a worker."""
@@ -69,6 +71,7 @@ class WorkerConfig:
             log_start=log_start,
             file_folder=str(self.file_folder or ""),
             state_folder=str(self.state_folder or ""),
+            working_folder=self.working_folder,
         )
 
 

@@ -55,6 +55,7 @@ class Configure(Message):
       log: File that takes what the process prints, from `log_start` on; "" where there is none.
       file_folder: Where the files lie that messages name, by their names alone; "": where the messages say.
       state_folder: Where trainings are saved as they go; "": nowhere.
+      working_folder: Working directory of the process, if this machine has it; "": as it was started.
     """
 
     num_cpus: int
@@ -66,6 +67,7 @@ class Configure(Message):
     log_start: int = 0
     file_folder: str = ""
     state_folder: str = ""
+    working_folder: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,7 @@ class Job(Message):
     Attributes:
       lease: Comes back with `Progress` and `JobResult`.
       case_key: `CaseInfo.key` of a case as it is with these bindings.
+      code: `CaseInfo.code` of it, by which the result will be recorded; "": not known.
       theta_path: File of theta's leaves; "" where there is no theta.
       companions: URI and theta's path of checkpoints whose jobs, otherwise the same, this worker gets next.
       variant: The subject's own gin text.
@@ -86,6 +89,7 @@ class Job(Message):
     checkpoint_uri: str
     theta_path: str
     companions: tuple[tuple[str, str], ...] = ()
+    code: str = ""
     variant: Variant = field(default_factory=Variant)
 
 
@@ -159,6 +163,7 @@ class Described(Message):
       missing: Files that do not exist, and that would change the answer if they did.
       code_files: Paths of the user's code behind the cases and their optimizers.
       codes: The parts of each fingerprint of the cases' code, by its id.
+      edited: Files of it that were edited since the worker imported them.
     """
 
     variant_key: str
@@ -167,6 +172,7 @@ class Described(Message):
     missing: tuple[str, ...] = ()
     code_files: tuple[str, ...] = ()
     codes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    edited: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +211,7 @@ class JobResult(Message):
     Attributes:
       message: One line on what went wrong, "" where nothing did.
       replace: The worker's state is unknown: another should take its place.
+      other_code: Parts of the code that the worker has instead of the job's; then nothing was evaluated that counts.
       payload: `Curves.to_payload()`, or b"" where there are none.
     """
 
@@ -212,6 +219,7 @@ class JobResult(Message):
     outcome: Outcome
     message: str = ""
     replace: bool = False
+    other_code: Mapping[str, str] = field(default_factory=dict)
     payload: bytes = b""
 
 

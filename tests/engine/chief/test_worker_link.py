@@ -6,8 +6,8 @@ import dataclasses
 import math
 import struct
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -51,6 +51,7 @@ class _Newer(Message):
     outcome: str = "passed"
     message: str = ""
     replace: bool = False
+    other_code: Mapping[str, str] = field(default_factory=dict)
     mood: str = "good"
     payload: bytes = b""
 

@@ -66,6 +66,7 @@ OF_WORKERS = st.one_of(
         variant_key=st.text(max_size=9),
         cases=st.lists(CASES, max_size=2).map(tuple),
         files=st.lists(MARKS, max_size=2).map(tuple),
+        edited=TEXTS,
     ),
     st.builds(Failed, messages=TEXTS, variant_key=st.none() | st.text(max_size=9)),
     st.builds(Progress, lease=st.integers(0), step=st.integers(0)),
@@ -75,6 +76,7 @@ OF_WORKERS = st.one_of(
         outcome=st.sampled_from(Outcome),
         message=st.text(max_size=9),
         replace=st.booleans(),
+        other_code=st.dictionaries(st.text(max_size=9), st.text(max_size=9), max_size=2),
         payload=st.binary(max_size=99),
     ),
 )
