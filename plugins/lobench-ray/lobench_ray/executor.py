@@ -124,6 +124,7 @@ class RayExecutor:
             layers=self._config.layers.relative_to(self._parcel.base),
             serve=self._config.serve,
             state_mark=leave_mark(self._config.state_folder) if self._config.state_folder is not None else "",
+            working_folder=os.getcwd(),
         )
         join = Join(
             address=self._config.address or "auto",

@@ -40,6 +40,7 @@ class WorkerPlan(Message):
       layers: gin text around the cases, the files by their names in the parcel.
       serve: As `WorkerConfig`.
       state_mark: In the store's folder of states: a node that has this file sees the store, and saves there.
+      working_folder: As `Configure`: the chief's.
     """
 
     sha256: str
@@ -47,6 +48,7 @@ class WorkerPlan(Message):
     layers: Layers
     serve: str
     state_mark: str = ""
+    working_folder: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

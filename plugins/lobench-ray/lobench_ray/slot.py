@@ -103,6 +103,7 @@ class Slot:
             compilation_cache=root / "xla_cache",
             file_folder=root / "theta",
             state_folder=marked_folder(planned.state_mark),
+            working_folder=planned.working_folder,
         )
         self._worker = worker
         self._log, self._used = log_folder / f"worker-{worker}.log", (suites, log_folder)

@@ -20,6 +20,14 @@ from two_nodes import PATIENT, Cluster, signal_all, until
 
 LOCAL = ("--checkpoints", "all", "--once", "--workers", "1")
 
+OPTIMIZER = """
+from lobench import configurable
+from lobench.inner.optimizers.learnable import LearnableSGD
+
+@configurable
+class MySGD(LearnableSGD):
+    pass
+"""
 GATE = '''
 @configurable
 class Gate(Bowl):
@@ -129,6 +137,19 @@ def together(store: Path) -> dict[tuple[str, int], str]:
     """How each evaluation was computed, by case and outer step."""
     records = results(store)
     return {(r["case"]["name"], r["checkpoint"]["outer_step"]): r["provenance"]["together"] for r in records}
+
+
+def test_worker_of_a_node_imports_modules_of_the_chiefs_working_directory(cluster: Cluster, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "my_optimizer.py").write_text(OPTIMIZER)
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    params = ("--gin-param", "import my_optimizer", "--gin-param", "Case.learned_optimizer = @MySGD()")
+    command = watch_command(run, suite, *cluster.options(), "--once", *params)
+    done = subprocess.run(
+        command, cwd=project, env=cluster.environment, capture_output=True, text=True, timeout=PATIENT, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_waiting_checkpoints_are_computed_together_with_the_bits_of_the_local_pool(
