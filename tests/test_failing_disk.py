@@ -11,11 +11,20 @@ from failing_disk import COMPILING, failing_disk
 from tiny import PATIENCE, make_run, make_suite, results, watch_command
 
 pytestmark = COMPILING
+NUMBERS = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT)
+
+
+def params(**usual: int) -> list[object]:
+    """Returns each call with each number; all but the usual ones are long."""
+    return [
+        pytest.param(call, number, marks=[] if usual[call] == number else [pytest.mark.long])
+        for call in usual
+        for number in NUMBERS
+    ]
 
 
 @pytest.mark.parametrize(
-    ("call", "number"),
-    [("open", errno.ESTALE), ("read", errno.EIO), ("fsync", errno.ETIMEDOUT), ("rename", errno.ESTALE)],
+    ("call", "number"), params(open=errno.ESTALE, read=errno.EIO, fsync=errno.ETIMEDOUT, rename=errno.ESTALE)
 )
 def test_watch_on_a_disk_that_fails_for_a_second_evaluates_everything(tmp_path: Path, call: str, number: int) -> None:
     suite, run, store = make_suite(tmp_path), make_run(tmp_path, -3.0, -2.0), tmp_path / "store"
@@ -35,8 +44,7 @@ def test_watch_on_a_disk_that_fails_for_a_second_evaluates_everything(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("call", "number"),
-    [("open", errno.ESTALE), ("read", errno.EIO), ("fsync", errno.EIO), ("rename", errno.ETIMEDOUT)],
+    ("call", "number"), params(open=errno.ESTALE, read=errno.EIO, fsync=errno.EIO, rename=errno.ETIMEDOUT)
 )
 def test_watch_whose_store_is_on_a_network_disk_that_fails_for_a_second_evaluates_everything(
     tmp_path: Path, call: str, number: int

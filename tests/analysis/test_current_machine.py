@@ -9,19 +9,21 @@ import shutil
 import sqlite3
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
+from lobench.analysis.comparisons.history import history
 from lobench.analysis.scores.live_scores import StoreScores
 from lobench.analysis.store.entrants import entrants_of
 from lobench.analysis.store.methods import read_methods
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.analysis.tables.frames import open_results
+from lobench.api.compare import compare
 from lobench.api.resolve import RunFolder
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
@@ -39,6 +41,9 @@ from lobench.tools.alarm.evidence import read_run
 from lobench.tools.best.best import ranked_run
 from lobench.tools.bisect.bisect import _stored
 from lobench.tools.bisect.probes import probed
+from lobench.tools.history.history import history_of
+
+Expected: TypeAlias = dict[tuple[str, str], tuple[tuple[str, str], float]]  # of a subject at a place: form and value
 
 PLACES = ("s/a", "s/b", "t/c")  # two suites in one store
 MACHINES = tuple(Program(jax=one, jaxlib=one, device="cpu: x86-64-v3") for one in ("0.7.0", "0.7.1"))
@@ -139,6 +144,7 @@ class Changes(RuleBasedStateMachine):
         self.places: dict[str, Path] = {}
         self.forms = dict.fromkeys(PLACES, Form(0, 0))
         self.files: dict[int, str] = {}  # contents by outer step
+        self.members: dict[str, tuple[int, str]] = {}  # generation and content of each member of a population
         self.clock, self.machine, self.count = 1e9, 0, 0
 
     def teardown(self) -> None:
@@ -175,6 +181,12 @@ class Changes(RuleBasedStateMachine):
     @rule(step=st.integers(1, 3))
     def delete(self, step: int) -> None:
         self.files.pop(step, None)
+
+    @rule(member=st.sampled_from(["trial_0", "trial_1"]))
+    def train_member(self, member: str) -> None:
+        generation, _ = self.members.get(member, (-1, ""))
+        self.members[member] = generation + 1, f"content {self.count}"
+        self.count += 1
 
     @rule(seconds=st.sampled_from([-86400.0, -3600.0, 1.0, 3600.0]))
     def step_clock(self, seconds: float) -> None:
@@ -230,6 +242,23 @@ class Changes(RuleBasedStateMachine):
                 Checkpoint(uri=f"{self.root}/run/theta_{step}.npz", sha256=sha256, outer_step=step, run="run")
             )
             for step, sha256 in sorted(self.files.items())
+        ]
+        self._start(store, found, places, most)
+
+    @rule(store=stores, places=st.sets(st.sampled_from(PLACES), min_size=1), most=st.sampled_from([0, 1, 99]))
+    def watch_population(self, store: str, places: set[str], most: int) -> None:
+        """Watches the members of a population, each with its last checkpoint, into a store that a run uses too."""
+        found = [
+            Subject.of_checkpoint(
+                Checkpoint(
+                    uri=f"{self.root}/population/generation_{generation}/{member}/theta_9.npz",
+                    sha256=sha256,
+                    outer_step=9,
+                    generation=generation,
+                    run=member,
+                )
+            )
+            for member, (generation, sha256) in sorted(self.members.items())
         ]
         self._start(store, found, places, most)
 
@@ -344,11 +373,9 @@ class Changes(RuleBasedStateMachine):
                     if key == (row.case.identity, row.key.optimizer_hash):
                         last = [each for each in one.rows if each.case.key == row.case.key][-1]
                         assert last.curves is not None and last.curves.final("train/loss")[0] == value
-            self._check_tools(store, snapshot, expected)
+            self._check_tools(store, snapshot, expected, model)
 
-    def _check_tools(
-        self, store: Path, snapshot: Snapshot, expected: dict[tuple[str, str], tuple[tuple[str, str], float]]
-    ) -> None:
+    def _check_tools(self, store: Path, snapshot: Snapshot, expected: Expected, model: Model) -> None:
         run = RunFolder(location=str(self.root / "run"))
         stored = read_run(store, run, [], 4, set(), is_over=True)
         both = [*stored.stored.values()]
@@ -358,6 +385,8 @@ class Changes(RuleBasedStateMachine):
             _, _, ranked = ranked_run(store, [], "")
             # Only checkpoints that were evaluated on the most cases are ranked.
             assert shown([one.subject for one in ranked]).items() <= expected.items()
+        self._check_compare(store, snapshot, expected)
+        self._check_history(store, snapshot, expected, model)
         rows, current = _stored(store, is_evaluated=False)
         checkpoints = list({one.who.sha256: one.checkpoint for one in thetas}.values())
         for case in snapshot.cases:
@@ -366,6 +395,35 @@ class Changes(RuleBasedStateMachine):
             theirs = {checkpoints[one.place].sha256 for one in seen.probes}
             ours = {sha256 for sha256, where in expected if where == place}
             assert theirs <= ours
+
+    def _check_compare(self, store: Path, snapshot: Snapshot, expected: Expected) -> None:
+        by_place: dict[str, list[str]] = {}
+        for sha256, place in expected:
+            by_place.setdefault(place, []).append(sha256)
+        both = max(by_place.values(), key=len, default=[])[-2:]
+        if len(both) < 2:
+            return
+        found = compare(*both, store=store, metrics=["train/loss"])
+        (pair,) = found.pairs
+        of_both = {key: entry for key, entry in expected.items() if key[0] in both}
+        assert shown([pair.a, pair.b]) == of_both
+
+    def _check_history(self, store: Path, snapshot: Snapshot, expected: Expected, model: Model) -> None:
+        (run,) = history([store])
+        assert run.num_checkpoints == len({row.key.checkpoint_sha256 for row in snapshot.rows})
+        assert run.num_evaluations == len(snapshot.rows)
+        shown_last = snapshot.subjects[snapshot.shown]
+        assert run.num_seeds == 2 * sum(sha256 == shown_last.who.sha256 for sha256, _ in expected)
+        labels = [one.label for one in snapshot.subjects]
+        for one in snapshot.subjects:
+            for cell in one.cells.values():
+                place = f"{cell.case.suite}/{cell.case.name}"
+                done = model.current(one.who.variant.key, one.who.sha256, place)
+                if done is None or labels.count(one.label) > 1:
+                    continue  # a name that several have
+                runs = history_of([store], place, subject=one.label).runs
+                alike = (each for each in model.done if each._replace(machine=done.machine) == done)
+                assert {run.program for run in runs} == {MACHINES[each.machine] for each in alike}
 
     @staticmethod
     def key_of(done: Done) -> tuple[str, str]:
