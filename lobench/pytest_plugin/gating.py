@@ -203,7 +203,7 @@ class GateReporter:
         )
 
     def _answer(self, report: GateReport) -> list[str]:
-        """Return the verdict with its reference and the mean difference, and how many seeds would decide."""
+        """Return the verdict with the mean difference, how many seeds would decide, and the reference."""
         against, named, overall = option(self._config, "against"), ", ".join(self._references()), report.overall
         source = "" if named.startswith(against) else f" (from {against})"
         names = sorted(result.case for result in report.cases if result.verdict is report.verdict)
@@ -216,12 +216,13 @@ class GateReporter:
             Verdict.REGRESSED: f"more than the margin is lost {where}",
             Verdict.INCONCLUSIVE: f"not decided {where}",
         }
-        text = f"{report.verdict} against {named}{source}: {words[report.verdict]}"
+        text = f"{report.verdict}: {words[report.verdict]}"
         if not math.isnan(overall.harm):
             bounds = f"[{_signed(-overall.upper)}, {_signed(-overall.lower)}]"
             text += f"; score {_signed(-overall.harm)} {bounds}, {counted(overall.num_seeds, 'seed')} per case"
         seeds = [result.seeds_to_decide for result in (*report.cases, overall) if result.seeds_to_decide is not None]
-        return [text, *([f"about {max(seeds):,} seeds per case would decide"] if seeds else [])]
+        decide = [f"about {max(seeds):,} seeds per case would decide"] if seeds else []
+        return [text, *decide, f"against {named}{source}"]
 
     def _row(self, result: GateResult) -> tuple[str, ...]:
         measured = self._measured.get(result.case)
