@@ -160,7 +160,7 @@ def test_last_counts_is_recommended_for_a_resumed_run_only(tmp_path: Path) -> No
     assert "a.jsonl and" in str(refused.value) and "--last-counts" not in str(refused.value)
     assert not (tmp_path / "s").exists()
     resumed = lines(tmp_path / "resumed.jsonl", [*A, (2, 0.6), (3, 0.4)])
-    with pytest.raises(UsageError, match="--last-counts takes the last value"):
+    with pytest.raises(UsageError, match="takes the last value"):
         import_curves(resumed, store=tmp_path / "s", **options)
     found, notes = taken(resumed, store=tmp_path / "s", last_counts=True, **options)
     assert found["m 0"] == [(0, 2.0), (1, 1.0), (2, 0.6), (3, 0.4)]
