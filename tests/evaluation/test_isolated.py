@@ -7,7 +7,15 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from tiny import is_alive, make_suite
+
+from lobench.core.case import SeedBlock
+from lobench.engine.checkpoints.given import layers_at
+from lobench.engine.config.suite import spec_called
+from lobench.evaluation.isolated import IsolatedRunner
+from lobench.evaluation.request import EditedCode, ThetaLeaves
+from lobench.plugins import load_plugins
 
 TASKS = """
 import os, time
@@ -41,3 +49,15 @@ def test_it_ends_with_its_caller_in_the_middle_of_an_evaluation(tmp_path: Path) 
     while is_alive(child):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_curves_of_other_code_than_the_callers_are_refused(tmp_path: Path) -> None:
+    suite, runner = make_suite(tmp_path), IsolatedRunner()
+    layers = layers_at("", load_plugins(), optimizer="sgd()")
+    spec = spec_called("a", suite / "tiny.gin")
+    theta, block = ThetaLeaves(leaves=None, where="sgd()"), SeedBlock(start=0, size=1)
+    try:
+        with pytest.raises(EditedCode, match=r"tiny_tasks\.py"):
+            runner.run(layers, spec, "", theta, block, code={"tiny_tasks.py": "other", "gone.py": ""})
+    finally:
+        runner.close()
